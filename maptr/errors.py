@@ -1,0 +1,92 @@
+"""Every exception maptr raises.
+
+They derive from dnspython's DNSException, so a caller who already catches that needs nothing new.
+"None" and "not known" are different here: DNS said no is NoMappingAuthority, DNS did not say is DiscoveryFailed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import dns.exception
+
+if TYPE_CHECKING:
+    from maptr.walk import Discovery
+
+
+class MaptrError(dns.exception.DNSException):
+    """The base of every error raised by maptr."""
+
+    def __init__(self, message: str = "") -> None:
+        # DNSException builds its text from keyword arguments and a class-level format;
+        # here the message is always the whole text, for subclasses of dnspython's own errors too.
+        Exception.__init__(self, message)
+        self.msg = message
+        self.kwargs = {}
+
+    def __str__(self) -> str:
+        return self.msg or ""
+
+
+class ArkSyntaxError(MaptrError, ValueError):
+    """The text is not an ARK."""
+
+
+class DiscoveryError(MaptrError):
+    """A discovery gave no mapping authority; the walk so far is in ``discovery``."""
+
+    def __init__(self, message: str = "", discovery: Discovery | None = None) -> None:
+        super().__init__(message)
+        self.discovery = discovery
+
+
+class NoMappingAuthority(DiscoveryError):
+    """DNS answered, and the answer is that nobody serves this ARK."""
+
+
+class DiscoveryFailed(DiscoveryError):
+    """DNS did not say: a server failed, stayed silent, or a limit of the walk was reached."""
+
+
+class DiscoveryTimeout(DiscoveryFailed, dns.exception.Timeout):
+    """The lifetime of the whole walk passed before DNS said."""
+
+
+class LocatedError(MaptrError):
+    """An error at a place in a file: the text starts with ``filename:line:`` as compilers write it."""
+
+    def __init__(self, message: str, *, filename: str = "", line: int = 0) -> None:
+        where = filename + (f":{line}" if line else "")
+        super().__init__(f"{where}: {message}" if where else message)
+        self.reason = message
+        self.filename = filename
+        self.line = line
+
+
+class TableError(LocatedError):
+    """A registry, natab or prefixes file that cannot be read as a table.
+
+    ``record`` is the key of the bad record (``12345`` or ``12345/x6``) where it is known.
+    """
+
+    def __init__(self, message: str, *, filename: str = "", line: int = 0, record: str = "") -> None:
+        super().__init__(f"record {record}: {message}" if record else message, filename=filename, line=line)
+        self.record = record
+
+
+class UnsafePlan(MaptrError):
+    """A plan removes or changes more of the table than the safety limit allows."""
+
+
+class ZoneError(LocatedError):
+    """A zone that no server should load, or a record that cannot be written."""
+
+
+class ConfigError(MaptrError):
+    """A bad option or configuration value; ``key`` is its dotted name."""
+
+    def __init__(self, message: str, *, filename: str = "", key: str = "") -> None:
+        where = ": ".join(part for part in (filename, key) if part)
+        super().__init__(f"{where}: {message}" if where else message)
+        self.filename = filename
+        self.key = key

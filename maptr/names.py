@@ -1,0 +1,94 @@
+"""Domain names as tuples of label octets, without the root: text to labels and back.
+
+The walk and the zone writer need no more than this, so neither waits for dnspython to be imported.
+Names compare case-insensitively through ``fold``; the labels themselves keep their case.
+"""
+
+from __future__ import annotations
+
+Labels = tuple[bytes, ...]
+
+MAX_LABEL = 63  # RFC 1035 2.3.4
+MAX_NAME = 255  # RFC 1035 2.3.4, in octets on the wire, the root label included
+
+# What stays as it is in presentation format. Anything else is written \DDD, the colon among it:
+# Knot refuses an unescaped port, and \DDD is what every zone reader takes.
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_/=~*+")
+
+
+def parse(text: str) -> Labels:
+    """Labels of a name in presentation format (RFC 1035 5.1); a final dot changes nothing.
+
+    Raises ValueError for an empty or overlong label, an overlong name, a bad escape or a non-ASCII character.
+    """
+    if text in ("", "."):
+        return ()
+    labels: list[bytes] = []
+    label = bytearray()
+    octets = iter(text.encode("ascii"))
+    for octet in octets:
+        if octet == 0x2E:
+            labels.append(bytes(label))
+            label.clear()
+        elif octet == 0x5C:
+            label.append(_unescape(octets))
+        else:
+            label.append(octet)
+    if label:
+        labels.append(bytes(label))
+    return check(tuple(labels))
+
+
+def _unescape(octets: object) -> int:
+    first = next(octets, None)  # type: ignore[call-overload]
+    if first is None:
+        raise ValueError("a name ends inside an escape")
+    if not 0x30 <= first <= 0x39:
+        return int(first)
+    digits = [first, next(octets, None), next(octets, None)]  # type: ignore[call-overload]
+    if any(digit is None or not 0x30 <= digit <= 0x39 for digit in digits):
+        raise ValueError("an escape of digits needs three of them")
+    value = int(bytes(digits))
+    if value > 255:
+        raise ValueError(f"\\{value} is no octet")
+    return value
+
+
+def check(labels: Labels) -> Labels:
+    """The same labels; ValueError if a label or the whole is too long or empty (RFC 1035 2.3.4)."""
+    for label in labels:
+        if not label:
+            raise ValueError("empty label")
+        if len(label) > MAX_LABEL:
+            raise ValueError(f"label of {len(label)} octets, {MAX_LABEL} at most")
+    if wire_length(labels) > MAX_NAME:
+        raise ValueError(f"name of {wire_length(labels)} octets, {MAX_NAME} at most")
+    return labels
+
+
+def to_text(labels: Labels) -> str:
+    """Absolute presentation format, every octet that any zone reader could mistake written ``\\DDD``."""
+    return ".".join(_label_text(label) for label in labels) + "."
+
+
+def _label_text(label: bytes) -> str:
+    return "".join(chr(octet) if octet in _PLAIN else f"\\{octet:03d}" for octet in label)
+
+
+def to_wire(labels: Labels) -> bytes:
+    """Uncompressed wire format (RFC 1035 3.1)."""
+    return b"".join(bytes((len(label),)) + label for label in labels) + b"\0"
+
+
+def wire_length(labels: Labels) -> int:
+    return sum(map(len, labels)) + len(labels) + 1
+
+
+def fold(labels: Labels) -> Labels:
+    """The form in which names compare: ASCII lower case (RFC 4343)."""
+    return tuple(label.lower() for label in labels)
+
+
+def is_below(labels: Labels, origin: Labels) -> bool:
+    """True where the name is the origin or under it."""
+    return not origin or fold(labels)[-len(origin) :] == fold(origin)
