@@ -1,0 +1,151 @@
+"""The table every format meets in: NAAN (or NAAN/shoulder) -> Entry, in the order of its source.
+
+An Entry keeps what the registry says, so that a format able to hold it gets all of it back. Reading and
+writing formats is the business of ``registry``; what is wrong with an entry is the business of ``lint``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from maptr.ark import Ark
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+VARIABLES = ("content", "value", "pid", "suffix")
+"""What a target may ask for: NAAN/name, name, the whole ARK, what follows the shoulder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nma:
+    """One place that serves an entry.
+
+    ``target`` is a URL template over VARIABLES, ready to expand. ``where`` is what the registry said in
+    its own words. ``status`` is the HTTP redirect code the registry wants. ``acronym`` names who runs
+    this NMA (natab has one on each host line); empty where the format has none.
+    """
+
+    target: str
+    where: str = ""
+    status: int = 302
+    acronym: str = ""
+
+    def url(self, ark: Ark, shoulder: str = "") -> str:
+        """The target expanded for an ARK in its resolution form, inflection or query string carried along."""
+        name = ark.resolution.partition("/")[2]
+        values = {
+            "content": f"{ark.naan}/{name}",
+            "value": name,
+            "pid": ark.resolution,
+            "suffix": name[len(shoulder) :],
+        }
+        return _VARIABLE.sub(lambda match: values.get(match[1], match[0]), self.target) + ark.tail
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """The organisation; None means the registry's format has the field and says nothing."""
+
+    name: str
+    name_native: str | None = None
+    acronym: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How the organisation assigns: FP or NP, policy codes (``NR, OP, CC``), tenure, and a URL that says more."""
+
+    orgtype: str | None = None
+    policy: str | None = None
+    tenure: str | None = None
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record of the registry: a NAAN, or a shoulder under a NAAN.
+
+    ``when`` is kept as the source writes it. ``extra`` holds, by the source's own names, the fields that
+    the other attributes have no room for. ``line`` is where the record starts in a line-based source (0: no
+    lines); it takes no part in comparison.
+    """
+
+    naan: str
+    shoulder: str = ""
+    nmas: tuple[Nma, ...] = ()
+    who: Who = Who("")
+    when: str = ""
+    policy: Policy = Policy()
+    extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    line: int = field(default=0, compare=False)
+
+    @property
+    def key(self) -> str:
+        """``12345`` or ``12345/x6``: the record's name in tables, plans, findings and messages."""
+        return f"{self.naan}/{self.shoulder}" if self.shoulder else self.naan
+
+
+class Table(Mapping[str, Entry]):
+    """Entries by key, in the order of their source; immutable, equal when the entries and their order are.
+
+    ``metadata`` is what the source says of itself (version, dates, description).
+    """
+
+    __slots__ = ("_entries", "_shoulders", "metadata")
+
+    def __init__(self, entries: Iterable[Entry] = (), *, metadata: Mapping[str, Any] | None = None) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._shoulders: dict[str, list[Entry]] = {}
+        self.metadata: Mapping[str, Any] = MappingProxyType(dict(metadata or {}))
+        for entry in entries:
+            if entry.key in self._entries:
+                raise ValueError(f"{entry.key} stands in the table twice")
+            self._entries[entry.key] = entry
+            if entry.shoulder:
+                self._shoulders.setdefault(entry.naan, []).append(entry)
+
+    def __getitem__(self, key: str) -> Entry:
+        return self._entries[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Table):
+            return NotImplemented
+        return list(self._entries.items()) == list(other._entries.items())
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._entries))
+
+    def __repr__(self) -> str:
+        return f"<Table of {len(self.naans())} NAANs, {len(self) - len(self.naans())} shoulders>"
+
+    def naans(self) -> list[str]:
+        """Keys of the NAAN records, in order."""
+        return [key for key, entry in self._entries.items() if not entry.shoulder]
+
+    def shoulders(self, naan: str) -> list[Entry]:
+        """Shoulder records of a NAAN, longest shoulder first, then by text: the order in which they match."""
+        return sorted(self._shoulders.get(naan, ()), key=lambda entry: (-len(entry.shoulder), entry.shoulder))
+
+    def lookup(self, ark: Ark) -> Entry | None:
+        """The record that serves an ARK: its longest matching shoulder, else its NAAN, else None."""
+        name = ark.resolution.partition("/")[2]
+        for entry in self.shoulders(ark.naan):
+            if name.startswith(entry.shoulder):
+                return entry
+        return self._entries.get(ark.naan)
+
+    def without(self, keys: Iterable[str]) -> Table:
+        """The same table less some records."""
+        gone = frozenset(keys)
+        return Table((e for key, e in self._entries.items() if key not in gone), metadata=self.metadata)

@@ -1,0 +1,135 @@
+"""What URL and what host a Name Mapping Authority may have.
+
+One truth for the walk (a rule from DNS is hostile input), for lint (a registry record is careless input)
+and for the zone writer. Names are judged by their text alone: no look-up is ever made here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+MAX_URL = 4096  # octets; RFC 9110 4.1 asks for at least 8000 of a recipient, and no NMA needs half
+
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>.*)\Z", re.DOTALL)
+_UNSAFE = re.compile(r"[^\x21-\x7e]|[<>\"\\^`{|}]")  # RFC 3986 2: what no URL holds unencoded
+_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z")
+_NUMBER = re.compile(r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host as it stands in a URL: a domain name or an address literal (IPv6 without its brackets)."""
+
+    text: str
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """True for ``localhost`` (RFC 6761 6.3) and for every address that is not global (RFC 6890)."""
+        if self.address is None:
+            name = self.text.rstrip(".").lower()
+            return name == "localhost" or name.endswith(".localhost")
+        address = self.address
+        if isinstance(address, ipaddress.IPv6Address):
+            inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
+            if inner is not None and not inner.is_global:
+                return True
+        return not address.is_global or address.is_multicast
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """An http or https URL, split only as far as it must be judged."""
+
+    scheme: str
+    host: Host
+    port: int | None
+    rest: str
+
+
+def parse_host(text: str) -> Host:
+    """The host of a URL; ValueError, with the reason as its text, if it is none.
+
+    A last label that is a number makes the whole an IPv4 address in any notation a browser reads
+    (``127.1``, ``0x7f000001``, ``2130706433``), so none of them hides a private address.
+    """
+    if text.startswith("[") and text.endswith("]"):
+        try:
+            return Host(text[1:-1], ipaddress.IPv6Address(text[1:-1]))
+        except ValueError:
+            raise ValueError("not an IPv6 address") from None
+    name = text.removesuffix(".")
+    if not name:
+        raise ValueError("no host")
+    labels = name.split(".")
+    if _NUMBER.match(labels[-1]):
+        return Host(text, _parse_ipv4(labels))
+    if len(name) > 253 or not all(map(_LABEL.match, labels)):
+        raise ValueError("not a host name")
+    return Host(text)
+
+
+def _parse_ipv4(labels: list[str]) -> ipaddress.IPv4Address:
+    if len(labels) > 4 or not all(map(_NUMBER.match, labels)) or any(len(label) > 12 for label in labels):
+        raise ValueError("not an IPv4 address")
+    *high, last = (_number(label) for label in labels)
+    if any(part > 255 for part in high) or last >= 256 ** (4 - len(high)):
+        raise ValueError("not an IPv4 address")
+    value = last + sum(part << (24 - 8 * index) for index, part in enumerate(high))
+    return ipaddress.IPv4Address(value)
+
+
+def _number(text: str) -> int:
+    if text[:2] in ("0x", "0X"):
+        return int(text[2:] or "0", 16)
+    if text.startswith("0") and len(text) > 1:
+        if not set(text) <= set("01234567"):
+            raise ValueError("not an IPv4 address")
+        return int(text, 8)
+    return int(text)
+
+
+def parse_port(text: str) -> int:
+    """1 to 65535; ValueError otherwise."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= 65535):
+        raise ValueError("not a port")
+    return int(text)
+
+
+def parse(text: str) -> Url:
+    """The parts of an http or https URL (RFC 3986, RFC 9110 4.2); ValueError, with the reason as its text."""
+    if len(text) > MAX_URL:
+        raise ValueError(f"longer than {MAX_URL} octets")
+    match = _URL.match(text)
+    if match is None:
+        raise ValueError("not an absolute URL")
+    scheme = match["scheme"].lower()
+    if scheme not in ("http", "https"):
+        raise ValueError("neither http nor https")
+    if unsafe := _UNSAFE.search(text):
+        raise ValueError(f"the character U+{ord(unsafe[0]):04X} belongs in no URL")
+    authority = match["authority"]
+    if "@" in authority:
+        raise ValueError("user information in the URL")
+    host_text, colon, port_text = authority.rpartition(":")
+    if not colon or authority.endswith("]"):
+        host_text, port_text = authority, ""
+    port = parse_port(port_text) if port_text else None
+    return Url(scheme, parse_host(host_text), port, match["rest"])
+
+
+def refusal(text: str, *, allow_private: bool = False) -> str | None:
+    """Why a URL may not be followed, or None if it may.
+
+    Refused unless ``allow_private``: loopback, private, link-local and every other address that is not
+    global, in any notation, and ``localhost``. A host name is never looked up.
+    """
+    try:
+        url = parse(text)
+    except ValueError as error:
+        return str(error)
+    if url.host.is_local and not allow_private:
+        return f"{url.host.text} is not a public host"
+    return None
