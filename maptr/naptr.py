@@ -1,0 +1,175 @@
+"""One NAPTR record, and how Maptr reads it (draft-kunze-ark appendix B; RFC 3403 section 4).
+
+``Naptr`` is the rdata as it is. ``Rule`` is the same record read: a host, a URL rule, a redirect, or none of ours,
+with a note for everything about it that was odd. Nothing here follows a rule; that is the walk's business.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+
+from maptr import names, url
+from maptr.names import Labels
+from maptr.regexp import RegexpError, Substitution
+
+SERVICE = b"ark"
+
+
+@dataclass(frozen=True, slots=True)
+class Naptr:
+    """NAPTR rdata (RFC 3403 section 4.1): character-strings as octets, the replacement as labels."""
+
+    order: int
+    preference: int
+    flags: bytes
+    service: bytes
+    regexp: bytes
+    replacement: Labels
+
+    @classmethod
+    def from_wire(cls, rdata: bytes) -> Naptr:
+        """From uncompressed rdata; ValueError if it is cut short, too long, or its name is compressed."""
+        if len(rdata) < 4:
+            raise ValueError("rdata cut short")
+        order, preference = struct.unpack_from("!HH", rdata)
+        at = 4
+        strings: list[bytes] = []
+        labels: list[bytes] = []
+        while True:
+            if at >= len(rdata):
+                raise ValueError("rdata cut short")
+            length = rdata[at]
+            part = rdata[at + 1 : at + 1 + length]
+            at += 1 + length
+            if len(strings) == 3 and length == 0:
+                break
+            if len(part) < length or (len(strings) == 3 and length > names.MAX_LABEL):
+                raise ValueError("rdata cut short, or its name compressed")
+            (labels if len(strings) == 3 else strings).append(part)
+        if at != len(rdata):
+            raise ValueError("octets after the rdata")
+        return cls(order, preference, *strings, names.check(tuple(labels)))
+
+    def to_wire(self) -> bytes:
+        """Uncompressed rdata, case kept."""
+        strings = b"".join(bytes((len(s),)) + s for s in (self.flags, self.service, self.regexp))
+        return struct.pack("!HH", self.order, self.preference) + strings + names.to_wire(self.replacement)
+
+    def canonical(self) -> bytes:
+        """Rdata in the form that sorts (RFC 4034 sections 6.2 and 6.3): the replacement in lower case."""
+        strings = b"".join(bytes((len(s),)) + s for s in (self.flags, self.service, self.regexp))
+        replacement = names.to_wire(names.fold(self.replacement))
+        return struct.pack("!HH", self.order, self.preference) + strings + replacement
+
+    def to_text(self) -> str:
+        """Presentation format that every zone reader takes: octets escaped, the replacement absolute."""
+        strings = " ".join(quote(s) for s in (self.flags, self.service, self.regexp))
+        return f"{self.order} {self.preference} {strings} {names.to_text(self.replacement)}"
+
+
+def quote(octets: bytes) -> str:
+    r"""A quoted character-string (RFC 1035 section 5.1): ``"`` and ``\`` escaped, unprintable octets ``\DDD``."""
+    shown = (
+        f"\\{chr(octet)}" if octet in b'"\\' else chr(octet) if 0x20 <= octet < 0x7F else f"\\{octet:03d}"
+        for octet in octets
+    )
+    return '"' + "".join(shown) + '"'
+
+
+class Kind(enum.Enum):
+    """What a record means to Maptr."""
+
+    HOST = "h"
+    URL = "u"
+    REDIRECT = "redirect"
+    OTHER = "not ours"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One record read. ``notes`` says what was odd about it, or why it is not ours.
+
+    ``host`` and ``port`` are set for HOST; ``substitution`` for URL, and for REDIRECT where the next name is
+    made from the ARK.
+    """
+
+    naptr: Naptr
+    kind: Kind
+    notes: tuple[str, ...] = ()
+    host: str = ""
+    port: int | None = None
+    substitution: Substitution | None = None
+
+
+def read(naptr: Naptr) -> Rule:
+    """The record as a rule; never raises, for a record that cannot be used is a rule of kind OTHER that says why.
+
+    Reading is liberal: flags and service in any case, both fields set (``h`` takes the replacement, ``u`` the
+    regexp, an empty flag the regexp if valid), a port in the last label of a host.
+    """
+    if naptr.service.lower() != SERVICE:
+        return Rule(naptr, Kind.OTHER, (f"service is {quote(naptr.service)}, not ark",))
+    notes: list[str] = []
+    if naptr.service != SERVICE or naptr.flags != naptr.flags.lower():
+        notes.append("flags or service in upper case")
+    flags = naptr.flags.lower()
+    if flags == b"h":
+        return _read_host(naptr, notes)
+    if flags == b"u":
+        return _read_url(naptr, notes)
+    if flags == b"":
+        return _read_redirect(naptr, notes)
+    return Rule(naptr, Kind.OTHER, (*notes, f"flags {quote(naptr.flags)} mean nothing to Maptr"))
+
+
+def _read_host(naptr: Naptr, notes: list[str]) -> Rule:
+    if naptr.regexp:
+        notes.append(f"an h record with the regexp {quote(naptr.regexp)}, which it has no use for")
+    try:
+        host, port = host_port(naptr.replacement)
+    except ValueError as error:
+        return Rule(naptr, Kind.OTHER, (*notes, f"no host in the replacement: {error}"))
+    return Rule(naptr, Kind.HOST, tuple(notes), host=host, port=port)
+
+
+def _read_url(naptr: Naptr, notes: list[str]) -> Rule:
+    if naptr.replacement:
+        notes.append("a u record with a replacement, which it has no use for")
+    try:
+        substitution = Substitution.parse(naptr.regexp)
+    except RegexpError as error:
+        return Rule(naptr, Kind.OTHER, (*notes, f"regexp {quote(naptr.regexp)} cannot be used: {error}"))
+    return Rule(naptr, Kind.URL, tuple(notes), substitution=substitution)
+
+
+def _read_redirect(naptr: Naptr, notes: list[str]) -> Rule:
+    substitution = None
+    if naptr.regexp:
+        if naptr.replacement:
+            notes.append("both regexp and replacement are set")
+        try:
+            substitution = Substitution.parse(naptr.regexp)
+        except RegexpError as error:
+            notes.append(f"regexp {quote(naptr.regexp)} cannot be used: {error}")
+    if substitution is None and not naptr.replacement:
+        return Rule(naptr, Kind.OTHER, (*notes, "redirects to no name"))
+    return Rule(naptr, Kind.REDIRECT, tuple(notes), substitution=substitution)
+
+
+def host_port(labels: Labels) -> tuple[str, int | None]:
+    """Host and port of an ``h`` replacement, the port being a ``:port`` at the end of the last label.
+
+    Raises ValueError where the labels are no host a URL could hold.
+    """
+    if not labels:
+        raise ValueError("the root")
+    if any(b"." in label for label in labels):
+        raise ValueError("a dot inside a label")
+    try:
+        text = b".".join(labels).decode("ascii")
+    except UnicodeDecodeError:
+        raise ValueError("octets beyond ASCII: a host is written in A-labels") from None
+    host, colon, port = text.partition(":")
+    return url.parse_host(host).text, url.parse_port(port) if colon else None
