@@ -11,8 +11,9 @@ import struct
 from dataclasses import dataclass
 
 from maptr import names, url
+from maptr.ere import RegexpError
 from maptr.names import Labels
-from maptr.regexp import RegexpError, Substitution
+from maptr.regexp import Substitution
 
 SERVICE = b"ark"
 
@@ -50,7 +51,8 @@ class Naptr:
             (labels if len(strings) == 3 else strings).append(part)
         if at != len(rdata):
             raise ValueError("octets after the rdata")
-        return cls(order, preference, *strings, names.check(tuple(labels)))
+        flags, service, regexp = strings
+        return cls(order, preference, flags, service, regexp, names.check(tuple(labels)))
 
     def to_wire(self) -> bytes:
         """Uncompressed rdata, case kept."""
@@ -91,23 +93,24 @@ class Kind(enum.Enum):
 class Rule:
     """One record read. ``notes`` says what was odd about it, or why it is not ours.
 
-    ``host`` and ``port`` are set for HOST; ``substitution`` for URL, and for REDIRECT where the next name is
-    made from the ARK.
+    ``hosts`` is set for HOST: one host and port, or the two readings of a name that lacks its final dot, the
+    likelier first. ``substitution`` is set for URL, and for REDIRECT where the next name is made from the ARK.
     """
 
     naptr: Naptr
     kind: Kind
     notes: tuple[str, ...] = ()
-    host: str = ""
-    port: int | None = None
+    hosts: tuple[tuple[str, int | None], ...] = ()
     substitution: Substitution | None = None
 
 
-def read(naptr: Naptr) -> Rule:
+def read(naptr: Naptr, *, undotted: Labels | None = None) -> Rule:
     """The record as a rule; never raises, for a record that cannot be used is a rule of kind OTHER that says why.
 
     Reading is liberal: flags and service in any case, both fields set (``h`` takes the replacement, ``u`` the
-    regexp, an empty flag the regexp if valid), a port in the last label of a host.
+    regexp, an empty flag the regexp if valid), a port in the last label of a host. ``undotted`` is an origin that
+    zone readers have put behind hosts written without a final dot, as the draft prints them: below it, a host
+    that looks whole without the origin is read both ways.
     """
     if naptr.service.lower() != SERVICE:
         return Rule(naptr, Kind.OTHER, (f"service is {quote(naptr.service)}, not ark",))
@@ -116,7 +119,7 @@ def read(naptr: Naptr) -> Rule:
         notes.append("flags or service in upper case")
     flags = naptr.flags.lower()
     if flags == b"h":
-        return _read_host(naptr, notes)
+        return _read_host(naptr, notes, undotted)
     if flags == b"u":
         return _read_url(naptr, notes)
     if flags == b"":
@@ -124,14 +127,29 @@ def read(naptr: Naptr) -> Rule:
     return Rule(naptr, Kind.OTHER, (*notes, f"flags {quote(naptr.flags)} mean nothing to Maptr"))
 
 
-def _read_host(naptr: Naptr, notes: list[str]) -> Rule:
+def _read_host(naptr: Naptr, notes: list[str], undotted: Labels | None) -> Rule:
     if naptr.regexp:
         notes.append(f"an h record with the regexp {quote(naptr.regexp)}, which it has no use for")
-    try:
-        host, port = host_port(naptr.replacement)
-    except ValueError as error:
-        return Rule(naptr, Kind.OTHER, (*notes, f"no host in the replacement: {error}"))
-    return Rule(naptr, Kind.HOST, tuple(notes), host=host, port=port)
+    readings = [naptr.replacement]
+    if undotted and names.is_below(naptr.replacement, undotted):
+        shorter = naptr.replacement[: -len(undotted)]
+        if _looks_whole(shorter):
+            readings.insert(0, shorter)
+            notes.append(f"{names.to_text(naptr.replacement)} looks like a host whose final dot was forgotten")
+    hosts: list[tuple[str, int | None]] = []
+    for labels in readings:
+        try:
+            hosts.append(host_port(labels))
+        except ValueError as error:
+            notes.append(f"{names.to_text(labels)} is no host: {error}")
+    if not hosts:
+        return Rule(naptr, Kind.OTHER, tuple(notes))
+    return Rule(naptr, Kind.HOST, tuple(notes), hosts=tuple(hosts))
+
+
+def _looks_whole(labels: Labels) -> bool:
+    """True for two labels or more of which the last could be a top-level domain, a port put aside."""
+    return len(labels) > 1 and labels[-1].partition(b":")[0].isalpha() and len(labels[-1].partition(b":")[0]) > 1
 
 
 def _read_url(naptr: Naptr, notes: list[str]) -> Rule:
