@@ -29,6 +29,7 @@ class Outcome(enum.Enum):
     NXDOMAIN = "no such name"
     SERVFAIL = "server failure"
     REFUSED = "refused"
+    REFERRAL = "referred to other servers"
     TIMEOUT = "no answer in time"
     UNREACHABLE = "server unreachable"
     MALFORMED = "answer cannot be read"
@@ -184,6 +185,11 @@ class Discovery(Sequence[Candidate]):
     def expiring(self, now: float) -> Discovery:
         """The same, its ``expiration`` counted from ``now``."""
         return replace(self, expiration=None if self.ttl is None else now + self.ttl)
+
+    def preferring(self, chooser: Callable[[Discovery], Candidate]) -> Discovery:
+        """The same, the chooser's choice first; the others keep their order."""
+        chosen = chooser(self)
+        return replace(self, candidates=(chosen, *(c for c in self.candidates if c is not chosen)))
 
     def raise_for_none(self) -> None:
         """Nothing, where there is a candidate; else NoMappingAuthority if DNS said so, and if it did not

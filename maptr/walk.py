@@ -112,6 +112,11 @@ class Walk:
             self._read_level()
 
     @property
+    def steps(self) -> tuple[Step, ...]:
+        """The trace so far: every question of the depths that have been read."""
+        return tuple(self._steps)
+
+    @property
     def over(self) -> bool:
         return not self._level.questions
 
