@@ -8,6 +8,7 @@ from typing import Any
 
 import dns.asyncresolver
 import dns.name
+import dns.resolver
 
 from maptr import call
 from maptr.ark import Ark
@@ -34,7 +35,7 @@ async def discover_async(
     Cancelling it cancels the questions under way.
     """
     run = Call(ark, origin=origin, lifetime=lifetime, settings=settings, on_step=on_step, clock=clock)
-    asking = resolver or call.as_async(call.default_resolver())
+    asking = resolver or _as_async(call.default_resolver())
 
     async def ask(question: Question) -> tuple[Question, Answer]:
         started = clock()
@@ -56,4 +57,14 @@ async def discover_async(
 
 async def discover_at_async(where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Any) -> Discovery:
     """``discover_at``, awaited. A server given by name is looked up before the first await."""
-    return await discover_async(ark, resolver=call.as_async(call.resolver_at(where, port)), **options)
+    return await discover_async(ark, resolver=_as_async(call.resolver_at(where, port)), **options)
+
+
+def _as_async(resolver: dns.resolver.Resolver) -> dns.asyncresolver.Resolver:
+    """The same servers and settings for the async twin."""
+    twin = dns.asyncresolver.Resolver(configure=False)
+    twin.nameservers = list(resolver.nameservers)
+    twin.nameserver_ports = dict(resolver.nameserver_ports)
+    twin.port, twin.timeout, twin.lifetime = resolver.port, resolver.timeout, resolver.lifetime
+    twin.use_edns(resolver.edns, resolver.ednsflags, resolver.payload)
+    return twin

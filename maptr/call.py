@@ -10,7 +10,6 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-import dns.asyncresolver
 import dns.exception
 import dns.flags
 import dns.inet
@@ -57,10 +56,10 @@ class Call:
         self._shown = 0
 
     def time_left(self) -> float:
-        """Seconds until the deadline; LifetimeTimeout where there are none, as a resolver would raise it."""
+        """Seconds until the deadline; dns.exception.Timeout where there are none, as of a resolver."""
         left = self._deadline - self.clock()
         if left <= 0:
-            raise dns.resolver.LifetimeTimeout(timeout=0, errors=[])
+            raise dns.exception.Timeout(timeout=0)  # type: ignore[no-untyped-call]
         return left
 
     def tell(self, question: Question, answer: Answer) -> None:
@@ -115,7 +114,7 @@ def read_answer(answer: dns.resolver.Answer, elapsed: float) -> Answer:
 def read_error(error: Exception, elapsed: float) -> Answer:
     """What a resolver raised, as the walk's answer; what is no matter of DNS is raised again."""
     if isinstance(error, dns.resolver.NXDOMAIN):
-        response = next(iter(error.responses().values()), None)
+        response = next(iter(error.kwargs.get("responses", {}).values()), None)
         ttl = _negative_ttl(response) if response is not None else None
         return Answer(Outcome.NXDOMAIN, ttl=ttl, elapsed=elapsed)
     if isinstance(error, dns.resolver.YXDOMAIN):
@@ -156,7 +155,7 @@ def _negative_ttl(response: dns.message.Message) -> int | None:
     """Seconds that a negative answer may be kept (RFC 2308 section 5); None where it has no SOA."""
     for rrset in response.authority:
         if rrset.rdtype == dns.rdatatype.SOA:
-            return min(rrset.ttl, rrset[0].minimum)
+            return min(int(rrset.ttl), int(rrset[0].minimum))
     return None
 
 
@@ -180,13 +179,3 @@ def resolver_at(where: str, port: int = 53) -> dns.resolver.Resolver:
         raise DiscoveryFailed(f"no address for the server {where}: {error}") from None
     resolver.use_edns(0, 0, EDNS_PAYLOAD)
     return resolver
-
-
-def as_async(resolver: dns.resolver.Resolver) -> dns.asyncresolver.Resolver:
-    """The same servers and settings for the async twin."""
-    twin = dns.asyncresolver.Resolver(configure=False)
-    twin.nameservers = list(resolver.nameservers)
-    twin.nameserver_ports = dict(resolver.nameserver_ports)
-    twin.port, twin.timeout, twin.lifetime = resolver.port, resolver.timeout, resolver.lifetime
-    twin.use_edns(resolver.edns, resolver.ednsflags, resolver.payload)
-    return twin

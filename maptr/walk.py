@@ -127,9 +127,16 @@ class Walk:
                 if question.name not in self._level.answers:
                     self._level.answers[question.name] = Answer(Outcome.TIMEOUT, note="the walk's time was over")
             self._read_level()
-        candidates = self._rank()
-        ttl = min(self._ttls, default=None) if self._complete else None
-        return Discovery(self.ark, candidates, tuple(self._steps), self._complete, ttl=ttl, scheme=self.settings.scheme)
+        ranked = self._rank()
+        most = self.settings.max_candidates
+        trace = tuple(self._steps)
+        complete = self._complete
+        if len(ranked) > most:
+            complete = False
+            note = f"{len(ranked)} candidates found, the best {most} kept"
+            trace += (Step(trace[0].name, 0, Outcome.LIMIT, note=note),)
+        ttl = min(self._ttls, default=None) if complete else None
+        return Discovery(self.ark, ranked[:most], trace, complete, ttl=ttl, scheme=self.settings.scheme)
 
     # ---- reading a depth, in an order that does not depend on how the answers came
 

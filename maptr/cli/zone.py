@@ -1,0 +1,194 @@
+"""``maptr zone``: build the zone from the registry, check any zone."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from maptr.cli import output
+from maptr.errors import MaptrError, TableError, ZoneError
+from maptr.finding import Severity
+
+if TYPE_CHECKING:
+    from maptr.finding import Finding
+    from maptr.table import Table
+
+
+@click.group()
+def zone() -> None:
+    """Build the zone from the registry, and check any zone."""
+
+
+@zone.command()
+@click.argument("source", metavar="SOURCE")
+@click.option("-o", "--output", "target", metavar="FILE", help="Write FILE, whole or not at all; else stdout.")
+@click.option("--origin", default="ark.arpa.", show_default=True, metavar="NAME", help="The zone's name.")
+@click.option(
+    "--serial",
+    default="date",
+    show_default=True,
+    metavar="date|unix|N",
+    help="date and unix go on from the serial of FILE, and an unchanged zone keeps it.",
+)
+@click.option(
+    "--ns",
+    multiple=True,
+    metavar="NAME[=ADDRESS,...]",
+    help="A name server of the zone, repeatable; addresses where NAME is in the zone. Default: localhost.",
+)
+@click.option("--contact", default="hostmaster", metavar="NAME", help="SOA mailbox as a domain name.")
+@click.option("--ttl", default=86400, show_default=True, type=click.IntRange(0, 0x7FFFFFFF), help="Of every record.")
+@click.option("--include", multiple=True, metavar="FILE", help="Records merged as they are, repeatable.")
+@click.option("--strict", is_flag=True, help="Exit 1 if any record of SOURCE is left out.")
+def build(
+    source: str,
+    target: str | None,
+    origin: str,
+    serial: str,
+    ns: tuple[str, ...],
+    contact: str,
+    ttl: int,
+    include: tuple[str, ...],
+    strict: bool,
+) -> None:
+    """Build the zone of SOURCE: a registry in any format (JSON, ANVL, natab, prefixes), or - for stdin.
+
+    Records that lint calls errors are left out and listed on stderr; `maptr table check` says more of them.
+    The zone is checked before FILE is replaced.
+
+    \b
+    Exit codes:
+      0  written
+      1  with --strict, a record was left out; or the zone made is not fit to be loaded
+      2  bad usage
+      8  SOURCE or an included file cannot be read, or FILE cannot be written
+    """
+    from maptr import names
+    from maptr import zone as zones
+    from maptr.zonecheck import check_zone
+
+    table, refused = _read_table(source)
+    table, errors = _publishable(table)
+    for line in [*map(str, refused), *map(str, errors)]:
+        output.talk(f"left out: {line}")
+    try:
+        labels = names.parse(origin)
+        settings = zones.Settings(
+            origin=labels,
+            servers=tuple(zones.NameServer.parse(text, labels) for text in ns),
+            contact=names.parse(contact),
+            ttl=ttl,
+            include=tuple((file, _read_text(file)) for file in include),
+        )
+        before = zones.serial_of(_lines(target))
+        number = zones.next_serial(serial, time.time(), before[0] if before else None)
+        built = zones.build(table, number, settings)
+        after = zones.serial_of(built.text.splitlines())
+        if before and after and before[1] == after[1] and not serial.isdigit():
+            output.talk(f"unchanged: {target} keeps serial {before[0]}")
+            sys.exit(output.EXIT_NONE if strict and (refused or errors or built.left_out) else output.EXIT_OK)
+    except (ValueError, ZoneError) as error:
+        raise click.UsageError(str(error)) from None
+    for left_out in built.left_out:
+        output.talk(f"left out: {left_out}")
+    for naan in built.delegated:
+        output.talk(f"delegated: {naan} is left to the included records")
+    bad = [f for f in check_zone(built.text, filename=target or "-") if f.severity is Severity.ERROR]
+    for finding in bad:
+        output.talk(str(finding))
+    if bad:
+        output.fail("the zone made is not fit to be loaded; nothing was written", output.EXIT_NONE)
+    _write(target, built.text)
+    output.talk(
+        f"zone {names.to_text(labels)} serial {number}: {built.counts['naans']} NAANs, {built.counts['rules']} rules"
+    )
+    if strict and (refused or errors or built.left_out):
+        sys.exit(output.EXIT_NONE)
+
+
+@zone.command()
+@click.argument("file", metavar="FILE")
+@click.option("--origin", metavar="NAME", help="The zone's name, where the file has no $ORIGIN.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option("--strict", is_flag=True, help="Warnings fail too.")
+def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
+    """Check a zone FILE (- for stdin) as a server would load it, and as a Maptr client would read it.
+
+    It finds what checkers of name servers cannot: regexps that BIND refuses, with the whole zone; hosts without
+    final dot; unescaped ports; redirect loops; names that are no NAANs; replies too big for UDP.
+
+    \b
+    Exit codes:
+      0  no errors (with --strict: no findings)
+      1  errors
+      8  FILE cannot be read
+    """
+    from maptr.zonecheck import check_zone
+
+    findings = check_zone(_read_text(file), origin=origin, filename=file)
+    _report(findings, file, as_json)
+    fatal = [f for f in findings if strict or f.severity is Severity.ERROR]
+    sys.exit(output.EXIT_NONE if fatal else output.EXIT_OK)
+
+
+def _report(findings: list[Finding], file: str, as_json: bool) -> None:
+    if as_json:
+        output.json_data({"file": file, "findings": [finding.to_dict() for finding in findings]})
+        return
+    for finding in findings:
+        output.data(f"{file}: {finding}")
+    errors = sum(finding.severity is Severity.ERROR for finding in findings)
+    output.talk(f"{file}: {errors} errors, {len(findings) - errors} warnings")
+
+
+def _read_table(source: str) -> tuple[Table, list[TableError]]:
+    from maptr import registry
+
+    refused: list[TableError] = []
+    try:
+        return registry.read(_read_octets(source), filename=source, on_bad=refused.append), refused
+    except MaptrError as error:
+        output.fail(str(error), output.EXIT_UNREADABLE)
+
+
+def _publishable(table: Table) -> tuple[Table, list[Finding]]:
+    from maptr.lint import lint
+
+    errors = [finding for finding in lint(table) if finding.severity is Severity.ERROR]
+    return table.without(finding.record for finding in errors), errors
+
+
+def _read_octets(file: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        output.fail(f"{file}: {error.strerror}", output.EXIT_UNREADABLE)
+
+
+def _read_text(file: str) -> str:
+    try:
+        return _read_octets(file).decode()
+    except UnicodeDecodeError as error:
+        output.fail(f"{file}: not UTF-8: {error}", output.EXIT_UNREADABLE)
+
+
+def _lines(target: str | None) -> list[str]:
+    """The lines of the zone that is there already; none if there is none, or it cannot be read as text."""
+    try:
+        return Path(target).read_text("utf-8").splitlines() if target else []
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def _write(target: str | None, text: str) -> None:
+    if target is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        output.write_atomically(Path(target), text)
+    except OSError as error:
+        output.fail(f"{target}: {error.strerror}", output.EXIT_UNREADABLE)

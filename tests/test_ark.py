@@ -1,0 +1,158 @@
+"""ARK text to Ark: the vectors, and what holds for any text."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.ark import BETANUMERIC, INFLECTIONS, MAX_TEXT, SHARED_NAANS, Ark, check_character
+from maptr.errors import ArkSyntaxError
+
+VECTORS: dict[str, list[dict[str, Any]]] = tomllib.loads(
+    (Path(__file__).parent / "vectors" / "ark.toml").read_text("utf-8")
+)
+
+
+def cases(kind: str) -> Any:
+    return pytest.mark.parametrize("case", VECTORS[kind], ids=lambda case: case["title"])
+
+
+@cases("same")
+def test_normal_and_resolution_form(case: dict[str, Any]) -> None:
+    ark = Ark.parse(case["received"], profile=case.get("profile", "draft"))
+    assert str(ark) == case["normal"]
+    assert ark.resolution == case["resolution"]
+    assert ark.tail == case.get("tail", "")
+    assert ark.inflection == case.get("inflection")
+    if "query" in case:
+        assert ark.query == case["query"]
+
+
+@cases("anatomy")
+def test_anatomy(case: dict[str, Any]) -> None:
+    ark = Ark.parse(case["received"])
+    for part in ("nma", "naan", "name", "blade", "qualifier"):
+        if part in case:
+            assert getattr(ark, part) == case[part]
+    assert ark.shoulder == case.get("shoulder", ark.shoulder if "check" in case else None)
+    for part in ("components", "variants"):
+        if part in case:
+            assert getattr(ark, part) == tuple(case[part])
+    if "check" in case:
+        assert ark.check() is case["check"]
+
+
+@cases("implied")
+def test_implied(case: dict[str, Any]) -> None:
+    assert [str(ark) for ark in Ark.parse(case["received"]).implied()] == case["implied"]
+
+
+@cases("refused")
+def test_refused_with_its_reason(case: dict[str, Any]) -> None:
+    with pytest.raises(ArkSyntaxError) as caught:
+        Ark.parse(case["received"])
+    assert case["because"] in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("zone", "character"), [("13030/xf93gt2", "q"), ("13030/tf5p30086", "k"), ("99999/fk4ck01k7", "7")]
+)
+def test_check_character(zone: str, character: str) -> None:
+    assert check_character(zone) == character
+    assert Ark.parse(f"ark:{zone}{character}").check()
+
+
+def test_a_check_character_finds_a_wrong_character_and_two_swapped() -> None:
+    right = "xf93gt2q"
+    wrong = [right[:at] + other + right[at + 1 :] for at in range(len(right)) for other in BETANUMERIC]
+    wrong += [right[:at] + right[at + 1] + right[at] + right[at + 2 :] for at in range(len(right) - 1)]
+    for name in wrong:
+        if name != right:
+            assert not Ark.parse(f"ark:13030/{name}").check(), name
+
+
+def test_255_octets_of_name_and_qualifier_are_taken() -> None:
+    name = "x1/" + "b" * 252
+    assert str(Ark.parse(f"ark:12345/{name}")) == f"ark:12345/{name}"
+
+
+def test_too_long_and_not_utf8() -> None:
+    with pytest.raises(ArkSyntaxError, match=str(MAX_TEXT)):
+        Ark.parse("ark:12345/x" + "1" * MAX_TEXT)
+    with pytest.raises(ArkSyntaxError, match="UTF-8"):
+        Ark.parse(b"ark:12345/x\xff")
+    with pytest.raises(ArkSyntaxError, match="UTF-8"):
+        Ark.parse("ark:12345/x\ud800")
+
+
+def test_octets_and_text_are_the_same_ark() -> None:
+    assert Ark.parse(b"ark:12345/x1") == Ark.parse("ark:12345/x1")
+
+
+def test_equality_and_hash_ignore_all_but_identity() -> None:
+    spellings = ["ark:/12345/x5-4.v1/c2", "https://a.example/ark:12345/x54/c2.v1?info", "ARK:12345/x54/c2.v1/"]
+    assert len({Ark.parse(text) for text in spellings}) == 1
+    assert Ark.parse("ark:12345/X54") != Ark.parse("ark:12345/x54")
+
+
+def test_shared_naans_have_their_meaning() -> None:
+    assert set(SHARED_NAANS) == {"12345", "99152", "99166", "99999"}
+    shared = Ark.parse("ark:99152/p0x").shared
+    assert shared is not None
+    assert shared.long_term
+    assert Ark.parse("ark:13030/tf5").shared is None
+
+
+# ---- properties
+
+names = st.text(alphabet="ab1X./-%=~*+@_$:", min_size=1, max_size=40)
+naans = st.text(alphabet=BETANUMERIC, min_size=1, max_size=16)
+
+
+@given(st.text() | st.binary() | names.map(lambda name: f"ark:12345/{name}") | st.text().map(lambda s: f"ark:1/{s}"))
+def test_nothing_but_ark_syntax_error_escapes(text: str | bytes) -> None:
+    for profile in ("draft", "2002"):
+        try:
+            ark = Ark.parse(text, profile=profile)  # type: ignore[arg-type]
+        except ArkSyntaxError:
+            continue
+        assert str(Ark.parse(str(ark), profile=profile)) == str(ark)  # type: ignore[arg-type]
+        assert ark.resolution.isascii()
+        assert ark.resolution.isprintable()
+        assert Ark.parse(ark.resolution, profile=profile) == ark  # type: ignore[arg-type]
+        assert ark.implied()[0] == ark
+
+
+@given(naans, names, st.data())
+def test_equivalent_spellings_are_equal(naan: str, name: str, data: st.DataObject) -> None:
+    try:
+        ark = Ark.parse(f"ark:{naan}/{name}")
+    except ArkSyntaxError:
+        return
+    at = data.draw(st.integers(0, len(name)))
+    mark = data.draw(st.sampled_from(["-", "\u2010", "\u2015", "\n", " ", "\u200b", "-\n"]))
+    nma = data.draw(st.sampled_from(["", "https://h.example/", "h.example:8080/p/", "http://[::1]/"]))
+    label = data.draw(st.sampled_from(["ark:", "ark:/", "ARK:", "aRk:/"]))
+    tail = data.draw(st.sampled_from(["", *INFLECTIONS, "?q=1"]))
+    end = data.draw(st.sampled_from(["", "/", ".", "/."]))
+    other = Ark.parse(f"{nma}{label}{naan.upper()}/{name[:at]}{mark}{name[at:]}{end}{tail}")
+    assert other == ark
+    assert hash(other) == hash(ark)
+    assert other.tail == tail
+
+
+@given(naans, names)
+def test_every_slash_and_period_of_a_normal_form_separates(naan: str, name: str) -> None:
+    try:
+        text = str(Ark.parse(f"ark:{naan}/{name}"))
+    except ArkSyntaxError:
+        return
+    rest = text.partition("/")[2]
+    assert all(part for component in rest.split("/") for part in component.split("."))
+    assert "." not in rest.rpartition("/")[0]

@@ -1,0 +1,89 @@
+"""Which URLs and hosts may be followed, by their text alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr import url
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://h.example/ark:12345/x",
+        "HTTP://H.example:8443/p?q=1#f",
+        "https://h.example",
+        "https://8.8.8.8/x",
+        "https://[2a00:1450:4001:81b::200e]:443/",
+        "https://xn--bcher-kva.example/",
+        "https://a_b.example./",
+        "https://R74n.com/id/?ark:49595/x?info",
+    ],
+)
+def test_followed(text: str) -> None:
+    assert url.refusal(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "because"),
+    [
+        ("javascript:alert(1)", "not an absolute URL"),
+        ("javascript://h.example/%0aalert(1)", "neither http nor https"),
+        ("ftp://h.example/", "neither http nor https"),
+        ("http//cams.example", "not an absolute URL"),
+        ("https:///h.example/", "no host"),
+        ("https://user@h.example/", "user information"),
+        ("https://h.example:80@evil.example/", "user information"),
+        ("https://h.example\\@evil.example/", "U+005C"),
+        ("https://h.example/\r\nSet-Cookie: x", "U+000D"),
+        ("https://h.example/\x00", "U+0000"),
+        ("https://bücher.example/", "U+00FC"),
+        ("https://h.example:0/", "not a port"),
+        ("https://h.example:99999/", "not a port"),
+        ("https://h..example/", "not a host name"),
+        ("https://-h.example/", "not a host name"),
+        ("https://h.example/" + "x" * url.MAX_URL, "longer than"),
+        ("https://localhost/", "not a public host"),
+        ("https://LOCALHOST./", "not a public host"),
+        ("https://a.localhost/", "not a public host"),
+        ("https://127.0.0.1/", "not a public host"),
+        ("https://127.1/", "not a public host"),
+        ("https://0x7f.0.0.1/", "not a public host"),
+        ("https://0177.0.0.01/", "not a public host"),
+        ("https://2130706433/", "not a public host"),
+        ("https://10.0.0.1:8080/", "not a public host"),
+        ("https://192.168.1.12/flora", "not a public host"),
+        ("https://169.254.169.254/latest/meta-data", "not a public host"),
+        ("https://100.64.0.1/", "not a public host"),
+        ("https://224.0.0.1/", "not a public host"),
+        ("https://0.0.0.0/", "not a public host"),
+        ("https://[::1]/", "not a public host"),
+        ("https://[fe80::1]/", "not a public host"),
+        ("https://[fd00::1]/", "not a public host"),
+        ("https://[::ffff:127.0.0.1]/", "not a public host"),
+        ("https://[2002:7f00:1::]/", "not a public host"),
+        ("https://1.2.3.4.5/", "not an IPv4 address"),
+        ("https://256.1.1.1/", "not an IPv4 address"),
+        ("https://1.2.3.08/", "not an IPv4 address"),
+        ("https://[::1/", "not a host"),
+        ("https://[zz]/", "not an IPv6 address"),
+    ],
+)
+def test_refused(text: str, because: str) -> None:
+    refusal = url.refusal(text)
+    assert refusal is not None
+    assert because in refusal
+
+
+def test_private_hosts_are_followed_where_the_caller_says_so() -> None:
+    assert url.refusal("http://127.0.0.1:8080/", allow_private=True) is None
+    assert url.refusal("javascript:alert(1)", allow_private=True) is not None
+
+
+@given(st.text() | st.text(alphabet="htps:/.0123456789abx@[]#?%", max_size=40).map(lambda text: f"http://{text}"))
+def test_any_text_is_judged(text: str) -> None:
+    if url.refusal(text) is None:
+        assert text.isascii()
+        assert not url.parse(text).host.is_local

@@ -1,0 +1,266 @@
+"""The algorithm: the vectors, its limits, and what holds over random graphs of records."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dns.rdata
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr import names
+from maptr.ark import Ark
+from maptr.discovery import Discovery, Outcome
+from maptr.errors import DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
+from maptr.names import Labels
+from maptr.naptr import Kind, Naptr
+from maptr.walk import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, Answer, Question, Settings, Walk
+
+VECTORS: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "vectors" / "walk.toml").read_text("utf-8"))[
+    "walk"
+]
+ARK = Ark.parse("ark:12345/x1")
+
+Dns = dict[Labels, list[Naptr] | Outcome]
+
+
+def naptr(text: str) -> Naptr:
+    """Presentation format read by dnspython, so that the tests do not trust our own reader."""
+    return Naptr.from_wire(dns.rdata.from_text("IN", "NAPTR", text).to_wire() or b"")
+
+
+def host(order: int, preference: int, name: str) -> Naptr:
+    return Naptr(order, preference, b"h", b"ark", b"", names.parse(name))
+
+
+def redirect(name: str, order: int = 0, preference: int = 0) -> Naptr:
+    return Naptr(order, preference, b"", b"ark", b"", names.parse(name))
+
+
+def answer(dns: Dns, question: Question) -> Answer:
+    said = dns.get(names.fold(question.name), Outcome.NXDOMAIN)
+    return Answer(said) if isinstance(said, Outcome) else Answer(Outcome.ANSWER, said, 60)
+
+
+def run(
+    ark: Ark, dns: Dns, settings: Settings | None = None, order: Callable[[list[Any]], None] = lambda _: None
+) -> Discovery:
+    walk = Walk(ark, settings)
+    asked: list[Labels] = []
+    while questions := walk.next():
+        order(questions)
+        for question in questions:
+            assert names.fold(question.name) not in asked
+            asked.append(names.fold(question.name))
+            walk.tell(question, answer(dns, question))
+    assert walk.over
+    return walk.result()
+
+
+@pytest.mark.parametrize("case", VECTORS, ids=lambda case: case["title"])
+def test_vector(case: dict[str, Any]) -> None:
+    table: Dns = {
+        names.fold(names.parse(name)): Outcome[records] if isinstance(records, str) else [naptr(r) for r in records]
+        for name, records in case["dns"].items()
+    }
+    discovery = run(Ark.parse(case["ark"]), table, Settings(origin=names.parse(case.get("origin", "ark.arpa."))))
+    assert discovery.urls() == case["urls"]
+    assert discovery.complete is case.get("complete", True)
+    if "asked" in case:
+        assert [names.to_text(names.fold(step.name)) for step in discovery.trace] == case["asked"]
+    if "best" in case:
+        assert len(discovery.best) == case["best"]
+    reasons = [reason for step in discovery.trace for reading in step.readings for reason in reading.reasons]
+    for note in case.get("notes", ()):
+        assert any(note in reason for reason in reasons), (note, reasons)
+    for step in discovery.trace:
+        for reading in step.readings:
+            assert reading.reasons, "every record on the trace says why it counted or did not"
+            assert not (reading.counted and reading.kind is Kind.OTHER)
+
+
+def test_none_and_not_known_are_different() -> None:
+    with pytest.raises(NoMappingAuthority) as none:
+        run(ARK, {}).url()
+    assert none.value.discovery is not None
+    with pytest.raises(DiscoveryFailed, match="server failure"):
+        run(ARK, {(b"12345", b"ark", b"arpa"): Outcome.SERVFAIL}).url()
+    with pytest.raises(DiscoveryTimeout):
+        run(ARK, {(b"12345", b"ark", b"arpa"): Outcome.TIMEOUT}).url()
+
+
+def test_a_chain_is_followed_to_the_limit_and_no_further() -> None:
+    def chain(length: int) -> Dns:
+        hops = ["12345.ark.arpa.", *(f"n{i}.example." for i in range(length))]
+        dns: Dns = {names.parse(here): [redirect(there)] for here, there in itertools.pairwise(hops)}
+        return {**dns, names.parse(hops[-1]): [host(0, 0, "end.example.")]}
+
+    assert len(run(ARK, chain(MAX_DEPTH))) == 1
+    discovery = run(ARK, chain(MAX_DEPTH + 1))
+    assert not discovery
+    assert not discovery.complete
+    assert discovery.trace[-1].outcome is Outcome.LIMIT
+    assert str(MAX_DEPTH) in discovery.trace[-1].note
+    with pytest.raises(DiscoveryFailed):
+        discovery.url()
+
+
+def test_a_fan_of_redirects_is_asked_to_the_limit_best_first() -> None:
+    fan = [redirect(f"n{i}.example.", order=i) for i in range(200)]
+    discovery = run(ARK, {(b"12345", b"ark", b"arpa"): fan, (b"n0", b"example"): [host(0, 0, "a.example.")]})
+    asked = [step for step in discovery.trace if step.outcome is not Outcome.LIMIT]
+    assert len(asked) == MAX_QUESTIONS
+    assert {step.name[0] for step in asked[1:]} == {b"n%d" % i for i in range(MAX_QUESTIONS - 1)}
+    assert not discovery.complete
+    assert len(discovery) == 1
+
+
+def test_the_best_candidates_are_kept() -> None:
+    crowd = [host(i, 0, f"h{i}.example.") for i in range(2000)]
+    random.Random(1).shuffle(crowd)
+    discovery = run(ARK, {(b"12345", b"ark", b"arpa"): crowd})
+    assert [c.host for c in discovery] == [f"h{i}.example" for i in range(MAX_CANDIDATES)]
+    assert not discovery.complete
+    assert discovery.trace[-1].outcome is Outcome.LIMIT
+
+
+def test_a_spent_regexp_budget_makes_the_walk_incomplete() -> None:
+    rules = [Naptr(0, i, b"u", b"ark", b"!((a*)*(a*)*b)!https://a.example/!", ()) for i in range(200)]
+    ark = Ark.parse("ark:12345/x" + "a" * 2000)
+    discovery = run(ark, {(b"12345", b"ark", b"arpa"): [*rules, host(9, 9, "a.example.")]})
+    assert not discovery.complete
+    assert [c.host for c in discovery] == ["a.example"]
+    assert any("regexp steps" in reason for step in discovery.trace for r in step.readings for reason in r.reasons)
+
+
+def test_what_is_open_at_the_end_was_not_answered_in_time() -> None:
+    walk = Walk(ARK)
+    (root,) = walk.next()
+    assert walk.next() == []
+    walk.tell(root, Answer(Outcome.ANSWER, [redirect("a.example."), redirect("b.example.")], 60))
+    one, _ = walk.next()
+    walk.tell(one, Answer(Outcome.ANSWER, [host(0, 0, "h.example."), redirect("c.example.")], 60))
+    discovery = walk.result()
+    assert [step.outcome for step in discovery.trace] == [
+        Outcome.ANSWER,
+        Outcome.ANSWER,
+        Outcome.TIMEOUT,
+        Outcome.TIMEOUT,
+    ]
+    assert [c.host for c in discovery] == ["h.example"]
+    assert not discovery.complete
+    assert discovery.ttl is None
+
+
+def test_private_hosts_where_the_caller_allows_them() -> None:
+    dns: Dns = {(b"12345", b"ark", b"arpa"): [host(0, 0, "127.0.0.1.")]}
+    assert run(ARK, dns, Settings(allow_private=True)).urls() == ["https://127.0.0.1/ark:12345/x1"]
+    assert not run(ARK, dns)
+
+
+def test_the_scheme_of_h_candidates_is_the_callers() -> None:
+    dns: Dns = {(b"12345", b"ark", b"arpa"): [host(0, 0, "a.example.")]}
+    assert run(ARK, dns, Settings(scheme="http")).url() == "http://a.example/ark:12345/x1"
+
+
+def test_ttl_is_the_shortest_and_an_impossible_one_counts_as_nought() -> None:
+    walk = Walk(ARK)
+    (root,) = walk.next()
+    walk.tell(root, Answer(Outcome.ANSWER, [redirect("a.example."), host(0, 0, "b.example.")], 300))
+    (next_,) = walk.next()
+    walk.tell(next_, Answer(Outcome.ANSWER, [host(0, 0, "h.example.")], 2**31))
+    discovery = walk.result()
+    assert discovery.ttl == 0
+    assert {c.host: c.ttl for c in discovery} == {"h.example": 0, "b.example": 300}
+    assert discovery.expiring(1000.0).expiration == 1000.0
+
+
+def test_a_candidate_makes_urls_for_other_arks_of_its_rule() -> None:
+    rule = naptr('10 10 "u" "ark" "!^ark:/?12345/(x.*)$!https://h.example/\\\\1!" .')
+    candidate = run(ARK, {(b"12345", b"ark", b"arpa"): [rule]})[0]
+    assert candidate.url(Ark.parse("ark:12345/x2?info")) == "https://h.example/x2?info"
+    with pytest.raises(Exception, match="not for ark:12345/y2"):
+        candidate.url(Ark.parse("ark:12345/y2"))
+
+
+def test_a_naan_too_long_for_the_origin_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="octets"):
+        Walk(ARK, Settings(origin=(b"a" * 63,) * 4))
+
+
+# ---- properties over random graphs
+
+NODES = 12
+graph_names = [(b"n%d" % i, b"example") for i in range(NODES)]
+records = st.one_of(
+    st.builds(
+        lambda i, o, p: Naptr(o, p, b"h", b"ark", b"", (b"h%d" % i, b"example")),
+        st.integers(0, 9),
+        st.integers(0, 2),
+        st.integers(0, 2),
+    ),
+    st.builds(
+        lambda n, o, p: Naptr(o, p, b"", b"ark", b"", n),
+        st.sampled_from(graph_names),
+        st.integers(0, 2),
+        st.integers(0, 2),
+    ),
+    st.just(Naptr(0, 0, b"s", b"ark", b"", (b"x",))),
+)
+said = st.one_of(st.lists(records, max_size=5), st.sampled_from([Outcome.NODATA, Outcome.SERVFAIL, Outcome.TIMEOUT]))
+graphs = st.dictionaries(st.sampled_from(graph_names), said).flatmap(
+    lambda rest: st.lists(records, min_size=1, max_size=5).map(lambda root: {(b"12345", b"ark", b"arpa"): root, **rest})
+)
+
+
+def reachable(dns: Dns, depth: int) -> set[str]:
+    """Hosts within so many redirects, found the plain way."""
+    hosts: set[str] = set()
+    level = {(b"12345", b"ark", b"arpa")}
+    seen: set[Labels] = set()
+    for _ in range(depth + 1):
+        seen |= level
+        onward: set[Labels] = set()
+        for name in level:
+            found = dns.get(name, Outcome.NXDOMAIN)
+            for record in [] if isinstance(found, Outcome) else found:
+                if record.flags == b"h":
+                    hosts.add(names.to_text(record.replacement).rstrip("."))
+                elif record.flags == b"":
+                    onward.add(record.replacement)
+        level = onward - seen
+    return hosts
+
+
+@given(graphs)
+def test_every_reachable_candidate_is_found(dns: Dns) -> None:
+    discovery = run(ARK, dns)
+    assert {candidate.host for candidate in discovery} == reachable(dns, MAX_DEPTH)
+    ranks = [candidate.orders for candidate in discovery]
+    padded = [rank + (0,) * (MAX_DEPTH + 1 - len(rank)) for rank in ranks]
+    assert all(candidate.orders == ranks[0] for candidate in discovery.best)
+    assert padded[0] == min(padded) if padded else True
+
+
+@given(graphs, st.randoms(use_true_random=False))
+def test_no_order_of_arrival_changes_the_result(dns: Dns, rng: random.Random) -> None:
+    mixed: Dns = {n: s if isinstance(s, Outcome) else rng.sample(s, len(s)) for n, s in dns.items()}
+    assert run(ARK, dns) == run(ARK, mixed, order=rng.shuffle)
+
+
+@given(graphs, st.integers(1, 6), st.integers(0, 4), st.integers(1, 3))
+def test_limits_hold_and_are_told(dns: Dns, questions: int, depth: int, candidates: int) -> None:
+    settings = Settings(max_questions=questions, max_depth=depth, max_candidates=candidates)
+    discovery = run(ARK, dns, settings)
+    asked = [step for step in discovery.trace if step.outcome is not Outcome.LIMIT]
+    assert len(asked) <= questions
+    assert all(step.depth <= depth for step in asked)
+    assert len(discovery) <= candidates
+    assert discovery.complete == all(step.outcome.said for step in discovery.trace)
+    assert run(ARK, dns, settings, order=lambda level: level.reverse()) == discovery
