@@ -23,7 +23,7 @@ ORDER_NAAN = 10  # of a NAAN's u rules; shoulders come before, longest first
 ORDER_HOST = 100  # of h records: the fallback
 PREFERENCE_STEP = 10  # between the NMAs of one entry, in the registry's order
 
-_DELIMITERS = "!#~,;@%&=:"
+_DELIMITERS = "!#~,;@%&="
 
 
 def records(entry: Entry, shoulders: Sequence[Entry] = ()) -> list[Naptr]:

@@ -160,7 +160,7 @@ def _delegations(file: str, text: str, origin: str) -> Iterator[Labels]:
     """Names that included records delegate (NS, not at the origin), in the form that compares."""
     apex = dns.name.from_text(origin)
     try:
-        rrsets = dns.zonefile.read_rrsets(text, origin=apex, relativize=False, default_ttl=TTL)
+        rrsets = dns.zonefile.read_rrsets(text, rdclass=None, origin=apex, relativize=False, default_ttl=TTL)
     except (dns.exception.DNSException, ValueError) as error:
         raise ZoneError(f"cannot be included: {error}", filename=file) from None
     for rrset in rrsets:

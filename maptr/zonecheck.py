@@ -37,11 +37,16 @@ def check_zone(text: str, *, origin: str | None = None, filename: str = "") -> l
     findings = list(_written(text, origin))
     try:
         zone = dns.zone.from_text(
-            text, origin=origin, relativize=False, filename=filename or "<zone>", check_origin=True
+            text, origin=origin, relativize=False, filename=filename or "<zone>", check_origin=False
         )
+        if zone.origin is None:
+            raise dns.zone.UnknownOrigin
+        zone.check_origin()
     except dns.exception.DNSException as error:
         findings.append(_error("not-loaded", "the zone", _reason(error)))
-    except (ValueError, RecursionError) as error:  # dnspython lets a few through for odd octets
+    except KeyError:
+        findings.append(_error("not-loaded", "the zone", "has no record at its origin"))
+    except ValueError as error:  # dnspython lets a few through for odd octets
         findings.append(_error("not-loaded", "the zone", str(error)))
     else:
         findings += _Loaded(zone).findings()
@@ -251,9 +256,10 @@ class _Loaded:
         wildcards = [dns.name.Name((b"*", *part, b"")) for part in above]
         return not any(self.zone.get_node(owner) for owner in (dns.name.Name((*name, b"")), *wildcards))
 
-    def _cut_above(self, name: Labels) -> bool:
+    def _cut_above(self, name: Labels) -> Labels:
+        """The delegation at or above a name, empty where there is none."""
         folded = names.fold(name)
-        return any(folded[at:] in self.cuts for at in range(len(folded)))
+        return next((folded[at:] for at in range(len(folded)) if folded[at:] in self.cuts), ())
 
     def _owners(self) -> Iterator[Finding]:
         targets = {names.fold(record.naptr.replacement) for record in self.ark}
@@ -281,8 +287,11 @@ class _Loaded:
         for name, _, rdata in self.zone.iterate_rdatas(dns.rdatatype.NS):
             server: dns.name.Name = rdata.target  # type: ignore[attr-defined]
             target = server.labels[:-1]
-            if not names.is_below(target, self.origin) or self._cut_above(target[1:]):
+            if not names.is_below(target, self.origin):
                 continue
+            cut = self._cut_above(target)
+            if cut and cut != names.fold(name.labels[:-1]):
+                continue  # the address is for the zone below that cut to give
             node = self.zone.get_node(server)
             kinds = {rdataset.rdtype for rdataset in node} if node else set()
             if not kinds & {dns.rdatatype.A, dns.rdatatype.AAAA}:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.ark import BETANUMERIC, INFLECTIONS, MAX_TEXT, SHARED_NAANS, Ark, check_character
+from maptr.ark import BETANUMERIC, INFLECTIONS, MAX_TEXT, SHARED_NAANS, Ark, Profile, check_character
 from maptr.errors import ArkSyntaxError
 
 VECTORS: dict[str, list[dict[str, Any]]] = tomllib.loads(
@@ -18,7 +18,7 @@ VECTORS: dict[str, list[dict[str, Any]]] = tomllib.loads(
 )
 
 
-def cases(kind: str) -> Any:
+def cases(kind: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", VECTORS[kind], ids=lambda case: case["title"])
 
 
@@ -117,15 +117,16 @@ naans = st.text(alphabet=BETANUMERIC, min_size=1, max_size=16)
 
 @given(st.text() | st.binary() | names.map(lambda name: f"ark:12345/{name}") | st.text().map(lambda s: f"ark:1/{s}"))
 def test_nothing_but_ark_syntax_error_escapes(text: str | bytes) -> None:
-    for profile in ("draft", "2002"):
+    profiles: tuple[Profile, ...] = ("draft", "2002")
+    for profile in profiles:
         try:
-            ark = Ark.parse(text, profile=profile)  # type: ignore[arg-type]
+            ark = Ark.parse(text, profile=profile)
         except ArkSyntaxError:
             continue
-        assert str(Ark.parse(str(ark), profile=profile)) == str(ark)  # type: ignore[arg-type]
+        assert str(Ark.parse(str(ark), profile=profile)) == str(ark)
         assert ark.resolution.isascii()
         assert ark.resolution.isprintable()
-        assert Ark.parse(ark.resolution, profile=profile) == ark  # type: ignore[arg-type]
+        assert Ark.parse(ark.resolution, profile=profile) == ark
         assert ark.implied()[0] == ark
 
 

@@ -222,7 +222,7 @@ graphs = st.dictionaries(st.sampled_from(graph_names), said).flatmap(
 def reachable(dns: Dns, depth: int) -> set[str]:
     """Hosts within so many redirects, found the plain way."""
     hosts: set[str] = set()
-    level = {(b"12345", b"ark", b"arpa")}
+    level: set[Labels] = {(b"12345", b"ark", b"arpa")}
     seen: set[Labels] = set()
     for _ in range(depth + 1):
         seen |= level

@@ -1,0 +1,114 @@
+"""Every trap of FACTS and of the issue has its finding, and a good zone none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.finding import Severity
+from maptr.zonecheck import MAX_REPLY, check_zone
+
+HEAD = """\
+$ORIGIN ark.arpa.
+$TTL 300
+@ IN SOA ns.example. hostmaster.example. 1 3600 900 1209600 300
+@ IN NS ns.example.
+"""
+GOOD = (
+    HEAD
+    + r"""
+12345 IN NAPTR 10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/p/ark:/12345/\\1!" .
+12345 IN NAPTR 100 10 "h" "ark" "" h.example\0588443.
+12345 IN TXT "who=x"
+12026 IN NAPTR 0 0 "" "ark" "" dlc.spct.org.
+99999 IN NAPTR 0 0 "" "ark" "" in
+in    IN NAPTR 0 0 "h" "ark" "" a.example.
+13030 IN NS ns.example.
+13031 IN NS ns.13031
+ns.13031 IN A 192.0.2.1
+b5060 IN NAPTR 10 10 "u" "E2U+sip" "!^.*$!sip:x@example!" .
+"""
+)
+
+
+def found(text: str, **options: str) -> list[tuple[str, str, str, int]]:
+    return [(str(f.severity), f.code, f.record, f.line) for f in check_zone(text, **options)]
+
+
+def test_a_good_zone_has_no_findings() -> None:
+    assert found(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "finding"),
+    [
+        ('12345 IN NAPTR 0 0 "h" "ark" "USLC" a.example.', ("error", "regexp-refused", "12345.ark.arpa.", 0)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "!x!y!" a.example.', ("warning", "h-with-regexp", "12345.ark.arpa.", 0)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" foobar.zaf.org', ("error", "relative-replacement", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" foobar', ("warning", "relative-replacement", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "" "ark" "" dlc.spct.org', ("error", "relative-replacement", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" gov:8080.', ("error", "unescaped-port", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "u" "ark" "!a!b!c!" .', ("error", "regexp-refused", "12345.ark.arpa.", 0)),
+        ('12345 IN NAPTR 0 0 "u" "ark" "!!https://a.example/!" .', ("error", "regexp-refused", "12345.ark.arpa.", 0)),
+        ('12345 IN NAPTR 0 0 "u" "sip" "USLC" .', ("error", "regexp-refused", "12345.ark.arpa.", 0)),
+        (
+            r'12345 IN NAPTR 0 0 "u" "ark" "!(a)\\1!https://a.example/!" .',
+            ("warning", "regexp-not-understood", "12345.ark.arpa.", 0),
+        ),
+        ('12345 IN NAPTR 0 0 "s" "ark" "" a.example.', ("error", "no-rule", "12345.ark.arpa.", 0)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" .', ("error", "no-rule", "12345.ark.arpa.", 0)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" 192.168.1.12.', ("warning", "not-public", "12345.ark.arpa.", 0)),
+        ('12345 IN NAPTR 0 0 "u" "ark" "!^.*$!ftp://a.example/!" .', ("warning", "not-followed", "12345.ark.arpa.", 0)),
+        ('12345 IN NAPTR 0 0 "" "ark" "!^.*$!a.example!" b.example.', ("warning", "both-fields", "12345.ark.arpa.", 0)),
+        ('12345 IN NAPTR 0 0 "" "ark" "" 12345', ("error", "redirect-loop", "12345.ark.arpa.", 0)),
+        (
+            '12345 IN NAPTR 0 0 "" "ark" "" b\nb IN NAPTR 0 0 "" "ark" "" C\nc IN NAPTR 0 0 "" "ark" "" B',
+            ("error", "redirect-loop", "b.ark.arpa.", 0),
+        ),
+        ('12345 IN NAPTR 0 0 "" "ark" "" nowhere', ("warning", "redirect-nowhere", "12345.ark.arpa.", 0)),
+        ('hello IN NAPTR 0 0 "h" "ark" "" a.example.', ("warning", "not-a-naan", "hello.ark.arpa.", 0)),
+        (
+            '12345 IN NS ns.example.\n12345 IN NAPTR 0 0 "h" "ark" "" a.example.',
+            ("error", "occluded", "12345.ark.arpa.", 0),
+        ),
+        ("@ IN NS ns1", ("error", "no-address", "ark.arpa.", 0)),
+        ("12345 IN NS ns.12345", ("error", "no-address", "12345.ark.arpa.", 0)),
+        ('12345 IN NAPTR 0 0 "h" "ark" a.example.', ("error", "naptr-fields", "12345.ark.arpa.", 5)),
+        ("12345 IN A 1.2.3", ("error", "not-loaded", "the zone", 0)),
+        ("12345 IN CNAME a.example.\n12345 IN TXT x", ("error", "not-loaded", "the zone", 0)),
+    ],
+)
+def test_each_trap(lines: str, finding: tuple[str, str, str, int]) -> None:
+    assert finding in found(HEAD + lines + "\n")
+
+
+def test_a_reply_over_the_limit() -> None:
+    crowd = "".join(f'12345 IN NAPTR 0 0 "h" "ark" "" host-number-{i}.example.\n' for i in range(40))
+    (finding,) = check_zone(HEAD + crowd)
+    assert finding.code == "large-reply"
+    assert str(MAX_REPLY) in finding.reason
+
+
+def test_lines_are_counted_through_parentheses_and_comments() -> None:
+    text = HEAD + '; a comment\n12345 IN NAPTR ( 0 0 "h" "ark"\n "" a.b )\n'
+    assert ("error", "relative-replacement", "12345.ark.arpa.", 6) in found(text)
+
+
+def test_no_zone_at_all() -> None:
+    for text in ("", "<html>", "@ IN SOA", HEAD.replace("@ IN NS ns.example.\n", ""), '"'):
+        assert [code for _, code, *_ in found(text, origin="ark.arpa.")] == ["not-loaded"]
+    (finding,) = check_zone("@ IN SOA a. b. 1 2 3 4 5\n")
+    assert "name the origin" in finding.reason
+
+
+def test_a_record_outside_the_zone() -> None:
+    assert ("error", "out-of-zone", "a.example.", 5) in found(HEAD + "a.example. IN TXT x\n", origin="ark.arpa.")
+    assert found(GOOD, origin="ark.arpa") == []
+
+
+@given(st.text(max_size=200) | st.text(alphabet='ab1. "();$\\\nINAPTR@', max_size=80).map(lambda text: HEAD + text))
+def test_any_text_has_findings_or_none_but_no_exception(text: str) -> None:
+    for finding in check_zone(text):
+        assert finding.severity in (Severity.ERROR, Severity.WARNING)
+        assert str(finding)
