@@ -199,11 +199,22 @@ class Peer:
             self.directory = Path()
 
 
+def processes(group: int) -> list[int]:
+    """The process group's living members, from /proc: one that only init has yet to reap is dead."""
+    living = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, member_of = stat.read_text(errors="replace").rpartition(")")[2].split()[:3]
+            if int(member_of) == group and state not in "ZX":
+                living.append(int(stat.parent.name))
+    return living
+
+
 def _kill_group(group: int) -> None:
-    """SIGKILL to what is left, then wait until init has reaped it: NSD's children outlive it by a moment."""
+    """SIGKILL to what the server left of its group: NSD's children outlive it by a moment."""
     deadline = time.monotonic() + STOP_SECONDS
     with contextlib.suppress(ProcessLookupError):
-        while time.monotonic() < deadline:
+        while processes(group) and time.monotonic() < deadline:
             os.killpg(group, signal.SIGKILL)
             time.sleep(0.005)
 
