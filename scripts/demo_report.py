@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from maptr import discover_at
 from maptr.ark import Ark
@@ -25,6 +26,11 @@ EXAMPLES = 4
 NAMED = 10  # differences shown one by one
 
 
+def load(path: str) -> Table:
+    """The registry; its bad records are left out, as ``maptr zone build`` does, which has named them."""
+    return read(Path(path).read_bytes(), filename=path, on_bad=lambda error: None)
+
+
 def examples(table: Table) -> list[str]:
     """A few ARKs of the table; one under a shoulder if it has any."""
     arks = [ark for ark in KNOWN if Ark.parse(ark).naan in table]
@@ -38,7 +44,7 @@ def probe(key: str) -> str:
 
 
 def compare(table: Table, port: int) -> Iterator[tuple[str, str]]:
-    """For each record, its key and what DNS gives instead of the record's own target; empty where they agree."""
+    """For each record, its key and what DNS gives instead of the record's target; empty where they agree."""
     for key in table:
         ark = Ark.parse(probe(key))
         entry = table.lookup(ark)
@@ -76,9 +82,9 @@ def main(arguments: list[str]) -> None:
     """Run one of the two parts."""
     match arguments:
         case ["examples", registry]:
-            print(*examples(read(registry)), sep="\n")
+            print(*examples(load(registry)), sep="\n")
         case ["compare", registry, port]:
-            report(read(registry), int(port))
+            report(load(registry), int(port))
         case _:
             sys.exit(__doc__)
 
