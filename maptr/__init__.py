@@ -1,3 +1,87 @@
-"""Find, by DNS, the server that answers for an ARK, and serve the DNS that makes it findable."""
+"""Find, by DNS, the server that answers for an ARK, and serve the DNS that makes it findable.
+
+The names below are the public ones; everything else is imported from its module. They load on first use, so that
+``import maptr`` waits for nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from maptr.ark import Ark
+    from maptr.asyncclient import discover_async, discover_at_async
+    from maptr.client import discover, discover_at, discover_many
+    from maptr.discovery import Candidate, Discovery
+    from maptr.errors import (
+        ArkSyntaxError,
+        ConfigError,
+        DiscoveryError,
+        DiscoveryFailed,
+        DiscoveryTimeout,
+        MaptrError,
+        NoMappingAuthority,
+        TableError,
+        UnsafePlan,
+        ZoneError,
+    )
+    from maptr.table import Entry, Table
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "maptr.ark": ("Ark",),
+    "maptr.asyncclient": ("discover_async", "discover_at_async"),
+    "maptr.client": ("discover", "discover_at", "discover_many"),
+    "maptr.discovery": ("Candidate", "Discovery"),
+    "maptr.errors": (
+        "ArkSyntaxError",
+        "ConfigError",
+        "DiscoveryError",
+        "DiscoveryFailed",
+        "DiscoveryTimeout",
+        "MaptrError",
+        "NoMappingAuthority",
+        "TableError",
+        "UnsafePlan",
+        "ZoneError",
+    ),
+    "maptr.table": ("Entry", "Table"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Ark",
+    "ArkSyntaxError",
+    "Candidate",
+    "ConfigError",
+    "Discovery",
+    "DiscoveryError",
+    "DiscoveryFailed",
+    "DiscoveryTimeout",
+    "Entry",
+    "MaptrError",
+    "NoMappingAuthority",
+    "Table",
+    "TableError",
+    "UnsafePlan",
+    "ZoneError",
+    "discover",
+    "discover_async",
+    "discover_at",
+    "discover_at_async",
+    "discover_many",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import dns.exception
 
 if TYPE_CHECKING:
-    from maptr.walk import Discovery
+    from maptr.discovery import Discovery
 
 
 class MaptrError(dns.exception.DNSException):

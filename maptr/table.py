@@ -21,6 +21,16 @@ VARIABLES = ("content", "value", "pid", "suffix")
 """What a target may ask for: NAAN/name, name, the whole ARK, what follows the shoulder."""
 
 
+def template_parts(target: str) -> list[tuple[str, str]]:
+    """A target as (literal text, variable that follows it); the last variable is empty.
+
+    >>> template_parts("https://h.example/ark:/${content}")
+    [('https://h.example/ark:/', 'content'), ('', '')]
+    """
+    pieces = _VARIABLE.split(target)
+    return list(zip(pieces[::2], [*pieces[1::2], ""], strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class Nma:
     """One place that serves an entry.
@@ -88,6 +98,10 @@ class Entry:
     def key(self) -> str:
         """``12345`` or ``12345/x6``: the record's name in tables, plans, findings and messages."""
         return f"{self.naan}/{self.shoulder}" if self.shoulder else self.naan
+
+    def urls(self, ark: Ark) -> list[str]:
+        """What the registry means for an ARK of this record: the URL at each NMA, in order."""
+        return [nma.url(ark, self.shoulder) for nma in self.nmas]
 
 
 class Table(Mapping[str, Entry]):

@@ -1,0 +1,193 @@
+"""One NAPTR record, and how Maptr reads it (draft-kunze-ark appendix B; RFC 3403 section 4).
+
+``Naptr`` is the rdata as it is. ``Rule`` is the same record read: a host, a URL rule, a redirect, or none of ours,
+with a note for everything about it that was odd. Nothing here follows a rule; that is the walk's business.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+
+from maptr import names, url
+from maptr.ere import RegexpError
+from maptr.names import Labels
+from maptr.regexp import Substitution
+
+SERVICE = b"ark"
+
+
+@dataclass(frozen=True, slots=True)
+class Naptr:
+    """NAPTR rdata (RFC 3403 section 4.1): character-strings as octets, the replacement as labels."""
+
+    order: int
+    preference: int
+    flags: bytes
+    service: bytes
+    regexp: bytes
+    replacement: Labels
+
+    @classmethod
+    def from_wire(cls, rdata: bytes) -> Naptr:
+        """From uncompressed rdata; ValueError if it is cut short, too long, or its name is compressed."""
+        if len(rdata) < 4:
+            raise ValueError("rdata cut short")
+        order, preference = struct.unpack_from("!HH", rdata)
+        at = 4
+        strings: list[bytes] = []
+        labels: list[bytes] = []
+        while True:
+            if at >= len(rdata):
+                raise ValueError("rdata cut short")
+            length = rdata[at]
+            part = rdata[at + 1 : at + 1 + length]
+            at += 1 + length
+            if len(strings) == 3 and length == 0:
+                break
+            if len(part) < length or (len(strings) == 3 and length > names.MAX_LABEL):
+                raise ValueError("rdata cut short, or its name compressed")
+            (labels if len(strings) == 3 else strings).append(part)
+        if at != len(rdata):
+            raise ValueError("octets after the rdata")
+        flags, service, regexp = strings
+        return cls(order, preference, flags, service, regexp, names.check(tuple(labels)))
+
+    def to_wire(self) -> bytes:
+        """Uncompressed rdata, case kept."""
+        strings = b"".join(bytes((len(s),)) + s for s in (self.flags, self.service, self.regexp))
+        return struct.pack("!HH", self.order, self.preference) + strings + names.to_wire(self.replacement)
+
+    def canonical(self) -> bytes:
+        """Rdata in the form that sorts (RFC 4034 sections 6.2 and 6.3): the replacement in lower case."""
+        strings = b"".join(bytes((len(s),)) + s for s in (self.flags, self.service, self.regexp))
+        replacement = names.to_wire(names.fold(self.replacement))
+        return struct.pack("!HH", self.order, self.preference) + strings + replacement
+
+    def to_text(self) -> str:
+        """Presentation format that every zone reader takes: octets escaped, the replacement absolute."""
+        strings = " ".join(quote(s) for s in (self.flags, self.service, self.regexp))
+        return f"{self.order} {self.preference} {strings} {names.to_text(self.replacement)}"
+
+
+def quote(octets: bytes) -> str:
+    r"""A quoted character-string (RFC 1035 section 5.1): ``"`` and ``\`` escaped, unprintable octets ``\DDD``."""
+    shown = (
+        f"\\{chr(octet)}" if octet in b'"\\' else chr(octet) if 0x20 <= octet < 0x7F else f"\\{octet:03d}"
+        for octet in octets
+    )
+    return '"' + "".join(shown) + '"'
+
+
+class Kind(enum.Enum):
+    """What a record means to Maptr."""
+
+    HOST = "h"
+    URL = "u"
+    REDIRECT = "redirect"
+    OTHER = "not ours"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One record read. ``notes`` says what was odd about it, or why it is not ours.
+
+    ``hosts`` is set for HOST: one host and port, or the two readings of a name that lacks its final dot, the
+    likelier first. ``substitution`` is set for URL, and for REDIRECT where the next name is made from the ARK.
+    """
+
+    naptr: Naptr
+    kind: Kind
+    notes: tuple[str, ...] = ()
+    hosts: tuple[tuple[str, int | None], ...] = ()
+    substitution: Substitution | None = None
+
+
+def read(naptr: Naptr, *, undotted: Labels | None = None) -> Rule:
+    """The record as a rule; never raises, for a record that cannot be used is a rule of kind OTHER that says why.
+
+    Reading is liberal: flags and service in any case, both fields set (``h`` takes the replacement, ``u`` the
+    regexp, an empty flag the regexp if valid), a port in the last label of a host. ``undotted`` is an origin that
+    zone readers have put behind hosts written without a final dot, as the draft prints them: below it, a host
+    that looks whole without the origin is read both ways.
+    """
+    if naptr.service.lower() != SERVICE:
+        return Rule(naptr, Kind.OTHER, (f"service is {quote(naptr.service)}, not ark",))
+    notes: list[str] = []
+    if naptr.service != SERVICE or naptr.flags != naptr.flags.lower():
+        notes.append("flags or service in upper case")
+    flags = naptr.flags.lower()
+    if flags == b"h":
+        return _read_host(naptr, notes, undotted)
+    if flags == b"u":
+        return _read_url(naptr, notes)
+    if flags == b"":
+        return _read_redirect(naptr, notes)
+    return Rule(naptr, Kind.OTHER, (*notes, f"flags {quote(naptr.flags)} mean nothing to Maptr"))
+
+
+def _read_host(naptr: Naptr, notes: list[str], undotted: Labels | None) -> Rule:
+    if naptr.regexp:
+        notes.append(f"an h record with the regexp {quote(naptr.regexp)}, which it has no use for")
+    readings = [naptr.replacement]
+    if undotted and names.is_below(naptr.replacement, undotted):
+        shorter = naptr.replacement[: -len(undotted)]
+        if _looks_whole(shorter):
+            readings.insert(0, shorter)
+            notes.append(f"{names.to_text(naptr.replacement)} looks like a host whose final dot was forgotten")
+    hosts: list[tuple[str, int | None]] = []
+    for labels in readings:
+        try:
+            hosts.append(host_port(labels))
+        except ValueError as error:
+            notes.append(f"{names.to_text(labels)} is no host: {error}")
+    if not hosts:
+        return Rule(naptr, Kind.OTHER, tuple(notes))
+    return Rule(naptr, Kind.HOST, tuple(notes), hosts=tuple(hosts))
+
+
+def _looks_whole(labels: Labels) -> bool:
+    """True for two labels or more of which the last could be a top-level domain, a port put aside."""
+    return len(labels) > 1 and labels[-1].partition(b":")[0].isalpha() and len(labels[-1].partition(b":")[0]) > 1
+
+
+def _read_url(naptr: Naptr, notes: list[str]) -> Rule:
+    if naptr.replacement:
+        notes.append("a u record with a replacement, which it has no use for")
+    try:
+        substitution = Substitution.parse(naptr.regexp)
+    except RegexpError as error:
+        return Rule(naptr, Kind.OTHER, (*notes, f"regexp {quote(naptr.regexp)} cannot be used: {error}"))
+    return Rule(naptr, Kind.URL, tuple(notes), substitution=substitution)
+
+
+def _read_redirect(naptr: Naptr, notes: list[str]) -> Rule:
+    substitution = None
+    if naptr.regexp:
+        if naptr.replacement:
+            notes.append("both regexp and replacement are set")
+        try:
+            substitution = Substitution.parse(naptr.regexp)
+        except RegexpError as error:
+            notes.append(f"regexp {quote(naptr.regexp)} cannot be used: {error}")
+    if substitution is None and not naptr.replacement:
+        return Rule(naptr, Kind.OTHER, (*notes, "redirects to no name"))
+    return Rule(naptr, Kind.REDIRECT, tuple(notes), substitution=substitution)
+
+
+def host_port(labels: Labels) -> tuple[str, int | None]:
+    """Host and port of an ``h`` replacement, the port being a ``:port`` at the end of the last label.
+
+    Raises ValueError where the labels are no host a URL could hold.
+    """
+    if not labels:
+        raise ValueError("the root")
+    if any(b"." in label for label in labels):
+        raise ValueError("a dot inside a label")
+    try:
+        text = b".".join(labels).decode("ascii")
+    except UnicodeDecodeError:
+        raise ValueError("octets beyond ASCII: a host is written in A-labels") from None
+    host, colon, port = text.partition(":")
+    return url.parse_host(host).text, url.parse_port(port) if colon else None

@@ -1,0 +1,114 @@
+r"""The regexp field of a NAPTR record (RFC 3402 section 3.2): its grammar, and matching it in linear time.
+
+A field is ``delim ere delim replacement delim flags``, for example ``!^ark:/?12345/(.*)$!https://h.example/\1!``.
+What comes from DNS is hostile, so the grammar is a subset of POSIX extended regular expressions without
+anything that needs backtracking, and every step of a match is paid from a Budget.
+
+Understood:     characters, ``.``, ``\c`` for a literal c, ``[...]`` with ranges, ``^`` negation and classes
+                such as ``[:digit:]``, ``( )``, ``|``, ``* + ?``, ``{n} {n,} {n,m}`` up to 255, ``^``, ``$``,
+                ``\1`` to ``\9`` in the replacement, the flag ``i``.
+Refused:        what BIND refuses, in zone files and on the wire: an empty expression, an empty alternative, a
+                repeat of nothing or of a repeat, a bad bound or range, an open group or bracket, a further
+                delimiter, a flag other than ``i``, a digit, ``i`` or backslash as delimiter, a NUL, ``\0`` or a
+                group that is not there in the replacement.
+Not understood: back-references inside the expression, collating elements ``[.x.]``, equivalence classes
+                ``[=x=]``, a ``)`` that closes nothing, and expressions of more than MAX_PROGRAM instructions.
+                BIND takes these; such a rule is skipped, and the trace says so.
+
+The match is the leftmost, of these the longest (POSIX); groups inside it are those of the first alternatives that
+reach it. As with sed, text around the match stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from maptr.ere import Budget, Expression, RegexpError
+
+MAX_FIELD = 255  # octets of a character-string (RFC 1035 3.3)
+MAX_RESULT = 4096  # octets of a substitution's result
+
+
+@dataclass(frozen=True, slots=True)
+class Substitution:
+    """One regexp field, ready to apply. Made by ``parse``, which is where all checking happens."""
+
+    expression: Expression
+    replacement: tuple[bytes | int, ...]
+
+    @classmethod
+    def parse(cls, field: bytes) -> Substitution:
+        """The field as a substitution; RegexpError with the reason otherwise."""
+        ere, replacement, flags = _split(field)
+        expression = Expression.parse(ere, ignore_case=bool(flags), groups_used=_highest(replacement))
+        return cls(expression, replacement)
+
+    def apply(self, text: bytes, budget: Budget) -> bytes | None:
+        """The text with its match replaced, None where nothing matches; raises BudgetSpent, and ValueError
+        where the result is longer than MAX_RESULT."""
+        groups = self.expression.match(text, budget)
+        if groups is None:
+            return None
+        made = b"".join(
+            part if isinstance(part, bytes) else text[groups.get(2 * part, 0) : groups.get(2 * part + 1, 0)]
+            for part in self.replacement
+        )
+        result = text[: groups[0]] + made + text[groups[1] :]
+        if len(result) > MAX_RESULT:
+            raise ValueError(f"a result of {len(result)} octets, {MAX_RESULT} at most")
+        return result
+
+
+def escape(text: str) -> str:
+    """An expression that matches just this text, written as every reader takes it: a literal dot is ``[.]``."""
+    return "".join(f"[{c}]" if c in ".*+?(){}|$[" else f"\\{c}" if c in "^\\" else c for c in text)
+
+
+def _split(field: bytes) -> tuple[bytes, tuple[bytes | int, ...], bytes]:
+    """Expression, replacement as literals and group numbers, flags (RFC 3402 section 3.2)."""
+    if not field:
+        raise RegexpError("empty")
+    if len(field) > MAX_FIELD:
+        raise RegexpError(f"{len(field)} octets, {MAX_FIELD} at most")
+    if 0 in field:
+        raise RegexpError("a NUL")
+    delimiter = field[0]
+    if delimiter in b"0123456789\\i":
+        raise RegexpError(f"{chr(delimiter)!r} cannot delimit")
+    parts: list[list[bytes]] = [[]]
+    octets = iter(field[1:])
+    for octet in octets:
+        if octet == delimiter:
+            if len(parts) == 3:
+                raise RegexpError("a delimiter too many")
+            parts.append([])
+        elif octet == 0x5C and len(parts) < 3:
+            following = next(octets, None)
+            if following is None:
+                raise RegexpError("ends inside an escape")
+            parts[-1].append(bytes((octet, following)))
+        else:
+            parts[-1].append(bytes((octet,)))
+    if len(parts) < 3:
+        raise RegexpError("not delimiter, expression, delimiter, replacement, delimiter, flags")
+    ere, replacement, flags = parts
+    if set(flags) - {b"i"}:
+        raise RegexpError("a flag other than i")
+    return b"".join(ere), tuple(_replacement(replacement)), b"".join(flags)
+
+
+def _highest(replacement: tuple[bytes | int, ...]) -> int:
+    return max((part for part in replacement if isinstance(part, int)), default=0)
+
+
+def _replacement(tokens: list[bytes]) -> Iterator[bytes | int]:
+    for token in tokens:
+        if len(token) == 1:
+            yield token
+        elif token == b"\\0":
+            raise RegexpError(r"\0 in the replacement")
+        elif token[1:].isdigit():
+            yield int(token[1:])
+        else:
+            yield token[1:]

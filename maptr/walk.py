@@ -1,0 +1,317 @@
+"""The Maptr algorithm without I/O (draft-kunze-ark appendix B, with the additions of this project).
+
+    1. Ask for NAPTR at <NAAN>.<origin>.
+    2. Keep only records whose service is "ark".
+    3. Flags "h": a candidate, the replacement being its host. Flags "u": a candidate, the regexp making its URL.
+    4. Flags empty: ask again at the replacement, or at the name that the regexp makes of the ARK;
+       all branches, until exhausted.
+    5. None found: no mapping authority. Otherwise choose by any criterion.
+
+Everything that decides a discovery lives here. A driver asks what ``next()`` gives, all at once or one by one, and
+tells the answers in any order; the result is the same, because a depth is read only when all of it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from maptr import names, url
+from maptr.ark import Ark
+from maptr.discovery import REGEXP_STEPS, Candidate, Discovery, Outcome, Reading, Step
+from maptr.ere import Budget, BudgetSpent
+from maptr.names import Labels
+from maptr.naptr import Kind, Naptr, Rule, read
+
+MAX_DEPTH = 8  # redirects on one path; deeper is a loop or an attack
+MAX_QUESTIONS = 32  # in one walk
+MAX_CANDIDATES = 64  # the best are kept
+MAX_TTL = 0x7FFF_FFFF  # RFC 2181 section 8; a greater TTL counts as 0
+
+ARK_ARPA: Labels = (b"ark", b"arpa")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a caller may decide about a walk.
+
+    ``scheme`` is that of an ``h`` candidate's URL. ``allow_private`` lets rules lead to hosts that are not public.
+    ``undotted`` is the origin below which a host without final dot is read both ways; by default
+    ``ark.arpa`` where that is the origin, and none elsewhere.
+    """
+
+    origin: Labels = ARK_ARPA
+    scheme: str = "https"
+    allow_private: bool = False
+    undotted: Labels | None = None
+    max_depth: int = MAX_DEPTH
+    max_questions: int = MAX_QUESTIONS
+    max_candidates: int = MAX_CANDIDATES
+    regexp_steps: int = REGEXP_STEPS
+
+    def reading_origin(self) -> Labels | None:
+        if self.undotted is None and names.fold(self.origin) == ARK_ARPA:
+            return ARK_ARPA
+        return self.undotted
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A name to ask NAPTR at. ``path`` holds order and preference of the redirects that led here."""
+
+    name: Labels
+    path: tuple[tuple[int, int], ...] = ()
+    ttl: int = MAX_TTL
+
+    @property
+    def depth(self) -> int:
+        return len(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What DNS said to one question. ``ttl`` is that of the records, or of the negative answer, in seconds."""
+
+    outcome: Outcome
+    records: Sequence[Naptr] = ()
+    ttl: int | None = None
+    note: str = ""
+    server: str = ""
+    elapsed: float | None = None
+
+
+class Walk:
+    """One run of the algorithm: ``next()``, ask, ``tell()``, until ``next()`` gives nothing; then ``result()``.
+
+    Raises ValueError where NAAN and origin make no domain name.
+    """
+
+    def __init__(self, ark: Ark, settings: Settings | None = None) -> None:
+        self.ark = ark
+        self.settings = settings or Settings()
+        root = Question(names.check((ark.naan.encode(), *self.settings.origin)))
+        self._level = _Level([root])
+        self._asked: set[Labels] = {names.fold(root.name)}
+        self._steps: list[Step] = []
+        self._found: list[_Found] = []
+        self._budget = Budget(self.settings.regexp_steps)
+        self._complete = True
+        self._ttls: list[int] = []
+
+    def next(self) -> list[Question]:
+        """The questions that are open and were not given before, best path first; they may be asked side by side.
+
+        Empty while answers are outstanding, and when the walk is over.
+        """
+        return self._level.take()
+
+    def tell(self, question: Question, answer: Answer) -> None:
+        """The answer to an open question, once."""
+        self._level.answers[question.name] = answer
+        if len(self._level.answers) == len(self._level.questions):
+            self._read_level()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The trace so far: every question of the depths that have been read."""
+        return tuple(self._steps)
+
+    @property
+    def over(self) -> bool:
+        return not self._level.questions
+
+    def result(self) -> Discovery:
+        """The discovery. Questions still open count as without answer in time."""
+        while not self.over:
+            for question in self._level.questions:
+                if question.name not in self._level.answers:
+                    self._level.answers[question.name] = Answer(Outcome.TIMEOUT, note="the walk's time was over")
+            self._read_level()
+        candidates = self._rank()
+        ttl = min(self._ttls, default=None) if self._complete else None
+        return Discovery(self.ark, candidates, tuple(self._steps), self._complete, ttl=ttl, scheme=self.settings.scheme)
+
+    # ---- reading a depth, in an order that does not depend on how the answers came
+
+    def _read_level(self) -> None:
+        onward: dict[Labels, Question] = {}
+        for question in self._level.questions:
+            answer = self._level.answers[question.name]
+            self._steps.append(self._read_answer(question, answer, onward))
+        self._level = _Level(self._admit(onward))
+
+    def _read_answer(self, question: Question, answer: Answer, onward: dict[Labels, Question]) -> Step:
+        self._complete &= answer.outcome.said
+        ttl = answer.ttl if answer.ttl is None or 0 <= answer.ttl <= MAX_TTL else 0
+        if answer.outcome.said and ttl is not None:
+            self._ttls.append(ttl)
+        here = Question(question.name, question.path, min(question.ttl, MAX_TTL if ttl is None else ttl))
+        unique = {naptr.canonical(): naptr for naptr in answer.records}
+        readings = tuple(self._read_record(here, unique[key], onward) for key in sorted(unique))
+        outcome = Outcome.NODATA if answer.outcome is Outcome.ANSWER and not unique else answer.outcome
+        return Step(
+            question.name, question.depth, outcome, readings, answer.note, answer.ttl, answer.server, answer.elapsed
+        )
+
+    def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
+        rule = read(naptr, undotted=self.settings.reading_origin())
+        path = (*here.path, (naptr.order, naptr.preference))
+        if rule.kind is Kind.OTHER:
+            return Reading(naptr, rule.kind, False, rule.notes)
+        try:
+            if rule.kind is Kind.HOST:
+                reasons = self._host(here, rule, path)
+            elif rule.kind is Kind.URL:
+                reasons = self._url(here, rule, path)
+            else:
+                reasons = self._redirect(here, rule, path, onward)
+        except BudgetSpent:
+            self._complete = False
+            reasons = [f"not read: the {self.settings.regexp_steps} regexp steps of this walk are spent"]
+        except _Passed as passed:
+            reasons = [str(passed)]
+        else:
+            return Reading(naptr, rule.kind, True, (*rule.notes, *reasons))
+        return Reading(naptr, rule.kind, False, (*rule.notes, *reasons))
+
+    def _host(self, here: Question, rule: Rule, path: tuple[tuple[int, int], ...]) -> list[str]:
+        taken: list[str] = []
+        refused: list[str] = []
+        for index, (host, port) in enumerate(rule.hosts):
+            if url.parse_host(host).is_local and not self.settings.allow_private:
+                refused.append(f"{host} is not a public host")
+                continue
+            self._keep(Candidate(host, port, *path[-1], names.to_text(here.name), here.ttl, path=path), rule, index)
+            taken.append(f"candidate {host}" + (f":{port}" if port else ""))
+        if not taken:
+            raise _Passed("; ".join(refused))
+        return taken + refused
+
+    def _url(self, here: Question, rule: Rule, path: tuple[tuple[int, int], ...]) -> list[str]:
+        made = self._apply(rule)
+        if made is None:
+            raise _Passed("its regexp does not match this ARK")
+        if refusal := url.refusal(made, allow_private=self.settings.allow_private):
+            raise _Passed(f"makes {made[:200]!a}: {refusal}")
+        where = url.parse(made)
+        self._keep(
+            Candidate(
+                _bracketed(where.host),
+                where.port,
+                *path[-1],
+                names.to_text(here.name),
+                here.ttl,
+                target=made,
+                path=path,
+                made_for=self.ark.resolution,
+                substitution=rule.substitution,
+            ),
+            rule,
+            0,
+        )
+        return [f"candidate {made}"]
+
+    def _redirect(
+        self, here: Question, rule: Rule, path: tuple[tuple[int, int], ...], onward: dict[Labels, Question]
+    ) -> list[str]:
+        target = rule.naptr.replacement
+        if rule.substitution is not None:
+            made = self._apply(rule)
+            if made is None:
+                raise _Passed("its regexp does not match this ARK")
+            try:
+                target = names.parse(made)
+            except ValueError as error:
+                raise _Passed(f"makes {made[:200]!a}, which is no domain name: {error}") from None
+        shown = names.to_text(target)
+        key = names.fold(target)
+        if key in self._asked:
+            return [f"redirect to {shown}, asked already"]
+        question = Question(target, path, here.ttl)
+        if key in onward:
+            onward[key] = min(onward[key], question, key=_question_rank)
+            return [f"redirect to {shown}, asked once for several records"]
+        onward[key] = question
+        return [f"redirect to {shown}"]
+
+    def _apply(self, rule: Rule) -> str | None:
+        if rule.substitution is None:  # pragma: no cover - naptr.read gives every such rule one
+            return None
+        try:
+            made = rule.substitution.apply(self.ark.resolution.encode(), self._budget)
+        except ValueError as error:
+            raise _Passed(str(error)) from None
+        return None if made is None else made.decode("ascii", "backslashreplace")
+
+    def _admit(self, onward: dict[Labels, Question]) -> list[Question]:
+        """The questions of the next depth, within the limits; those beyond are on the trace as a limit."""
+        questions = sorted(onward.values(), key=_question_rank)
+        admitted: list[Question] = []
+        for question in questions:
+            if question.depth > self.settings.max_depth:
+                self._refuse(question, f"deeper than {self.settings.max_depth} redirects")
+            elif len(self._asked) >= self.settings.max_questions:
+                self._refuse(question, f"more than {self.settings.max_questions} questions")
+            else:
+                self._asked.add(names.fold(question.name))
+                admitted.append(question)
+        return admitted
+
+    def _refuse(self, question: Question, why: str) -> None:
+        self._complete = False
+        self._steps.append(Step(question.name, question.depth, Outcome.LIMIT, note=why))
+
+    # ---- ranking
+
+    def _keep(self, candidate: Candidate, rule: Rule, index: int) -> None:
+        self._found.append(_Found(candidate, rule.naptr.canonical(), index))
+
+    def _rank(self) -> tuple[Candidate, ...]:
+        """Candidates by (order, preference) along their path, then rdata in canonical order; each place once."""
+        depth = max((len(found.candidate.path) for found in self._found), default=0)
+        ranked: dict[tuple[str, int | None, str], Candidate] = {}
+        for found in sorted(self._found, key=lambda found: found.rank(depth)):
+            candidate = found.candidate
+            ranked.setdefault((candidate.host.lower(), candidate.port, candidate.target), candidate)
+        return tuple(ranked.values())
+
+
+class _Passed(Exception):
+    """A record that is a rule but does not count, its text being the reason."""
+
+
+@dataclass(slots=True)
+class _Level:
+    """The questions of one depth: given out once, read when all are answered."""
+
+    questions: list[Question]
+    answers: dict[Labels, Answer] = field(default_factory=dict)
+    taken: bool = False
+
+    def take(self) -> list[Question]:
+        if self.taken:
+            return []
+        self.taken = True
+        return list(self.questions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    candidate: Candidate
+    rdata: bytes
+    index: int
+
+    def rank(self, depth: int) -> tuple[object, ...]:
+        # A path that ends early counts as going on with noughts: the draft holds order and preference at 0,
+        # and then a redirect must not decide.
+        path = self.candidate.path
+        padded = path + ((0, 0),) * (depth - len(path))
+        return padded, self.rdata, self.index, len(path), self.candidate.owner.lower()
+
+
+def _question_rank(question: Question) -> tuple[object, ...]:
+    return question.path, names.fold(question.name), question.name, question.ttl
+
+
+def _bracketed(host: url.Host) -> str:
+    return f"[{host.text}]" if host.address is not None and host.address.version == 6 else host.text

@@ -1,0 +1,205 @@
+"""Table to zone: the text of a master file (RFC 1035 section 5), the same for the same table and serial.
+
+Finding what is wrong with a zone is the business of ``zonecheck``, which of a target can be said that of ``rules``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import dns.exception
+import dns.name
+import dns.rdatatype
+import dns.zonefile
+
+from maptr import names
+from maptr.errors import ZoneError
+from maptr.names import Labels
+from maptr.naptr import Naptr, quote
+from maptr.rules import records
+from maptr.table import Entry, Table
+from maptr.walk import ARK_ARPA
+
+TTL = 86400  # of every record, in seconds
+REFRESH, RETRY, EXPIRE = 3600, 900, 1209600  # SOA timers: an hour, a quarter, two weeks
+MINIMUM = 300  # negative answers (RFC 2308 section 5): a NAAN registered today is found within minutes
+MAX_STRING = 255  # octets of a character-string (RFC 1035 section 3.3)
+LOCALHOST: Labels = (b"localhost",)
+
+
+@dataclass(frozen=True, slots=True)
+class NameServer:
+    """An NS record; its addresses are glue, and needed where its name is below the origin."""
+
+    name: Labels
+    addresses: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str, origin: Labels = ARK_ARPA) -> NameServer:
+        """From ``NAME[=ADDRESS[,ADDRESS...]]``; a name without any dot is below the origin, others are absolute.
+
+        Raises ZoneError for a bad name or address, and for glue that is missing or out of place.
+        """
+        name_text, _, addresses_text = text.partition("=")
+        try:
+            name = names.parse(name_text)
+            addresses = tuple(str(ipaddress.ip_address(part)) for part in addresses_text.split(",") if part)
+        except ValueError as error:
+            raise ZoneError(f"name server {text}: {error}") from None
+        if not name:
+            raise ZoneError(f"name server {text}: no name")
+        if "." not in name_text:
+            name = names.check((*name, *origin))
+        below = names.is_below(name, origin)
+        if below and not addresses:
+            raise ZoneError(f"name server {text} is in the zone: give its address, {name_text}=ADDRESS")
+        if addresses and not below:
+            raise ZoneError(f"name server {text} is not in the zone, which can hold no address for it")
+        return cls(name, addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a zone has beside its table. Without name servers it names ``localhost``, and is fit for loopback only.
+
+    ``include`` is (file name, text) of records merged as they are; names it delegates are left to it.
+    """
+
+    origin: Labels = ARK_ARPA
+    servers: tuple[NameServer, ...] = ()
+    contact: Labels = (b"hostmaster",)
+    ttl: int = TTL
+    include: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A zone's text, and what of the table is not in it: records left out (with the reason), and delegated."""
+
+    text: str
+    serial: int
+    left_out: tuple[ZoneError, ...] = ()
+    delegated: tuple[str, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def build(table: Table, serial: int, settings: Settings | None = None) -> Build:
+    """The zone of a table: for each NAAN its NAPTR rules and a TXT of who it is, NAANs sorted.
+
+    A record whose target fits no rule is left out and reported. Raises ZoneError where the settings make no zone.
+    """
+    settings = settings or Settings()
+    origin = names.to_text(settings.origin)
+    delegated = {name for file, text in settings.include for name in _delegations(file, text, origin)}
+    lines = [*_header(serial, settings)]
+    left_out: list[ZoneError] = []
+    given_up: list[str] = []
+    rules = 0
+    for naan in sorted({entry.naan for entry in table.values()}):
+        if (naan.encode(), *settings.origin) in delegated:
+            given_up.append(naan)
+            continue
+        entry = table.get(naan) or Entry(naan)
+        made = list(_fitting(entry, table.shoulders(naan), left_out))
+        rules += len(made)
+        lines += [f"{naan} IN NAPTR {naptr.to_text()}" for naptr in made]
+        lines += [f"{naan} IN TXT {strings}" for strings in _who(entry)] if made else []
+    for file, text in settings.include:
+        lines += [f"; from {file}", f"$ORIGIN {origin}", text.rstrip("\n")]
+    counts = {"naans": len(table.naans()), "rules": rules}
+    return Build("\n".join(lines) + "\n", serial, tuple(left_out), tuple(given_up), counts)
+
+
+def _header(serial: int, settings: Settings) -> Iterator[str]:
+    servers = settings.servers or (NameServer(LOCALHOST),)
+    origin = names.to_text(settings.origin)
+    contact = settings.contact if len(settings.contact) > 1 else (*settings.contact, *settings.origin)
+    soa = f"{names.to_text(servers[0].name)} {names.to_text(contact)}"
+    yield f"$ORIGIN {origin}"
+    yield f"$TTL {settings.ttl}"
+    yield f"{origin} IN SOA {soa} {serial} {REFRESH} {RETRY} {EXPIRE} {MINIMUM}"
+    for server in servers:
+        yield f"{origin} IN NS {names.to_text(server.name)}"
+    for server in servers:
+        for address in server.addresses:
+            kind = "AAAA" if ":" in address else "A"
+            yield f"{names.to_text(server.name)} IN {kind} {address}"
+
+
+def _fitting(entry: Entry, shoulders: Sequence[Entry], left_out: list[ZoneError]) -> list[Naptr]:
+    """The rules of a NAAN; where one record fits none, the rules of the others, that one reported."""
+    try:
+        return records(entry, shoulders)
+    except ZoneError:
+        pass
+    whole = _tried(entry, (), left_out)
+    good = [shoulder for shoulder in shoulders if _tried(shoulder, (), left_out) is not None]
+    return records(entry if whole is not None else Entry(entry.naan), good)
+
+
+def _tried(entry: Entry, shoulders: Sequence[Entry], left_out: list[ZoneError]) -> list[Naptr] | None:
+    try:
+        return records(entry, shoulders)
+    except ZoneError as error:
+        left_out.append(error)
+        return None
+
+
+def _who(entry: Entry) -> Iterator[str]:
+    """TXT rdata, one ``key=value`` a record (RFC 1464), UTF-8 as ``\\DDD``; a long value goes on in further strings."""
+    for key, value in (("who", entry.who.name), ("native", entry.who.name_native), ("acronym", entry.who.acronym)):
+        octets = f"{key}={value}".encode()
+        if value:
+            chunks = [octets[at : at + MAX_STRING] for at in range(0, len(octets), MAX_STRING)]
+            yield " ".join(quote(chunk) for chunk in chunks)
+
+
+def _delegations(file: str, text: str, origin: str) -> Iterator[Labels]:
+    """Names that included records delegate (NS, not at the origin), in the form that compares."""
+    apex = dns.name.from_text(origin)
+    try:
+        rrsets = dns.zonefile.read_rrsets(text, origin=apex, relativize=False, default_ttl=TTL)
+    except (dns.exception.DNSException, ValueError) as error:
+        raise ZoneError(f"cannot be included: {error}", filename=file) from None
+    for rrset in rrsets:
+        if rrset.rdtype == dns.rdatatype.NS and rrset.name != apex:
+            yield names.fold(rrset.name.labels[:-1])
+
+
+def next_serial(style: str, now: float, previous: int | None = None) -> int:
+    """The serial after ``previous``: ``date`` (YYYYMMDDnn, UTC), ``unix`` (seconds), or a number as it is.
+
+    For the styles it is greater than the previous one by RFC 1982 even when the clock stands still or goes
+    back. Raises ValueError for anything else.
+    """
+    import datetime  # here, for nothing else needs it and the command line starts without
+
+    if style.isascii() and style.isdigit():
+        if int(style) > 0xFFFF_FFFF:
+            raise ValueError(f"serial {style} does not fit 32 bits")
+        return int(style)
+    if style == "date":
+        day = datetime.datetime.fromtimestamp(now, datetime.UTC)
+        wanted = int(day.strftime("%Y%m%d00"))
+    elif style == "unix":
+        wanted = int(now) & 0xFFFF_FFFF
+    else:
+        raise ValueError(f"serial {style!r} is neither date, unix nor a number")
+    if previous is None or 0 < (wanted - previous) & 0xFFFF_FFFF < 0x8000_0000:
+        return wanted
+    return (previous + 1) & 0xFFFF_FFFF
+
+
+def serial_of(lines: Iterable[str]) -> tuple[int, list[str]] | None:
+    """The serial of a zone text written by ``build``, and its lines with the serial blanked; None for any other."""
+    kept: list[str] = []
+    serial = None
+    for line in lines:
+        words = line.split(" ")
+        if serial is None and len(words) == 10 and words[1:3] == ["IN", "SOA"] and words[5].isdigit():
+            serial = int(words[5])
+            words[5] = "SERIAL"
+        kept.append(" ".join(words))
+    return None if serial is None else (serial, kept)
