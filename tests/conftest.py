@@ -81,7 +81,5 @@ def checker(request: pytest.FixtureRequest) -> str:
 def draft_server() -> Iterator[Nsd]:
     """NSD serving the records that the ARK draft prints, its mistakes kept: zones ark.arpa and spct.org."""
     require(*Nsd.commands)
-    with Nsd(
-        {"ark.arpa.": VECTORS / "draft-ark.arpa.zone", "spct.org.": VECTORS / "draft-spct.org.zone"}
-    ) as server:
+    with Nsd({"ark.arpa.": VECTORS / "draft-ark.arpa.zone", "spct.org.": VECTORS / "draft-spct.org.zone"}) as server:
         yield server

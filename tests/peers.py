@@ -87,9 +87,7 @@ class Peer:
     commands: ClassVar[tuple[str, ...]]  # the server first, then the checkers
 
     def __init__(self, zones: Mapping[str, Path | str]) -> None:
-        self.zones = {
-            dns.name.from_text(origin).to_text(): Path(path).resolve() for origin, path in zones.items()
-        }
+        self.zones = {dns.name.from_text(origin).to_text(): Path(path).resolve() for origin, path in zones.items()}
         self.host = HOST
         self.port = 0
         self.directory = Path()
@@ -226,9 +224,7 @@ class Bind(Peer):
     commands = ("named", "named-checkzone")
 
     def configure(self) -> list[str]:
-        zones = "".join(
-            f'zone "{origin}" {{ type primary; file "{path}"; }};\n' for origin, path in self.zones.items()
-        )
+        zones = "".join(f'zone "{origin}" {{ type primary; file "{path}"; }};\n' for origin, path in self.zones.items())
         config = self.directory / "named.conf"
         config.write_text(
             f"""\
@@ -297,8 +293,7 @@ class Knot(Peer):
 
     def configure(self) -> list[str]:
         zones = "".join(
-            f'  - domain: "{origin}"\n    file: "{path}"\n    acl: transfer\n'
-            for origin, path in self.zones.items()
+            f'  - domain: "{origin}"\n    file: "{path}"\n    acl: transfer\n' for origin, path in self.zones.items()
         )
         config = self.directory / "knot.conf"
         config.write_text(
@@ -368,8 +363,7 @@ PEERS: tuple[type[Peer], ...] = (Bind, Nsd, Knot, PowerDns)
 def write_powerdns_config(directory: Path, zones: Mapping[str, Path], *settings: str) -> None:
     """``pdns.conf`` and the ``named.conf`` its BIND backend reads; ``pdnsutil`` needs the same two."""
     named = "".join(
-        f'zone "{origin.rstrip(".") or "."}" {{ type native; file "{path}"; }};\n'
-        for origin, path in zones.items()
+        f'zone "{origin.rstrip(".") or "."}" {{ type native; file "{path}"; }};\n' for origin, path in zones.items()
     )
     (directory / "named.conf").write_text(f'options {{ directory "{directory}"; }};\n{named}')
     lines = ("launch=bind", f"bind-config={directory}/named.conf", f"socket-dir={directory}", *settings)

@@ -146,9 +146,7 @@ class Session:
             self._look_up(command)
             return ""
         if command.word in ("cd", "export"):
-            raise self._failure(
-                command, f"each command is a shell of its own, so {command.word} does not last"
-            )
+            raise self._failure(command, f"each command is a shell of its own, so {command.word} does not last")
         text = _PORT.sub(lambda match: self._ports[match[0]], command.text)
         if command.in_background:
             return self._serve(command, text.removesuffix("&").strip())

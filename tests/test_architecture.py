@@ -137,9 +137,9 @@ def impurities(module: Module) -> Iterator[str]:
         match node:
             case ast.Call(func=ast.Name(id=name)) if name in IMPURE_CALLS:
                 yield f"{module.name}:{node.lineno} calls {name}()"
-            case ast.Call(
-                func=ast.Attribute(attr=name, value=ast.Name(id="datetime" | "date") | ast.Attribute())
-            ) if name in CLOCKS:
+            case ast.Call(func=ast.Attribute(attr=name, value=ast.Name(id="datetime" | "date") | ast.Attribute())) if (
+                name in CLOCKS
+            ):
                 yield f"{module.name}:{node.lineno} reads the clock"
 
 
@@ -244,12 +244,8 @@ def test_library_code_neither_prints_nor_keeps_state(module: Module) -> None:
 
 def loaded_after(code: str) -> set[str]:
     """The heavy modules that a fresh interpreter has loaded after running the code."""
-    program = (
-        f"{code}\nimport json, sys\nprint('\\n' + json.dumps([m for m in {HEAVY!r} if m in sys.modules]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60, check=True
-    )
+    program = f"{code}\nimport json, sys\nprint('\\n' + json.dumps([m for m in {HEAVY!r} if m in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60, check=True)
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -258,9 +254,7 @@ def test_importing_maptr_loads_nothing_heavy() -> None:
 
 
 def test_help_starts_without_dns() -> None:
-    code = (
-        "import contextlib, maptr.cli\nwith contextlib.suppress(SystemExit):\n    maptr.cli.main(['--help'])"
-    )
+    code = "import contextlib, maptr.cli\nwith contextlib.suppress(SystemExit):\n    maptr.cli.main(['--help'])"
     assert loaded_after(code) == set()
 
 

@@ -13,9 +13,7 @@ import pytest
 
 from tests.readme import REPOSITORY, Command, DocumentedCommandFailed, Session, commands, run_page
 
-PAGES = [
-    page for page in (REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/**/*.md"))) if page.exists()
-]
+PAGES = [page for page in (REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/**/*.md"))) if page.exists()]
 
 DEMO_SECONDS = 300.0
 

@@ -84,9 +84,7 @@ def test_one_server_has_several_zones_in_a_directory_with_spaces(
     second.write_bytes((vectors / "draft-spct.org.zone").read_bytes())
     with peer({"ark.arpa": first, "spct.org": second}) as server:
         for name, count in (("12345.ark.arpa.", 2), ("dlc.spct.org.", 2)):
-            reply = dns.query.udp(
-                dns.message.make_query(name, "NAPTR"), server.host, port=server.port, timeout=5
-            )
+            reply = dns.query.udp(dns.message.make_query(name, "NAPTR"), server.host, port=server.port, timeout=5)
             assert len(reply.answer[0]) == count
 
 
