@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.peers import processes
 from tests.readme import REPOSITORY, Command, DocumentedCommandFailed, Session, commands, run_page
 
 PAGES = [page for page in (REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/**/*.md"))) if page.exists()]
@@ -163,26 +163,34 @@ def test_the_demo_runs_from_anywhere_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 @needs_own_environment
-def test_the_demo_interrupted_stops_its_server(tmp_path: Path) -> None:
-    """Ctrl-C reaches the whole group, but a shell makes its background processes deaf to it."""
+@pytest.mark.parametrize(
+    ("signal_number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGPIPE, 141)]
+)
+def test_the_demo_interrupted_stops_its_server(signal_number: signal.Signals, code: int, tmp_path: Path) -> None:
+    """By Ctrl-C, to which a shell makes its background processes deaf; by kill; and by ``scripts/demo | head``."""
     process = subprocess.Popen(
         [REPOSITORY / "scripts" / "demo"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
     )
-    assert process.stdout is not None
-    seen = ""
-    deadline = time.monotonic() + DEMO_SECONDS
-    for line in process.stdout:
-        seen += line
-        if "ready" in line or time.monotonic() > deadline:
-            break
-    os.killpg(process.pid, signal.SIGINT)
-    rest, _ = process.communicate(timeout=30)
-    assert process.returncode == 130, seen + rest
-    assert "The server is stopped." in rest
+    with process:
+        assert process.stdout is not None
+        seen = ""
+        for line in process.stdout:
+            seen += line
+            if "ready" in line:
+                break
+        if signal_number == signal.SIGPIPE:
+            process.stdout.close()
+        else:
+            os.killpg(process.pid, signal_number)
+            seen += process.stdout.read()
+            assert "The server is stopped." in seen
+        process.wait(DEMO_SECONDS)
+    assert process.returncode == code, seen
+    assert not processes(process.pid)
     assert not list(tmp_path.glob("maptr-demo-*"))
