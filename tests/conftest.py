@@ -1,0 +1,85 @@
+"""Fixtures that any test may ask for, and how hard Hypothesis works.
+
+The real servers are in ``tests.peers``; here is only what decides whether a test can run on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.peers import CHECKERS, PEERS, Nsd, Peer, require
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+VECTORS = REPOSITORY / "tests" / "vectors"
+
+# A slow machine is no failure, so no deadline anywhere. In CI the same examples on every run: a red build
+# must be red again for whoever looks at it.
+settings.register_profile("default", deadline=None)
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, max_examples=300, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by what they need, so that ``-m "not interop"`` never forgets one."""
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "interop" in item.path.relative_to(REPOSITORY).parts:
+            item.add_marker(pytest.mark.interop)
+        if "real_data" in fixtures:
+            item.add_marker(pytest.mark.real_data)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The directory of the real registry (``naan_records.json``): MAPTR_REAL_DATA, or ../shared/data."""
+    if named := os.environ.get("MAPTR_REAL_DATA"):
+        if not (Path(named) / "naan_records.json").is_file():
+            pytest.fail(f"MAPTR_REAL_DATA is {named}, where there is no naan_records.json", pytrace=False)
+        return Path(named)
+    beside = REPOSITORY.parent / "shared" / "data"
+    if not (beside / "naan_records.json").is_file():
+        pytest.skip("real data: no registry in ../shared/data; name its directory in MAPTR_REAL_DATA")
+    return beside
+
+
+@pytest.fixture(scope="session")
+def zones_directory() -> Path:
+    """The project's own sample registry and the zone made from it."""
+    return REPOSITORY / "zones"
+
+
+@pytest.fixture(scope="session")
+def vectors() -> Path:
+    """The directory of the test vectors."""
+    return VECTORS
+
+
+@pytest.fixture(scope="session", params=PEERS, ids=lambda peer: peer.name)
+def peer(request: pytest.FixtureRequest) -> type[Peer]:
+    """Each of the four real servers in turn, as a class to start with zones."""
+    server: type[Peer] = request.param
+    require(*server.commands)
+    return server
+
+
+@pytest.fixture(scope="session", params=CHECKERS)
+def checker(request: pytest.FixtureRequest) -> str:
+    """Each of the four zone checkers in turn, as a key of ``tests.peers.CHECKERS``."""
+    name: str = request.param
+    require(name)
+    return name
+
+
+@pytest.fixture(scope="session")
+def draft_server() -> Iterator[Nsd]:
+    """NSD serving the records that the ARK draft prints, its mistakes kept: zones ark.arpa and spct.org."""
+    require(*Nsd.commands)
+    with Nsd({"ark.arpa.": VECTORS / "draft-ark.arpa.zone", "spct.org.": VECTORS / "draft-spct.org.zone"}) as server:
+        yield server

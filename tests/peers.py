@@ -1,0 +1,431 @@
+"""The real servers the tests ask: BIND, NSD, Knot and PowerDNS, and the zone checkers that come with them.
+
+A server runs as the current user (root or not), in its own temporary directory, on a port of 127.0.0.1 that
+is not in use, without any control channel, and is gone when its context ends. What it should answer is the
+business of the tests.
+
+    with Nsd({"ark.arpa.": path}) as server:
+        dns.query.udp(query, server.host, port=server.port)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, NamedTuple, Self
+
+import dns.exception
+import dns.flags
+import dns.message
+import dns.name
+import dns.query
+import dns.rcode
+import pytest
+
+HOST = "127.0.0.1"
+START_SECONDS = 30.0  # for all zones to be answered; each of the four needs less than one on an idle machine
+STOP_SECONDS = 10.0  # between SIGTERM and SIGKILL
+STARTS = 3  # a port that was free when we looked can be taken when the server asks for it
+PORTS = range(20000, 32000)  # below the ephemeral range, from which outgoing sockets are taken at any moment
+LOG_TAIL = 40  # lines of the server's log in an error
+SOCKET_PATH = 80  # octets for a directory of Unix sockets; sun_path holds 108 (unix(7))
+SEARCH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", "/usr/local/sbin"))
+
+
+class PeerError(Exception):
+    """A real server did not start, or not with the zones it was given; the text ends with its log."""
+
+
+def find(command: str) -> str | None:
+    """Where a command is; a user's PATH often lacks the sbin directories where servers live."""
+    return shutil.which(command, path=SEARCH)
+
+
+def require(*commands: str) -> None:
+    """Skip the test, saying why, unless all are installed; with MAPTR_REQUIRE_PEERS=1, fail it."""
+    missing = [command for command in commands if find(command) is None]
+    if not missing:
+        return
+    reason = f"interop: not installed: {', '.join(missing)}; run scripts/test as root on Debian or Ubuntu"
+    if os.environ.get("MAPTR_REQUIRE_PEERS") == "1":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def free_port(host: str = HOST) -> int:
+    """A port that is free for UDP and for TCP at this moment."""
+    for port in random.sample(PORTS, len(PORTS)):
+        with (
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
+            socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
+            contextlib.suppress(OSError),
+        ):
+            udp.bind((host, port))
+            tcp.bind((host, port))
+            return port
+    raise PeerError(f"no free port between {PORTS.start} and {PORTS.stop}")
+
+
+class Peer:
+    """One real server, started when its context is entered (or by ``start()``) with zones by origin.
+
+    The zone files are read where they are, never written. Transfers are open to 127.0.0.1, recursion is off,
+    and so is rate limiting. Raises PeerError when not every zone answers for its SOA in START_SECONDS.
+    """
+
+    name: ClassVar[str]
+    commands: ClassVar[tuple[str, ...]]  # the server first, then the checkers
+
+    def __init__(self, zones: Mapping[str, Path | str]) -> None:
+        self.zones = {dns.name.from_text(origin).to_text(): Path(path).resolve() for origin, path in zones.items()}
+        self.host = HOST
+        self.port = 0
+        self.directory = Path()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def configure(self) -> list[str]:
+        """Write what the server reads into ``self.directory``, and give the command that runs it in front."""
+        raise NotImplementedError
+
+    @classmethod
+    def program(cls) -> str:
+        """The server's path; PeerError if it is not installed."""
+        path = find(cls.commands[0])
+        if path is None:
+            raise PeerError(f"{cls.commands[0]} is not installed")
+        return path
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The server's process, which leads a process group of its own."""
+        if self._process is None:
+            raise PeerError(f"{self.name} is not running")
+        return self._process.pid
+
+    def log(self) -> str:
+        """What the server has said so far."""
+        with contextlib.suppress(OSError):
+            return (self.directory / "log").read_text(errors="replace")
+        return ""
+
+    def start(self) -> Self:
+        """Run the server and wait for its zones; on another port if the first was taken meanwhile."""
+        for last in range(1, STARTS + 1):
+            try:
+                self._start()
+            except BaseException as error:
+                in_use = "in use" in self.log()  # EADDRINUSE, as all four print it
+                self.stop()
+                if not (isinstance(error, PeerError) and in_use and last < STARTS):
+                    raise
+            else:
+                break
+        return self
+
+    def _start(self) -> None:
+        self.port = free_port(self.host)
+        self.directory = _temporary_directory(f"maptr-{self.name}-")
+        command = self.configure()
+        with (self.directory / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        for origin in self.zones:
+            self._wait_for(origin, deadline)
+
+    def _wait_for(self, origin: str, deadline: float) -> None:
+        assert self._process is not None
+        query = dns.message.make_query(origin, "SOA")
+        query.flags &= ~dns.flags.RD
+        said = "no answer"
+        patience = 0.05  # seconds; a server not yet listening says nothing that we could hear
+        while time.monotonic() < deadline:
+            if (code := self._process.poll()) is not None:
+                raise PeerError(f"{self.name} ended with code {code}\n{self._tail()}")
+            try:
+                reply = dns.query.udp(query, self.host, port=self.port, timeout=patience)
+            except (OSError, dns.exception.DNSException) as error:
+                said = str(error) or type(error).__name__
+                patience = min(2 * patience, 1.0)
+            else:
+                if reply.rcode() == dns.rcode.NOERROR and reply.answer and reply.flags & dns.flags.AA:
+                    return
+                said = dns.rcode.to_text(reply.rcode())
+            time.sleep(0.02)
+        raise PeerError(f"{self.name} does not serve {origin}: {said}\n{self._tail()}")
+
+    def _tail(self) -> str:
+        return "\n".join(self.log().splitlines()[-LOG_TAIL:])
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL to the whole group; the directory goes too. Stopping twice is fine."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            _kill_group(process.pid)
+        if self.directory != Path():
+            shutil.rmtree(self.directory, ignore_errors=True)
+            self.directory = Path()
+
+
+def processes(group: int) -> list[int]:
+    """The process group's living members, from /proc: one that only init has yet to reap is dead."""
+    living = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, member_of = stat.read_text(errors="replace").rpartition(")")[2].split()[:3]
+            if int(member_of) == group and state not in "ZX":
+                living.append(int(stat.parent.name))
+    return living
+
+
+def _kill_group(group: int) -> None:
+    """SIGKILL to what the server left of its group: NSD's children outlive it by a moment."""
+    deadline = time.monotonic() + STOP_SECONDS
+    with contextlib.suppress(ProcessLookupError):
+        while processes(group) and time.monotonic() < deadline:
+            os.killpg(group, signal.SIGKILL)
+            time.sleep(0.005)
+
+
+class Bind(Peer):
+    """ISC BIND 9. Its ``rndc`` channel is off; files of its own stay in the temporary directory."""
+
+    name = "bind"
+    commands = ("named", "named-checkzone")
+
+    def configure(self) -> list[str]:
+        zones = "".join(f'zone "{origin}" {{ type primary; file "{path}"; }};\n' for origin, path in self.zones.items())
+        config = self.directory / "named.conf"
+        config.write_text(
+            f"""\
+options {{
+    directory "{self.directory}";
+    listen-on port {self.port} {{ {self.host}; }};
+    listen-on-v6 {{ none; }};
+    pid-file none;
+    lock-file none;
+    session-keyfile "{self.directory}/session.key";
+    recursion no;
+    dnssec-validation no;
+    empty-zones-enable no;
+    notify no;
+    allow-transfer {{ {self.host}; }};
+    max-cache-size 8M;
+}};
+controls {{ }};
+{zones}"""
+        )
+        return [self.program(), "-g", "-4", "-n", "1", "-p", str(self.port), "-c", str(config)]
+
+
+class Nsd(Peer):
+    """NLnet Labs NSD. Debian builds it with response rate limiting on, which is turned off here."""
+
+    name = "nsd"
+    commands = ("nsd", "nsd-checkzone")
+
+    def configure(self) -> list[str]:
+        zones = "".join(
+            f'zone:\n    name: "{origin}"\n    zonefile: "{path}"\n    provide-xfr: {self.host} NOKEY\n'
+            for origin, path in self.zones.items()
+        )
+        config = self.directory / "nsd.conf"
+        config.write_text(
+            f"""\
+server:
+    ip-address: {self.host}@{self.port}
+    port: {self.port}
+    do-ip6: no
+    username: ""
+    zonesdir: "{self.directory}"
+    zonelistfile: "{self.directory}/zone.list"
+    xfrdfile: "{self.directory}/xfrd.state"
+    xfrdir: "{self.directory}"
+    cookie-secret-file: "{self.directory}/cookie"
+    pidfile: "{self.directory}/pid"
+    database: ""
+    server-count: 1
+    tcp-count: 100
+    rrl-ratelimit: 0
+    rrl-whitelist-ratelimit: 0
+remote-control:
+    control-enable: no
+{zones}"""
+        )
+        return [self.program(), "-d", "-c", str(config)]
+
+
+class Knot(Peer):
+    """CZ.NIC Knot DNS. Its control socket is a file in the temporary directory."""
+
+    name = "knot"
+    commands = ("knotd", "kzonecheck")
+
+    def configure(self) -> list[str]:
+        zones = "".join(
+            f'  - domain: "{origin}"\n    file: "{path}"\n    acl: transfer\n' for origin, path in self.zones.items()
+        )
+        config = self.directory / "knot.conf"
+        config.write_text(
+            f"""\
+server:
+    rundir: "{self.directory}"
+    pidfile: "{self.directory}/pid"
+    listen: {self.host}@{self.port}
+    udp-workers: 1
+    tcp-workers: 1
+    background-workers: 1
+control:
+    listen: "{self.directory}/control"
+log:
+  - target: stderr
+    any: info
+database:
+    storage: "{self.directory}/db"
+acl:
+  - id: transfer
+    address: {self.host}
+    action: transfer
+template:
+  - id: default
+    storage: "{self.directory}"
+    zonefile-sync: -1
+    zonefile-load: whole
+    journal-content: none
+zone:
+{zones}"""
+        )
+        return [self.program(), "-c", str(config)]
+
+
+class PowerDns(Peer):
+    """PowerDNS with its BIND backend: no caches, no web server, and no question to its makers at start."""
+
+    name = "powerdns"
+    commands = ("pdns_server", "pdnsutil")
+
+    def configure(self) -> list[str]:
+        write_powerdns_config(
+            self.directory,
+            self.zones,
+            f"local-address={self.host}",
+            f"local-port={self.port}",
+            "daemon=no",
+            "guardian=no",
+            "webserver=no",
+            "api=no",
+            "security-poll-suffix=",
+            "cache-ttl=0",
+            "negquery-cache-ttl=0",
+            "query-cache-ttl=0",
+            "disable-axfr=no",
+            f"allow-axfr-ips={self.host}",
+            "receiver-threads=1",
+            "distributor-threads=1",
+            "loglevel=5",
+        )
+        return [self.program(), f"--config-dir={self.directory}"]
+
+
+PEERS: tuple[type[Peer], ...] = (Bind, Nsd, Knot, PowerDns)
+
+
+def write_powerdns_config(directory: Path, zones: Mapping[str, Path], *settings: str) -> None:
+    """``pdns.conf`` and the ``named.conf`` its BIND backend reads; ``pdnsutil`` needs the same two."""
+    named = "".join(
+        f'zone "{origin.rstrip(".") or "."}" {{ type native; file "{path}"; }};\n' for origin, path in zones.items()
+    )
+    (directory / "named.conf").write_text(f'options {{ directory "{directory}"; }};\n{named}')
+    lines = ("launch=bind", f"bind-config={directory}/named.conf", f"socket-dir={directory}", *settings)
+    (directory / "pdns.conf").write_text("".join(f"{line}\n" for line in lines))
+
+
+class Checked(NamedTuple):
+    """What a zone checker said: whether it accepts the zone, and its words."""
+
+    accepted: bool
+    output: str
+
+
+def named_checkzone(origin: str, path: Path | str) -> Checked:
+    """BIND's checker; ``-i local`` keeps it from looking up name servers outside the zone."""
+    return _check("named-checkzone", "-i", "local", origin, str(path))
+
+
+def nsd_checkzone(origin: str, path: Path | str) -> Checked:
+    """NSD's checker."""
+    return _check("nsd-checkzone", origin, str(path))
+
+
+def kzonecheck(origin: str, path: Path | str) -> Checked:
+    """Knot's checker."""
+    return _check("kzonecheck", "-o", origin, str(path))
+
+
+def pdnsutil_check_zone(origin: str, path: Path | str) -> Checked:
+    """PowerDNS's checker, which reads only zones that its configuration names.
+
+    It warns for every NAPTR record that its text had a final dot; a warning is no refusal.
+    """
+    directory = _temporary_directory("maptr-pdnsutil-")
+    try:
+        write_powerdns_config(directory, {origin: Path(path).resolve()})
+        return _check("pdnsutil", f"--config-dir={directory}", "check-zone", origin.rstrip(".") or ".")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+CHECKERS: Mapping[str, Callable[[str, Path | str], Checked]] = {
+    "named-checkzone": named_checkzone,
+    "nsd-checkzone": nsd_checkzone,
+    "kzonecheck": kzonecheck,
+    "pdnsutil": pdnsutil_check_zone,
+}
+
+
+def _check(command: str, *arguments: str) -> Checked:
+    done = subprocess.run(
+        [find(command) or command, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=120,
+        check=False,
+    )
+    return Checked(done.returncode == 0, done.stdout.decode(errors="replace"))
+
+
+def _temporary_directory(prefix: str) -> Path:
+    """Short enough for the Unix sockets that servers make in it, whatever TMPDIR says."""
+    parent = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=parent if len(parent) < SOCKET_PATH - 30 else "/tmp"))
