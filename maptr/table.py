@@ -87,7 +87,7 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How the organisation assigns: FP or NP, policy codes (``NR, OP, CC``), tenure, and a URL that says more."""
+    """How the organisation assigns: FP or NP, codes (``NR, OP, CC``), tenure, and a URL that says more."""
 
     orgtype: str | None = None
     policy: str | None = None

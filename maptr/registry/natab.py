@@ -194,7 +194,8 @@ def _host(nma: Nma) -> tuple[str, list[str]]:
         return "", [f"the NMA {nma.target} ({error})"]
     lost = [f"the scheme {parsed.scheme} of {nma.target}"] if parsed.scheme != "https" else []
     if not nma.target.endswith(f"//{host}{_PATH}"):
-        lost.append(f"the path or template of {nma.target}")
+        what = "path" if nma.target.endswith(_PATH) else "template"
+        lost.append(f"the {what} of {nma.target}")
     if nma.status != DEFAULT_STATUS:
         lost.append(f"the status {nma.status}")
     if nma.where and nma.where != host and where_.to_target(nma.where) != nma.target:
