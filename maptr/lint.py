@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from maptr import url
 from maptr.registry import where as where_
-from maptr.table import VARIABLES, Entry, Nma, Table
+from maptr.table import VARIABLES, Entry, Nma, Table, example_url, variables
 
 CENTRAL_RESOLVERS = ("n2t.net", "www.n2t.net", "arks.org", "www.arks.org")
 """Hosts that ask this very registry where to go: a target there sends the reader in a circle."""
@@ -32,7 +32,6 @@ PLACEHOLDERS = (
 _EXEMPLE = re.compile(
     r"(?:\A|\.)exemple\.[a-z]{2,}\Z"
 )  # not reserved; what a French or Catalan form fills in
-_VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//([^/?#]*)")
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")  # RFC 1123 2.1
 
@@ -77,7 +76,7 @@ def lint(table: Table) -> list[Finding]:
 
 def unusable(nma: Nma) -> tuple[str, str] | None:
     """Why no client can use an NMA, as a code and a reason; None if one can."""
-    for name in _VARIABLE.findall(nma.target):
+    for name in variables(nma.target):
         if name not in VARIABLES:
             return (
                 "unknown-variable",
@@ -86,7 +85,7 @@ def unusable(nma: Nma) -> tuple[str, str] | None:
     if "${" in _authority(nma.target):
         return "bad-target", f"a variable stands in the host: {nma.target}"
     try:
-        parsed = url.parse(_example(nma.target))
+        parsed = url.parse(example_url(nma.target))
     except ValueError as error:
         code = "no-public-host" if str(error) == "no host" else "bad-target"
         return code, f"{error}: {nma.target}"
@@ -115,7 +114,7 @@ def _nma_warnings(entry: Entry) -> Iterator[Finding]:
             yield _warning(entry, "upper-case-host", f"the host is in upper case: {shouting}", shouting)
         if unusable(nma):
             continue
-        host = url.parse(_example(nma.target)).host
+        host = url.parse(example_url(nma.target)).host
         name = host.text.rstrip(".").lower()
         if host.address is not None:
             reason = f"{host.text} is an address, which changes hands sooner than a name: {nma.target}"
@@ -152,7 +151,7 @@ def _bad_where(nma: Nma) -> str | None:
     if not nma.where or nma.where.startswith(where_.UNKNOWN):
         return None
     try:
-        url.parse(_example(where_.to_target(nma.where)))
+        url.parse(example_url(where_.to_target(nma.where)))
     except ValueError as error:
         return str(error)
     return None
@@ -170,8 +169,3 @@ def _upper_case(nma: Nma) -> str | None:
 def _authority(text: str) -> str:
     match = _AUTHORITY.match(text)
     return match[1] if match else ""
-
-
-def _example(target: str) -> str:
-    """The target with something harmless in place of each variable."""
-    return _VARIABLE.sub("x", target)

@@ -22,12 +22,24 @@ VARIABLES = ("content", "value", "pid", "suffix")
 
 DEFAULT_STATUS = 302  # what the central resolver answers where a record says nothing else
 
+_ANY_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+
 MAX_NAAN = 63  # octets of a DNS label (RFC 1035 2.3.4), which a NAAN becomes
 MAX_SHOULDER = 63  # the longest registered one has 8; a regexp field of 255 octets must hold it
 
 _NAAN = re.compile(r"[0-9bcdfghjkmnpqrstvwxz]+\Z")
 _SHOULDER = re.compile(r"[A-Za-z0-9=~*+@_$.%-]+\Z")  # what a name may hold (ARK draft 2.4), less its "/"
 _LABEL = re.compile(r"ark:/?", re.IGNORECASE)
+
+
+def example_url(target: str) -> str:
+    """The target with something harmless in place of each variable, whatever its name: a URL to judge."""
+    return _ANY_VARIABLE.sub("x", target)
+
+
+def variables(target: str) -> list[str]:
+    """The names of the variables in a target, also those that nothing fills in."""
+    return _ANY_VARIABLE.findall(target)
 
 
 def parse_key(text: str) -> tuple[str, str]:

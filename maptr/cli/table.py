@@ -82,7 +82,7 @@ def convert(source: str, form: str, target: Path | None) -> None:
     """Write the registry in SOURCE (- for standard input) in another format.
 
     JSON holds everything. natab holds a NAAN's hosts with their ports, acronyms, the organisation's name and
-    the policy URL; everything else is listed on standard error, one line "lost record: what; what" for each record.
+    the policy URL; everything else is listed on standard error: "lost record: what; what".
 
     \b
     Exit code  0  written, whatever was lost

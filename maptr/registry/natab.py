@@ -21,7 +21,7 @@ from maptr import url
 from maptr.errors import TableError
 from maptr.registry import where as where_
 from maptr.registry.records import OnBad, Records, shown
-from maptr.table import DEFAULT_STATUS, Entry, Nma, Policy, Table, Who
+from maptr.table import DEFAULT_STATUS, Entry, Nma, Policy, Table, Who, example_url
 
 END = re.compile(r"[\s#-]*end\s+of\s+data[\s-]*\Z", re.IGNORECASE)
 ENTRY = re.compile(
@@ -112,9 +112,7 @@ class _Reader:
                 self._nma(number, line.split())
             else:
                 self.close()
-                self._refused = True
                 self._begin(number, line)
-                self._refused = False
         except TableError as error:
             self.records.refuse(error)
         self._comments = []
@@ -141,14 +139,17 @@ class _Reader:
 
     def _begin(self, number: int, line: str) -> None:
         match = ENTRY.match(line)
+        self._refused = False
         if match is None:
             raise self.records.error(f"neither comment, entry nor NMA: {shown(line)}", line=number)
+        self._refused = True
         naan, _ = self.records.key(match["naan"], line=number)
         policy = match["policy"]
         if policy and not _POLICY.match(policy):
             raise self.records.error(
                 f"the policy is neither URL nor ARK: {shown(policy)}", line=number, record=naan
             )
+        self._refused = False
         name = self._comments[0] if len(self._comments) == 1 else ""
         self._entry = Entry(naan, who=Who(name), policy=Policy(url=policy), line=number)
 
@@ -187,7 +188,7 @@ def _host_port(words: list[str]) -> str:
 def _host(nma: Nma) -> tuple[str, list[str]]:
     """What natab can say of an NMA ("" if nothing), and what it cannot."""
     try:
-        parsed = url.parse(nma.target.replace("${", "$(").replace("}", ")"))
+        parsed = url.parse(example_url(nma.target))
         authority = nma.target[nma.target.index("//") + 2 :]
         host = _host_port([re.split(r"[/?#]", authority, maxsplit=1)[0]])
     except ValueError as error:
@@ -231,7 +232,7 @@ def _header(table: Table) -> list[tuple[str, str]]:
 
 def _comment(text: str) -> str:
     """Text that stays one comment line, and cannot be taken for a header or the end of the data."""
-    line = " ".join(text.split()).lstrip("#").strip()
+    line = "".join(filter(str.isprintable, " ".join(text.split()))).lstrip("#").strip()
     return "" if END.match(line) or _HEADER.match(line) else line
 
 
