@@ -92,7 +92,7 @@ def record(entry: Entry) -> dict[str, Any]:
     first = entry.nmas[0] if entry.nmas else None
     where: dict[str, Any] = {
         "where": first.where if first else None,
-        "target": _target(first) | inner["target"] if first else None,
+        "target": (_target(first) if first else {}) | inner["target"] or None,
     }
     when = {"when": entry.when}
     who = {"who": {key: getattr(entry.who, key) for key in _WHO} | inner["who"]}
@@ -139,7 +139,7 @@ def _key(record: dict[str, Any], records: Records, name: str) -> tuple[str, str]
         if naan is None:
             raise records.error("no what: the record names no NAAN", record=name)
         what = f"{naan}/{shoulder}" if shoulder else naan
-    found = records.key(what)
+    found = records.key(what, name=name)
     if (naan or found[0]).lower() != found[0] or (shoulder or found[1]) != found[1]:
         raise records.error("what says otherwise than naan and shoulder", record=name)
     return found

@@ -35,12 +35,12 @@ class Records:
             return
         self._entries[entry.key] = entry
 
-    def key(self, text: str, *, line: int = 0) -> tuple[str, str]:
-        """NAAN and shoulder of a key; TableError if it is none."""
+    def key(self, text: str, *, line: int = 0, name: str = "") -> tuple[str, str]:
+        """NAAN and shoulder of a key; TableError if it is none, by ``name`` where the key is empty."""
         try:
             return parse_key(text)
         except ValueError as error:
-            raise self.error(str(error), line=line, record=shown(text)) from None
+            raise self.error(str(error), line=line, record=shown(text) or name) from None
 
     def error(self, reason: str, *, line: int = 0, record: str = "") -> TableError:
         return TableError(reason, filename=self.filename, line=line, record=record)
