@@ -71,6 +71,7 @@ class TableError(LocatedError):
 
     def __init__(self, message: str, *, filename: str = "", line: int = 0, record: str = "") -> None:
         super().__init__(f"record {record}: {message}" if record else message, filename=filename, line=line)
+        self.reason = message  # without the record, for whoever prints that in a column of its own
         self.record = record
 
 

@@ -20,6 +20,47 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 VARIABLES = ("content", "value", "pid", "suffix")
 """What a target may ask for: NAAN/name, name, the whole ARK, what follows the shoulder."""
 
+DEFAULT_STATUS = 302  # what the central resolver answers where a record says nothing else
+
+_ANY_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+
+MAX_NAAN = 63  # octets of a DNS label (RFC 1035 2.3.4), which a NAAN becomes
+MAX_SHOULDER = 63  # the longest registered one has 8; a regexp field of 255 octets must hold it
+
+_NAAN = re.compile(r"[0-9bcdfghjkmnpqrstvwxz]+\Z")
+_SHOULDER = re.compile(r"[A-Za-z0-9=~*+@_$.%-]+\Z")  # what a name may hold (ARK draft 2.4), less its "/"
+_LABEL = re.compile(r"ark:/?", re.IGNORECASE)
+
+
+def example_url(target: str) -> str:
+    """The target with something harmless in place of each variable, whatever its name: a URL to judge."""
+    return _ANY_VARIABLE.sub("x", target)
+
+
+def variables(target: str) -> list[str]:
+    """The names of the variables in a target, also those that nothing fills in."""
+    return _ANY_VARIABLE.findall(target)
+
+
+def parse_key(text: str) -> tuple[str, str]:
+    """NAAN and shoulder ("" if none) of ``12345``, ``12345/x6``, ``ark:12345`` or ``ark:/12345/x6``.
+
+    The NAAN is lower-cased, the shoulder keeps its case. ValueError, with the reason as its text, for
+    a NAAN that is not betanumeric (ARK draft 2.3) or a shoulder that no ARK can start with.
+    """
+    label = _LABEL.match(text)
+    naan, slash, shoulder = text[label.end() if label else 0 :].partition("/")
+    naan = naan.lower()
+    if not _NAAN.match(naan):
+        raise ValueError("the NAAN is not betanumeric" if naan else "no NAAN")
+    if len(naan) > MAX_NAAN:
+        raise ValueError(f"the NAAN is longer than {MAX_NAAN} characters")
+    if slash and not _SHOULDER.match(shoulder):
+        raise ValueError("no ARK starts with this shoulder" if shoulder else "no shoulder after the slash")
+    if len(shoulder) > MAX_SHOULDER:
+        raise ValueError(f"the shoulder is longer than {MAX_SHOULDER} characters")
+    return naan, shoulder
+
 
 def template_parts(target: str) -> list[tuple[str, str]]:
     """A target as (literal text, variable that follows it); the last variable is empty.
@@ -42,7 +83,7 @@ class Nma:
 
     target: str
     where: str = ""
-    status: int = 302
+    status: int = DEFAULT_STATUS
     acronym: str = ""
 
     def url(self, ark: Ark, shoulder: str = "") -> str:
@@ -68,7 +109,7 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How the organisation assigns: FP or NP, policy codes (``NR, OP, CC``), tenure, and a URL that says more."""
+    """How the organisation assigns: FP or NP, codes (``NR, OP, CC``), tenure, and a URL that says more."""
 
     orgtype: str | None = None
     policy: str | None = None

@@ -1,0 +1,143 @@
+"""``maptr table``: read, check and convert the NAAN registry in any of its formats."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+
+import click
+
+from maptr import lint, registry
+from maptr.cli import output
+from maptr.errors import TableError
+from maptr.table import Table
+
+
+@click.group()
+def table() -> None:
+    """Read, check and convert the NAAN registry.
+
+    A registry may come as the public JSON (version 1 or 2), the registry's ANVL text, a natab, or the central
+    resolver's prefixes file. The format is recognised by the content, whatever the file is called.
+    """
+
+
+@table.command()
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
+@click.option("--strict", is_flag=True, help="Exit 1 for warnings too.")
+def check(file: str, as_json: bool, strict: bool) -> None:
+    """List what is wrong with the registry in FILE (- for standard input).
+
+    Each finding is one line on standard output: "severity record code: reason". An error means that the
+    record cannot be read, or has no usable public http or https host and is not published. A
+    warning is published all the same. A summary goes to standard error.
+
+    \b
+    Exit code  0  no errors (with --strict: no warnings either)
+               1  errors
+               8  FILE cannot be read, or is no registry
+    """
+    bad: list[TableError] = []
+    read = _read(file, bad)
+    findings = lint.lint(read)
+    errors = [finding for finding in findings if finding.severity is lint.Severity.ERROR]
+    if as_json:
+        output.json_data(
+            {
+                "file": file,
+                "records": len(read),
+                "bad_records": [
+                    {"record": error.record, "line": error.line, "reason": error.reason} for error in bad
+                ],
+                "findings": [finding.to_dict() for finding in findings],
+            }
+        )
+    else:
+        for error in bad:
+            output.data(f"error {_place(error)} bad-record: {error.reason}")
+        for finding in findings:
+            output.data(_one_line(str(finding)))
+        output.talk(_summary(read, len(bad), findings))
+    if bad or errors or (strict and findings):
+        sys.exit(output.EXIT_NONE)
+
+
+@table.command()
+@click.argument("source", type=click.Path(dir_okay=False, allow_dash=True))
+@click.option(
+    "--to", "form", type=click.Choice(["json", "natab"]), required=True, help="The format to write."
+)
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write here, atomically, instead of standard output.",
+)
+def convert(source: str, form: str, target: Path | None) -> None:
+    """Write the registry in SOURCE (- for standard input) in another format.
+
+    JSON holds everything. natab holds a NAAN's hosts with their ports, acronyms, the organisation's name and
+    the policy URL; everything else is listed on standard error: "lost record: what; what".
+
+    \b
+    Exit code  0  written, whatever was lost
+               1  a record of SOURCE is bad; nothing is written
+               8  SOURCE cannot be read or is no registry, or the file cannot be written
+    """
+    bad: list[TableError] = []
+    read = _read(source, bad)
+    if bad:
+        for error in bad:
+            output.talk(f"maptr: {error}")
+        sys.exit(output.EXIT_NONE)
+    losses: list[registry.Loss] = []
+    if form == "json":
+        text = registry.write_json(read)
+    else:
+        text, losses = registry.write_natab(read)
+    for record, group in groupby(losses, key=attrgetter("record")):
+        output.talk(_one_line(f"lost {record}: {'; '.join(loss.what for loss in group)}"))
+    if target is None:
+        output.data(text.removesuffix("\n"))
+        return
+    try:
+        output.write_atomically(target, text)
+    except OSError as error:
+        output.fail(f"{target}: {error.strerror or error}", output.EXIT_UNREADABLE)
+
+
+def _read(file: str, bad: list[TableError]) -> Table:
+    """The table in a file, its bad records told apart; leaves with exit code 8 if there is none."""
+    name = "<stdin>" if file == "-" else file
+    try:
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return registry.read(content, filename=name, on_bad=bad.append)
+    except OSError as error:
+        output.fail(f"{name}: {error.strerror or error}", output.EXIT_UNREADABLE)
+    except TableError as error:
+        output.fail(str(error), output.EXIT_UNREADABLE)
+
+
+def _place(error: TableError) -> str:
+    """The record's key, or the line where no key is known."""
+    if error.record:
+        return f"{error.record} (line {error.line})" if error.line else error.record
+    return f"line {error.line}"
+
+
+def _one_line(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _summary(read: Table, bad: int, findings: list[lint.Finding]) -> str:
+    counts = Counter(finding.severity for finding in findings)
+    naans = len(read.naans())
+    return (
+        f"{naans} NAANs, {len(read) - naans} shoulders: {bad + counts[lint.Severity.ERROR]} errors,"
+        f" {counts[lint.Severity.WARNING]} warnings"
+    )

@@ -1,0 +1,120 @@
+"""What changes from one table to the next, to be looked at before it is done.
+
+A plan only says; whoever publishes applies it. Order is by content, never by a clock or a file's date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from maptr.errors import UnsafePlan
+from maptr.table import Entry, Table
+
+REMOVAL_LIMIT = 0.30
+"""The part of a table that one plan may remove: octoDNS's own default (``max_delete``). A registry file cut
+cleanly at a line end is valid, and every DNS server would load the zone made from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Changes sorted by key: entries added, entries removed, and (old, new) of those changed.
+
+    False when there is nothing to do. ``size`` is the number of records in the old table.
+    """
+
+    added: tuple[Entry, ...] = ()
+    removed: tuple[Entry, ...] = ()
+    changed: tuple[tuple[Entry, Entry], ...] = ()
+    size: int = 0
+
+    @classmethod
+    def between(cls, old: Table, new: Table) -> Plan:
+        """The plan that turns the entries of ``old`` into those of ``new``; their order does not matter."""
+        common = sorted(old.keys() & new.keys())
+        return cls(
+            added=tuple(new[key] for key in sorted(new.keys() - old.keys())),
+            removed=tuple(old[key] for key in sorted(old.keys() - new.keys())),
+            changed=tuple((old[key], new[key]) for key in common if old[key] != new[key]),
+            size=len(old),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+    @property
+    def removal(self) -> float:
+        """The part of the old table that goes, 0.0 to 1.0."""
+        return len(self.removed) / self.size if self.size else 0.0
+
+    def check(self, limit: float = REMOVAL_LIMIT) -> None:
+        """UnsafePlan if the plan removes more than this part of the old table."""
+        if self.removal > limit:
+            raise UnsafePlan(
+                f"the plan removes {len(self.removed)} of {self.size} records"
+                f" ({self.removal:.0%}, the limit is {limit:.0%})"
+            )
+
+    def apply(self, table: Table) -> Table:
+        """The table with the plan done: changed entries keep their place, added ones follow at the end.
+
+        ValueError if the table is not one that this plan was made for.
+        """
+        gone = {entry.key for entry in self.removed}
+        changed = {old.key: new for old, new in self.changed}
+        for entry in (*self.removed, *(old for old, _ in self.changed)):
+            if table.get(entry.key) != entry:
+                raise ValueError(f"{entry.key} is not as the plan expects it")
+        kept = (changed.get(key, entry) for key, entry in table.items() if key not in gone)
+        return Table([*kept, *self.added], metadata=table.metadata)
+
+    def to_text(self) -> str:
+        """One line for each record, ``+``, ``~`` or ``-`` first, sorted by key; "" for an empty plan."""
+        lines = [(entry.key, f"+ {entry.key} {_targets(entry)}") for entry in self.added]
+        lines += [(entry.key, f"- {entry.key} {_targets(entry)}") for entry in self.removed]
+        lines += [(old.key, f"~ {old.key} {'; '.join(differences(old, new))}") for old, new in self.changed]
+        return "".join(f"{line.rstrip()}\n" for _, line in sorted(lines))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "added": [entry.key for entry in self.added],
+            "changed": [
+                {"record": old.key, "differences": list(differences(old, new))} for old, new in self.changed
+            ],
+            "removed": [entry.key for entry in self.removed],
+            "size": self.size,
+        }
+
+
+def differences(old: Entry, new: Entry) -> Iterator[str]:
+    """What differs between two entries of one key, each as ``field old -> new``."""
+    if old.nmas != new.nmas:
+        before, after = _targets(old), _targets(new)
+        yield f"target {before} -> {after}" if before != after else f"where {_wheres(old)} -> {_wheres(new)}"
+    if old.who != new.who:
+        yield (
+            f"who {old.who.name!r} -> {new.who.name!r}"
+            if old.who.name != new.who.name
+            else "who, by other names"
+        )
+    if old.when != new.when:
+        yield f"when {old.when} -> {new.when}"
+    if old.policy != new.policy:
+        yield "policy"
+    names = sorted(
+        key for key in old.extra.keys() | new.extra.keys() if old.extra.get(key) != new.extra.get(key)
+    )
+    if names:
+        yield ", ".join(names)
+
+
+def _targets(entry: Entry) -> str:
+    return " ".join(nma.target for nma in entry.nmas)
+
+
+def _wheres(entry: Entry) -> str:
+    return " ".join(
+        f"{nma.where} ({nma.status}{f' {nma.acronym}' if nma.acronym else ''})" for nma in entry.nmas
+    )

@@ -1,0 +1,110 @@
+"""The registry's formats: one file for each, all meeting in Table. Pure functions: the caller reads files.
+
+    read(data) recognises the format by its content and gives a Table
+    write_json(table), write_natab(table) give text
+
+JSON loses nothing; natab says what it had to leave out.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Any
+
+from maptr.errors import TableError
+from maptr.registry import anvl, json_text, json_v1, json_v2, natab, prefixes
+from maptr.registry.json_v1 import write as write_json
+from maptr.registry.natab import Loss
+from maptr.registry.natab import write as write_natab
+from maptr.registry.records import OnBad
+from maptr.table import Table, parse_key
+
+__all__ = ["Format", "Loss", "OnBad", "read", "recognise", "write_json", "write_natab"]
+
+_ANVL = re.compile(r"(?:erc|naa)\s*:\s*(?!/)", re.IGNORECASE)
+_YAML_FIELD = re.compile(r"\s+[\w.-]+\s*:(?:\s|\Z)")
+
+
+class Format(enum.Enum):
+    """A format that a registry may come in."""
+
+    JSON_V1 = "json-v1"
+    JSON_V2 = "json-v2"
+    ANVL = "anvl"
+    NATAB = "natab"
+    PREFIXES = "prefixes"
+
+
+def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
+    """The table in a registry file of any format, recognised by content, never by the file's name.
+
+    A bad record raises TableError with file, line or record; with ``on_bad`` it is told there and left out.
+    What is no registry at all (empty, cut short, a web page, not UTF-8) raises TableError either way.
+    Nothing but TableError, and what ``on_bad`` itself raises, ever leaves this function.
+    """
+    text = _text(data, filename)
+    kind, document = _recognise(text, filename)
+    if kind is Format.JSON_V1:
+        return json_v1.read(document, filename=filename, on_bad=on_bad)
+    if kind is Format.JSON_V2:
+        return json_v2.read(document, filename=filename, on_bad=on_bad)
+    reader = {Format.ANVL: anvl.read, Format.NATAB: natab.read, Format.PREFIXES: prefixes.read}[kind]
+    return reader(text, filename=filename, on_bad=on_bad)
+
+
+def recognise(data: bytes | str, *, filename: str = "") -> Format:
+    """The format of a registry file; TableError if it is none."""
+    return _recognise(_text(data, filename), filename)[0]
+
+
+def _recognise(text: str, filename: str) -> tuple[Format, Any]:
+    start = text.lstrip()
+    if not start:
+        raise TableError("not a registry: the file is empty", filename=filename, line=1)
+    if start[0] in "{[":
+        document = json_text.parse(text, filename)
+        return (Format.JSON_V2 if json_v2.looks_like(document) else Format.JSON_V1), document
+    if start[0] == "<":
+        raise TableError("not a registry: it looks like a web page", filename=filename, line=1)
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        following = next((after for after in lines[number + 1 : number + 9] if after.strip()), "")
+        if _ANVL.match(line):
+            return Format.ANVL, None
+        if prefixes.KEY.match(line):
+            return Format.PREFIXES, None
+        if natab.END.match(line) or (_begins_natab(line) and not _YAML_FIELD.match(following)):
+            return Format.NATAB, None
+    raise TableError("not a registry: no entry of any known format", filename=filename, line=1)
+
+
+def _begins_natab(line: str) -> bool:
+    """True for an entry line, its policy in whatever state; the digit tells ``12345:`` from ``Note:``."""
+    match = natab.ENTRY.match(line.strip())
+    try:
+        return match is not None and any(map(str.isdigit, parse_key(match["naan"])[0]))
+    except ValueError:
+        return False
+
+
+def _text(data: bytes | str, filename: str) -> str:
+    if isinstance(data, str):
+        try:
+            data.encode()
+        except UnicodeEncodeError as error:
+            line = data.count("\n", 0, error.start) + 1
+            raise TableError("half a character (a lone surrogate)", filename=filename, line=line) from None
+        text = data
+    else:
+        if data.startswith(b"\x1f\x8b"):
+            raise TableError("not a registry: gzip data, to be unpacked first", filename=filename, line=1)
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            raise TableError("not UTF-8", filename=filename, line=line) from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise TableError("not text: a NUL character", filename=filename, line=line)
+    return text.removeprefix("\ufeff")

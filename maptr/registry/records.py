@@ -1,0 +1,65 @@
+"""What every format's reader needs: records gathered in order, bad ones named, no key taken twice.
+
+Not here: how any one format looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from maptr.errors import TableError
+from maptr.table import Entry, Table, parse_key
+
+OnBad = Callable[[TableError], None]
+
+
+class Records:
+    """The records read so far of one file.
+
+    With ``on_bad`` each bad record is told there and left out; without, the first one is raised.
+    """
+
+    def __init__(self, filename: str = "", on_bad: OnBad | None = None) -> None:
+        self.filename = filename
+        self._on_bad = on_bad
+        self._entries: dict[str, Entry] = {}
+        self.refused: set[str] = set()
+
+    def add(self, entry: Entry) -> None:
+        """Keep an entry. A key that is there already makes this record the bad one."""
+        first = self._entries.get(entry.key)
+        if first is not None:
+            where = f", first on line {first.line}" if first.line else ""
+            self.bad(f"is there twice{where}", line=entry.line, record=entry.key)
+            return
+        self._entries[entry.key] = entry
+
+    def key(self, text: str, *, line: int = 0, name: str = "") -> tuple[str, str]:
+        """NAAN and shoulder of a key; TableError if it is none, by ``name`` where the key is empty."""
+        try:
+            return parse_key(text)
+        except ValueError as error:
+            raise self.error(str(error), line=line, record=shown(text) or name) from None
+
+    def error(self, reason: str, *, line: int = 0, record: str = "") -> TableError:
+        return TableError(reason, filename=self.filename, line=line, record=record)
+
+    def bad(self, reason: str, *, line: int = 0, record: str = "") -> None:
+        """A record (or a stray line) is bad: tell it, or raise TableError."""
+        self.refuse(self.error(reason, line=line, record=record))
+
+    def refuse(self, error: TableError) -> None:
+        if self._on_bad is None:
+            raise error
+        self.refused.add(error.record)
+        self._on_bad(error)
+
+    def table(self, metadata: Mapping[str, Any] | None = None) -> Table:
+        return Table(self._entries.values(), metadata=metadata)
+
+
+def shown(text: str) -> str:
+    """Text from a file as a message may show it: one line, printable, not too long."""
+    plain = "".join(character if character.isprintable() else "?" for character in text)
+    return plain if len(plain) <= 60 else plain[:57] + "..."
