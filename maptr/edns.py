@@ -35,7 +35,7 @@ def find_opt(answer: Iterable[RR], authority: Iterable[RR], additional: Iterable
 
 
 def check_options(opt: RR) -> None:
-    """Raises DNSError for a cookie of a wrong length (RFC 7873 5.2.2); unknown options pass (RFC 6891 6.1.2)."""
+    """DNSError for a cookie of a wrong length (RFC 7873 5.2.2); unknown options pass (RFC 6891 6.1.2)."""
     for option in opt.rdata:
         if option.code == COOKIE and len(option.data) != 8 and not 16 <= len(option.data) <= 40:
             raise DNSError("a cookie of a wrong length")

@@ -82,9 +82,13 @@ class Snapshot:
     @classmethod
     def from_zones(cls, zones: Iterable[dns.zone.Zone]) -> Snapshot:
         """Raises ZoneError for a zone without an origin or SOA, data outside its zone, one origin twice."""
+        return cls.of(map(view_zone, zones))
+
+    @classmethod
+    def of(cls, zones: Iterable[ZoneView]) -> Snapshot:
+        """A snapshot of views that are ready, old and new: what a reload swaps in. Raises ZoneError."""
         views: dict[Labels, ZoneView] = {}
-        for zone in zones:
-            view = _view(zone)
+        for view in zones:
             if view.origin in views:
                 raise ZoneError(f"zone {to_text(view.origin)} is given twice")
             views[view.origin] = view
@@ -99,7 +103,8 @@ class Snapshot:
         return None
 
 
-def _view(zone: dns.zone.Zone) -> ZoneView:
+def view_zone(zone: dns.zone.Zone) -> ZoneView:
+    """One dnspython zone, relativized or not, made ready. Raises ZoneError."""
     if zone.origin is None:
         raise ZoneError("a zone without an origin")
     origin = fold(_labels(zone.origin))
