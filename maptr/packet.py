@@ -115,7 +115,7 @@ class Message(DNSRecord):  # type: ignore[misc] # dnslib has no types
             sections = [[_read_record(buffer) for _ in range(n)] for n in (header.a, header.auth, header.ar)]
         except (BufferError, ValueError) as error:
             raise DNSError(str(error)) from error
-        message = cls(header, questions, *sections)
+        message = cls(header, questions, rr=sections[0], auth=sections[1], ar=sections[2])
         message.wire = bytes(packet)
         return message
 

@@ -110,7 +110,7 @@ class TcpListener:
     async def _converse(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: str
     ) -> None:
-        """Message after message, in order, to the client's end of stream: what it asked before is answered."""
+        """Message after message, in order, to the end of the stream: what was asked before is answered."""
         while True:
             async with asyncio.timeout(self._idle_timeout):
                 try:

@@ -51,8 +51,8 @@ def read_zone(source: ZoneSource) -> ZoneView:
     with source.path.open(encoding="utf-8") as file, zone.writer(True) as transaction:
         tokens = dns.tokenizer.Tokenizer(file, str(source.path))
         reader = dns.zonefile.Reader(tokens, dns.rdataclass.IN, transaction, allow_include=True)
-        # With the root for an origin the reader lets everything through to the transaction, which refuses what
-        # is outside the zone. Relative names go by current_origin, which stays.
+        # With the root for an origin the reader lets everything through to the transaction, which refuses
+        # what is outside the zone. Relative names go by current_origin, which stays.
         reader.zone_origin = dns.name.root
         try:
             reader.read()
