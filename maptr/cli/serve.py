@@ -1,0 +1,101 @@
+"""``maptr serve``: answer DNS queries from zone files, with no configuration file needed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import click
+
+from maptr.cli import output
+from maptr.errors import ConfigError, ZoneError
+from maptr.names import to_text
+from maptr.serve import zones
+from maptr.serve.daemon import Address, Daemon
+from maptr.serve.zones import ZoneSource
+from maptr.snapshot import Snapshot
+
+
+class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
+    """A value with a ``from_text`` that raises ValueError."""
+
+    def __init__(self, kind: type[ZoneSource] | type[Address], name: str) -> None:
+        self.kind = kind
+        self.name = name
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> ZoneSource | Address:
+        try:
+            return self.kind.from_text(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command(
+    epilog="SIGHUP reads the zone files again; a bad file leaves its zone as it was, and the log says why. "
+    "SIGTERM stops. Exit status: 0 stopped or checked, 1 a zone is bad or an address cannot be had, 2 usage, "
+    "8 a file cannot be read."
+)
+@click.option(
+    "--zone",
+    "sources",
+    multiple=True,
+    required=True,
+    type=_Parsed(ZoneSource, "ORIGIN=FILE"),
+    help="A zone and its file, such as ark.arpa=ark.arpa.zone. Repeatable.",
+)
+@click.option(
+    "--listen",
+    "addresses",
+    multiple=True,
+    type=_Parsed(Address, "HOST:PORT"),
+    help="Where to answer, UDP and TCP: 127.0.0.1:5353 or [::1]:5353; port 0 takes a free one. Repeatable.  "
+    "[default: 127.0.0.1:5353]",
+)
+@click.option(
+    "--check-config",
+    is_flag=True,
+    help="Read and check everything, print what would be served, and leave. Nothing is bound.",
+)
+def serve(sources: tuple[ZoneSource, ...], addresses: tuple[Address, ...], check_config: bool) -> None:
+    """Answer DNS queries from zone files.
+
+    Serves any zone, over UDP and TCP, IPv4 and IPv6, and says on stderr when it is ready:
+
+    \b
+        maptr serve --zone ark.arpa=ark.arpa.zone --listen 127.0.0.1:5353
+        maptr: ready, serving 1 zone on 127.0.0.1:5353 (udp, tcp)
+    """
+    addresses = addresses or (Address("127.0.0.1", 5353),)
+    snapshot = _load(sources)
+    if check_config:
+        _describe(sources, addresses, snapshot)
+        return
+    logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
+    try:
+        asyncio.run(_run(sources, addresses, snapshot))
+    except ConfigError as error:
+        output.fail(str(error), output.EXIT_NONE)
+
+
+async def _run(sources: tuple[ZoneSource, ...], addresses: tuple[Address, ...], snapshot: Snapshot) -> None:
+    await Daemon(sources, addresses, snapshot).run(signals=True)
+
+
+def _load(sources: tuple[ZoneSource, ...]) -> Snapshot:
+    try:
+        return zones.load(sources)
+    except ZoneError as error:
+        output.fail(str(error), output.EXIT_NONE)
+    except OSError as error:
+        output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
+
+
+def _describe(sources: tuple[ZoneSource, ...], addresses: tuple[Address, ...], snapshot: Snapshot) -> None:
+    for source in sources:
+        zone = snapshot.zones[source.origin]
+        names = sum(1 for node in zone.nodes.values() if node)
+        output.data(f"zone {to_text(zone.origin)} serial {zone.serial}, {names} names, from {source.path}")
+    for address in addresses:
+        output.data(f"listen {address} (udp, tcp)")

@@ -1,0 +1,140 @@
+"""What a zone says to one question: the algorithm of RFC 1034 4.3.2 with wildcards (4592) and DNAME (6672).
+
+Pure: names and RRsets in, sections of RRsets out. Sizes, transports and octets are ``answer.py``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from maptr.names import MAX_NAME, Labels, fold, is_below, to_wire, wire_length
+from maptr.snapshot import CNAME, DNAME, NS, Node, RRset, Snapshot, ZoneView, rdata_name
+
+NOERROR, NXDOMAIN, YXDOMAIN = 0, 3, 6  # RFC 1035 4.1.1, RFC 2136 2.2
+DS, ANY = 43, 255
+
+# CNAMEs and DNAMEs followed for one question. No RFC says; Knot stops at 20, BIND at 16 (later 11).
+MAX_CHAIN = 16
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Sections as lists of RRsets. ``glue`` must fit or TC is set (RFC 9471); ``additional`` may go."""
+
+    rcode: int = NOERROR
+    authoritative: bool = True
+    answer: list[RRset] = field(default_factory=list)
+    authority: list[RRset] = field(default_factory=list)
+    glue: list[RRset] = field(default_factory=list)
+    additional: list[RRset] = field(default_factory=list)
+
+
+def find_zone(snapshot: Snapshot, name: Labels, rdtype: int) -> ZoneView | None:
+    """The closest zone; for DS of an apex the parent's, where we have it (RFC 4035 3.1.4.1)."""
+    name = fold(name)
+    zone = snapshot.closest(name)
+    if zone is not None and rdtype == DS and name and name == zone.origin:
+        return snapshot.closest(name[1:]) or zone
+    return zone
+
+
+def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool = True) -> Outcome:
+    """Answer one question from one zone; a chain that leaves the zone ends there, with what it has.
+
+    ``minimal_any``: ANY gives one RRset (RFC 8482 4.1) rather than all.
+    The owner of the first answer is the name as asked, case kept.
+    """
+    outcome = Outcome()
+    seen: set[Labels] = set()
+    while fold(name) not in seen and len(seen) < MAX_CHAIN:
+        seen.add(fold(name))
+        target = _step(zone, name, rdtype, outcome, minimal_any)
+        if target is None or not is_below(target, zone.origin):
+            break
+        name = target
+    return outcome
+
+
+def _step(zone: ZoneView, name: Labels, rdtype: int, outcome: Outcome, minimal_any: bool) -> Labels | None:
+    """Answer for one name, adding to the outcome; the next name where an alias leads on."""
+    key = fold(name)
+    node: Node | None = None
+    encloser = zone.origin
+    for start in range(len(key) - len(zone.origin), -1, -1):
+        suffix = key[start:]
+        node = zone.nodes.get(suffix)
+        if node is None:
+            break
+        encloser = suffix
+        if suffix in zone.cuts and not (start == 0 and rdtype == DS):
+            _refer(zone, suffix, outcome)
+            return None
+        if start and DNAME in node:
+            target = _redirect(name, start, node[DNAME], outcome)
+            return None if rdtype == CNAME else target
+    if node is None:
+        node = zone.nodes.get((b"*", *encloser))
+        if node is None:
+            outcome.rcode = NXDOMAIN
+            outcome.authority.append(zone.negative_soa)
+            return None
+    return _take(zone, name, node, rdtype, outcome, minimal_any)
+
+
+def _take(
+    zone: ZoneView, name: Labels, node: Node, rdtype: int, outcome: Outcome, minimal_any: bool
+) -> Labels | None:
+    """Answer from a node, found by its name or by a wildcard."""
+    if rdtype == ANY and node:
+        rrsets = list(node.values())[: 1 if minimal_any else None]
+        outcome.answer += [rrset.at(name) for rrset in rrsets]
+    elif rdtype in node:
+        outcome.answer.append(node[rdtype].at(name))
+        if rdtype == CNAME:
+            return None
+        outcome.additional += _addresses(zone, node[rdtype].hosts, outcome)
+    elif CNAME in node:
+        outcome.answer.append(node[CNAME].at(name))
+        return rdata_name(node[CNAME])
+    else:
+        outcome.authority.append(zone.negative_soa)
+    return None
+
+
+def _refer(zone: ZoneView, cut: Labels, outcome: Outcome) -> None:
+    """A referral: the child's NS, and the addresses that only we can give (RFC 9471 3.1)."""
+    ns = zone.nodes[cut][NS]
+    # Authority over the first owner of the answer is what AA speaks of (RFC 1035 4.1.1), so a chain keeps it.
+    outcome.authoritative = bool(outcome.answer)
+    outcome.authority.append(ns)
+    inside = [host for host in ns.hosts if host[-len(cut) :] == cut]
+    outcome.glue += _addresses(zone, inside, outcome)
+    outcome.additional += _addresses(zone, [host for host in ns.hosts if host not in inside], outcome)
+
+
+def _redirect(name: Labels, start: int, dname: RRset, outcome: Outcome) -> Labels | None:
+    """The DNAME and the CNAME it makes of this name (RFC 6672 3.1); YXDOMAIN where that is too long.
+
+    A DNAME met again ends the chain, as in NSD: one that points below itself would go on for ever.
+    """
+    if dname in outcome.answer:
+        return None
+    outcome.answer.append(dname)
+    target = name[:start] + rdata_name(dname)
+    if wire_length(target) > MAX_NAME:
+        outcome.rcode = YXDOMAIN
+        return None
+    outcome.answer.append(RRset(name, CNAME, dname.ttl, (to_wire(target),)))
+    return target
+
+
+def _addresses(zone: ZoneView, hosts: Iterable[Labels], outcome: Outcome) -> list[RRset]:
+    """Address RRsets of the hosts, each once, without those that the answer has already."""
+    present = {(fold(rrset.owner), rrset.rdtype) for rrset in outcome.answer}
+    found: dict[tuple[Labels, int], RRset] = {}
+    for host in hosts:
+        for rrset in zone.addresses(host):
+            if (host, rrset.rdtype) not in present:
+                found.setdefault((host, rrset.rdtype), rrset)
+    return list(found.values())

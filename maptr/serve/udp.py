@@ -1,0 +1,82 @@
+"""UDP: one socket drained in bursts from the event loop; replies leave from the address that was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Callable
+
+from maptr.answer import Transport
+
+Answer = Callable[[bytes, Transport, str], bytes | None]
+
+MAX_DATAGRAM = 65535  # RFC 768: the length field
+# Datagrams taken before the loop gets its turn: enough to spare most wake-ups, few enough not to starve TCP.
+BURST = 64
+# Bursts of queries wait here while Python works; the kernel cuts it to net.core.rmem_max.
+RECEIVE_BUFFER = 4 * 1024 * 1024
+# Linux's number, for Pythons that do not name it.
+IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """A bound non-blocking socket; ``[::]`` is IPv6 alone, so it stands beside 0.0.0.0. Raises OSError."""
+    address = ipaddress.ip_address(host)
+    sock = socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        sock.setblocking(False)
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        if address.version == 6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if address.is_unspecified and address.version == 6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+        elif address.is_unspecified:
+            sock.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
+        sock.bind((host, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+class UdpListener:
+    """Answers what arrives on one socket. Full send buffers and lost clients lose replies, as UDP does."""
+
+    def __init__(self, sock: socket.socket, answer: Answer) -> None:
+        self._sock = sock
+        self._answer = answer
+        anywhere = ipaddress.ip_address(sock.getsockname()[0]).is_unspecified
+        self._drain = self._drain_anywhere if anywhere else self._drain_one_address
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.add_reader(self._sock, self._drain)
+
+    def stop(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.remove_reader(self._sock)
+        self._sock.close()
+
+    def _drain_one_address(self) -> None:
+        for _ in range(BURST):
+            try:
+                query, client = self._sock.recvfrom(MAX_DATAGRAM)
+            except OSError:  # nothing more, or an ICMP error that an earlier reply met
+                return
+            reply = self._answer(query, Transport.UDP, client[0])
+            if reply is not None:
+                with contextlib.suppress(OSError):
+                    self._sock.sendto(reply, client)
+
+    def _drain_anywhere(self) -> None:
+        """As above for 0.0.0.0 and ``[::]``: the kernel says where each query came in, and is told again."""
+        for _ in range(BURST):
+            try:
+                query, control, _flags, client = self._sock.recvmsg(MAX_DATAGRAM, 64)
+            except OSError:
+                return
+            reply = self._answer(query, Transport.UDP, client[0])
+            if reply is not None:
+                with contextlib.suppress(OSError):
+                    self._sock.sendmsg([reply], control, 0, client)

@@ -1,0 +1,97 @@
+"""Zone files for the server: where they are, reading them, and replacing only those that are good."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import dns.exception
+import dns.name
+import dns.rdataclass
+import dns.tokenizer
+import dns.zone
+import dns.zonefile
+
+from maptr.errors import ZoneError
+from maptr.names import Labels, fold, parse, to_text
+from maptr.snapshot import Snapshot, ZoneView, view_zone
+
+log = logging.getLogger("maptr.serve")
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneSource:
+    """A zone by its origin and the file that holds it."""
+
+    origin: Labels
+    path: Path
+
+    @classmethod
+    def from_text(cls, text: str) -> ZoneSource:
+        """Read ``ORIGIN=FILE``; the origin's final dot may be missing. Raises ValueError."""
+        origin, equals, path = text.partition("=")
+        if not (origin and equals and path):
+            raise ValueError(f"{text!r} is not ORIGIN=FILE, such as ark.arpa=ark.arpa.zone")
+        try:
+            return cls(fold(parse(origin)), Path(path))
+        except ValueError as error:
+            raise ValueError(f"{origin!r} is no domain name: {error}") from None
+
+
+def read_zone(source: ZoneSource) -> ZoneView:
+    """Read and check one zone file.
+
+    Raises ZoneError with file and line for what is wrong in it, OSError where it or a file it includes cannot
+    be read. Data outside the zone is an error, where dnspython's own reader passes over it in silence.
+    """
+    origin = dns.name.Name((*source.origin, b""))
+    zone = dns.zone.Zone(origin, relativize=False)
+    with source.path.open(encoding="utf-8") as file, zone.writer(True) as transaction:
+        tokens = dns.tokenizer.Tokenizer(file, str(source.path))
+        reader = dns.zonefile.Reader(tokens, dns.rdataclass.IN, transaction, allow_include=True)
+        # With the root for an origin the reader lets everything through to the transaction, which refuses
+        # what is outside the zone. Relative names go by current_origin, which stays.
+        reader.zone_origin = dns.name.root
+        try:
+            reader.read()
+        except (dns.exception.DNSException, KeyError, ValueError) as error:
+            filename, line = reader.tok.where()
+            reason = str(error).removeprefix(f"{filename}:{line}: ")
+            if isinstance(error, KeyError):
+                reason = f"the owner is outside the zone {to_text(source.origin)}"
+            raise ZoneError(reason, filename=filename, line=line) from error
+    try:
+        zone.check_origin()
+        return view_zone(zone)
+    except dns.zone.NoSOA:
+        raise ZoneError("no SOA at the origin", filename=str(source.path)) from None
+    except dns.zone.NoNS:
+        raise ZoneError("no NS at the origin", filename=str(source.path)) from None
+    except KeyError:
+        raise ZoneError(f"nothing at {to_text(source.origin)}", filename=str(source.path)) from None
+
+
+def load(sources: Iterable[ZoneSource]) -> Snapshot:
+    """All the zones, or the first error: for a start and for a check. Raises ZoneError and OSError."""
+    return Snapshot.of(read_zone(source) for source in sources)
+
+
+def reload(sources: Iterable[ZoneSource], current: Snapshot) -> Snapshot:
+    """Each zone anew where its file is good, as it was where it is not, with the reason in the log.
+
+    Raises nothing that a file could cause; reads files, so it belongs in a thread.
+    """
+    views: list[ZoneView] = []
+    for source in sources:
+        name, old = to_text(source.origin), current.zones[source.origin]
+        try:
+            view = read_zone(source)
+        except (ZoneError, OSError) as error:
+            log.error("zone %s not reloaded, serial %d stays: %s", name, old.serial, error)
+            view = old
+        else:
+            log.info("zone %s reloaded, serial %d (was %d)", name, view.serial, old.serial)
+        views.append(view)
+    return Snapshot.of(views)

@@ -1,0 +1,179 @@
+"""Snapshot: an immutable, ready-to-answer view of one or more zones.
+
+Rdata is held as uncompressed wire, so whatever answers from it need not know any record type.
+Owner names are keyed by their folded labels; what is asked with them is in ``lookup.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import dns.name
+import dns.node
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
+import dns.zone
+
+from maptr.errors import ZoneError
+from maptr.names import Labels, fold, is_below, to_text
+
+NS, CNAME, SOA, MX, SRV, DNAME, RRSIG = 2, 5, 6, 15, 33, 39, 46
+
+# Where in its rdata each type names a host whose addresses go along (RFC 1034 4.3.2 step 6, RFC 2782).
+_HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
+
+
+@dataclass(frozen=True, slots=True)
+class RRset:
+    """Records of one owner and type: ``rdatas`` uncompressed wire, ``hosts`` the folded names they point to.
+
+    ``signatures`` are the RRSIG rdatas that cover it, for the day that DO is answered in full.
+    """
+
+    owner: Labels
+    rdtype: int
+    ttl: int
+    rdatas: tuple[bytes, ...]
+    hosts: tuple[Labels, ...] = ()
+    signatures: tuple[bytes, ...] = ()
+
+    def at(self, owner: Labels) -> RRset:
+        """The same records under another owner, as a wildcard gives them (RFC 4592 3.3)."""
+        return replace(self, owner=owner)
+
+
+Node = Mapping[int, RRset]
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneView:
+    """One zone. ``nodes`` has every name that exists; an empty non-terminal is there with nothing in it.
+
+    ``cuts`` are the delegation points. ``negative_soa`` has the TTL of a negative answer (RFC 2308 3).
+    """
+
+    origin: Labels
+    serial: int
+    soa: RRset
+    negative_soa: RRset
+    nodes: Mapping[Labels, Node]
+    cuts: frozenset[Labels]
+
+    def addresses(self, host: Labels) -> Iterator[RRset]:
+        """A and AAAA of a host, glue included; none where the zone does not have them."""
+        node = self.nodes.get(host)
+        if node:
+            for rdtype in (1, 28):
+                if rdtype in node:
+                    yield node[rdtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All the zones of a server at one moment, by folded origin. Never changed: a reload makes another."""
+
+    zones: Mapping[Labels, ZoneView]
+    depth: int  # labels of the longest origin
+
+    @classmethod
+    def from_zones(cls, zones: Iterable[dns.zone.Zone]) -> Snapshot:
+        """Raises ZoneError for a zone without an origin or SOA, data outside its zone, one origin twice."""
+        return cls.of(map(view_zone, zones))
+
+    @classmethod
+    def of(cls, zones: Iterable[ZoneView]) -> Snapshot:
+        """A snapshot of views that are ready, old and new: what a reload swaps in. Raises ZoneError."""
+        views: dict[Labels, ZoneView] = {}
+        for view in zones:
+            if view.origin in views:
+                raise ZoneError(f"zone {to_text(view.origin)} is given twice")
+            views[view.origin] = view
+        return cls(MappingProxyType(views), max(map(len, views), default=0))
+
+    def closest(self, name: Labels) -> ZoneView | None:
+        """The zone with the longest origin at or above a folded name."""
+        for start in range(max(0, len(name) - self.depth), len(name) + 1):
+            view = self.zones.get(name[start:])
+            if view is not None:
+                return view
+        return None
+
+
+def view_zone(zone: dns.zone.Zone) -> ZoneView:
+    """One dnspython zone, relativized or not, made ready. Raises ZoneError."""
+    if zone.origin is None:
+        raise ZoneError("a zone without an origin")
+    origin = fold(_labels(zone.origin))
+    nodes: dict[Labels, Node] = {}
+    cuts: set[Labels] = set()
+    for name, node in zone.nodes.items():
+        owner = _labels(name.derelativize(zone.origin))
+        key = fold(owner)
+        if not is_below(key, origin):
+            raise ZoneError(f"{to_text(owner)} is outside the zone {to_text(origin)}")
+        rrsets = _rrsets(owner, node, zone.origin)
+        if not rrsets:
+            continue
+        nodes[key] = MappingProxyType(rrsets)
+        if NS in rrsets and key != origin:
+            cuts.add(key)
+    if SOA not in nodes.get(origin, {}):
+        raise ZoneError(f"zone {to_text(origin)} has no SOA")
+    for key in list(nodes):
+        for start in range(1, len(key) - len(origin)):
+            nodes.setdefault(key[start:], MappingProxyType({}))
+    soa = nodes[origin][SOA]
+    serial, _, _, _, minimum = struct.unpack("!5I", soa.rdatas[0][-20:])
+    negative = replace(soa, ttl=min(soa.ttl, minimum))
+    return ZoneView(origin, serial, soa, negative, MappingProxyType(nodes), frozenset(cuts))
+
+
+def _rrsets(owner: Labels, node: dns.node.Node, origin: dns.name.Name) -> dict[int, RRset]:
+    rrsets: dict[int, RRset] = {}
+    signatures: dict[int, tuple[bytes, ...]] = {}
+    for rdataset in node:
+        rdtype = int(rdataset.rdtype)
+        rdatas = tuple(_wire(rdata, origin) for rdata in rdataset)
+        if not rdatas:
+            continue
+        if rdtype == RRSIG:
+            signatures[int(rdataset.covers)] = rdatas
+            earlier = rrsets.get(RRSIG)
+            ttl = min(rdataset.ttl, earlier.ttl) if earlier else rdataset.ttl
+            rrsets[RRSIG] = RRset(owner, RRSIG, ttl, (earlier.rdatas if earlier else ()) + rdatas)
+            continue
+        offset = _HOST_OFFSET.get(rdtype)
+        hosts = () if offset is None else tuple(fold(_read_name(wire, offset)[0]) for wire in rdatas)
+        rrsets[rdtype] = RRset(owner, rdtype, rdataset.ttl, rdatas, hosts)
+    for covered, wires in signatures.items():
+        if covered in rrsets:
+            rrsets[covered] = replace(rrsets[covered], signatures=wires)
+    return rrsets
+
+
+def _wire(rdata: dns.rdata.Rdata, origin: dns.name.Name) -> bytes:
+    wire = rdata.to_wire(origin=origin)
+    assert wire is not None  # noqa: S101 - None only where a file was passed
+    return wire
+
+
+def _labels(name: dns.name.Name) -> Labels:
+    return name.labels[:-1]
+
+
+def _read_name(wire: bytes, offset: int) -> tuple[Labels, int]:
+    """Labels of the uncompressed name at the offset of trusted rdata, and the offset after it."""
+    labels = []
+    while length := wire[offset]:
+        labels.append(wire[offset + 1 : offset + 1 + length])
+        offset += 1 + length
+    return tuple(labels), offset + 1
+
+
+def rdata_name(rrset: RRset) -> Labels:
+    """The one name that is the rdata of a CNAME or DNAME."""
+    return _read_name(rrset.rdatas[0], 0)[0]

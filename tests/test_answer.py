@@ -1,0 +1,224 @@
+"""respond(): conformance vectors by RFC section, and what no vector can say: case, compression, limits, ANY."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import dns.edns
+import dns.flags
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+import dns.zone
+import pytest
+
+from maptr.answer import Transport, respond
+from maptr.packet import Message
+from maptr.snapshot import Snapshot
+
+VECTORS = Path(__file__).parent / "vectors"
+ANSWER = tomllib.loads((VECTORS / "answer.toml").read_text(encoding="utf-8"))
+PACKETS = tomllib.loads((VECTORS / "packets.toml").read_text(encoding="utf-8"))
+
+
+def snapshot_of(text: str, origin: str = "example.") -> Snapshot:
+    return Snapshot.from_zones([dns.zone.from_text(text, origin, relativize=False)])
+
+
+SNAPSHOT = snapshot_of(ANSWER["zone"])
+
+
+def make_query(name: str, rdtype: str, case: dict[str, Any] | None = None) -> dns.message.Message:
+    case = case or {}
+    query = dns.message.make_query(
+        name,
+        rdtype,
+        use_edns=0 if "payload" in case else False,
+        payload=case.get("payload", 512),
+        want_dnssec=case.get("do", False),
+    )
+    query.flags = dns.flags.RD if case.get("rd") else dns.flags.Flag(0)
+    return query
+
+
+def ask(
+    name: str,
+    rdtype: str,
+    snapshot: Snapshot = SNAPSHOT,
+    *,
+    transport: Transport = Transport.UDP,
+    **case: Any,
+) -> dns.message.Message:
+    wire = respond(make_query(name, rdtype, case).to_wire(), snapshot, transport=transport)
+    assert wire is not None
+    return dns.message.from_wire(wire)
+
+
+def records(section: list[dns.rrset.RRset]) -> list[str]:
+    return sorted(
+        f"{rrset.name} {rrset.ttl} IN {dns.rdatatype.to_text(rrset.rdtype)} {rdata.to_text()}"
+        for rrset in section
+        for rdata in rrset
+    )
+
+
+def flags_of(reply: dns.message.Message) -> str:
+    return " ".join(sorted(flag for flag in dns.flags.to_text(reply.flags).split() if flag != "QR"))
+
+
+@pytest.mark.parametrize("case", ANSWER["case"], ids=lambda case: case["title"])
+def test_question(case: dict[str, Any]) -> None:
+    query = make_query(case["name"], case["type"], case)
+    transport = Transport.TCP if case.get("tcp") else Transport.UDP
+    wire = respond(query.to_wire(), SNAPSHOT, transport=transport)
+    assert wire is not None
+    assert len(wire) <= (65535 if case.get("tcp") else min(max(512, case.get("payload", 512)), 1232))
+    reply = dns.message.from_wire(wire)
+    assert reply.id == query.id
+    assert reply.question == query.question
+    assert reply.opcode() == query.opcode()
+    assert dns.rcode.to_text(reply.rcode()) == case["rcode"]
+    assert flags_of(reply) == case["flags"]
+    assert records(reply.answer) == case.get("answer", [])
+    assert records(reply.authority) == case.get("authority", [])
+    assert records(reply.additional) == case.get("additional", [])
+    assert (reply.edns == 0) is ("payload" in case)
+    if "payload" in case:
+        assert reply.payload == 1232
+        assert reply.ednsflags == (dns.flags.DO if case.get("do") else 0)
+        assert not reply.options
+
+
+@pytest.mark.parametrize("case", PACKETS["case"], ids=lambda case: case["title"])
+def test_packet(case: dict[str, str]) -> None:
+    packet = bytes.fromhex(case["packet"])
+    wire = respond(packet, SNAPSHOT)
+    if case["expect"] == "silence":
+        assert wire is None
+        return
+    assert wire is not None
+    reply = dns.message.from_wire(wire)
+    assert dns.rcode.to_text(reply.rcode()) == case["expect"]
+    assert reply.id == 0x1234
+    assert wire[2] >> 3 & 15 == packet[2] >> 3 & 15, "the opcode is the query's"
+    assert wire[3] & 0xF0 == 0, "RA, Z, AD and CD are clear"
+    is_query = packet[2] >> 3 & 15 == 0
+    assert wire[2] & 1 == (packet[2] & 1 if is_query else 0), "RD is copied for QUERY alone"
+    if case["expect"] not in ("NOERROR", "NXDOMAIN"):
+        assert not (reply.answer or reply.authority or reply.additional)
+        assert not reply.flags & (dns.flags.AA | dns.flags.TC)
+    if reply.edns >= 0:
+        assert reply.edns == 0
+        assert reply.ednsflags & 0xFFFF == 0
+
+
+def test_rfc8914_the_reason_of_refusal_is_not_authoritative() -> None:
+    reply = ask("www.other.", "A", payload=1232)
+    (option,) = reply.options
+    assert isinstance(option, dns.edns.EDEOption)
+    assert option.code == dns.edns.EDECode.NOT_AUTHORITATIVE
+
+
+def test_rfc8482_any_over_tcp_gives_everything() -> None:
+    assert len(ask("multi.example.", "ANY", transport=Transport.TCP).answer) == 2
+    assert len(ask("multi.example.", "ANY", transport=Transport.TLS).answer) == 2
+
+
+def test_the_case_of_the_question_is_kept_and_still_compresses() -> None:
+    query = make_query("wWw.ExAmPlE.", "A").to_wire()
+    wire = respond(query, SNAPSHOT)
+    assert wire is not None
+    assert wire[12 : len(query)] == query[12:]
+    assert wire[len(query) : len(query) + 2] == b"\xc0\x0c"
+    assert respond(make_query("NOPE.EXAMPLE.", "A").to_wire(), SNAPSHOT) is not None
+
+
+def test_rfc3597_naptr_and_srv_names_are_not_compressed() -> None:
+    for name, rdtype in (("12345", "NAPTR"), ("_s._tcp", "SRV"), ("red", "NAPTR"), ("d", "DNAME")):
+        query = make_query(f"{name}.example.", rdtype).to_wire()
+        wire = respond(query, SNAPSHOT)
+        assert wire is not None
+        node = SNAPSHOT.zones[(b"example",)].nodes[(*map(str.encode, name.split(".")), b"example")]
+        for rdata in node[dns.rdatatype.from_text(rdtype)].rdatas:
+            assert len(rdata).to_bytes(2, "big") + rdata in wire
+
+
+def test_rfc1035_a_referral_compresses_its_name_servers() -> None:
+    wire = respond(make_query("sub.example.", "A").to_wire(), SNAPSHOT)
+    assert wire is not None
+    assert wire.count(b"\x07example") == 1
+
+
+def test_rfc1035_no_pointer_beyond_16383() -> None:
+    hosts = "\n".join(f"many MX 10 host-with-a-long-name-{i:04d}.sub{i}" for i in range(500))
+    extra = "\n".join(f"host-with-a-long-name-{i:04d}.sub{i} A 192.0.2.1" for i in range(500))
+    snapshot = snapshot_of(
+        f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n$TTL 60\n{hosts}\n{extra}"
+    )
+    reply = ask("many.example.", "MX", snapshot, transport=Transport.TCP)
+    assert len(reply.answer[0]) == 500
+    assert len(reply.additional) == 500
+    assert {str(rrset.name) for rrset in reply.additional} == {
+        str(rdata.exchange) for rdata in reply.answer[0]
+    }
+
+
+def test_rfc1035_an_rrset_beyond_65535_octets_is_truncated_over_tcp() -> None:
+    text = "\n".join(f'huge 60 TXT "{i:0250d}"' for i in range(300))
+    snapshot = snapshot_of(f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n{text}")
+    reply = ask("huge.example.", "TXT", snapshot, transport=Transport.TCP, payload=1232)
+    assert reply.flags & dns.flags.TC
+    assert not reply.answer
+    assert reply.edns == 0
+
+
+def test_rfc2181_addresses_that_only_help_go_before_tc() -> None:
+    hosts = "\n".join(f"@ 60 NS ns{i}.addresses\nns{i}.addresses 60 AAAA 2001:db8::{i}" for i in range(13))
+    snapshot = snapshot_of(f"@ 60 SOA ns0.addresses h 1 2 3 4 5\n{hosts}")
+    reply = ask("example.", "NS", snapshot)
+    assert not reply.flags & dns.flags.TC
+    assert len(reply.answer[0]) == 13
+    assert 0 < len(reply.additional) < 13
+
+
+def test_rfc6672_a_name_made_too_long_is_yxdomain() -> None:
+    reply = ask("x" * 50 + ".long.example.", "A")
+    assert reply.rcode() == dns.rcode.YXDOMAIN
+    assert [rrset.rdtype for rrset in reply.answer] == [dns.rdatatype.DNAME]
+
+
+def test_rfc1034_the_closest_zone_answers_and_the_parent_has_ds() -> None:
+    child = dns.zone.from_text("@ 60 SOA ns h 9 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.99", "sub.example.")
+    parent = dns.zone.from_text(ANSWER["zone"], "example.", relativize=False)
+    both = Snapshot.from_zones([child, parent])
+    assert records(ask("ns.sub.example.", "A", both).answer) == ["ns.sub.example. 60 IN A 192.0.2.99"]
+    reply = ask("sub.example.", "DS", both)
+    assert [rrset.rdtype for rrset in reply.answer] == [dns.rdatatype.DS]
+    assert reply.flags & dns.flags.AA
+
+
+def test_the_root_zone_can_be_served() -> None:
+    snapshot = snapshot_of("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\na.b 60 CNAME ns", ".")
+    assert records(ask("A.b.", "A", snapshot).answer) == ["A.b. 60 IN CNAME ns.", "ns. 60 IN A 192.0.2.1"]
+    assert ask("b.", "A", snapshot).rcode() == dns.rcode.NOERROR
+    assert ask("c.", "A", snapshot).rcode() == dns.rcode.NXDOMAIN
+
+
+def test_without_zones_everything_is_refused() -> None:
+    assert ask("www.example.", "A", Snapshot.from_zones([])).rcode() == dns.rcode.REFUSED
+
+
+def test_dnslib_and_dnspython_read_the_same_records() -> None:
+    for case in ANSWER["case"]:
+        wire = respond(make_query(case["name"], case["type"], case).to_wire(), SNAPSHOT)
+        assert wire is not None
+        ours, theirs = Message.parse(wire), dns.message.from_wire(wire)
+        assert ours.pack() == wire
+        for mine, other in ((ours.rr, theirs.answer), (ours.auth, theirs.authority)):
+            assert [(r.rname.label, r.rtype, r.ttl) for r in mine] == [
+                (rrset.name.labels[:-1], rrset.rdtype, rrset.ttl) for rrset in other for _ in rrset
+            ]

@@ -1,0 +1,334 @@
+"""The drivers on real sockets: UDP and TCP as RFC 7766 wants it, limits, and dnslib's stock server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import dns.flags
+import dns.message
+import dns.query
+import dns.rcode
+import dns.zone
+import pytest
+from dnslib.server import DNSLogger, DNSServer
+
+from maptr.answer import Transport
+from maptr.errors import ConfigError
+from maptr.serve import tcp
+from maptr.serve.daemon import Address, Daemon
+from maptr.serve.dnslib_resolver import MaptrResolver
+from maptr.snapshot import Snapshot
+
+ZONE = "\n".join(
+    [
+        "@ 60 SOA ns host 1 7200 3600 1209600 300",
+        "@ 60 NS ns",
+        "ns 60 A 192.0.2.1",
+        '12345 60 NAPTR 10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/p/ark:/12345/\\\\1!" .',
+        '12345 60 NAPTR 100 10 "h" "ark" "" h.example\\0588443.',
+        *(f'big 60 TXT "{i:0200d}"' for i in range(250)),
+    ]
+)
+SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ZONE, "ark.arpa.", relativize=False)])
+QUERY = dns.message.make_query("12345.ark.arpa.", "NAPTR")
+WIRE = QUERY.to_wire()
+FRAME = len(WIRE).to_bytes(2, "big") + WIRE
+BIG = dns.message.make_query("big.ark.arpa.", "TXT").to_wire()
+BIG_FRAME = len(BIG).to_bytes(2, "big") + BIG
+PATIENCE = 5.0  # seconds any one step may take before the test fails
+
+
+class Running:
+    """Something async in a thread of its own: the sockets are real and the tests stay plain."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[[], object]) -> None:
+        self.loop.call_soon_threadsafe(function)
+
+    def close(self) -> None:
+        self.call(self.loop.stop)
+        self._thread.join(PATIENCE)
+        self.loop.close()
+
+
+@contextlib.contextmanager
+def serving(*addresses: Address) -> Iterator[Daemon]:
+    running = Running()
+    daemon = Daemon([], addresses or (Address("127.0.0.1", 0),), SNAPSHOT)
+    daemon.bind()
+    future = asyncio.run_coroutine_threadsafe(daemon.run(), running.loop)
+    try:
+        yield daemon
+    finally:
+        running.call(daemon.stop)
+        future.result(PATIENCE)
+        running.close()
+
+
+@contextlib.contextmanager
+def tcp_serving(**limits: float) -> Iterator[int]:
+    """A TcpListener with limits of the test's own; gives its port."""
+    running = Running()
+    sock = tcp.open_socket("127.0.0.1", 0)
+    port = sock.getsockname()[1]
+    daemon = Daemon([], [], SNAPSHOT)
+    listener = tcp.TcpListener(sock, daemon.answer, **limits)  # type: ignore[arg-type]
+    asyncio.run_coroutine_threadsafe(listener.start(), running.loop).result(PATIENCE)
+    try:
+        yield port
+    finally:
+        asyncio.run_coroutine_threadsafe(listener.stop(), running.loop).result(PATIENCE)
+        running.close()
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+
+
+def receive(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = sock.recv(count - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data
+
+
+def receive_message(sock: socket.socket) -> dns.message.Message:
+    return dns.message.from_wire(receive(sock, int.from_bytes(receive(sock, 2), "big")))
+
+
+def is_closed(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with serving() as daemon:
+        yield daemon.bound[0].port
+
+
+def test_udp_answers(port: int) -> None:
+    reply = dns.query.udp(QUERY, "127.0.0.1", PATIENCE, port)
+    assert len(reply.answer[0]) == 2
+    assert reply.flags & dns.flags.AA
+
+
+def test_udp_is_silent_to_responses_and_lives_on(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect(("127.0.0.1", port))
+        for packet in (b"", b"x", WIRE[:2] + b"\x80" + WIRE[3:], WIRE):
+            sock.send(packet)
+        assert sock.recv(65535)[:2] == WIRE[:2]
+        sock.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            sock.recv(65535)
+
+
+def test_udp_truncates_and_tcp_gives_it_all(port: int) -> None:
+    query = dns.message.make_query("big.ark.arpa.", "TXT")
+    reply, used_tcp = dns.query.udp_with_fallback(query, "127.0.0.1", PATIENCE, port)
+    assert used_tcp
+    assert len(reply.answer[0]) == 250
+
+
+def test_a_burst_of_udp_is_answered_whole(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect(("127.0.0.1", port))
+        for number in range(200):
+            sock.send(number.to_bytes(2, "big") + WIRE[2:])
+        assert {int.from_bytes(sock.recv(65535)[:2], "big") for _ in range(200)} == set(range(200))
+
+
+def test_several_addresses_of_both_families() -> None:
+    with serving(Address("127.0.0.1", 0), Address("::1", 0), Address("127.0.0.2", 0)) as daemon:
+        assert len(daemon.bound) == 3
+        for address in daemon.bound:
+            for ask in (dns.query.udp, dns.query.tcp):
+                assert ask(QUERY, address.host, PATIENCE, address.port).answer
+
+
+@pytest.mark.parametrize(("host", "asked"), [("0.0.0.0", "127.0.0.3"), ("::", "::1")])
+def test_replies_leave_from_the_address_that_was_asked(host: str, asked: str) -> None:
+    with serving(Address(host, 0)) as daemon:
+        # A connected socket takes nothing from any other address.
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.settimeout(PATIENCE)
+            sock.connect((asked, daemon.bound[0].port))
+            sock.send(WIRE)
+            assert sock.recv(65535)[:2] == WIRE[:2]
+
+
+def test_an_address_in_use_is_an_error_that_names_it(port: int) -> None:
+    daemon = Daemon([], [Address("127.0.0.1", 0), Address("127.0.0.1", port)], SNAPSHOT)
+    with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use"):
+        daemon.bind()
+
+
+def test_rfc7766_6_2_1_pipelined_queries_in_one_write(port: int) -> None:
+    with connect(port) as sock:
+        sock.sendall(b"".join(FRAME[:2] + n.to_bytes(2, "big") + FRAME[4:] for n in range(100)))
+        assert {receive_message(sock).id for _ in range(100)} == set(range(100))
+
+
+def test_rfc7766_8_a_query_octet_by_octet(port: int) -> None:
+    with connect(port) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for octet in FRAME * 2:
+            sock.sendall(bytes((octet,)))
+        assert receive_message(sock).id == receive_message(sock).id == QUERY.id
+
+
+def test_rfc7766_half_close_still_gets_its_replies(port: int) -> None:
+    with connect(port) as sock:
+        sock.sendall(FRAME + BIG_FRAME)
+        sock.shutdown(socket.SHUT_WR)
+        assert receive_message(sock).id == QUERY.id
+        assert len(receive_message(sock).answer[0]) == 250
+        assert is_closed(sock)
+
+
+def test_tcp_passes_over_what_is_no_query(port: int) -> None:
+    with connect(port) as sock:
+        sock.sendall(b"\0\0" + b"\0\1x" + FRAME)
+        assert receive_message(sock).id == QUERY.id
+
+
+def test_a_message_cut_by_the_end_of_the_stream_ends_the_connection(port: int) -> None:
+    with connect(port) as sock:
+        sock.sendall(FRAME[:-1])
+        sock.shutdown(socket.SHUT_WR)
+        assert is_closed(sock)
+
+
+def test_rfc7766_6_2_3_idle_connections_are_closed() -> None:
+    with tcp_serving(idle_timeout=0.2) as port, connect(port) as silent, connect(port) as trickling:
+        started = time.monotonic()
+        with contextlib.suppress(OSError):
+            for octet in FRAME[:-1]:  # never silent for long, and never done
+                trickling.sendall(bytes((octet,)))
+                time.sleep(0.02)
+        assert is_closed(silent)
+        assert is_closed(trickling)
+        assert time.monotonic() - started < PATIENCE
+
+
+def test_a_client_that_does_not_read_is_cut_off_and_others_are_answered() -> None:
+    with tcp_serving(write_timeout=0.3) as port, connect(port) as slow, connect(port) as other:
+        slow.settimeout(0.5)
+        with contextlib.suppress(OSError):
+            for _ in range(400):  # 50 kB of reply each
+                slow.sendall(BIG_FRAME * 50)
+        other.sendall(FRAME)
+        assert receive_message(other).id == QUERY.id
+        time.sleep(0.5)
+        received = 0
+        with contextlib.suppress(ConnectionError):
+            while part := slow.recv(1 << 20):
+                received += len(part)
+        assert received < 100 << 20, "what the kernel held, not the gigabyte that was asked for"
+
+
+def test_a_client_beyond_its_share_is_refused() -> None:
+    with tcp_serving(max_per_client=2) as port, connect(port) as one, connect(port) as two:
+        for sock in (one, two):
+            sock.sendall(FRAME)
+            receive_message(sock)
+        with connect(port) as three:
+            assert is_closed(three)
+        one.close()
+        two.sendall(FRAME)
+        receive_message(two)
+        with connect(port) as four:
+            four.sendall(FRAME)
+            assert receive_message(four).id == QUERY.id
+
+
+def test_when_full_the_longest_idle_makes_room() -> None:
+    with tcp_serving(max_connections=2) as port, connect(port) as one, connect(port) as two:
+        for sock in (one, two, one):
+            sock.sendall(FRAME)
+            receive_message(sock)
+        with connect(port) as three:
+            three.sendall(FRAME)
+            receive_message(three)
+            assert is_closed(two)
+            one.sendall(FRAME)
+            receive_message(one)
+
+
+def test_a_bug_in_answering_costs_its_query_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    daemon = Daemon([], [], SNAPSHOT)
+    monkeypatch.setattr("maptr.serve.daemon.respond", lambda *_args, **_kwargs: 1 // 0)
+    assert daemon.answer(WIRE, Transport.UDP, "") is None
+    assert WIRE.hex() in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("127.0.0.1:53", "127.0.0.1:53"), ("[::1]:0", "[::1]:0"), ("[0:0::1]:65535", "[::1]:65535")],
+)
+def test_address_text(text: str, shown: str) -> None:
+    assert str(Address.from_text(text)) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "127.0.0.1",
+        "127.0.0.1:",
+        ":53",
+        "127.0.0.1:65536",
+        "127.0.0.1:x",
+        "::1:53",
+        "[127.0.0.1]:53",
+        "h:53",
+    ],
+)
+def test_address_text_that_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT|must be an IP address|brackets"):
+        Address.from_text(text)
+
+
+@pytest.mark.parametrize("over_tcp", [False, True])
+def test_under_dnslibs_stock_server(over_tcp: bool) -> None:
+    server = DNSServer(
+        MaptrResolver(SNAPSHOT), "127.0.0.1", 0, tcp=over_tcp, logger=DNSLogger("-request,-reply")
+    )
+    port = server.server.server_address[1]
+    server.start_thread()
+    try:
+        ask = dns.query.tcp if over_tcp else dns.query.udp
+        for use_edns in (False, True):
+            query = dns.message.make_query("12345.aRk.arpa.", "NAPTR", use_edns=use_edns)
+            reply = ask(query, "127.0.0.1", PATIENCE, port)
+            assert len(reply.answer[0]) == 2
+            assert not reply.flags & dns.flags.RA
+            assert (reply.edns == 0) is use_edns
+        big = ask(dns.message.make_query("big.ark.arpa.", "TXT"), "127.0.0.1", PATIENCE, port)
+        assert bool(big.flags & dns.flags.TC) is not over_tcp
+        reply = ask(dns.message.make_query("nope.ark.arpa.", "A"), "127.0.0.1", PATIENCE, port)
+        assert reply.rcode() == dns.rcode.NXDOMAIN
+    finally:
+        server.stop()
+        server.server.server_close()
+        server.thread.join(PATIENCE)
