@@ -27,9 +27,11 @@ class Finding:
     line: int = 0
 
     def __str__(self) -> str:
-        value = f" [{self.value}]" if self.value else ""
+        """One printable line, whatever stands in the file."""
+        value = f" [{self.value}]" if self.value and self.value not in self.reason else ""
         line = f"{self.line}: " if self.line else ""
-        return f"{line}{self.severity} {self.record} {self.code}: {self.reason}{value}"
+        text = f"{line}{self.severity} {self.record} {self.code}: {self.reason}{value}"
+        return "".join(character if character.isprintable() else "?" for character in text)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import replace
 
 from maptr import url
+from maptr.finding import Finding, Severity
 from maptr.registry import where as where_
 from maptr.table import VARIABLES, Entry, Nma, Table, example_url, variables
 
@@ -29,40 +29,9 @@ PLACEHOLDERS = (
     "test",
 )  # RFC 2606, RFC 6761
 
-_EXEMPLE = re.compile(
-    r"(?:\A|\.)exemple\.[a-z]{2,}\Z"
-)  # not reserved; what a French or Catalan form fills in
+_EXEMPLE = re.compile(r"(?:\A|\.)exemple\.[a-z]{2,}\Z")  # not reserved; what a French or Catalan form fills in
 _AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//([^/?#]*)")
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")  # RFC 1123 2.1
-
-
-class Severity(StrEnum):
-    ERROR = "error"
-    WARNING = "warning"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing wrong with one record. ``value`` is the text found fault with, ``reason`` says why."""
-
-    severity: Severity
-    record: str
-    code: str
-    reason: str
-    value: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.severity} {self.record} {self.code}: {self.reason}"
-
-    def to_dict(self) -> dict[str, str]:
-        """Plain values for JSON."""
-        return {
-            "severity": str(self.severity),
-            "record": self.record,
-            "code": self.code,
-            "reason": self.reason,
-            "value": self.value,
-        }
 
 
 def lint(table: Table) -> list[Finding]:
@@ -72,6 +41,17 @@ def lint(table: Table) -> list[Finding]:
         mine = [*_errors(entry), *_nma_warnings(entry), *_shoulder_warnings(entry, table)]
         found += dict.fromkeys(mine)  # two NMAs of a record may share a fault
     return found
+
+
+def publishable(table: Table) -> tuple[Table, list[Finding]]:
+    """What of a table a zone may hold, and the errors of what it may not.
+
+    Records with an error are gone; of the others, the NMAs that no client can use.
+    """
+    errors = [finding for finding in lint(table) if finding.severity is Severity.ERROR]
+    entries = table.without(finding.record for finding in errors).values()
+    usable = (replace(entry, nmas=tuple(nma for nma in entry.nmas if unusable(nma) is None)) for entry in entries)
+    return Table(usable, metadata=table.metadata), errors
 
 
 def unusable(nma: Nma) -> tuple[str, str] | None:
@@ -100,12 +80,13 @@ def unusable(nma: Nma) -> tuple[str, str] | None:
 def _errors(entry: Entry) -> Iterator[Finding]:
     """Errors if no NMA can be used; where another one can, the bad one is a warning."""
     if not entry.nmas:
-        yield Finding(Severity.ERROR, entry.key, "no-nma", "the record names no mapping authority")
+        yield Finding(Severity.ERROR, "no-nma", entry.key, "the record names no mapping authority")
     faults = [(nma, unusable(nma)) for nma in entry.nmas]
     severity = Severity.ERROR if all(fault for _, fault in faults) else Severity.WARNING
     for nma, fault in faults:
         if fault:
-            yield Finding(severity, entry.key, *fault, nma.target)
+            code, reason = fault
+            yield Finding(severity, code, entry.key, reason, nma.target)
 
 
 def _nma_warnings(entry: Entry) -> Iterator[Finding]:
@@ -119,9 +100,7 @@ def _nma_warnings(entry: Entry) -> Iterator[Finding]:
         if host.address is not None:
             reason = f"{host.text} is an address, which changes hands sooner than a name: {nma.target}"
             yield _warning(entry, "address-host", reason, nma.target)
-        if any(name == known or name.endswith(f".{known}") for known in PLACEHOLDERS) or _EXEMPLE.search(
-            name
-        ):
+        if any(name == known or name.endswith(f".{known}") for known in PLACEHOLDERS) or _EXEMPLE.search(name):
             reason = f"{name} is a placeholder, nobody's host: {nma.target}"
             yield _warning(entry, "placeholder-host", reason, nma.target)
         if name in CENTRAL_RESOLVERS:
@@ -143,7 +122,7 @@ def _shoulder_warnings(entry: Entry, table: Table) -> Iterator[Finding]:
 
 
 def _warning(entry: Entry, code: str, reason: str, value: str) -> Finding:
-    return Finding(Severity.WARNING, entry.key, code, reason, value)
+    return Finding(Severity.WARNING, code, entry.key, reason, value)
 
 
 def _bad_where(nma: Nma) -> str | None:

@@ -82,9 +82,7 @@ def _step(zone: ZoneView, name: Labels, rdtype: int, outcome: Outcome, minimal_a
     return _take(zone, name, node, rdtype, outcome, minimal_any)
 
 
-def _take(
-    zone: ZoneView, name: Labels, node: Node, rdtype: int, outcome: Outcome, minimal_any: bool
-) -> Labels | None:
+def _take(zone: ZoneView, name: Labels, node: Node, rdtype: int, outcome: Outcome, minimal_any: bool) -> Labels | None:
     """Answer from a node, found by its name or by a wildcard."""
     if rdtype == ANY and node:
         rrsets = list(node.values())[: 1 if minimal_any else None]

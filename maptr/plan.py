@@ -80,9 +80,7 @@ class Plan:
         """Plain values for JSON."""
         return {
             "added": [entry.key for entry in self.added],
-            "changed": [
-                {"record": old.key, "differences": list(differences(old, new))} for old, new in self.changed
-            ],
+            "changed": [{"record": old.key, "differences": list(differences(old, new))} for old, new in self.changed],
             "removed": [entry.key for entry in self.removed],
             "size": self.size,
         }
@@ -94,18 +92,12 @@ def differences(old: Entry, new: Entry) -> Iterator[str]:
         before, after = _targets(old), _targets(new)
         yield f"target {before} -> {after}" if before != after else f"where {_wheres(old)} -> {_wheres(new)}"
     if old.who != new.who:
-        yield (
-            f"who {old.who.name!r} -> {new.who.name!r}"
-            if old.who.name != new.who.name
-            else "who, by other names"
-        )
+        yield (f"who {old.who.name!r} -> {new.who.name!r}" if old.who.name != new.who.name else "who, by other names")
     if old.when != new.when:
         yield f"when {old.when} -> {new.when}"
     if old.policy != new.policy:
         yield "policy"
-    names = sorted(
-        key for key in old.extra.keys() | new.extra.keys() if old.extra.get(key) != new.extra.get(key)
-    )
+    names = sorted(key for key in old.extra.keys() | new.extra.keys() if old.extra.get(key) != new.extra.get(key))
     if names:
         yield ", ".join(names)
 
@@ -115,6 +107,4 @@ def _targets(entry: Entry) -> str:
 
 
 def _wheres(entry: Entry) -> str:
-    return " ".join(
-        f"{nma.where} ({nma.status}{f' {nma.acronym}' if nma.acronym else ''})" for nma in entry.nmas
-    )
+    return " ".join(f"{nma.where} ({nma.status}{f' {nma.acronym}' if nma.acronym else ''})" for nma in entry.nmas)

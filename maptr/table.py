@@ -10,10 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from maptr.ark import Ark
+from maptr.ark import BETANUMERIC, MAX_NAAN, Ark
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
@@ -24,10 +23,9 @@ DEFAULT_STATUS = 302  # what the central resolver answers where a record says no
 
 _ANY_VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
-MAX_NAAN = 63  # octets of a DNS label (RFC 1035 2.3.4), which a NAAN becomes
 MAX_SHOULDER = 63  # the longest registered one has 8; a regexp field of 255 octets must hold it
 
-_NAAN = re.compile(r"[0-9bcdfghjkmnpqrstvwxz]+\Z")
+_NAAN = re.compile(f"[{BETANUMERIC}]+\\Z")
 _SHOULDER = re.compile(r"[A-Za-z0-9=~*+@_$.%-]+\Z")  # what a name may hold (ARK draft 2.4), less its "/"
 _LABEL = re.compile(r"ark:/?", re.IGNORECASE)
 

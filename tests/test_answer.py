@@ -109,7 +109,7 @@ def test_packet(case: dict[str, str]) -> None:
     is_query = packet[2] >> 3 & 15 == 0
     assert wire[2] & 1 == (packet[2] & 1 if is_query else 0), "RD is copied for QUERY alone"
     if case["expect"] not in ("NOERROR", "NXDOMAIN"):
-        assert not (reply.answer or reply.authority or reply.additional)
+        assert not [*reply.answer, *reply.authority, *reply.additional]
         assert not reply.flags & (dns.flags.AA | dns.flags.TC)
     if reply.edns >= 0:
         assert reply.edns == 0
@@ -156,15 +156,11 @@ def test_rfc1035_a_referral_compresses_its_name_servers() -> None:
 def test_rfc1035_no_pointer_beyond_16383() -> None:
     hosts = "\n".join(f"many MX 10 host-with-a-long-name-{i:04d}.sub{i}" for i in range(500))
     extra = "\n".join(f"host-with-a-long-name-{i:04d}.sub{i} A 192.0.2.1" for i in range(500))
-    snapshot = snapshot_of(
-        f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n$TTL 60\n{hosts}\n{extra}"
-    )
+    snapshot = snapshot_of(f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n$TTL 60\n{hosts}\n{extra}")
     reply = ask("many.example.", "MX", snapshot, transport=Transport.TCP)
     assert len(reply.answer[0]) == 500
     assert len(reply.additional) == 500
-    assert {str(rrset.name) for rrset in reply.additional} == {
-        str(rdata.exchange) for rdata in reply.answer[0]
-    }
+    assert {str(rrset.name) for rrset in reply.additional} == {str(rdata.exchange) for rdata in reply.answer[0]}
 
 
 def test_rfc1035_an_rrset_beyond_65535_octets_is_truncated_over_tcp() -> None:

@@ -87,9 +87,7 @@ def test_a_missing_file_is_unreadable(tmp_path: Path) -> None:
 
 
 def test_control_characters_stay_off_the_terminal() -> None:
-    text = json.dumps(
-        {"data": [{"what": "12345", "where": "https://a\x1b[31m\n.example.org"}, {"what": "\x1b[2J"}]}
-    )
+    text = json.dumps({"data": [{"what": "12345", "where": "https://a\x1b[31m\n.example.org"}, {"what": "\x1b[2J"}]})
     result = run("check", "-", stdin=text)
     assert "\x1b" not in result.output
     assert len(result.stdout.splitlines()) == 2

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from maptr import registry
-from maptr.lint import Finding, Severity, lint, unusable
+from maptr.finding import Finding, Severity
+from maptr.lint import lint, unusable
 from maptr.table import Entry, Nma, Table
 
 HERE = Path(__file__).parent
@@ -47,9 +48,7 @@ def test_a_bad_nma_beside_a_good_one_is_a_warning() -> None:
 
 
 def test_shoulders() -> None:
-    table = Table(
-        [Entry("12345", nmas=(GOOD,)), Entry("12345", "s6.caida", (GOOD,)), Entry("54321", "X6", (GOOD,))]
-    )
+    table = Table([Entry("12345", nmas=(GOOD,)), Entry("12345", "s6.caida", (GOOD,)), Entry("54321", "X6", (GOOD,))])
     assert of(lint(table)) == [
         ("warning", "12345/s6.caida", "shoulder-not-a-label"),
         ("warning", "54321/X6", "shoulder-without-naan"),
@@ -71,9 +70,7 @@ def test_a_finding_says_itself() -> None:
 def test_the_sample_has_placeholder_hosts_and_nothing_else() -> None:
     for name in ("sample.json", "sample.natab"):
         table = registry.read((HERE.parent / "zones" / name).read_bytes())
-        assert {(finding.severity, finding.code) for finding in lint(table)} == {
-            (Severity.WARNING, "placeholder-host")
-        }
+        assert {(finding.severity, finding.code) for finding in lint(table)} == {(Severity.WARNING, "placeholder-host")}
 
 
 @pytest.mark.real_data

@@ -109,11 +109,7 @@ def test_damaged_and_cut_samples(text: str, end: int) -> None:
 
 @given(
     st.recursive(
-        st.none()
-        | st.booleans()
-        | st.floats()
-        | st.text(max_size=5)
-        | st.sampled_from(["12345", "12345/x6"]),
+        st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.sampled_from(["12345", "12345/x6"]),
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(

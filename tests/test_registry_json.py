@@ -43,19 +43,13 @@ entries = st.builds(
     st.builds(Policy, maybe, maybe, maybe, maybe),
     st.dictionaries(
         st.sampled_from(["purpose", "test_identifier", "é"]),
-        st.none()
-        | st.booleans()
-        | st.integers()
-        | st.text(max_size=8)
-        | st.lists(st.text(max_size=3), max_size=2),
+        st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.lists(st.text(max_size=3), max_size=2),
     ),
 )
 tables = st.lists(entries, max_size=4, unique_by=lambda entry: entry.key).map(Table)
 
 
-@pytest.mark.parametrize(
-    "vector", [v for v in VECTORS if "fatal" not in v], ids=lambda vector: vector["title"]
-)
+@pytest.mark.parametrize("vector", [v for v in VECTORS if "fatal" not in v], ids=lambda vector: vector["title"])
 def test_vector(vector: dict[str, Any]) -> None:
     bad: list[TableError] = []
     table = registry.read(vector["text"], on_bad=bad.append)

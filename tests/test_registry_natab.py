@@ -52,9 +52,7 @@ def test_first_bad_line_is_raised_unless_told_otherwise(vector: dict[str, Any]) 
 
 
 def test_an_entry_holds_what_its_lines_say() -> None:
-    table = natab.read(
-        "#\n# Library of Congress\n12026: http://loc.example.org/p\n  Ark.example.org:81 USLC\n"
-    )
+    table = natab.read("#\n# Library of Congress\n12026: http://loc.example.org/p\n  Ark.example.org:81 USLC\n")
     assert table["12026"] == Entry(
         "12026",
         nmas=(Nma("https://Ark.example.org:81/ark:/${content}", "Ark.example.org:81", acronym="USLC"),),
@@ -70,9 +68,7 @@ def test_prose_above_an_entry_is_not_its_name() -> None:
 
 
 def test_header_comments_are_metadata() -> None:
-    table = natab.read(
-        "#  Last change:  8 November 2002\n#  Mirrored at: https://example.org/natab\n12026:\n"
-    )
+    table = natab.read("#  Last change:  8 November 2002\n#  Mirrored at: https://example.org/natab\n12026:\n")
     assert table.metadata == {"Last change": "8 November 2002", "Mirrored at": "https://example.org/natab"}
 
 

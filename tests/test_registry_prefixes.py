@@ -39,9 +39,7 @@ def test_sample() -> None:
     table = prefixes.read(SAMPLE)
     assert list(table) == ["12345", "12345/x6", "b1234"]
     assert table["12345"].who == Who("Bibliothèque: example")
-    assert table["12345"].nmas == (
-        Nma("http://nlex.example.org/ark:/${content}", "http://nlex.example.org/ark:/$id"),
-    )
+    assert table["12345"].nmas == (Nma("http://nlex.example.org/ark:/${content}", "http://nlex.example.org/ark:/$id"),)
     assert table["12345"].extra == {"type": "naan", "alias": None}
     assert table["12345/x6"].who == Who("It's the shoulder")
     assert table["12345/x6"].nmas[0].target == "https://data.example.org/x/${suffix}"

@@ -305,15 +305,13 @@ def test_address_text(text: str, shown: str) -> None:
     ],
 )
 def test_address_text_that_is_none(text: str) -> None:
-    with pytest.raises(ValueError, match="HOST:PORT|must be an IP address|brackets"):
+    with pytest.raises(ValueError, match=r"HOST:PORT|must be an IP address|brackets"):
         Address.from_text(text)
 
 
 @pytest.mark.parametrize("over_tcp", [False, True])
 def test_under_dnslibs_stock_server(over_tcp: bool) -> None:
-    server = DNSServer(
-        MaptrResolver(SNAPSHOT), "127.0.0.1", 0, tcp=over_tcp, logger=DNSLogger("-request,-reply")
-    )
+    server = DNSServer(MaptrResolver(SNAPSHOT), "127.0.0.1", 0, tcp=over_tcp, logger=DNSLogger("-request,-reply"))
     port = server.server.server_address[1]
     server.start_thread()
     try:

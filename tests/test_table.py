@@ -25,9 +25,7 @@ REAL = Path(os.environ.get("MAPTR_REAL_DATA") or Path(__file__).parent.parent.pa
 entries = st.builds(
     Entry,
     st.integers(10, 60).map(str),
-    nmas=st.sampled_from(
-        [(), (Nma("https://a.example.org/"),), (Nma("https://b.example.org/", status=303),)]
-    ),
+    nmas=st.sampled_from([(), (Nma("https://a.example.org/"),), (Nma("https://b.example.org/", status=303),)]),
     when=st.sampled_from(["2001", "2002"]),
 )
 tables = st.lists(entries, max_size=12, unique_by=lambda entry: entry.key).map(Table)
@@ -116,15 +114,10 @@ def test_a_target_is_expanded_for_the_ark_that_the_entry_serves(target: str, url
 
 def test_plan_as_text_is_sorted_by_key() -> None:
     old = Table([Entry("3"), Entry("2", nmas=(Nma("https://a.example.org/"),)), Entry("1", who=Who("A"))])
-    new = Table(
-        [Entry("4"), Entry("2", nmas=(Nma("https://b.example.org/"),)), Entry("1", who=Who("B"), when="2002")]
-    )
+    new = Table([Entry("4"), Entry("2", nmas=(Nma("https://b.example.org/"),)), Entry("1", who=Who("B"), when="2002")])
     plan = Plan.between(old, new)
     assert plan.to_text() == (
-        "~ 1 who 'A' -> 'B'; when  -> 2002\n"
-        "~ 2 target https://a.example.org/ -> https://b.example.org/\n"
-        "- 3\n"
-        "+ 4\n"
+        "~ 1 who 'A' -> 'B'; when  -> 2002\n~ 2 target https://a.example.org/ -> https://b.example.org/\n- 3\n+ 4\n"
     )
     assert plan.to_dict() == {
         "added": ["4"],

@@ -26,12 +26,17 @@ EXIT_INTERNAL = 10  # a bug in maptr
 
 def data(text: str) -> None:
     """A line of data, on stdout."""
-    click.echo(text)
+    click.echo(_printable(text))
 
 
 def talk(text: str) -> None:
     """A line for the person, on stderr."""
-    click.echo(text, err=True)
+    click.echo(_printable(text), err=True)
+
+
+def _printable(text: str) -> str:
+    """Text from files and from DNS, without what a terminal would obey."""
+    return "".join(character if character.isprintable() or character in "\n\t" else "?" for character in text)
 
 
 def json_data(document: Mapping[str, Any]) -> None:

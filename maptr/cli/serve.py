@@ -23,9 +23,7 @@ class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generi
         self.kind = kind
         self.name = name
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> ZoneSource | Address:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> ZoneSource | Address:
         try:
             return self.kind.from_text(str(value))
         except ValueError as error:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import click
 
-from maptr import lint, registry
+from maptr import registry
 from maptr.cli import output
 from maptr.errors import TableError
+from maptr.finding import Finding, Severity
+from maptr.lint import lint
 from maptr.table import Table
 
 
@@ -43,16 +45,14 @@ def check(file: str, as_json: bool, strict: bool) -> None:
     """
     bad: list[TableError] = []
     read = _read(file, bad)
-    findings = lint.lint(read)
-    errors = [finding for finding in findings if finding.severity is lint.Severity.ERROR]
+    findings = lint(read)
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if as_json:
         output.json_data(
             {
                 "file": file,
                 "records": len(read),
-                "bad_records": [
-                    {"record": error.record, "line": error.line, "reason": error.reason} for error in bad
-                ],
+                "bad_records": [{"record": error.record, "line": error.line, "reason": error.reason} for error in bad],
                 "findings": [finding.to_dict() for finding in findings],
             }
         )
@@ -60,7 +60,7 @@ def check(file: str, as_json: bool, strict: bool) -> None:
         for error in bad:
             output.data(f"error {_place(error)} bad-record: {error.reason}")
         for finding in findings:
-            output.data(_one_line(str(finding)))
+            output.data(str(finding))
         output.talk(_summary(read, len(bad), findings))
     if bad or errors or (strict and findings):
         sys.exit(output.EXIT_NONE)
@@ -68,9 +68,7 @@ def check(file: str, as_json: bool, strict: bool) -> None:
 
 @table.command()
 @click.argument("source", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option(
-    "--to", "form", type=click.Choice(["json", "natab"]), required=True, help="The format to write."
-)
+@click.option("--to", "form", type=click.Choice(["json", "natab"]), required=True, help="The format to write.")
 @click.option(
     "-o",
     "--output",
@@ -101,7 +99,7 @@ def convert(source: str, form: str, target: Path | None) -> None:
     else:
         text, losses = registry.write_natab(read)
     for record, group in groupby(losses, key=attrgetter("record")):
-        output.talk(_one_line(f"lost {record}: {'; '.join(loss.what for loss in group)}"))
+        output.talk(f"lost {record}: {'; '.join(loss.what for loss in group)}")
     if target is None:
         output.data(text.removesuffix("\n"))
         return
@@ -130,14 +128,10 @@ def _place(error: TableError) -> str:
     return f"line {error.line}"
 
 
-def _one_line(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def _summary(read: Table, bad: int, findings: list[lint.Finding]) -> str:
+def _summary(read: Table, bad: int, findings: list[Finding]) -> str:
     counts = Counter(finding.severity for finding in findings)
     naans = len(read.naans())
     return (
-        f"{naans} NAANs, {len(read) - naans} shoulders: {bad + counts[lint.Severity.ERROR]} errors,"
-        f" {counts[lint.Severity.WARNING]} warnings"
+        f"{naans} NAANs, {len(read) - naans} shoulders: {bad + counts[Severity.ERROR]} errors,"
+        f" {counts[Severity.WARNING]} warnings"
     )

@@ -69,10 +69,11 @@ def build(
     """
     from maptr import names
     from maptr import zone as zones
+    from maptr.lint import publishable
     from maptr.zonecheck import check_zone
 
     table, refused = _read_table(source)
-    table, errors = _publishable(table)
+    table, errors = publishable(table)
     for line in [*map(str, refused), *map(str, errors)]:
         output.talk(f"left out: {line}")
     try:
@@ -153,13 +154,6 @@ def _read_table(source: str) -> tuple[Table, list[TableError]]:
         return registry.read(_read_octets(source), filename=source, on_bad=refused.append), refused
     except MaptrError as error:
         output.fail(str(error), output.EXIT_UNREADABLE)
-
-
-def _publishable(table: Table) -> tuple[Table, list[Finding]]:
-    from maptr.lint import lint
-
-    errors = [finding for finding in lint(table) if finding.severity is Severity.ERROR]
-    return table.without(finding.record for finding in errors), errors
 
 
 def _read_octets(file: str) -> bytes:

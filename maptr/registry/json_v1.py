@@ -104,9 +104,7 @@ def record(entry: Entry) -> dict[str, Any]:
     else:
         found = {"what": entry.key} | where | when | who | policy
     if len(entry.nmas) > 1 or any(nma.acronym for nma in entry.nmas):
-        found["nmas"] = [
-            {"where": nma.where, "target": _target(nma), "acronym": nma.acronym} for nma in entry.nmas
-        ]
+        found["nmas"] = [{"where": nma.where, "target": _target(nma), "acronym": nma.acronym} for nma in entry.nmas]
     return found | extra | {"rtype": rtype}
 
 

@@ -24,9 +24,7 @@ from maptr.registry.records import OnBad, Records, shown
 from maptr.table import DEFAULT_STATUS, Entry, Nma, Policy, Table, Who, example_url
 
 END = re.compile(r"[\s#-]*end\s+of\s+data[\s-]*\Z", re.IGNORECASE)
-ENTRY = re.compile(
-    r"(?P<naan>[0-9A-Za-z]+):(?:\s+(?P<policy>\S.*))?\Z"
-)  # of a line without white space at its end
+ENTRY = re.compile(r"(?P<naan>[0-9A-Za-z]+):(?:\s+(?P<policy>\S.*))?\Z")  # of a line without white space at its end
 _POLICY = re.compile(r"(?:https?://|ftp://|mailto:|urn:|ark:/?)[^\s<>\"]+\Z", re.IGNORECASE)
 _ACRONYM = re.compile(r"[^\s<>\"#:/]+\Z")
 _HEADERS = ("Last change", "Reload from", "Mirrored at", "To register")
@@ -123,9 +121,7 @@ class _Reader:
         if entry is not None:
             nmas = tuple(self._nmas)
             self._nmas = []
-            self.records.add(
-                Entry(entry.naan, nmas=nmas, who=entry.who, policy=entry.policy, line=entry.line)
-            )
+            self.records.add(Entry(entry.naan, nmas=nmas, who=entry.who, policy=entry.policy, line=entry.line))
 
     def _comment(self, line: str) -> None:
         text = line.lstrip("#").strip()
@@ -146,9 +142,7 @@ class _Reader:
         naan, _ = self.records.key(match["naan"], line=number)
         policy = match["policy"]
         if policy and not _POLICY.match(policy):
-            raise self.records.error(
-                f"the policy is neither URL nor ARK: {shown(policy)}", line=number, record=naan
-            )
+            raise self.records.error(f"the policy is neither URL nor ARK: {shown(policy)}", line=number, record=naan)
         self._refused = False
         name = self._comments[0] if len(self._comments) == 1 else ""
         self._entry = Entry(naan, who=Who(name), policy=Policy(url=policy), line=number)

@@ -110,9 +110,7 @@ def _close(prefix: _Prefix | None, records: Records) -> None:
     fields = dict(prefix.fields)
     name, redirect = fields.pop("name", None), fields.pop("redirect", None)
     nmas = (_nma(redirect),) if redirect and not redirect.startswith(where_.UNKNOWN) else ()
-    records.add(
-        Entry(naan, shoulder, nmas, Who(name or ""), extra=MappingProxyType(fields), line=prefix.line)
-    )
+    records.add(Entry(naan, shoulder, nmas, Who(name or ""), extra=MappingProxyType(fields), line=prefix.line))
 
 
 def _nma(redirect: str) -> Nma:

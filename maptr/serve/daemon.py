@@ -54,9 +54,7 @@ class Address:
 class Daemon:
     """Serve the zones on the addresses until told to stop. ``snapshot`` is what it answers from now."""
 
-    def __init__(
-        self, sources: Sequence[zones.ZoneSource], addresses: Sequence[Address], snapshot: Snapshot
-    ) -> None:
+    def __init__(self, sources: Sequence[zones.ZoneSource], addresses: Sequence[Address], snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.bound: list[Address] = []
         self._sources = tuple(sources)

@@ -107,9 +107,7 @@ class TcpListener:
         except (asyncio.IncompleteReadError, TimeoutError, OSError):
             pass  # the client left, stalled or was cut off: nothing to say, and nobody to say it to
 
-    async def _converse(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: str
-    ) -> None:
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: str) -> None:
         """Message after message, in order, to the end of the stream: what was asked before is answered."""
         while True:
             async with asyncio.timeout(self._idle_timeout):
