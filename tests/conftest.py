@@ -50,9 +50,9 @@ def real_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def zones_directory() -> Path:
-    """The project's own sample registry and the zone made from it."""
-    return REPOSITORY / "zones"
+def sample() -> Path:
+    """The project's own small registry, on example hosts; the zone made from it lies beside it."""
+    return REPOSITORY / "zones" / "sample.json"
 
 
 @pytest.fixture(scope="session")

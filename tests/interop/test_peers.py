@@ -129,3 +129,13 @@ def test_the_drafts_own_records_are_served(draft_server: Nsd) -> None:
         (b"sneezy", b"dopey", b"com", b"ark", b"arpa", b""),
     }
     assert {rdata.regexp for rdata in answer} == {b"USLC"}
+
+
+def test_a_missing_server_skips_loudly_and_fails_where_it_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MAPTR_REQUIRE_PEERS", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="not installed: no-such-server; run scripts/test as root"):
+        require("sh", "no-such-server")
+    monkeypatch.setenv("MAPTR_REQUIRE_PEERS", "1")
+    with pytest.raises(pytest.fail.Exception, match="no-such-server"):
+        require("no-such-server")
+    require("sh")
