@@ -17,6 +17,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -215,6 +216,17 @@ def _kill_group(group: int) -> None:
         while processes(group) and time.monotonic() < deadline:
             os.killpg(group, signal.SIGKILL)
             time.sleep(0.005)
+
+
+class Maptr(Peer):
+    """Our own server, as an operator starts it."""
+
+    name = "maptr"
+    commands = (sys.executable,)
+
+    def configure(self) -> list[str]:
+        zones = [f"--zone={origin}={path}" for origin, path in self.zones.items()]
+        return [sys.executable, "-m", "maptr", "serve", *zones, f"--listen={self.host}:{self.port}"]
 
 
 class Bind(Peer):

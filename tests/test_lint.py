@@ -64,6 +64,7 @@ def test_a_finding_says_itself() -> None:
         "code": "no-nma",
         "reason": "the record names no mapping authority",
         "value": "",
+        "line": 0,
     }
 
 

@@ -242,10 +242,10 @@ def reachable(dns: Dns, depth: int) -> set[str]:
 def test_every_reachable_candidate_is_found(dns: Dns) -> None:
     discovery = run(ARK, dns)
     assert {candidate.host for candidate in discovery} == reachable(dns, MAX_DEPTH)
-    ranks = [candidate.orders for candidate in discovery]
-    padded = [rank + (0,) * (MAX_DEPTH + 1 - len(rank)) for rank in ranks]
-    assert all(candidate.orders == ranks[0] for candidate in discovery.best)
-    assert padded[0] == min(padded) if padded else True
+    paths = [candidate.path + ((0, 0),) * (MAX_DEPTH + 1 - len(candidate.path)) for candidate in discovery]
+    assert paths == sorted(paths)
+    assert discovery.best[:1] == discovery.candidates[:1]
+    assert all(candidate.orders == discovery[0].orders for candidate in discovery.best)
 
 
 @given(graphs, st.randoms(use_true_random=False))

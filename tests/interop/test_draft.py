@@ -1,0 +1,36 @@
+"""The draft's own records, its mistakes kept, served by NSD: our client finds what the draft means."""
+
+from __future__ import annotations
+
+import pytest
+
+from maptr import discover_at
+from maptr.errors import NoMappingAuthority
+from tests.peers import Nsd
+
+
+def test_the_three_hosts_of_the_draft(draft_server: Nsd) -> None:
+    discovery = discover_at(draft_server.host, "ark:12026/x1", port=draft_server.port)
+    found = [(candidate.host, candidate.port) for candidate in discovery]
+    assert found == [
+        ("lhc.nlm.nih.gov", 8080),
+        ("foobar.zaf.org", None),
+        ("foobar.zaf.org.ark.arpa", None),
+        ("sneezy.dopey.com", None),
+        ("sneezy.dopey.com.ark.arpa", None),
+    ]
+    (step,) = discovery.trace
+    reasons = [" ".join(reading.reasons) for reading in step.readings]
+    assert all('regexp "USLC"' in reason for reason in reasons)
+    assert all("final dot was forgotten" in reason for reason in reasons)
+
+
+def test_the_redirect_of_the_draft(draft_server: Nsd) -> None:
+    discovery = discover_at(draft_server.host, "ark:/12345/x1", port=draft_server.port)
+    assert discovery.urls() == ["https://ark.spct.org/ark:12345/x1", "https://mirror.spct.org:8080/ark:12345/x1"]
+    assert [step.depth for step in discovery.trace] == [0, 1]
+
+
+def test_no_such_naan(draft_server: Nsd) -> None:
+    with pytest.raises(NoMappingAuthority):
+        discover_at(draft_server.host, "ark:99999/x1", port=draft_server.port)

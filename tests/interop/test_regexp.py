@@ -1,0 +1,79 @@
+"""Our verdict on regexps against BIND's own: we refuse what it refuses, and say so of nothing that it takes."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+from maptr.ere import RegexpError
+from maptr.naptr import Naptr
+from maptr.regexp import Substitution
+from tests.peers import named_checkzone, require
+
+COUNT = 8000
+SAMPLE = 400  # about 10 ms each
+HEAD = "$ORIGIN ark.arpa.\n$TTL 60\n@ SOA ns.example. h.example. 1 1 1 1 1\n@ NS ns.example.\n"
+PIECES = [
+    *"ab.*+?|()[]^$-{},12!i\\",
+    "(a)",
+    "[a-b]",
+    "[b-a]",
+    "[^a]",
+    "[]a]",
+    "[[:alpha:]]",
+    "[[:foo:]]",
+    "[a-[:alpha:]]",
+    "[a-b-c]",
+    "{2}",
+    "{1,2}",
+    "{2,1}",
+    "{256}",
+    "\\1",
+    "\\.",
+    "(a|b)",
+    "(|a)",
+    "()",
+]
+
+
+def fields(rng: random.Random, count: int) -> list[bytes]:
+    """Random fields, most of them nearly good, so that both verdicts are common."""
+    made: set[str] = set()
+    while len(made) < count:
+        ere = "".join(rng.choice(PIECES) for _ in range(rng.randint(0, 6)))
+        replacement = rng.choice(["x", "", "\\1", "\\2", "x\\!", "\\0", "x!y"])
+        made.add(f"!{ere}!{replacement}!{rng.choice(['', '', 'i', 'ii', 'x'])}")
+    return sorted(text.encode() for text in made)
+
+
+def verdict(field: bytes) -> str:
+    try:
+        Substitution.parse(field)
+    except RegexpError as error:
+        return "refused" if error.refused else "not understood"
+    return "taken"
+
+
+def write(path: Path, corpus: list[bytes]) -> Path:
+    records = [f"n{i} NAPTR {Naptr(0, 0, b'u', b'ark', field, ()).to_text()}\n" for i, field in enumerate(corpus)]
+    path.write_text(HEAD + "".join(records))
+    return path
+
+
+def test_bind_takes_all_that_we_do_not_call_refused(tmp_path: Path) -> None:
+    require("named-checkzone")
+    corpus = [field for field in fields(random.Random(35), COUNT) if verdict(field) != "refused"]
+    assert len(corpus) > COUNT / 20
+    assert {verdict(field) for field in corpus} == {"taken", "not understood"}
+    accepted, output = named_checkzone("ark.arpa.", write(tmp_path / "zone", corpus))
+    assert accepted, [(line, corpus[int(line) - HEAD.count("\n") - 1]) for line in re.findall(r":(\d+): ", output)]
+
+
+def test_bind_refuses_all_that_we_refuse(tmp_path: Path) -> None:
+    """One zone for each: after an error BIND does not report every further one."""
+    require("named-checkzone")
+    corpus = [field for field in fields(random.Random(36), SAMPLE) if verdict(field) == "refused"]
+    assert len(corpus) > SAMPLE / 3
+    taken = [field for field in corpus if named_checkzone("ark.arpa.", write(tmp_path / "zone", [field])).accepted]
+    assert taken == []
