@@ -169,7 +169,7 @@ def _nma(record: dict[str, Any], records: Records, name: str) -> Nma | None:
     status = record["target"].get("http_code") if isinstance(record.get("target"), dict) else None
     if status is None:
         status, _ = where_.split_status(where)
-    if type(status) is not int or not 300 <= status <= 399:
+    if not isinstance(status, int) or not 300 <= status <= 399:
         raise records.error("target.http_code is no redirect (300 to 399)", record=name)
     acronym = fields.text("acronym") or ""
     return Nma(url or where_.to_target(where), where, status, acronym)
