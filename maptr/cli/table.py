@@ -25,7 +25,7 @@ def table() -> None:
     """
 
 
-@table.command()
+@table.command(short_help="List what is wrong with a registry.")
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
 @click.option("--strict", is_flag=True, help="Exit 1 for warnings too.")
@@ -66,7 +66,7 @@ def check(file: str, as_json: bool, strict: bool) -> None:
         sys.exit(output.EXIT_NONE)
 
 
-@table.command()
+@table.command(short_help="Write a registry in another format.")
 @click.argument("source", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option(
     "--to", "form", type=click.Choice(["json", "natab"]), required=True, help="The format to write."
