@@ -32,7 +32,8 @@ def table() -> None:
 def check(file: str, as_json: bool, strict: bool) -> None:
     """List what is wrong with the registry in FILE (- for standard input).
 
-    Each finding is one line on standard output: "severity record code: reason". An error means that the
+    Each finding is one line on standard output: "severity record code: reason", the record - where it
+    has no key. An error means that the
     record cannot be read, or has no usable public http or https host and is not published. A
     warning is published all the same. A summary goes to standard error.
 
@@ -58,7 +59,8 @@ def check(file: str, as_json: bool, strict: bool) -> None:
         )
     else:
         for error in bad:
-            output.data(f"error {_place(error)} bad-record: {error.reason}")
+            line = f"line {error.line}: " if error.line else ""
+            output.data(_one_line(f"error {error.record or '-'} bad-record: {line}{error.reason}"))
         for finding in findings:
             output.data(_one_line(str(finding)))
         output.talk(_summary(read, len(bad), findings))
@@ -121,13 +123,6 @@ def _read(file: str, bad: list[TableError]) -> Table:
         output.fail(f"{name}: {error.strerror or error}", output.EXIT_UNREADABLE)
     except TableError as error:
         output.fail(str(error), output.EXIT_UNREADABLE)
-
-
-def _place(error: TableError) -> str:
-    """The record's key, or the line where no key is known."""
-    if error.record:
-        return f"{error.record} (line {error.line})" if error.line else error.record
-    return f"line {error.line}"
 
 
 def _one_line(text: str) -> str:
