@@ -149,7 +149,8 @@ def _tried(entry: Entry, shoulders: Sequence[Entry], left_out: list[ZoneError]) 
 
 def _who(entry: Entry) -> Iterator[str]:
     """TXT rdata, one ``key=value`` a record (RFC 1464), UTF-8 as ``\\DDD``; a long value goes on in further strings."""
-    for key, value in (("who", entry.who.name), ("native", entry.who.name_native), ("acronym", entry.who.acronym)):
+    acronym = entry.who.acronym or next((nma.acronym for nma in entry.nmas if nma.acronym), None)
+    for key, value in (("who", entry.who.name), ("native", entry.who.name_native), ("acronym", acronym)):
         octets = f"{key}={value}".encode()
         if value:
             chunks = [octets[at : at + MAX_STRING] for at in range(0, len(octets), MAX_STRING)]

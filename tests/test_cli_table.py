@@ -59,8 +59,8 @@ def test_check_names_damaged_natab_lines_by_number() -> None:
     result = run("check", "-", stdin="12345:\n  ark.nlm.nih.gov A\nLibrary of Congress\n12346: <a>\n")
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
-        "error line 3 bad-record: neither comment, entry nor NMA: Library of Congress",
-        "error 12346 (line 4) bad-record: the policy is neither URL nor ARK: <a>",
+        "error - bad-record: line 3: neither comment, entry nor NMA: Library of Congress",
+        "error 12346 bad-record: line 4: the policy is neither URL nor ARK: <a>",
     ]
 
 

@@ -32,7 +32,7 @@ def test_vector(vector: dict[str, Any]) -> None:
     assert [f"{finding.severity} {finding.code}" for finding in found] == vector["codes"]
     for finding in found:
         assert finding.record == "12345"
-        assert finding.value in (vector["target"], vector["where"])
+        assert finding.value in vector["target"] or finding.value in vector["where"]
         assert finding.value in finding.reason
 
 

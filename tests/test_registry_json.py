@@ -42,8 +42,11 @@ entries = st.builds(
     st.text(max_size=8),
     st.builds(Policy, maybe, maybe, maybe, maybe),
     st.dictionaries(
-        st.sampled_from(["purpose", "test_identifier", "é"]),
-        st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.lists(st.text(max_size=3), max_size=2),
+        st.sampled_from(["purpose", "é", "who", "target", "nmas", "more", "rtype", "when", "date_created", "naan"]),
+        st.sampled_from([None, True, "PublicNAAN"])
+        | st.integers()
+        | st.text(max_size=8)
+        | st.lists(st.text(max_size=3), max_size=2),
     ),
 )
 tables = st.lists(entries, max_size=4, unique_by=lambda entry: entry.key).map(Table)

@@ -105,11 +105,11 @@ def test_equality_is_of_entries_and_their_order() -> None:
 def test_a_target_is_expanded_for_the_ark_that_the_entry_serves(target: str, url: str) -> None:
     nma = Nma(target)
     found = Table([Entry("12345"), Entry("12345", "x6", (nma,)), Entry("12345", "x60")])
-    ark = SimpleNamespace(naan="12345", resolution="ark:12345/x6np-1/c2", tail="?info")
-    entry = found.lookup(ark)  # type: ignore[arg-type]
+    ark: Any = SimpleNamespace(naan="12345", resolution="ark:12345/x6np-1/c2", tail="?info")
+    entry = found.lookup(ark)
     assert entry is not None
     assert entry.key == "12345/x6"
-    assert nma.url(ark, entry.shoulder) == url  # type: ignore[arg-type]
+    assert nma.url(ark, entry.shoulder) == url
 
 
 def test_plan_as_text_is_sorted_by_key() -> None:

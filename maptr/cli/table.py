@@ -27,15 +27,15 @@ def table() -> None:
     """
 
 
-@table.command()
+@table.command(short_help="List what is wrong with a registry.")
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of lines.")
 @click.option("--strict", is_flag=True, help="Exit 1 for warnings too.")
 def check(file: str, as_json: bool, strict: bool) -> None:
     """List what is wrong with the registry in FILE (- for standard input).
 
-    Each finding is one line on standard output: "severity record code: reason". An error means that the
-    record cannot be read, or has no usable public http or https host and is not published. A
+    Each finding is one line on standard output: "severity record code: reason", the record - where it
+    has no key. An error means that the record cannot be read, or has no usable public http or https host and is not published. A
     warning is published all the same. A summary goes to standard error.
 
     \b
@@ -58,7 +58,8 @@ def check(file: str, as_json: bool, strict: bool) -> None:
         )
     else:
         for error in bad:
-            output.data(f"error {_place(error)} bad-record: {error.reason}")
+            line = f"line {error.line}: " if error.line else ""
+            output.data(f"error {error.record or '-'} bad-record: {line}{error.reason}")
         for finding in findings:
             output.data(str(finding))
         output.talk(_summary(read, len(bad), findings))
@@ -66,7 +67,7 @@ def check(file: str, as_json: bool, strict: bool) -> None:
         sys.exit(output.EXIT_NONE)
 
 
-@table.command()
+@table.command(short_help="Write a registry in another format.")
 @click.argument("source", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option("--to", "form", type=click.Choice(["json", "natab"]), required=True, help="The format to write.")
 @click.option(
@@ -119,13 +120,6 @@ def _read(file: str, bad: list[TableError]) -> Table:
         output.fail(f"{name}: {error.strerror or error}", output.EXIT_UNREADABLE)
     except TableError as error:
         output.fail(str(error), output.EXIT_UNREADABLE)
-
-
-def _place(error: TableError) -> str:
-    """The record's key, or the line where no key is known."""
-    if error.record:
-        return f"{error.record} (line {error.line})" if error.line else error.record
-    return f"line {error.line}"
 
 
 def _summary(read: Table, bad: int, findings: list[Finding]) -> str:

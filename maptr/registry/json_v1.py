@@ -4,7 +4,8 @@ One record has ``what where target{url,http_code} when who{name,name_native,acro
 na_policy{orgtype,policy,tenure,policy_url} rtype``, and a shoulder ``naan`` and ``shoulder`` too. Names we do
 not know are kept in ``Entry.extra`` and written back. Because it loses nothing it is also our own format:
 an entry that the shape has no room for (several NMAs, or an NMA with an acronym of its own) gets one more
-member, ``nmas``, a list of ``{where, target, acronym}``, which other readers pass over.
+member, ``nmas``, a list of ``{where, target, acronym}``, which other readers pass over. Extra fields of
+another format whose names mean something here go into the member ``more``.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from maptr.registry.records import OnBad, Records, shown
 from maptr.table import Entry, Nma, Policy, Table, Who
 
 _RTYPE = {False: "PublicNAAN", True: "PublicNAANShoulder"}
-_KNOWN = ("what", "naan", "shoulder", "where", "target", "when", "who", "na_policy", "nmas")
+_KNOWN = ("what", "naan", "shoulder", "where", "target", "when", "who", "na_policy", "nmas", "more")
 _WHO = ("name", "name_native", "acronym")
 _POLICY = ("orgtype", "policy", "tenure", "policy_url")
 _TARGET = ("url", "http_code")
+_PARTS = {"who": _WHO, "na_policy": _POLICY, "target": _TARGET}
 
 
 def read(document: Any, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
@@ -67,28 +69,33 @@ def entry(record: Any, records: Records, name: str) -> Entry:
     who = fields.part("who", text="name")
     policy = fields.part("na_policy")
     kept = {key: value for key, value in record.items() if key not in _KNOWN}
-    for part, known in (("who", _WHO), ("na_policy", _POLICY), ("target", _TARGET)):
+    for part, known in _PARTS.items():
         value = record.get(part)
-        if isinstance(value, dict) and (more := {k: v for k, v in value.items() if k not in known}):
-            kept[part] = more
+        if isinstance(value, dict) and (unknown := {k: v for k, v in value.items() if k not in known}):
+            kept[part] = unknown
     if kept.get("rtype") == _RTYPE[bool(shoulder)]:
         del kept["rtype"]  # the key says it already
+    more = record.get("more", {})
+    if not isinstance(more, dict):
+        raise records.error("more is not an object", record=name)
     return Entry(
         naan,
         shoulder,
         nmas=_nmas(record, records, name),
         who=Who(who.text("name") or "", who.text("name_native"), who.text("acronym")),
-        when=fields.text("when") or fields.text("date_created") or "",
+        when=fields.text("when" if record.get("when") is not None else "date_created") or "",
         policy=Policy(*(policy.text(key) for key in _POLICY)),
-        extra=MappingProxyType(kept),
+        extra=MappingProxyType(kept | more),
     )
 
 
 def record(entry: Entry) -> dict[str, Any]:
     """One entry as the registry's record, its members in the registry's order."""
     extra = dict(_plain(entry.extra))
-    inner = {part: extra.pop(part, {}) for part in ("who", "na_policy", "target")}
-    rtype = extra.pop("rtype", _RTYPE[bool(entry.shoulder)])
+    inner = {part: extra.pop(part) if isinstance(extra.get(part), dict) else {} for part in _PARTS}
+    rtype = _RTYPE[bool(entry.shoulder)]
+    more = {name: extra.pop(name) for name in list(extra) if name in _KNOWN or (name, extra[name]) == ("rtype", rtype)}
+    rtype = extra.pop("rtype", rtype)
     first = entry.nmas[0] if entry.nmas else None
     where: dict[str, Any] = {
         "where": first.where if first else None,
@@ -105,7 +112,7 @@ def record(entry: Entry) -> dict[str, Any]:
         found = {"what": entry.key} | where | when | who | policy
     if len(entry.nmas) > 1 or any(nma.acronym for nma in entry.nmas):
         found["nmas"] = [{"where": nma.where, "target": _target(nma), "acronym": nma.acronym} for nma in entry.nmas]
-    return found | extra | {"rtype": rtype}
+    return found | extra | {"rtype": rtype} | ({"more": more} if more else {})
 
 
 class _Fields:
@@ -167,7 +174,7 @@ def _nma(record: dict[str, Any], records: Records, name: str) -> Nma | None:
     status = record["target"].get("http_code") if isinstance(record.get("target"), dict) else None
     if status is None:
         status, _ = where_.split_status(where)
-    if type(status) is not int or not 300 <= status <= 399:
+    if not isinstance(status, int) or not 300 <= status <= 399:
         raise records.error("target.http_code is no redirect (300 to 399)", record=name)
     acronym = fields.text("acronym") or ""
     return Nma(url or where_.to_target(where), where, status, acronym)

@@ -26,7 +26,7 @@ from maptr.table import DEFAULT_STATUS, Entry, Nma, Policy, Table, Who, example_
 END = re.compile(r"[\s#-]*end\s+of\s+data[\s-]*\Z", re.IGNORECASE)
 ENTRY = re.compile(r"(?P<naan>[0-9A-Za-z]+):(?:\s+(?P<policy>\S.*))?\Z")  # of a line without white space at its end
 _POLICY = re.compile(r"(?:https?://|ftp://|mailto:|urn:|ark:/?)[^\s<>\"]+\Z", re.IGNORECASE)
-_ACRONYM = re.compile(r"[^\s<>\"#:/]+\Z")
+_ACRONYM = re.compile(r"[A-Z0-9][A-Z0-9&_.-]*\Z")  # capitals, as all of the registry's are: prose is not
 _HEADERS = ("Last change", "Reload from", "Mirrored at", "To register")
 _HEADER = re.compile(rf"(?P<name>{'|'.join(_HEADERS)}):\s+(?P<value>\S.*)\Z")
 _PATH = "/ark:/${content}"
@@ -135,7 +135,7 @@ class _Reader:
 
     def _begin(self, number: int, line: str) -> None:
         match = ENTRY.match(line)
-        self._refused = False
+        self._refused = False  # what follows stray text is judged line by line
         if match is None:
             raise self.records.error(f"neither comment, entry nor NMA: {shown(line)}", line=number)
         self._refused = True
@@ -168,8 +168,10 @@ def _host_port(words: list[str]) -> str:
     A lone word without a dot is more likely prose that lost its ``#`` than a host; only with a port, or as
     ``localhost``, is it taken for one.
     """
-    if len(words) > 2 or (len(words) == 2 and not _ACRONYM.match(words[1])):
-        raise ValueError("not a host and an acronym")
+    if len(words) > 2:
+        raise ValueError("more than a host and an acronym")
+    if len(words) == 2 and not _ACRONYM.match(words[1]):
+        raise ValueError("the acronym is not in capitals")
     parsed = url.parse(f"https://{words[0]}")
     if parsed.rest or words[0].endswith((".", ":")):
         raise ValueError("not host or host:port")
