@@ -305,7 +305,7 @@ def test_address_text(text: str, shown: str) -> None:
     ],
 )
 def test_address_text_that_is_none(text: str) -> None:
-    with pytest.raises(ValueError, match="HOST:PORT|must be an IP address|brackets"):
+    with pytest.raises(ValueError, match=r"HOST:PORT|must be an IP address|brackets"):
         Address.from_text(text)
 
 
