@@ -185,6 +185,14 @@ def test_rfc2181_addresses_that_only_help_go_before_tc() -> None:
     assert 0 < len(reply.additional) < 13
 
 
+def test_rfc4592_a_host_named_by_another_record_may_be_a_wildcards() -> None:
+    apex = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
+    wild = "*.w 60 A 192.0.2.2\nx.b.w 60 TXT x\nsub.w 60 NS ns\n"
+    hosts = "m 60 MX 10 host.w\nm 60 MX 20 b.w\nm 60 MX 30 host.sub.w\nm 60 MX 40 host.none"
+    reply = ask("m.example.", "MX", snapshot_of(apex + wild + hosts))
+    assert records(reply.additional) == ["host.w.example. 60 IN A 192.0.2.2"]
+
+
 def test_rfc6672_a_name_made_too_long_is_yxdomain() -> None:
     reply = ask("x" * 50 + ".long.example.", "A")
     assert reply.rcode() == dns.rcode.YXDOMAIN
