@@ -12,7 +12,7 @@ from maptr.names import MAX_NAME, Labels, fold, is_below, to_wire, wire_length
 from maptr.snapshot import CNAME, DNAME, NS, Node, RRset, Snapshot, ZoneView, rdata_name
 
 NOERROR, NXDOMAIN, YXDOMAIN = 0, 3, 6  # RFC 1035 4.1.1, RFC 2136 2.2
-DS, ANY = 43, 255
+A, AAAA, DS, ANY = 1, 28, 43, 255
 
 # CNAMEs and DNAMEs followed for one question. No RFC says; Knot stops at 20, BIND at 16 (later 11).
 MAX_CHAIN = 16
@@ -132,7 +132,23 @@ def _addresses(zone: ZoneView, hosts: Iterable[Labels], outcome: Outcome) -> lis
     present = {(fold(rrset.owner), rrset.rdtype) for rrset in outcome.answer}
     found: dict[tuple[Labels, int], RRset] = {}
     for host in hosts:
-        for rrset in zone.addresses(host):
-            if (host, rrset.rdtype) not in present:
-                found.setdefault((host, rrset.rdtype), rrset)
+        node = _host(zone, host)
+        for rdtype in (A, AAAA):
+            if rdtype in node and (host, rdtype) not in present:
+                found.setdefault((host, rdtype), node[rdtype])
     return list(found.values())
+
+
+def _host(zone: ZoneView, host: Labels) -> Node:
+    """The records of a host that another record names: its own, glue included, or a wildcard's."""
+    for start in range(len(host) - len(zone.origin) + 1):
+        encloser = host[start:]
+        node = zone.nodes.get(encloser)
+        if node is None:
+            continue
+        if start == 0:
+            return node
+        delegated = any(host[above:] in zone.cuts for above in range(start, len(host) - len(zone.origin)))
+        wildcard = {} if delegated else zone.nodes.get((b"*", *encloser), {})
+        return {rdtype: wildcard[rdtype].at(host) for rdtype in (A, AAAA) if rdtype in wildcard}
+    return {}

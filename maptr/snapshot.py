@@ -7,7 +7,7 @@ Owner names are keyed by their folded labels; what is asked with them is in ``lo
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -51,7 +51,7 @@ Node = Mapping[int, RRset]
 
 @dataclass(frozen=True, slots=True)
 class ZoneView:
-    """One zone. ``nodes`` has every name that exists; an empty non-terminal is there with nothing in it.
+    """One zone. ``nodes`` has every name that exists, types in order; an empty non-terminal has none.
 
     ``cuts`` are the delegation points. ``negative_soa`` has the TTL of a negative answer (RFC 2308 3).
     """
@@ -62,14 +62,6 @@ class ZoneView:
     negative_soa: RRset
     nodes: Mapping[Labels, Node]
     cuts: frozenset[Labels]
-
-    def addresses(self, host: Labels) -> Iterator[RRset]:
-        """A and AAAA of a host, glue included; none where the zone does not have them."""
-        node = self.nodes.get(host)
-        if node:
-            for rdtype in (1, 28):
-                if rdtype in node:
-                    yield node[rdtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +144,7 @@ def _rrsets(owner: Labels, node: dns.node.Node, origin: dns.name.Name) -> dict[i
     for covered, wires in signatures.items():
         if covered in rrsets:
             rrsets[covered] = replace(rrsets[covered], signatures=wires)
-    return rrsets
+    return dict(sorted(rrsets.items()))
 
 
 def _wire(rdata: dns.rdata.Rdata, origin: dns.name.Name) -> bytes:

@@ -34,9 +34,9 @@ def table() -> None:
 def check(file: str, as_json: bool, strict: bool) -> None:
     """List what is wrong with the registry in FILE (- for standard input).
 
-    Each finding is one line on standard output: "severity record code: reason", the record - where it
-    has no key. An error means that the record cannot be read, or has no usable public http or https host and is not published. A
-    warning is published all the same. A summary goes to standard error.
+    Each finding is one line on standard output: "severity record code: reason", the record - where it has no key.
+    An error means that the record cannot be read, or has no usable public http or https host and is not published.
+    A warning is published all the same. A summary goes to standard error.
 
     \b
     Exit code  0  no errors (with --strict: no warnings either)

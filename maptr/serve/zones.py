@@ -50,7 +50,7 @@ def read_zone(source: ZoneSource) -> ZoneView:
     zone = dns.zone.Zone(origin, relativize=False)
     with source.path.open(encoding="utf-8") as file, zone.writer(True) as transaction:
         tokens = dns.tokenizer.Tokenizer(file, str(source.path))
-        reader = dns.zonefile.Reader(tokens, dns.rdataclass.IN, transaction, allow_include=True)
+        reader = _Reader(tokens, dns.rdataclass.IN, transaction, allow_include=True)
         # With the root for an origin the reader lets everything through to the transaction, which refuses
         # what is outside the zone. Relative names go by current_origin, which stays.
         reader.zone_origin = dns.name.root
@@ -62,6 +62,8 @@ def read_zone(source: ZoneSource) -> ZoneView:
             if isinstance(error, KeyError):
                 reason = f"the owner is outside the zone {to_text(source.origin)}"
             raise ZoneError(reason, filename=filename, line=line) from error
+        finally:
+            reader.close()
     try:
         zone.check_origin()
         return view_zone(zone)
@@ -71,6 +73,41 @@ def read_zone(source: ZoneSource) -> ZoneView:
         raise ZoneError("no NS at the origin", filename=str(source.path)) from None
     except KeyError:
         raise ZoneError(f"nothing at {to_text(source.origin)}", filename=str(source.path)) from None
+
+
+class _Tokens(dns.tokenizer.Tokenizer):
+    """Says where the record began: dnspython's own tells the line after it once the end of line was read."""
+
+    began = 1
+    at_start = True
+
+    def get(self, want_leading: bool = False, want_comment: bool = False) -> dns.tokenizer.Token:
+        if self.at_start and self.ungotten_token is None:
+            self.began = self.line_number
+        token = super().get(want_leading, want_comment)
+        self.at_start = token.is_eol()
+        return token
+
+    def where(self) -> tuple[str, int]:
+        return str(self.filename), self.began
+
+
+class _Reader(dns.zonefile.Reader):
+    """A reader whose every tokenizer, those of included files too, is of the kind above."""
+
+    @property
+    def tok(self) -> dns.tokenizer.Tokenizer:
+        return self._tokens
+
+    @tok.setter
+    def tok(self, tokens: dns.tokenizer.Tokenizer) -> None:
+        self._tokens = tokens if isinstance(tokens, _Tokens) else _Tokens(tokens.file, tokens.filename)
+
+    def close(self) -> None:
+        """Close the included files that an error left open."""
+        for file in (self.current_file, *(state[3] for state in self.saved_state)):
+            if file is not None:
+                file.close()
 
 
 def load(sources: Iterable[ZoneSource]) -> Snapshot:

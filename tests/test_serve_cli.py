@@ -1,0 +1,301 @@
+"""``maptr serve`` as a process: ready line, reload, stop, check, and every way to be refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import dns.message
+import dns.query
+import pytest
+from click.testing import CliRunner, Result
+
+from maptr.cli.serve import serve
+from maptr.errors import ZoneError
+from maptr.names import parse
+from maptr.serve import zones
+from maptr.serve.zones import ZoneSource
+
+PATIENCE = 20.0  # seconds until a process that should have said or done something has failed
+
+
+def zone_text(serial: int, address: str = "192.0.2.1") -> str:
+    return (
+        f"$TTL 60\n@ SOA ns host {serial} 7200 3600 1209600 300\n@ NS ns\nns A {address}\n"
+        '12345 NAPTR 100 10 "h" "ark" "" h.example\\0588443.\n'
+    )
+
+
+class Server:
+    """The command in a process of its own, with its log read as it comes."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "maptr", "serve", *arguments], stderr=subprocess.PIPE, text=True
+        )
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as log:
+            for line in log:
+                self.lines.append(line.rstrip("\n"))
+
+    def wait_for(self, pattern: str, after: int = 0) -> re.Match[str]:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            for line in self.lines[after:]:
+                if match := re.search(pattern, line):
+                    return match
+            time.sleep(0.01)
+        raise AssertionError(f"no {pattern!r} in {self.lines}")
+
+    def ready(self) -> int:
+        return int(self.wait_for(r"^maptr: ready, serving .* on 127\.0\.0\.1:(\d+)")[1])
+
+    def hang_up(self) -> int:
+        """SIGHUP; the number of lines logged before it."""
+        before = len(self.lines)
+        self.process.send_signal(signal.SIGHUP)
+        return before
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        try:
+            return self.process.wait(PATIENCE)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self._reader.join(PATIENCE)
+
+
+Start = Callable[..., Server]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    servers: list[Server] = []
+
+    def run(*arguments: str) -> Server:
+        servers.append(Server(*arguments))
+        return servers[-1]
+
+    yield run
+    for server in servers:
+        server.end()
+
+
+@pytest.fixture
+def zone_file(tmp_path: Path) -> Path:
+    path = tmp_path / "a zone.txt"
+    path.write_text(zone_text(1))
+    return path
+
+
+def address_of(name: str, port: int, transport: str = "udp") -> str:
+    query = dns.message.make_query(name, "A")
+    ask = dns.query.udp if transport == "udp" else dns.query.tcp
+    reply = ask(query, "127.0.0.1", PATIENCE, port)
+    return str(reply.answer[0][0]) if reply.answer else ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_is_ready_and_stops_clean(start: Start, zone_file: Path, number: int) -> None:
+    server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0")
+    port = server.ready()
+    assert server.lines[0] == f"maptr: ready, serving 1 zone on 127.0.0.1:{port} (udp, tcp)"
+    assert address_of("ns.ark.arpa.", port) == address_of("ns.ark.arpa.", port, "tcp") == "192.0.2.1"
+    assert server.end(number) == 0
+    assert server.lines[-1] == "maptr: stopped"
+
+
+def test_it_stops_clean_with_connections_open(start: Start, zone_file: Path) -> None:
+    server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0")
+    port = server.ready()
+    import socket
+
+    with socket.create_connection(("127.0.0.1", port), PATIENCE) as sock:
+        sock.sendall(b"\0")
+        time.sleep(0.05)
+        assert server.end() == 0
+    assert not [line for line in server.lines if "rror" in line or "Traceback" in line]
+
+
+def test_several_zones_and_addresses(start: Start, zone_file: Path) -> None:
+    server = start(
+        *("--zone", f"ark.arpa.={zone_file}", "--zone", f"test={zone_file}"),
+        *("--listen", "127.0.0.1:0", "--listen", "[::1]:0"),
+    )
+    port = server.ready()
+    assert re.fullmatch(
+        rf"maptr: ready, serving 2 zones on 127\.0\.0\.1:{port}, \[::1\]:\d+ \(udp, tcp\)", server.lines[0]
+    )
+    assert address_of("ns.test.", port) == "192.0.2.1"
+
+
+def test_sighup_swaps_a_good_zone_and_keeps_it_against_bad_ones(start: Start, zone_file: Path) -> None:
+    server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0")
+    port = server.ready()
+
+    zone_file.write_text(zone_text(2, "192.0.2.2"))
+    server.wait_for(r"zone ark\.arpa\. reloaded, serial 2 \(was 1\)", server.hang_up())
+    assert address_of("ns.ark.arpa.", port) == "192.0.2.2"
+
+    for text, reason in (
+        (zone_text(3) + "ns A not-an-address\n", r"a zone\.txt:6: "),
+        (zone_text(3) + "ns.other.test. A 192.0.2.3\n", r"a zone\.txt:6: the owner is outside the zone"),
+        ("", r"a zone\.txt: "),
+    ):
+        zone_file.write_text(text)
+        server.wait_for(r"zone ark\.arpa\. not reloaded, serial 2 stays: .*" + reason, server.hang_up())
+        assert address_of("ns.ark.arpa.", port) == "192.0.2.2"
+    zone_file.unlink()
+    server.wait_for("not reloaded, serial 2 stays: .*No such file", server.hang_up())
+    assert address_of("ns.ark.arpa.", port) == "192.0.2.2"
+
+    zone_file.write_text(zone_text(4, "192.0.2.4"))
+    server.wait_for(r"reloaded, serial 4 \(was 2\)", server.hang_up())
+    assert address_of("ns.ark.arpa.", port) == "192.0.2.4"
+
+
+def test_one_bad_zone_does_not_keep_the_other_from_reloading(start: Start, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    for path in (good, bad):
+        path.write_text(zone_text(1))
+    server = start("--zone", f"good={good}", "--zone", f"bad={bad}", "--listen", "127.0.0.1:0")
+    port = server.ready()
+    good.write_text(zone_text(2, "192.0.2.2"))
+    bad.write_text("nonsense")
+    before = server.hang_up()
+    server.wait_for(r"zone good\. reloaded", before)
+    server.wait_for(r"zone bad\. not reloaded", before)
+    time.sleep(0.1)
+    assert (address_of("ns.good.", port), address_of("ns.bad.", port)) == ("192.0.2.2", "192.0.2.1")
+
+
+def test_queries_are_answered_while_a_big_zone_loads(start: Start, zone_file: Path) -> None:
+    many = "".join(f"n{i} A 192.0.2.{i % 250}\n" for i in range(20_000))
+    server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0")
+    port = server.ready()
+    zone_file.write_text(zone_text(2) + many)
+    before = server.hang_up()
+    slowest = asked = 0.0
+    while not any("reloaded" in line for line in server.lines[before:]):
+        started = time.monotonic()
+        assert address_of("ns.ark.arpa.", port) == "192.0.2.1"
+        slowest = max(slowest, time.monotonic() - started)
+        asked += 1
+    assert asked > 20
+    assert slowest < 0.5
+
+
+# --- checks and refusals, in process where no socket is opened
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(serve, list(arguments))
+
+
+def test_check_config_prints_what_would_be_served(zone_file: Path) -> None:
+    result = run("--zone", f"Ark.Arpa={zone_file}", "--listen", "[::1]:53", "--check-config")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        f"zone ark.arpa. serial 1, 3 names, from {zone_file}",
+        "listen [::1]:53 (udp, tcp)",
+    ]
+
+
+@pytest.mark.parametrize("check", [(), ("--check-config",)])
+def test_a_bad_zone_is_1_and_says_where(zone_file: Path, check: tuple[str, ...]) -> None:
+    zone_file.write_text(zone_text(1) + "x A 1.2.3\n")
+    result = run("--zone", f"ark.arpa={zone_file}", *check)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"maptr: {zone_file}:6: ")
+    assert not result.stdout
+
+
+def test_a_zone_given_twice_is_1(zone_file: Path) -> None:
+    result = run("--zone", f"ark.arpa={zone_file}", "--zone", f"ARK.arpa.={zone_file}", "--check-config")
+    assert (result.exit_code, result.stderr) == (1, "maptr: zone ark.arpa. is given twice\n")
+
+
+def test_an_unreadable_file_is_8(tmp_path: Path) -> None:
+    result = run("--zone", f"ark.arpa={tmp_path}/none", "--check-config")
+    assert result.exit_code == 8
+    assert result.stderr == f"maptr: {tmp_path}/none: No such file or directory\n"
+    assert run("--zone", f"ark.arpa={tmp_path}", "--check-config").exit_code == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "--zone"),
+        (["--zone", "ark.arpa"], "is not ORIGIN=FILE"),
+        (["--zone", "=x"], "is not ORIGIN=FILE"),
+        (["--zone", "a..b=x"], "is no domain name: empty label"),
+        (["--zone", "a=x", "--listen", "localhost:53"], "must be an IP address"),
+        (["--zone", "a=x", "--listen", "127.0.0.1"], "is not HOST:PORT"),
+    ],
+)
+def test_usage_errors_are_2_and_say_what_is_wanted(arguments: list[str], reason: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert reason in " ".join(result.stderr.split())
+
+
+def test_an_address_that_cannot_be_had_is_1(start: Start, zone_file: Path) -> None:
+    port = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0").ready()
+    second = start("--zone", f"ark.arpa={zone_file}", "--listen", f"127.0.0.1:{port}")
+    assert second.process.wait(PATIENCE) == 1
+    second.wait_for(rf"^maptr: .*cannot listen on 127\.0\.0\.1:{port}: Address already in use$")
+
+
+# --- reading zone files
+
+
+def read(tmp_path: Path, text: str | bytes) -> None:
+    path = tmp_path / "z"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    zones.read_zone(ZoneSource(parse("example"), path))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", r"z: nothing at example\.|z: no SOA"),
+        ("@ 60 NS ns\n", "z: no SOA at the origin"),
+        ("@ 60 SOA ns h 1 2 3 4 5\n", "z: no NS at the origin"),
+        (zone_text(1) + "other.test. A 192.0.2.1\n", r"z:6: the owner is outside the zone example\."),
+        (zone_text(1) + "example.test. A 192.0.2.1\n", "z:6: the owner is outside"),
+        (zone_text(1) + "ns CNAME x\n", "z:6: .*CNAME"),
+        (zone_text(1) + "\n\nx A\n", "z:8: "),
+        (zone_text(1) + "x A 192.0.2.1 (\n", "z:[67]: "),
+        (zone_text(1) + "x CH A 192.0.2.1\n", "z:6: "),
+        (zone_text(1) + "x BOGUS y\n", "z:6: unknown rdatatype"),
+        (zone_text(1) + "$GENERATE nonsense\n", "z:6: "),
+        (zone_text(1) + f"{'x' * 64} A 192.0.2.1\n", "z:6: "),
+        (zone_text(1).encode() + b"x TXT \xff\n", "z"),
+    ],
+)
+def test_bad_zone_files_are_refused_with_their_line(tmp_path: Path, text: str | bytes, reason: str) -> None:
+    with pytest.raises(ZoneError, match=reason) as caught:
+        read(tmp_path, text)
+    assert caught.value.filename == str(tmp_path / "z")
+
+
+def test_an_error_in_an_included_file_names_that_file(tmp_path: Path) -> None:
+    included = tmp_path / "included"
+    included.write_text("x A 192.0.2.1\nx A nonsense\n")
+    with pytest.raises(ZoneError, match=rf"^{re.escape(str(included))}:2: "):
+        read(tmp_path, zone_text(1) + f"$INCLUDE {included}\n")
+    with pytest.raises(OSError, match="No such file"):
+        read(tmp_path, zone_text(1) + f"$INCLUDE {os.fspath(tmp_path)}/none\n")
