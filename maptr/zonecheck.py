@@ -22,6 +22,7 @@ from maptr.finding import Finding, Severity
 from maptr.names import Labels
 from maptr.naptr import SERVICE, Kind, Naptr, quote, read
 from maptr.regexp import Substitution
+from maptr.walk import ARK_ARPA
 
 MAX_REPLY = 1232  # octets of a UDP reply that no path fragments (DNS flag day 2020)
 _OVERHEAD = 12 + 4 + 11  # header, type and class of the question, OPT without options
@@ -263,12 +264,14 @@ class _Loaded:
 
     def _owners(self) -> Iterator[Finding]:
         targets = {names.fold(record.naptr.replacement) for record in self.ark}
+        # A zone that somebody runs below ark.arpa is about one NAAN, and may name its parts as it likes.
+        of_one_naan = len(self.origin) > len(ARK_ARPA) and names.is_below(self.origin, ARK_ARPA)
         for owner in sorted({record.owner for record in self.ark}):
             shown = names.to_text(owner)
             if self._cut_above(owner):
                 yield _error("occluded", shown, "stands at or below a delegation: no server answers with it")
             label = owner[0].decode("ascii", "replace") if owner else ""
-            alone = len(owner) == len(self.origin) + 1 and names.fold(owner) not in targets
+            alone = len(owner) == len(self.origin) + 1 and not of_one_naan and names.fold(owner) not in targets
             if alone and label != "*" and set(label.lower()) - set(BETANUMERIC):
                 reason = "is no NAAN, so nobody asks here: a NAAN is digits and consonants without l"
                 yield _warning("not-a-naan", shown, reason, label)
