@@ -145,3 +145,16 @@ def test_help_loads_no_dns() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_bug_is_said_in_one_line_with_a_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("what nobody foresaw")
+
+    monkeypatch.setattr("maptr.client.discover", broken)
+    monkeypatch.delenv("MAPTR_DEBUG", raising=False)
+    result = run("url", "ark:12345/x1", "@127.0.0.1")
+    assert result.exit_code == 10
+    assert result.stderr.startswith("maptr: internal error")
+    assert "what nobody foresaw" in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -20,6 +22,20 @@ _COMMANDS = {
 
 class _LazyGroup(click.Group):
     """A click group whose commands are imported on first use; a first word that is an ARK means ``discover``."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run; what nobody foresaw is a bug of ours, said as such in one line and with a code of its own."""
+        try:
+            return super().main(*args, **options)
+        except Exception as error:
+            if os.environ.get("MAPTR_DEBUG"):
+                raise
+            from maptr.cli import output
+
+            kind = type(error).__name__
+            output.fail(
+                f"internal error, please report it ({kind}: {error}); MAPTR_DEBUG=1 shows where", output.EXIT_INTERNAL
+            )
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
