@@ -17,7 +17,7 @@ import dns.zone
 import pytest
 
 from maptr.answer import Transport, respond
-from maptr.packet import Message
+from maptr.packet import Message, WireBuffer
 from maptr.snapshot import Snapshot
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -134,7 +134,9 @@ def test_the_case_of_the_question_is_kept_and_still_compresses() -> None:
     assert wire is not None
     assert wire[12 : len(query)] == query[12:]
     assert wire[len(query) : len(query) + 2] == b"\xc0\x0c"
-    assert respond(make_query("NOPE.EXAMPLE.", "A").to_wire(), SNAPSHOT) is not None
+    wire = respond(make_query("NOPE.EXAMPLE.", "A").to_wire(), SNAPSHOT)
+    assert wire is not None
+    assert b"example" not in wire, "the SOA's names point into the question"
 
 
 def test_rfc3597_naptr_and_srv_names_are_not_compressed() -> None:
@@ -167,6 +169,32 @@ def test_rfc1035_no_pointer_beyond_16383() -> None:
     }
 
 
+def test_what_is_cut_from_a_buffer_is_pointed_to_no_more() -> None:
+    buffer = WireBuffer()
+    buffer.encode_name((b"a",))
+    buffer.encode_name((b"b", b"a"))
+    buffer.cut(3)
+    buffer.encode_name((b"b", b"a"))
+    assert bytes(buffer.data) == b"\1a\0\1b\xc0\0"
+
+
+def test_rfc6891_6_2_3_a_payload_below_512_leaves_512() -> None:
+    reply = ask("sub.example.", "A", payload=0)
+    assert not reply.flags & dns.flags.TC
+    assert len(reply.additional) == 5
+
+
+@pytest.mark.parametrize("size", range(1160, 1240))
+def test_rfc6891_7_the_opt_counts_in_the_limit(size: int) -> None:
+    strings = " ".join(f'"{"x" * min(255, size - at)}"' for at in range(0, size, 255))
+    snapshot = snapshot_of(f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nt 60 TXT {strings}")
+    wire = respond(make_query("t.example.", "TXT", {"payload": 1232}).to_wire(), snapshot)
+    assert wire is not None
+    whole = 12 + 15 + 12 + size + (size + 254) // 255 + 11  # header, question, record, strings, OPT
+    assert len(wire) == (whole if whole <= 1232 else 12 + 15 + 11)
+    assert bool(wire[2] & 0x02) is (whole > 1232)
+
+
 def test_rfc1035_an_rrset_beyond_65535_octets_is_truncated_over_tcp() -> None:
     text = "\n".join(f'huge 60 TXT "{i:0250d}"' for i in range(300))
     snapshot = snapshot_of(f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n{text}")
@@ -187,7 +215,7 @@ def test_rfc2181_addresses_that_only_help_go_before_tc() -> None:
 
 def test_rfc4592_a_host_named_by_another_record_may_be_a_wildcards() -> None:
     apex = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
-    wild = "*.w 60 A 192.0.2.2\nx.b.w 60 TXT x\nsub.w 60 NS ns\n"
+    wild = "*.w 60 A 192.0.2.2\nx.b.w 60 TXT x\nsub.w 60 NS ns\n*.sub.w 60 A 192.0.2.3\n"
     hosts = "m 60 MX 10 host.w\nm 60 MX 20 b.w\nm 60 MX 30 host.sub.w\nm 60 MX 40 host.none"
     reply = ask("m.example.", "MX", snapshot_of(apex + wild + hosts))
     assert records(reply.additional) == ["host.w.example. 60 IN A 192.0.2.2"]
