@@ -227,6 +227,20 @@ def test_rfc6672_a_name_made_too_long_is_yxdomain() -> None:
     assert [rrset.rdtype for rrset in reply.answer] == [dns.rdatatype.DNAME]
 
 
+def test_rfc6672_a_dname_used_twice_stands_once_and_one_below_itself_ends() -> None:
+    text = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nc.c 60 DNAME c\nself 60 DNAME x.self\n"
+    reply = ask("a.c.c.c.example.", "A", snapshot_of(text))
+    assert reply.rcode() == dns.rcode.NXDOMAIN
+    assert records(reply.answer) == [
+        "a.c.c.c.example. 60 IN CNAME a.c.c.example.",
+        "a.c.c.example. 60 IN CNAME a.c.example.",
+        "c.c.example. 60 IN DNAME c.example.",
+    ]
+    reply = ask("a.self.example.", "A", snapshot_of(text))
+    assert reply.rcode() == dns.rcode.NOERROR
+    assert len(reply.answer) == 2
+
+
 def test_rfc1034_the_closest_zone_answers_and_the_parent_has_ds() -> None:
     child = dns.zone.from_text("@ 60 SOA ns h 9 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.99", "sub.example.")
     parent = dns.zone.from_text(ANSWER["zone"], "example.", relativize=False)
