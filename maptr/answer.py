@@ -80,7 +80,8 @@ def respond(
     if zone is None:
         return _frame(asked, REFUSED, ede=EDE_NOT_AUTHORITATIVE)
     minimal = question.qtype == ANY and transport is Transport.UDP
-    outcome = look_up(zone, name, question.qtype, minimal_any=minimal)
+    dnssec = opt is not None and bool(opt.edns_do)
+    outcome = look_up(zone, name, question.qtype, minimal_any=minimal, dnssec=dnssec)
     limit = udp_limit(opt) if transport is Transport.UDP else TCP_LIMIT
     return _frame(asked, outcome.rcode, outcome, limit=limit)
 
@@ -137,11 +138,13 @@ def _fit(buffer: WireBuffer, outcome: Outcome, limit: int) -> tuple[list[int], b
     counts = [0, 0, 0]
     for section, rrsets in enumerate((outcome.answer, outcome.authority, outcome.glue)):
         for rrset in rrsets:
-            if not write_rrset(buffer, rrset, limit):
+            written = write_rrset(buffer, rrset, limit, signed=outcome.dnssec)
+            if not written:
                 return counts, True
-            counts[section] += len(rrset.rdatas)
+            counts[section] += written
     for rrset in outcome.additional:
-        if not write_rrset(buffer, rrset, limit):
+        written = write_rrset(buffer, rrset, limit, signed=outcome.dnssec)
+        if not written:
             break
-        counts[2] += len(rrset.rdatas)
+        counts[2] += written
     return counts, False

@@ -18,6 +18,7 @@ import dns.rdataclass
 import dns.rdatatype
 import dns.zone
 
+from maptr.denial import Denial, chain_of, is_hashed_owner
 from maptr.errors import ZoneError
 from maptr.names import Labels, fold, is_below, to_text
 
@@ -31,7 +32,7 @@ _HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
 class RRset:
     """Records of one owner and type: ``rdatas`` uncompressed wire, ``hosts`` the folded names they point to.
 
-    ``signatures`` are the RRSIG rdatas that cover it, for the day that DO is answered in full.
+    ``signatures`` are the RRSIG rdatas that cover it, which go along where DO is set.
     """
 
     owner: Labels
@@ -51,9 +52,11 @@ Node = Mapping[int, RRset]
 
 @dataclass(frozen=True, slots=True)
 class ZoneView:
-    """One zone. ``nodes`` has every name that exists, types in order; an empty non-terminal has none.
+    """One zone. ``nodes`` has every owner, types in order; an empty non-terminal has none.
 
+    ``names`` are the nodes that a question can find: not those of NSEC3 alone (RFC 5155 7.2.8).
     ``cuts`` are the delegation points. ``negative_soa`` has the TTL of a negative answer (RFC 2308 3).
+    ``denial`` proves what is not there; None for a zone that is not signed.
     """
 
     origin: Labels
@@ -61,7 +64,9 @@ class ZoneView:
     soa: RRset
     negative_soa: RRset
     nodes: Mapping[Labels, Node]
+    names: Mapping[Labels, Node]
     cuts: frozenset[Labels]
+    denial: Denial | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,10 @@ def view_zone(zone: dns.zone.Zone) -> ZoneView:
     soa = nodes[origin][SOA]
     serial, _, _, _, minimum = struct.unpack("!5I", soa.rdatas[0][-20:])
     negative = replace(soa, ttl=min(soa.ttl, minimum))
-    return ZoneView(origin, serial, soa, negative, MappingProxyType(nodes), frozenset(cuts))
+    view = MappingProxyType(nodes)
+    hashed = {key for key, node in nodes.items() if is_hashed_owner(node)}
+    names = MappingProxyType({key: nodes[key] for key in nodes if key not in hashed}) if hashed else view
+    return ZoneView(origin, serial, soa, negative, view, names, frozenset(cuts), chain_of(view, origin))
 
 
 def _rrsets(owner: Labels, node: dns.node.Node, origin: dns.name.Name) -> dict[int, RRset]:
