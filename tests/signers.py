@@ -34,7 +34,22 @@ def sign(text: str, origin: str, directory: Path, way: str) -> Path:
     source.write_text(text)
     if program == "dnssec-signzone":
         _run(directory, "dnssec-keygen", "-q", "-a", "ECDSAP256SHA256", "-f", "KSK", "-K", ".", origin)
-        _run(directory, program, "-q", "-S", "-z", "-P", "-K", ".", *options, "-o", origin, "-f", target.name, source.name)
+        _run(
+            directory,
+            program,
+            "-q",
+            "-S",
+            "-z",
+            "-P",
+            "-K",
+            ".",
+            *options,
+            "-o",
+            origin,
+            "-f",
+            target.name,
+            source.name,
+        )
     else:
         key = _run(directory, "ldns-keygen", "-a", "ECDSAP256SHA256", "-k", origin).strip()
         # The key's record, too: what ldns-signzone signs with but does not find in the zone it adds itself.

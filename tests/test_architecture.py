@@ -22,10 +22,10 @@ LAYERS = (
     # What maptr knows, as functions over values.
     (
         *("discovery", "walk", "choose", "table", "registry", "plan", "rules", "lint", "drift"),
-        *("zone", "zonecheck", "denial", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
+        *("zone", "zonecheck", "zonetext", "denial", "dnssec", "signatures", "packet", "edns", "lookup", "answer", "snapshot"),
     ),
     # What asks the network and reads files.
-    ("call", "client", "asyncclient", "bulk", "cache", "config"),
+    ("call", "client", "asyncclient", "bulk", "cache", "config", "keyfolder"),
     # What people and programs start.
     ("serve", "gateway", "cli"),
 )

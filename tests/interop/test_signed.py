@@ -88,8 +88,10 @@ def shape(wire: bytes, origin: str) -> tuple[object, ...]:
     flags = dns.flags.to_text(reply.flags)
     if reply.flags & dns.flags.TC:
         return dns.rcode.to_text(reply.rcode()), flags, reply.ednsflags
-    answer, authority, additional = ([*_records(section)] for section in (reply.answer, reply.authority, reply.additional))
-    apex = [record for record in authority if record.startswith((f"{origin} NS", f"{origin} RRSIG NS "))]
+    answer, authority, additional = (
+        [*_records(section)] for section in (reply.answer, reply.authority, reply.additional)
+    )
+    apex = [record for record in authority if record.startswith((f"{origin} NS ", f"{origin} RRSIG NS "))]
     if answer and reply.flags & dns.flags.AA and apex:
         authority = [record for record in authority if record not in apex]
         additional = []
@@ -101,7 +103,10 @@ def shape(wire: bytes, origin: str) -> tuple[object, ...]:
 def _records(section: list[dns.rrset.RRset]) -> Iterator[str]:
     for rrset in section:
         for rdata in rrset:
-            yield f"{rrset.name.to_text().lower()} {dns.rdatatype.to_text(rrset.rdtype)} {rrset.ttl} {rdata}"
+            kind = dns.rdatatype.to_text(rrset.rdtype)
+            if rrset.rdtype == dns.rdatatype.RRSIG:
+                kind += " " + dns.rdatatype.to_text(rrset.covers)
+            yield f"{rrset.name.to_text().lower()} {kind} {rrset.ttl} {rdata}"
 
 
 def test_answers_are_those_of_nsd_and_knot(tmp_path: Path) -> None:
