@@ -31,17 +31,17 @@ _REGEXP_STEPS = 20_000
 
 
 def check_zone(text: str, *, origin: str | None = None, filename: str = "") -> list[Finding]:
-    """Every finding, by line and then by owner. ``origin`` may be left out where the text has $ORIGIN.
+    """Every finding, by line and then by owner.
 
-    Never raises: a text that is no zone is a finding too.
+    Without ``origin`` the zone is that of its SOA: its owner, below $ORIGIN if relative, and ``ark.arpa.`` where the
+    text does not say. Never raises: a text that is no zone is a finding too.
     """
+    origin = origin or soa_owner(text)
     findings = list(_written(text, origin))
     try:
         zone = dns.zone.from_text(
             text, origin=origin, relativize=False, filename=filename or "<zone>", check_origin=False
         )
-        if zone.origin is None:
-            raise dns.zone.UnknownOrigin
         zone.check_origin()
     except dns.exception.DNSException as error:
         findings.append(_error("not-loaded", "the zone", _reason(error)))
@@ -55,8 +55,6 @@ def check_zone(text: str, *, origin: str | None = None, filename: str = "") -> l
 
 
 def _reason(error: dns.exception.DNSException) -> str:
-    if isinstance(error, dns.zone.UnknownOrigin):
-        return "no $ORIGIN in the text: name the origin"
     return str(error) or type(error).__name__
 
 
@@ -71,9 +69,19 @@ def _warning(code: str, record: str, reason: str, value: str = "", line: int = 0
 # ---- the text as written
 
 
-def _written(text: str, origin: str | None) -> Iterator[Finding]:
-    base = origin or "."
-    owner = base
+def soa_owner(text: str) -> str:
+    """The origin that a zone text says itself, ``ark.arpa.`` where it says none."""
+    base = names.to_text(ARK_ARPA)
+    for _, leading, tokens in _logical_lines(text):
+        if len(tokens) > 1 and tokens[0].upper() == "$ORIGIN":
+            base = _absolute(tokens[1], base)
+        elif not leading and "SOA" in [token.upper() for token in tokens[1:4]]:
+            return _absolute(tokens[0], base)
+    return base
+
+
+def _written(text: str, origin: str) -> Iterator[Finding]:
+    base = owner = origin if origin.endswith(".") else f"{origin}."
     for line, leading, tokens in _logical_lines(text):
         if not tokens:
             continue
@@ -82,7 +90,7 @@ def _written(text: str, origin: str | None) -> Iterator[Finding]:
             continue
         if not leading:
             owner = _absolute(tokens[0], base)
-            if origin and not owner.startswith("$") and not _within(owner, origin):
+            if not owner.startswith("$") and not _within(owner, origin):
                 yield _error("out-of-zone", owner, f"is not below {origin}", line=line)
         upper = [token.upper() for token in tokens]
         if "NAPTR" not in upper[:4]:

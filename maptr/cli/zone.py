@@ -113,7 +113,7 @@ def build(
 
 @zone.command()
 @click.argument("file", metavar="FILE")
-@click.option("--origin", metavar="NAME", help="The zone's name, where the file has no $ORIGIN.")
+@click.option("--origin", metavar="NAME", help="The zone's name. Default: the owner of its SOA.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.option("--strict", is_flag=True, help="Warnings fail too.")
 def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
