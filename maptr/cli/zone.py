@@ -173,7 +173,7 @@ def _read_text(file: str) -> str:
 def _lines(target: str | None) -> list[str]:
     """The lines of the zone that is there already; none if there is none, or it cannot be read as text."""
     try:
-        return Path(target).read_text("utf-8").splitlines() if target else []
+        return Path(target).read_text("utf-8").splitlines() if target and Path(target).is_file() else []
     except (OSError, UnicodeDecodeError):
         return []
 
