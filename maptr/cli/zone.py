@@ -15,6 +15,7 @@ from maptr.finding import Severity
 
 if TYPE_CHECKING:
     from maptr.finding import Finding
+    from maptr.names import Labels
     from maptr.table import Table
 
 
@@ -72,16 +73,17 @@ def build(
     from maptr.lint import publishable
     from maptr.zonecheck import check_zone
 
+    target = None if target == "-" else target
     table, refused = _read_table(source)
     table, errors = publishable(table)
     for line in [*map(str, refused), *map(str, errors)]:
         output.talk(f"left out: {line}")
+    labels = _name("--origin", origin)
     try:
-        labels = names.parse(origin)
         settings = zones.Settings(
             origin=labels,
             servers=tuple(zones.NameServer.parse(text, labels) for text in ns),
-            contact=names.parse(contact),
+            contact=_name("--contact", contact),
             ttl=ttl,
             include=tuple((file, _read_text(file)) for file in include),
         )
@@ -93,6 +95,8 @@ def build(
             output.talk(f"unchanged: {target} keeps serial {before[0]}")
             sys.exit(output.EXIT_NONE if strict and (refused or errors or built.left_out) else output.EXIT_OK)
     except (ValueError, ZoneError) as error:
+        if isinstance(error, ZoneError) and error.filename:  # it is in an included file
+            output.fail(str(error), output.EXIT_UNREADABLE)
         raise click.UsageError(str(error)) from None
     for left_out in built.left_out:
         output.talk(f"left out: {left_out}")
@@ -144,6 +148,15 @@ def _report(findings: list[Finding], file: str, as_json: bool) -> None:
         output.data(f"{file}: {finding}")
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     output.talk(f"{file}: {errors} errors, {len(findings) - errors} warnings")
+
+
+def _name(option: str, text: str) -> Labels:
+    from maptr import names
+
+    try:
+        return names.parse(text)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {text} is no domain name: {error}") from None
 
 
 def _read_table(source: str) -> tuple[Table, list[TableError]]:
