@@ -32,10 +32,11 @@ _SINGLE = ("SOA", "CNAME", "DNAME")  # a second one BIND and NSD refuse, and dns
 
 
 def check_zone(text: str, *, origin: str | None = None, filename: str = "") -> list[Finding]:
-    """Every finding, by line and then by owner. ``origin`` may be left out where the text has $ORIGIN.
+    """Every finding, by line and then by owner. ``origin`` may be left out where the text itself names its zone.
 
     Never raises: a text that is no zone is a finding too.
     """
+    origin = origin or origin_of(text)
     findings = list(_written(text, origin))
     try:
         zone = dns.zone.from_text(
@@ -57,7 +58,7 @@ def check_zone(text: str, *, origin: str | None = None, filename: str = "") -> l
 
 def _reason(error: dns.exception.DNSException) -> str:
     if isinstance(error, dns.zone.UnknownOrigin):
-        return "no $ORIGIN in the text: name the origin"
+        return "nothing in the text names the zone: name the origin"
     return str(error) or type(error).__name__
 
 
@@ -67,6 +68,16 @@ def _error(code: str, record: str, reason: str, value: str = "", line: int = 0) 
 
 def _warning(code: str, record: str, reason: str, value: str = "", line: int = 0) -> Finding:
     return Finding(Severity.WARNING, code, record, reason, value, line)
+
+
+def origin_of(text: str) -> str | None:
+    """What a zone text says its origin is: the first $ORIGIN, or the absolute name that owns the SOA; else None."""
+    for _, leading, tokens in _logical_lines(text):
+        if len(tokens) > 1 and tokens[0].upper() == "$ORIGIN":
+            return _absolute(tokens[1], ".")
+        if tokens and not leading and tokens[0].endswith(".") and _type_and_rdata(tokens[1:])[0] == "SOA":
+            return tokens[0]
+    return None
 
 
 # ---- the text as written
@@ -81,7 +92,6 @@ def _written(text: str, origin: str | None) -> Iterator[Finding]:
             continue
         if tokens[0].upper() == "$ORIGIN" and len(tokens) > 1:
             base = _absolute(tokens[1], base)
-            zone = zone or base  # the first one names the zone, where nobody else does
             continue
         if tokens[0].startswith("$"):
             continue
