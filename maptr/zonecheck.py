@@ -28,6 +28,8 @@ MAX_REPLY = 1232  # octets of a UDP reply that no path fragments (DNS flag day 2
 _OVERHEAD = 12 + 4 + 11  # header, type and class of the question, OPT without options
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
+_CLASSES = ("IN", "CH", "HS", "CS")
+_SINGLE = ("SOA", "CNAME", "DNAME")  # a second one BIND and NSD refuse, and dnspython takes for the first
 
 
 def check_zone(text: str, *, origin: str | None = None, filename: str = "") -> list[Finding]:
@@ -71,24 +73,38 @@ def _warning(code: str, record: str, reason: str, value: str = "", line: int = 0
 
 def _written(text: str, origin: str) -> Iterator[Finding]:
     base = owner = origin if origin.endswith(".") else f"{origin}."
+    alone: set[tuple[str, str]] = set()
     for line, leading, tokens in logical_lines(text):
         if not tokens:
             continue
         if tokens[0].upper() == "$ORIGIN" and len(tokens) > 1:
             base = absolute(tokens[1], base)
             continue
+        if tokens[0].startswith("$"):
+            continue
         if not leading:
             owner = absolute(tokens[0], base)
-            if not owner.startswith("$") and not _within(owner, origin):
+            if not _within(owner, origin):
                 yield _error("out-of-zone", owner, f"is not below {origin}", line=line)
-        upper = [token.upper() for token in tokens]
-        if "NAPTR" not in upper[:4]:
+        kind, fields = _type_and_rdata(tokens[0 if leading else 1 :])
+        if kind in _SINGLE:
+            if (owner.lower(), kind) in alone:
+                yield _error("second-of-one", owner, f"has a {kind} already, and may have one only", line=line)
+            alone.add((owner.lower(), kind))
+        if kind != "NAPTR":
             continue
-        fields = tokens[upper.index("NAPTR") + 1 :]
         if len(fields) != 6:
             yield _error("naptr-fields", owner, f"a NAPTR record has 6 fields, this one {len(fields)}", line=line)
         elif "ark" in fields[3].lower():
             yield from _written_replacement(owner, fields[2].lower(), fields[5], base, line)
+
+
+def _type_and_rdata(tokens: list[str]) -> tuple[str, list[str]]:
+    """Type and rdata after an owner: before the type stand class and TTL, in any order or not at all."""
+    for at, token in enumerate(tokens):
+        if not (token[:1].isdigit() or token.upper() in _CLASSES):
+            return token.upper(), tokens[at + 1 :]
+    return "", []
 
 
 def _written_replacement(owner: str, flags: str, replacement: str, base: str, line: int) -> Iterator[Finding]:
