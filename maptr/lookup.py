@@ -72,7 +72,7 @@ def _step(zone: ZoneView, name: Labels, rdtype: int, outcome: Outcome, minimal_a
     encloser = zone.origin
     for start in range(len(key) - len(zone.origin), -1, -1):
         suffix = key[start:]
-        node = zone.names.get(suffix)
+        node = zone.find(suffix)
         if node is None:
             break
         encloser = suffix
@@ -88,7 +88,7 @@ def _step(zone: ZoneView, name: Labels, rdtype: int, outcome: Outcome, minimal_a
         if denial and not found:
             outcome.prove(denial.no_data(key))
         return target
-    node = zone.names.get((b"*", *encloser))
+    node = zone.find((b"*", *encloser))
     if node is None:
         outcome.rcode = NXDOMAIN
         outcome.authority.append(zone.negative_soa)
@@ -124,7 +124,7 @@ def _take(
 
 def _refer(zone: ZoneView, cut: Labels, outcome: Outcome) -> None:
     """A referral: the child's NS, and the addresses that only we can give (RFC 9471 3.1)."""
-    node = zone.names[cut]
+    node = zone.nodes[cut]
     ns = node[NS]
     # Authority over the first owner of the answer is what AA speaks of (RFC 1035 4.1.1), so a chain keeps it.
     outcome.authoritative = bool(outcome.answer)
@@ -171,12 +171,12 @@ def _host(zone: ZoneView, host: Labels) -> Node:
     """The records of a host that another record names: its own, glue included, or a wildcard's."""
     for start in range(len(host) - len(zone.origin) + 1):
         encloser = host[start:]
-        node = zone.names.get(encloser)
+        node = zone.find(encloser)
         if node is None:
             continue
         if start == 0:
             return node
         delegated = any(host[above:] in zone.cuts for above in range(start, len(host) - len(zone.origin)))
-        wildcard = {} if delegated else zone.names.get((b"*", *encloser), {})
+        wildcard = {} if delegated else zone.find((b"*", *encloser)) or {}
         return {rdtype: wildcard[rdtype].at(host) for rdtype in (A, AAAA) if rdtype in wildcard}
     return {}

@@ -54,9 +54,8 @@ Node = Mapping[int, RRset]
 class ZoneView:
     """One zone. ``nodes`` has every owner, types in order; an empty non-terminal has none.
 
-    ``names`` are the nodes that a question can find: not those of NSEC3 alone (RFC 5155 7.2.8).
     ``cuts`` are the delegation points. ``negative_soa`` has the TTL of a negative answer (RFC 2308 3).
-    ``denial`` proves what is not there; None for a zone that is not signed.
+    ``hashed`` are the owners of NSEC3 alone. ``denial`` proves what is not there; None for an unsigned zone.
     """
 
     origin: Labels
@@ -64,9 +63,13 @@ class ZoneView:
     soa: RRset
     negative_soa: RRset
     nodes: Mapping[Labels, Node]
-    names: Mapping[Labels, Node]
     cuts: frozenset[Labels]
+    hashed: frozenset[Labels] = frozenset()
     denial: Denial | None = None
+
+    def find(self, name: Labels) -> Node | None:
+        """What a question for the folded name finds; the names of hashes are not there (RFC 5155 7.2.8)."""
+        return None if name in self.hashed else self.nodes.get(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +130,8 @@ def view_zone(zone: dns.zone.Zone) -> ZoneView:
     serial, _, _, _, minimum = struct.unpack("!5I", soa.rdatas[0][-20:])
     negative = replace(soa, ttl=min(soa.ttl, minimum))
     view = MappingProxyType(nodes)
-    hashed = {key for key, node in nodes.items() if is_hashed_owner(node)}
-    names = MappingProxyType({key: nodes[key] for key in nodes if key not in hashed}) if hashed else view
-    return ZoneView(origin, serial, soa, negative, view, names, frozenset(cuts), chain_of(view, origin))
+    hashed = frozenset(key for key, node in nodes.items() if is_hashed_owner(node))
+    return ZoneView(origin, serial, soa, negative, view, frozenset(cuts), hashed, chain_of(view, origin))
 
 
 def _rrsets(owner: Labels, node: dns.node.Node, origin: dns.name.Name) -> dict[int, RRset]:

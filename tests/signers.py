@@ -7,7 +7,7 @@ business of the tests.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.peers import find
@@ -52,7 +52,6 @@ def sign(text: str, origin: str, directory: Path, way: str) -> Path:
         )
     else:
         key = _run(directory, "ldns-keygen", "-a", "ECDSAP256SHA256", "-k", origin).strip()
-        # The key's record, too: what ldns-signzone signs with but does not find in the zone it adds itself.
         _run(directory, program, *options, "-o", origin, "-f", target.name, source.name, key)
     return target
 
@@ -62,8 +61,7 @@ def _run(directory: Path, command: str, *arguments: str) -> str:
         [find(command) or command, *arguments],
         cwd=directory,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=SIGN_SECONDS,
         check=False,
@@ -71,8 +69,3 @@ def _run(directory: Path, command: str, *arguments: str) -> str:
     if done.returncode:
         raise AssertionError(f"{command} {' '.join(arguments)}: {done.stdout}{done.stderr}")
     return done.stdout
-
-
-def command_names(ways: Sequence[str]) -> set[str]:
-    """The programs that the ways need."""
-    return {command for way in ways for command in COMMANDS if command.partition("-")[0] in WAYS[way][0]}

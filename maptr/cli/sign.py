@@ -52,7 +52,7 @@ def _told() -> Iterator[None]:
 @click.argument("file", metavar="FILE")
 @click.argument("keys", metavar="KEYS", type=click.Path(path_type=Path))
 @click.option("-o", "--output", "target", metavar="OUT", help="Write OUT, whole or not at all; else stdout.")
-@click.option("--origin", metavar="NAME", help="The zone's name, where FILE has no $ORIGIN.")
+@click.option("--origin", metavar="NAME", help="The zone's name.  [default: the owner of its SOA]")
 @click.option("--lifetime", type=_Duration(), default="14d", show_default=True, help="How long signatures last.")
 @click.option("--inception", type=_Duration(), default="1h", show_default=True, help="How long ago they begin.")
 @click.option(
@@ -123,12 +123,14 @@ def _read_zone(file: str, origin: str | None) -> dns.zone.Zone:
     """The zone, free of what zone check calls an error; else the program ends."""
     import dns.zone
 
+    from maptr.masterfile import soa_owner
     from maptr.zonecheck import check_zone
 
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
     except UnicodeDecodeError as error:
         output.fail(f"{file}: not UTF-8: {error}", output.EXIT_UNREADABLE)
+    origin = origin or soa_owner(text)
     findings = [f for f in check_zone(text, origin=origin, filename=file) if f.severity is Severity.ERROR]
     for finding in findings:
         output.talk(f"{file}: {finding}")

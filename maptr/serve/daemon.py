@@ -11,12 +11,13 @@ import ipaddress
 import logging
 import signal
 import socket
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from maptr.answer import Transport, respond
 from maptr.errors import ConfigError
-from maptr.serve import tcp, udp, zones
+from maptr.serve import alarm, tcp, udp, zones
 from maptr.snapshot import Snapshot
 
 log = logging.getLogger("maptr.serve")
@@ -103,10 +104,12 @@ class Daemon:
             "" if count == 1 else "s",
             ", ".join(map(str, self.bound)),
         )
+        watcher = loop.create_task(alarm.watch(lambda: self.snapshot))
         try:
             await self._stopping.wait()
         finally:
             reloader.cancel()
+            watcher.cancel()
             for udp_listener in udp_listeners:
                 udp_listener.stop(loop)
             for tcp_listener in tcp_listeners:
@@ -135,6 +138,7 @@ class Daemon:
             # In a thread, for parsing takes far longer than any query may wait.
             try:
                 self.snapshot = await asyncio.to_thread(zones.reload, self._sources, self.snapshot)
+                await asyncio.to_thread(alarm.tell, self.snapshot, time.time())
             except Exception:
                 log.exception("internal error, nothing reloaded")
 

@@ -5,7 +5,6 @@ Random zones from the generator of ``tests.test_answer_oracle``, signed with NSE
 
 from __future__ import annotations
 
-import contextlib
 import random
 import socket
 from collections import Counter
@@ -23,7 +22,6 @@ import pytest
 from maptr.answer import respond
 from maptr.names import parse
 from maptr.serve.zones import ZoneSource, load
-from maptr.snapshot import Snapshot
 from tests import test_answer_oracle as generator
 from tests.peers import Knot, Nsd, Peer, require
 from tests.signers import COMMANDS, WAYS, sign
@@ -82,7 +80,8 @@ def ask(peer: Peer, wire: bytes) -> bytes:
 def shape(wire: bytes, origin: str) -> tuple[object, ...]:
     """What must agree: rcode, flags, and the records of each section as sets; of a truncated reply its flags.
 
-    NSD adds the apex NS and its addresses to answers where they fit, which Knot and we leave out.
+    NSD adds the apex NS and its addresses to answers where they fit, which Knot and we leave out;
+    Knot adds them to the NS it picks for ANY.
     """
     reply = dns.message.from_wire(wire)
     flags = dns.flags.to_text(reply.flags)
@@ -92,50 +91,57 @@ def shape(wire: bytes, origin: str) -> tuple[object, ...]:
         [*_records(section)] for section in (reply.answer, reply.authority, reply.additional)
     )
     apex = [record for record in authority if record.startswith((f"{origin} NS ", f"{origin} RRSIG NS "))]
-    if answer and reply.flags & dns.flags.AA and apex:
-        authority = [record for record in authority if record not in apex]
-        additional = []
     if answer and reply.flags & dns.flags.AA:
-        additional = []
+        authority = [record for record in authority if record not in apex]
+        if apex or reply.question[0].rdtype == dns.rdatatype.ANY:
+            additional = []
     return dns.rcode.to_text(reply.rcode()), flags, reply.ednsflags, *map(sorted, (answer, authority, additional))
 
 
-def _records(section: list[dns.rrset.RRset]) -> Iterator[str]:
+def _records(section: list[dns.rrset.RRset]) -> list[str]:
+    records = []
     for rrset in section:
-        for rdata in rrset:
-            kind = dns.rdatatype.to_text(rrset.rdtype)
-            if rrset.rdtype == dns.rdatatype.RRSIG:
-                kind += " " + dns.rdatatype.to_text(rrset.covers)
-            yield f"{rrset.name.to_text().lower()} {kind} {rrset.ttl} {rdata}"
+        kind = dns.rdatatype.to_text(rrset.rdtype)
+        if rrset.rdtype == dns.rdatatype.RRSIG:
+            kind += f" {dns.rdatatype.to_text(rrset.covers)}"
+        records += [f"{rrset.name.to_text().lower()} {kind} {rrset.ttl} {rdata}" for rdata in rrset]
+    return records
 
 
-def test_answers_are_those_of_nsd_and_knot(tmp_path: Path) -> None:
-    require(*COMMANDS, *Nsd.commands, *Knot.commands)
+@pytest.fixture(scope="module")
+def zones(tmp_path_factory: pytest.TempPathFactory) -> list[Zone]:
+    require(*COMMANDS)
+    return list(make_zones(tmp_path_factory.mktemp("signed"), random.Random(SEED), ZONES_A_WAY))
+
+
+def test_answers_are_those_of_nsd_or_knot(zones: list[Zone]) -> None:
+    """Both agree with us on nine answers of ten and more, and never does neither.
+
+    They differ where a name asked has a label ``*``, which Knot takes for the wildcard itself and for which NSD
+    gives a record less or more; in NSD's answers for type NSEC3, which follow no CNAME; and in what ANY picks.
+    """
+    require(*Nsd.commands, *Knot.commands)
     rng = random.Random(SEED)
-    zones = list(make_zones(tmp_path, rng, ZONES_A_WAY))
     files = {zone.origin: zone.path for zone in zones}
     snapshot = load([ZoneSource(parse(zone.origin), zone.path) for zone in zones])
     tally: Counter[str] = Counter()
+    differences: list[str] = []
     with Nsd(files) as nsd, Knot(files) as knot:
         for zone in zones:
             for number, (name, rdtype) in enumerate(questions(zone, rng)):
-                tally.update(compare(zone, snapshot, (nsd, knot), name, rdtype, PAYLOADS[number % len(PAYLOADS)]))
-    print(dict(tally))
-    assert tally["asked"] > 1000
-
-
-def compare(zone, snapshot, peers, name, rdtype, payload):
-    query = dns.message.make_query(name, rdtype, use_edns=0, payload=payload, want_dnssec=True)
-    query.flags = dns.flags.Flag(0)
-    wire = query.to_wire()
-    ours = shape(respond(wire, snapshot), zone.origin)
-    theirs = {peer.name: shape(ask(peer, wire), zone.origin) for peer in peers}
-    agree = [k for k, v in theirs.items() if v == ours]
-    key = "+".join(agree) or "alone"
-    if key != "nsd+knot":
-        print(key, zone.origin, name, rdtype, payload)
-        print("  ours", *ours, sep="\n     ")
-        for k, v in theirs.items():
-            if v != ours:
-                print("  ", k, *v, sep="\n     ")
-    return {"asked": 1, key: 1, key + rdtype: 1}
+                query = dns.message.make_query(
+                    name, rdtype, use_edns=0, payload=PAYLOADS[number % len(PAYLOADS)], want_dnssec=True
+                )
+                query.flags = dns.flags.Flag(0)
+                wire = query.to_wire()
+                reply = respond(wire, snapshot)
+                assert reply is not None
+                ours = shape(reply, zone.origin)
+                theirs = {peer.name: shape(ask(peer, wire), zone.origin) for peer in (nsd, knot)}
+                agreeing = [peer for peer, said in theirs.items() if said == ours]
+                tally[" and ".join(agreeing) or "nobody"] += 1
+                if not agreeing and "*." not in name:
+                    differences.append(f"{name} {rdtype}: maptr {ours}\n{theirs}")
+    assert not differences, "\n".join(differences[:5])
+    assert tally["nsd and knot"] > 0.9 * tally.total() > 1000, tally
+    assert tally["nobody"] <= 0.002 * tally.total(), tally
