@@ -16,11 +16,12 @@ import dns.zone
 
 from maptr import names, url
 from maptr.ark import BETANUMERIC
-from maptr.ere import Budget, BudgetSpent, RegexpError
+from maptr.ere import RegexpError
 from maptr.finding import Finding, Severity
 from maptr.masterfile import absolute, logical_lines, soa_owner, type_and_rdata
 from maptr.names import Labels
 from maptr.naptr import SERVICE, Kind, Naptr, quote, read
+from maptr.nfa import Budget, BudgetSpent
 from maptr.regexp import Substitution
 from maptr.walk import ARK_ARPA
 

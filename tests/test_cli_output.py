@@ -8,8 +8,11 @@ import sys
 import threading
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from maptr import cli
 from maptr.cli import output
 
 
@@ -46,6 +49,19 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     reader.join(10)
     assert read == ["new"]
     assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("raised", [ValueError("a bug"), KeyError("a bug")])
+def test_a_bug_is_exit_10_and_never_none_found(raised: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def broken() -> None:
+        raise raised
+
+    monkeypatch.setattr(cli._LazyGroup, "get_command", lambda *_: broken)
+    result = CliRunner().invoke(cli.main, ["table"])
+    assert result.exit_code == output.EXIT_INTERNAL
+    assert "a bug" in result.stderr
+    assert result.stderr.endswith("maptr: internal error, please report the lines above\n")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")

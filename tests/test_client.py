@@ -205,7 +205,7 @@ def test_a_cname_that_leads_out_of_a_servers_zones_is_no_answer() -> None:
         reply.flags |= dns.flags.RA
         return reply
 
-    with serving(alias) as port, pytest.raises(DiscoveryFailed, match="through CNAME c.example., without recursion"):
+    with serving(alias) as port, pytest.raises(DiscoveryFailed, match=r"through CNAME c\.example\., without recursion"):
         discover_at("127.0.0.1", ARK, port=port)
     with serving(recursive) as port, pytest.raises(NoMappingAuthority):
         discover_at("127.0.0.1", ARK, port=port)

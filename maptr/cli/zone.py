@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from maptr.names import Labels
     from maptr.table import Table
 
+DEFAULT_ORIGIN = "ark.arpa."
+
 
 @click.group()
 def zone() -> None:
@@ -27,7 +29,7 @@ def zone() -> None:
 @zone.command()
 @click.argument("source", metavar="SOURCE")
 @click.option("-o", "--output", "target", metavar="FILE", help="Write FILE, whole or not at all; else stdout.")
-@click.option("--origin", default="ark.arpa.", show_default=True, metavar="NAME", help="The zone's name.")
+@click.option("--origin", default=DEFAULT_ORIGIN, show_default=True, metavar="NAME", help="The zone's name.")
 @click.option(
     "--serial",
     default="date",
@@ -117,7 +119,7 @@ def build(
 
 @zone.command()
 @click.argument("file", metavar="FILE")
-@click.option("--origin", metavar="NAME", help="The zone's name. Default: the owner of its SOA.")
+@click.option("--origin", metavar="NAME", help=f"The zone's name. Default: what the file says, else {DEFAULT_ORIGIN}")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.option("--strict", is_flag=True, help="Warnings fail too.")
 def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
@@ -134,7 +136,8 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     """
     from maptr.zonecheck import check_zone
 
-    findings = check_zone(_read_text(file), origin=origin, filename=file)
+    text = _read_text(file)
+    findings = check_zone(text, origin=origin, filename=file)
     _report(findings, file, as_json)
     fatal = [f for f in findings if strict or f.severity is Severity.ERROR]
     sys.exit(output.EXIT_NONE if fatal else output.EXIT_OK)
