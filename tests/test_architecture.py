@@ -22,7 +22,21 @@ LAYERS = (
     # What maptr knows, as functions over values.
     (
         *("discovery", "walk", "choose", "table", "registry", "plan", "rules", "lint", "drift"),
-        *("zone", "zonecheck", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
+        *(
+            "zone",
+            "zonecheck",
+            "dnssec",
+            "packet",
+            "edns",
+            "lookup",
+            "answer",
+            "snapshot",
+            "context",
+            "cookies",
+            "siphash",
+            "rrl",
+            "chaos",
+        ),
     ),
     # What asks the network and reads files.
     ("call", "client", "asyncclient", "bulk", "cache", "config"),
