@@ -11,6 +11,8 @@ import ipaddress
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
+from maptr.address import Network, read_network
+
 # Replies of one kind a second to one network. A resolver keeps what it was told, so it does not ask the same
 # again and again; with BIND's example (5) the resolvers of a campus already meet the limit, NSD's 200 lets much by.
 RESPONSES_PER_SECOND = 20.0
@@ -20,7 +22,7 @@ IPV4_PREFIX = 24  # the networks that BIND, NSD and Knot count by
 IPV6_PREFIX = 56
 # Accounts, some 300 octets each. BIND's default maximum is 20,000; a flood makes others forget only its own.
 TABLE_SIZE = 20_000
-EXEMPT = ("127.0.0.0/8", "::1/128")
+EXEMPT = (read_network("127.0.0.0/8"), read_network("::1/128"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class RrlSettings:
     ipv4_prefix: int = IPV4_PREFIX
     ipv6_prefix: int = IPV6_PREFIX
     table_size: int = TABLE_SIZE
-    exempt: tuple[str, ...] = EXEMPT
+    exempt: tuple[Network, ...] = EXEMPT
 
     def __post_init__(self) -> None:
         if self.responses_per_second < 0 or self.slip < 0:
@@ -42,8 +44,6 @@ class RrlSettings:
             raise ValueError("a window or table size below 1")
         if not (0 <= self.ipv4_prefix <= 32 and 0 <= self.ipv6_prefix <= 128):
             raise ValueError("a prefix longer than an address")
-        for network in self.exempt:
-            ipaddress.ip_network(network)
 
     def shared(self, workers: int) -> RrlSettings:
         """The settings of each of so many workers: the kernel spreads the queries, so the rate is divided."""
@@ -81,7 +81,6 @@ class RateLimiter:
         # One reply a kind must be able to pass, however small a worker's share of the rate.
         self._burst = max(1.0, settings.responses_per_second)
         self._floor = -settings.window * settings.responses_per_second
-        self._exempt = [ipaddress.ip_network(network) for network in settings.exempt]
         self._accounts: dict[Hashable, _Account] = {}  # longest untouched first
         self._networks: dict[str, str | None] = {}
 
@@ -131,7 +130,7 @@ class RateLimiter:
             address = ipaddress.ip_address(client.partition("%")[0])
         except ValueError:
             return None
-        if any(address in network for network in self._exempt):
+        if any(address in network for network in self._settings.exempt):
             return None
         prefix = self._settings.ipv4_prefix if address.version == 4 else self._settings.ipv6_prefix
         return str(ipaddress.ip_network((address, prefix), strict=False))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
+from maptr.address import Address
 from maptr.cli import output
 from maptr.context import Identity
 from maptr.errors import ConfigError, ZoneError
 from maptr.names import to_text
 from maptr.serve import zones
-from maptr.serve.address import Address
 from maptr.serve.daemon import Daemon
 from maptr.serve.tls import Certificate, TlsSettings
 from maptr.serve.zones import ZoneSource

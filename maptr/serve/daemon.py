@@ -13,13 +13,13 @@ import signal
 import socket
 from collections.abc import Sequence
 
+from maptr.address import Address as Address  # whoever has a Daemon has these
 from maptr.answer import Transport
 from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Identity
 from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError
 from maptr.rrl import RrlSettings
 from maptr.serve import tcp, udp, zones
-from maptr.serve.address import Address as Address
 from maptr.serve.connections import Connections
 from maptr.serve.responder import Responder
 from maptr.serve.tls import Certificate, TlsSettings
@@ -48,10 +48,18 @@ class Daemon:
         cookies: CookieSettings | None = None,
         rrl: RrlSettings | None = None,
         tls: TlsSettings | None = None,
+        tcp_limits: tcp.TcpLimits = tcp.DEFAULT_LIMITS,
         udp_payload: int = UDP_PAYLOAD,
     ) -> None:
         self.snapshot = snapshot
-        self.responder = Responder(identity=identity, cookies=cookies, rrl=rrl, udp_payload=udp_payload)
+        self.responder = Responder(
+            identity=identity,
+            cookies=cookies,
+            rrl=rrl,
+            udp_payload=udp_payload,
+            idle_timeout=tcp_limits.idle_timeout,
+        )
+        self._tcp_limits = tcp_limits
         self.bound: list[Address] = []
         self.tls_bound: list[Address] = []
         self._sources = tuple(sources)
@@ -90,12 +98,14 @@ class Daemon:
             self.bind()
         loop = asyncio.get_running_loop()
         udp_listeners = [udp.UdpListener(pair[0], self.answer) for pair in self._sockets]
-        connections = Connections()
-        tcp_listeners = [tcp.TcpListener(pair[1], self.answer, connections) for pair in self._sockets]
-        if self._certificate is not None:
-            security = self._certificate.context
-            for sock in self._tls_sockets:
-                tcp_listeners.append(tcp.TcpListener(sock, self.answer, connections, security=security))
+        limits = self._tcp_limits
+        connections = Connections(max_connections=limits.max_connections, max_per_client=limits.max_per_client)
+        plain = [(pair[1], None) for pair in self._sockets]
+        secure = [(sock, self._certificate.context) for sock in self._tls_sockets if self._certificate]
+        tcp_listeners = [
+            tcp.TcpListener(sock, self.answer, connections, security=security, limits=limits)
+            for sock, security in (*plain, *secure)
+        ]
         for tcp_listener in tcp_listeners:
             tcp_listener.start()
         for udp_listener in udp_listeners:

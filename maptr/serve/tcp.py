@@ -11,10 +11,11 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from maptr.answer import Transport
-from maptr.serve.connections import Connection, Connections
+from maptr.serve.connections import MAX_CONNECTIONS, MAX_PER_CLIENT, Connection, Connections
 from maptr.serve.udp import Answer
 
 log = logging.getLogger("maptr.serve")
@@ -30,6 +31,20 @@ BACKLOG = 128
 SEND_BUFFER = 128 * 1024  # octets of replies waiting for a slow reader: two of the largest
 # Seconds to wait when the system has no more sockets to give; asyncio's own servers wait as long.
 ACCEPT_PAUSE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TcpLimits:
+    """Limits of TCP and TLS: connections over all addresses together, times in seconds."""
+
+    max_connections: int = MAX_CONNECTIONS
+    max_per_client: int = MAX_PER_CLIENT
+    idle_timeout: float = IDLE_TIMEOUT
+    write_timeout: float = WRITE_TIMEOUT
+    handshake_timeout: float = HANDSHAKE_TIMEOUT
+
+
+DEFAULT_LIMITS = TcpLimits()
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -62,18 +77,14 @@ class TcpListener:
         connections: Connections,
         *,
         security: Callable[[], ssl.SSLContext] | None = None,
-        idle_timeout: float = IDLE_TIMEOUT,
-        write_timeout: float = WRITE_TIMEOUT,
-        handshake_timeout: float = HANDSHAKE_TIMEOUT,
+        limits: TcpLimits = DEFAULT_LIMITS,
     ) -> None:
         self._sock = sock
         self._answer = answer
         self._connections = connections
         self._security = security
         self._transport = Transport.TCP if security is None else Transport.TLS
-        self._idle_timeout = idle_timeout
-        self._write_timeout = write_timeout
-        self._handshake_timeout = handshake_timeout
+        self._limits = limits
         self._accepting: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -130,11 +141,11 @@ class TcpListener:
                     reader,
                     writer,
                     lambda query: self._answer(query, self._transport, client),
-                    idle_timeout=self._idle_timeout,
-                    write_timeout=self._write_timeout,
+                    idle_timeout=self._limits.idle_timeout,
+                    write_timeout=self._limits.write_timeout,
                     on_message=lambda: self._connections.touch(connection),
                 )
-                async with asyncio.timeout(self._write_timeout):
+                async with asyncio.timeout(self._limits.write_timeout):
                     writer.close()
                     await writer.wait_closed()
             finally:
@@ -153,7 +164,7 @@ class TcpListener:
                 lambda: protocol,
                 sock,
                 ssl=self._security(),
-                ssl_handshake_timeout=self._handshake_timeout,
+                ssl_handshake_timeout=self._limits.handshake_timeout,
                 ssl_shutdown_timeout=SHUTDOWN_TIMEOUT,
             )
         transport.set_write_buffer_limits(high=SEND_BUFFER)

@@ -10,8 +10,8 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
+from maptr.address import Address
 from maptr.errors import ConfigError
-from maptr.serve.address import Address
 
 log = logging.getLogger("maptr.serve")
 
