@@ -23,6 +23,8 @@ MAX_CHAIN = 16
 class Outcome:
     """Sections as lists of RRsets. ``glue`` must fit or TC is set (RFC 9471); ``additional`` may go.
 
+    ``source`` is the folded name that all replies like this one have in common, whatever name was asked: the
+    name itself, a wildcard, a DNAME, a delegation, or the zone for names that do not exist. Rate limits count by it.
     ``dnssec``: the client set DO, so signatures and proofs go along (RFC 4035 3.1).
     """
 
@@ -33,6 +35,7 @@ class Outcome:
     authority: list[RRset] = field(default_factory=list)
     glue: list[RRset] = field(default_factory=list)
     additional: list[RRset] = field(default_factory=list)
+    source: Labels = ()
 
     def prove(self, proof: list[RRset]) -> None:
         """Add what is not there yet: along a chain of aliases proofs may share records."""
@@ -54,7 +57,7 @@ def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool = Tr
     ``minimal_any``: ANY gives one RRset (RFC 8482 4.1) rather than all. ``dnssec``: with proofs, as DO asks.
     The owner of the first answer is the name as asked, case kept.
     """
-    outcome = Outcome(dnssec=dnssec)
+    outcome = Outcome(source=fold(name), dnssec=dnssec)
     seen: set[Labels] = set()
     while fold(name) not in seen and len(seen) < MAX_CHAIN:
         seen.add(fold(name))
@@ -80,6 +83,7 @@ def _step(zone: ZoneView, name: Labels, rdtype: int, outcome: Outcome, minimal_a
             _refer(zone, suffix, outcome)
             return None
         if start and DNAME in node:
+            outcome.source = suffix
             target = _redirect(name, start, node[DNAME], outcome)
             return None if rdtype == CNAME else target
     denial = zone.denial if outcome.dnssec else None
@@ -88,13 +92,15 @@ def _step(zone: ZoneView, name: Labels, rdtype: int, outcome: Outcome, minimal_a
         if denial and not found:
             outcome.prove(denial.no_data(key))
         return target
-    node = zone.find((b"*", *encloser))
+    wildcard = (b"*", *encloser)
+    node = zone.find(wildcard)
     if node is None:
-        outcome.rcode = NXDOMAIN
+        outcome.rcode, outcome.source = NXDOMAIN, zone.origin
         outcome.authority.append(zone.negative_soa)
         if denial:
             outcome.prove(denial.name_error(key, encloser))
         return None
+    outcome.source = wildcard
     found, target = _take(zone, name, node, rdtype, outcome, minimal_any)
     if denial:
         outcome.prove(denial.wildcard(key, encloser) if found else denial.wildcard_no_data(key, encloser))
@@ -128,6 +134,7 @@ def _refer(zone: ZoneView, cut: Labels, outcome: Outcome) -> None:
     ns = node[NS]
     # Authority over the first owner of the answer is what AA speaks of (RFC 1035 4.1.1), so a chain keeps it.
     outcome.authoritative = bool(outcome.answer)
+    outcome.source = cut
     outcome.authority.append(ns)
     if outcome.dnssec and DS in node:
         outcome.authority.append(node[DS])

@@ -167,7 +167,7 @@ def _read_options(data: bytes) -> list[EDNSOption]:
     return options
 
 
-def write_rrset(buffer: WireBuffer, rrset: RRset, limit: int, *, signed: bool = False) -> int:
+def write_rrset(buffer: WireBuffer, rrset: RRset, limit: int, rdclass: int = IN, *, signed: bool = False) -> int:
     """Append a whole RRset, ``signed`` with its RRSIGs, if the buffer then ends by the limit.
 
     How many records that were; 0, and no trace of them, where they do not fit.
@@ -177,7 +177,7 @@ def write_rrset(buffer: WireBuffer, rrset: RRset, limit: int, *, signed: bool = 
     records = [(rrset.rdtype, rdata) for rdata in rrset.rdatas]
     records += [(RRSIG, rdata) for rdata in rrset.signatures if signed]
     for rdtype, rdata in records:
-        RR(owner, rdtype, IN, rrset.ttl, WireRD(rdata, rdtype)).pack(buffer)
+        RR(owner, rdtype, rdclass, rrset.ttl, WireRD(rdata, rdtype)).pack(buffer)
         if buffer.offset > limit:
             buffer.cut(mark)
             return 0

@@ -18,12 +18,12 @@ PACKAGE = Path(__file__).resolve().parent.parent / "maptr"
 
 LAYERS = (
     # What everything is said in.
-    ("errors", "names", "url", "ere", "regexp", "finding", "ark", "naptr"),
+    ("errors", "names", "address", "url", "nfa", "ere", "regexp", "finding", "ark", "naptr"),
     # What maptr knows, as functions over values.
     (
         *("discovery", "walk", "choose", "table", "registry", "plan", "rules", "lint", "drift"),
         *("zone", "masterfile", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
-        *("denial", "dnssec", "signatures"),
+        *("context", "cookies", "siphash", "rrl", "chaos", "denial", "dnssec", "signatures"),
     ),
     # What asks the network and reads files.
     ("call", "client", "asyncclient", "bulk", "cache", "config", "keyfolder"),
