@@ -34,6 +34,7 @@ def test_followed(text: str) -> None:
         ("ftp://h.example/", "neither http nor https"),
         ("http//cams.example", "not an absolute URL"),
         ("https:///h.example/", "no host"),
+        ("https://bücher.example/", "A-labels"),
         ("https://user@h.example/", "user information"),
         ("https://h.example:80@evil.example/", "user information"),
         ("https://h.example\\@evil.example/", "U+005C"),
