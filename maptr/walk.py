@@ -26,7 +26,7 @@ from maptr.nfa import Budget, BudgetSpent
 MAX_DEPTH = 8  # redirects on one path; deeper is a loop or an attack
 MAX_QUESTIONS = 32  # in one walk
 MAX_CANDIDATES = 64  # the best are kept
-MAX_RECORDS = 2048  # read in one walk; one reply has room for about that many, and the longest real one has 14
+MAX_RECORDS = 2048  # read in one walk; one reply has room for about that many, and the longest real one has 17
 MAX_TTL = 0x7FFF_FFFF  # RFC 2181 section 8; a greater TTL counts as 0
 
 ARK_ARPA: Labels = (b"ark", b"arpa")
