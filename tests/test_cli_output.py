@@ -64,6 +64,15 @@ def test_a_bug_is_exit_10_and_never_none_found(raised: Exception, monkeypatch: p
     assert result.stderr.endswith("maptr: internal error, please report the lines above\n")
 
 
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no /dev/fd here")
+def test_an_open_pipe_by_its_number_is_written_to() -> None:
+    reading, writing = os.pipe()
+    output.write_atomically(Path(f"/dev/fd/{writing}"), "new")
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        assert pipe.read() == "new"
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_below_stdout_is_exit_8(tmp_path: Path) -> None:
     registry = tmp_path / "registry.json"
