@@ -77,8 +77,9 @@ def build(
 
     target = None if target == "-" else target
     table, refused = read_table(source)
-    table, errors = publishable(table)
-    for line in [*map(str, refused), *map(str, errors)]:
+    table, unfit = publishable(table)
+    errors = [finding for finding in unfit if finding.severity is Severity.ERROR]
+    for line in [*map(str, refused), *map(str, unfit)]:
         output.talk(f"left out: {line}")
     labels = _name("--origin", origin)
     try:
@@ -92,10 +93,6 @@ def build(
         before = zones.serial_of(_lines(target))
         number = zones.next_serial(serial, time.time(), before[0] if before else None)
         built = zones.build(table, number, settings)
-        after = zones.serial_of(built.text.splitlines())
-        if before and after and before[1] == after[1] and not serial.isdigit():
-            output.talk(f"unchanged: {target} keeps serial {before[0]}")
-            sys.exit(output.EXIT_NONE if strict and (refused or errors or built.left_out) else output.EXIT_OK)
     except (ValueError, ZoneError) as error:
         if isinstance(error, ZoneError) and error.filename:  # it is in an included file
             output.fail(str(error), output.EXIT_UNREADABLE)
@@ -104,6 +101,11 @@ def build(
         output.talk(f"left out: {left_out}")
     for naan in built.delegated:
         output.talk(f"delegated: {naan} is left to the included records")
+    done = output.EXIT_NONE if strict and (refused or errors or built.left_out) else output.EXIT_OK
+    after = zones.serial_of(built.text.splitlines())
+    if before and after and before[1] == after[1] and not serial.isdigit():
+        output.talk(f"unchanged: {target} keeps serial {before[0]}")
+        sys.exit(done)
     bad = [f for f in check_zone(built.text, filename=target or "-") if f.severity is Severity.ERROR]
     for finding in bad:
         output.talk(str(finding))
@@ -113,8 +115,7 @@ def build(
     output.talk(
         f"zone {names.to_text(labels)} serial {number}: {built.counts['naans']} NAANs, {built.counts['rules']} rules"
     )
-    if strict and (refused or errors or built.left_out):
-        sys.exit(output.EXIT_NONE)
+    sys.exit(done)
 
 
 @zone.command()
