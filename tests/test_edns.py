@@ -33,7 +33,9 @@ SECRET = bytes.fromhex("e5e973e5a6b2a43f48e7dc849e37bfcf")
 
 
 def make_query(case: dict[str, Any]) -> dns.message.Message:
-    options = [dns.edns.GenericOption(code, bytes.fromhex(data)) for code, data in case["options"]]
+    options: list[dns.edns.Option] = [
+        dns.edns.GenericOption(code, bytes.fromhex(data)) for code, data in case["options"]
+    ]
     query = dns.message.make_query(
         case.get("name", "www.example."),
         case.get("type", "A"),

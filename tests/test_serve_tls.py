@@ -113,7 +113,8 @@ def test_rfc7858_3_4_queries_are_pipelined_on_one_connection(port: int, director
 
 
 def test_rfc8467_replies_are_padded_and_keepalive_is_told(port: int, directory: Path) -> None:
-    options = [dns.edns.GenericOption(dns.edns.OptionType.PADDING, b""), dns.edns.GenericOption(11, b"")]
+    asked = (dns.edns.OptionType.PADDING, dns.edns.OptionType.make(11))
+    options: list[dns.edns.Option] = [dns.edns.GenericOption(code, b"") for code in asked]
     query = dns.message.make_query("ns.ark.arpa.", "A", options=options)
     with connect_tls(port, directory) as sock:
         wire = query.to_wire()
@@ -152,9 +153,12 @@ def test_a_handshake_counts_as_a_connection(directory: Path) -> None:
         assert is_closed(first)
 
 
-def test_idle_connections_are_closed(directory: Path) -> None:
-    with serving_tls(directory, idle_timeout=0.2) as (port, _, _), connect_tls(port, directory) as sock:
-        assert sock.recv(1) == b""
+def test_idle_connections_are_closed_with_notice(directory: Path) -> None:
+    with serving_tls(directory, idle_timeout=0.2) as (port, _, _):
+        context = client_context(directory)
+        # Without close_notify (RFC 8446 6.1) this raises: the stream might have been cut by somebody else.
+        with context.wrap_socket(connect(port), server_hostname="ns1.example", suppress_ragged_eofs=False) as sock:
+            assert sock.recv(1) == b""
 
 
 def test_a_new_certificate_is_for_new_connections_and_a_bad_one_for_none(
