@@ -13,11 +13,12 @@ from dnslib.dns import RR
 
 from maptr.edns import EDE_NOT_AUTHORITATIVE, check_options, find_opt, make_opt, udp_limit
 from maptr.lookup import ANY, Outcome, find_zone, look_up
+from maptr.names import fold
 from maptr.packet import HEADER_SIZE, IN, WireBuffer, read_question, read_records, write_rrset
 from maptr.snapshot import Snapshot
 
-FORMERR, NOTIMP, REFUSED, BADVERS = 1, 4, 5, 16  # RFC 1035 4.1.1, RFC 6891 9
-OPCODE_QUERY = 0
+FORMERR, NOTIMP, REFUSED, NOTAUTH, BADVERS = 1, 4, 5, 9, 16  # RFC 1035 4.1.1, RFC 2136 2.2, RFC 6891 9
+OPCODE_QUERY, OPCODE_NOTIFY = 0, 4  # RFC 1035 4.1.1, RFC 1996 1
 IXFR, AXFR = 251, 252
 
 TCP_LIMIT = 0xFFFF  # RFC 1035 4.2.2: two octets of length
@@ -41,17 +42,25 @@ class _Query:
 
 
 def respond(
-    query: bytes, snapshot: Snapshot, *, transport: Transport = Transport.UDP, client: str = ""
+    query: bytes,
+    snapshot: Snapshot,
+    *,
+    transport: Transport = Transport.UDP,
+    client: str = "",
+    reserve: int = 0,
+    rcode: int | None = None,
 ) -> bytes | None:
     """The reply to a query, or None for silence. Raises nothing, whatever the octets.
 
     ``client`` is the address that asked; nothing depends on it yet (ACLs, cookies and rate limits will).
+    ``reserve`` octets of the reply's limit are left free, for a signature. ``rcode`` is the answer where that is
+    settled already, unless the query is malformed: an error, or NOERROR for the first of a zone transfer (AA set).
     """
     if len(query) < HEADER_SIZE or query[2] & 0x80:
         return None  # no ID to answer to, or itself a response: answering those makes loops
     bare = _Query(DNSHeader.parse(WireBuffer(query[:HEADER_SIZE])))
-    if bare.header.opcode != OPCODE_QUERY:
-        return _frame(bare, NOTIMP)
+    if bare.header.opcode not in (OPCODE_QUERY, OPCODE_NOTIFY):
+        return _frame(bare, NOTIMP if rcode is None else rcode)
     try:
         header, question, rest = read_question(query)
     except DNSError:
@@ -73,16 +82,21 @@ def respond(
         except DNSError:
             return _frame(asked, FORMERR)
 
+    if rcode is not None:
+        return _frame(asked, rcode, Outcome(authoritative=rcode == 0))
+    name = question.qname.label
+    if bare.header.opcode == OPCODE_NOTIFY:
+        # We are the primary of all we serve, so nobody has news of it for us (RFC 1996 3.11, as NSD and PowerDNS).
+        return _frame(asked, REFUSED if fold(name) in snapshot.zones else NOTAUTH)
     if question.qclass != IN or question.qtype in (AXFR, IXFR):
         return _frame(asked, REFUSED)
-    name = question.qname.label
     zone = find_zone(snapshot, name, question.qtype)
     if zone is None:
         return _frame(asked, REFUSED, ede=EDE_NOT_AUTHORITATIVE)
     minimal = question.qtype == ANY and transport is Transport.UDP
     outcome = look_up(zone, name, question.qtype, minimal_any=minimal)
     limit = udp_limit(opt) if transport is Transport.UDP else TCP_LIMIT
-    return _frame(asked, outcome.rcode, outcome, limit=limit)
+    return _frame(asked, outcome.rcode, outcome, limit=limit - reserve)
 
 
 def _frame(

@@ -23,6 +23,7 @@ LAYERS = (
     (
         *("discovery", "walk", "choose", "table", "registry", "plan", "rules", "lint", "drift"),
         *("zone", "zonecheck", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
+        *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
     ),
     # What asks the network and reads files.
     ("call", "client", "asyncclient", "bulk", "cache", "config"),

@@ -81,7 +81,7 @@ def tcp_serving(**limits: float) -> Iterator[int]:
     sock = tcp.open_socket("127.0.0.1", 0)
     port = sock.getsockname()[1]
     daemon = Daemon([], [], SNAPSHOT)
-    listener = tcp.TcpListener(sock, daemon.answer, **limits)  # type: ignore[arg-type]
+    listener = tcp.TcpListener(sock, daemon.answers, **limits)  # type: ignore[arg-type]
     asyncio.run_coroutine_threadsafe(listener.start(), running.loop).result(PATIENCE)
     try:
         yield port

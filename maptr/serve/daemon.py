@@ -11,12 +11,18 @@ import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from maptr.acl import Key, Secondaries
 from maptr.answer import Transport, respond
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, ZoneError
+from maptr.exchange import exchange
+from maptr.names import Labels
 from maptr.serve import tcp, udp, zones
+from maptr.serve.primary import Primary
 from maptr.snapshot import Snapshot
 
 log = logging.getLogger("maptr.serve")
@@ -52,9 +58,27 @@ class Address:
 
 
 class Daemon:
-    """Serve the zones on the addresses until told to stop. ``snapshot`` is what it answers from now."""
+    """Serve the zones on the addresses until told to stop. ``snapshot`` is what it answers from now.
 
-    def __init__(self, sources: Sequence[zones.ZoneSource], addresses: Sequence[Address], snapshot: Snapshot) -> None:
+    ``keys``, ``secondaries``, ``catalog`` and ``state`` are those of ``maptr.serve.primary.Primary``, ``clock`` is in
+    seconds since 1970. Raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[zones.ZoneSource],
+        addresses: Sequence[Address],
+        snapshot: Snapshot,
+        *,
+        keys: Iterable[Key] = (),
+        secondaries: Mapping[Labels, Secondaries] | None = None,
+        catalog: tuple[Labels, Secondaries] | None = None,
+        state: Path | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock = clock
+        self._primary = Primary(sources, keys=keys, secondaries=secondaries, catalog=catalog, state=state, clock=clock)
+        self._access = self._primary.start(snapshot)
         self.snapshot = snapshot
         self.bound: list[Address] = []
         self._sources = tuple(sources)
@@ -86,7 +110,7 @@ class Daemon:
             self.bind()
         loop = asyncio.get_running_loop()
         udp_listeners = [udp.UdpListener(pair[0], self.answer) for pair in self._sockets]
-        tcp_listeners = [tcp.TcpListener(pair[1], self.answer) for pair in self._sockets]
+        tcp_listeners = [tcp.TcpListener(pair[1], self.answers) for pair in self._sockets]
         for tcp_listener in tcp_listeners:
             await tcp_listener.start()
         for udp_listener in udp_listeners:
@@ -103,10 +127,12 @@ class Daemon:
             "" if count == 1 else "s",
             ", ".join(map(str, self.bound)),
         )
+        self._primary.tell(self._access, self.snapshot)
         try:
             await self._stopping.wait()
         finally:
             reloader.cancel()
+            await self._primary.stop()
             for udp_listener in udp_listeners:
                 udp_listener.stop(loop)
             for tcp_listener in tcp_listeners:
@@ -122,11 +148,32 @@ class Daemon:
 
     def answer(self, query: bytes, transport: Transport, client: str) -> bytes | None:
         """One reply from the snapshot of this moment. A bug in answering costs its query, not the server."""
+        return next(self.answers(query, transport, client), None)
+
+    def answers(self, query: bytes, transport: Transport, client: str) -> Iterator[bytes]:
+        """The messages of one reply, many for a transfer. Raises ZoneError where that cannot go on, after logging it."""
+        messages = exchange(
+            query,
+            self.snapshot,
+            self._access,
+            transport=transport,
+            client=client,
+            now=int(self._clock()),
+            reply=respond,
+            note=log.info,
+        )
+        begun = False
         try:
-            return respond(query, self.snapshot, transport=transport, client=client)
+            for message in messages:
+                yield message
+                begun = True
+        except ZoneError as error:
+            log.error("a transfer to %s ends early: %s", client, error)
+            raise
         except Exception:
             log.exception("internal error, query dropped: %s", query.hex())
-            return None
+            if begun:
+                raise ZoneError("a transfer cut off") from None
 
     async def _reload_when_wanted(self) -> None:
         while True:
@@ -134,9 +181,16 @@ class Daemon:
             self._reload_wanted.clear()
             # In a thread, for parsing takes far longer than any query may wait.
             try:
-                self.snapshot = await asyncio.to_thread(zones.reload, self._sources, self.snapshot)
+                await self._publish(await asyncio.to_thread(zones.reload, self._sources, self.snapshot))
             except Exception:
                 log.exception("internal error, nothing reloaded")
+
+    async def _publish(self, snapshot: Snapshot) -> None:
+        """Answer from this snapshot from now on, its journals swapped with it, and tell the secondaries."""
+        old, before = self.snapshot, self._access
+        access = await asyncio.to_thread(self._primary.follow, before, old, snapshot)
+        self.snapshot, self._access = snapshot, access
+        self._primary.tell(access, snapshot, old, before)
 
 
 def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
+from collections.abc import Callable, Iterator
 
 from maptr.answer import Transport
-from maptr.serve.udp import Answer
+from maptr.errors import ZoneError
+
+# The messages of one reply, taken as the client reads them: none, one, or many for a zone transfer.
+Answers = Callable[[bytes, Transport, str], Iterator[bytes]]
 
 # Seconds a client has for one whole message, from the last reply to its final octet: "on the order of a few
 # seconds" (RFC 7766 6.2.3). It bounds a trickle of octets as it does silence.
@@ -18,6 +22,8 @@ MAX_CONNECTIONS = 500  # BIND's tcp-clients is 150, NSD's tcp-count 100; an idle
 MAX_PER_CLIENT = 50  # RFC 7766 6.2.2 lets a server limit connections of one address
 BACKLOG = 128
 SEND_BUFFER = 128 * 1024  # octets of replies waiting for a slow reader: two of the largest
+# Seconds for one whole reply, however it trickles: BIND's max-transfer-time-out.
+REPLY_TIMEOUT = 7200.0
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -47,7 +53,7 @@ class TcpListener:
     def __init__(
         self,
         sock: socket.socket,
-        answer: Answer,
+        answer: Answers,
         *,
         idle_timeout: float = IDLE_TIMEOUT,
         write_timeout: float = WRITE_TIMEOUT,
@@ -104,8 +110,8 @@ class TcpListener:
             async with asyncio.timeout(self._write_timeout):
                 writer.close()
                 await writer.wait_closed()
-        except (asyncio.IncompleteReadError, TimeoutError, OSError):
-            pass  # the client left, stalled or was cut off: nothing to say, and nobody to say it to
+        except (asyncio.IncompleteReadError, TimeoutError, OSError, ZoneError):
+            pass  # the client left, stalled or was cut off, or a transfer was: nothing to say, and nobody to say it to
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: str) -> None:
         """Message after message, in order, to the end of the stream: what was asked before is answered."""
@@ -116,13 +122,20 @@ class TcpListener:
                 except asyncio.IncompleteReadError:
                     return
                 query = await reader.readexactly(length)
-            task = self._open.pop(writer, None)
-            if task is not None:
-                self._open[writer] = task  # now the least idle
-            reply = self._answer(query, Transport.TCP, client)
-            if reply is not None:
-                writer.write(len(reply).to_bytes(2, "big") + reply)
-                async with asyncio.timeout(self._write_timeout):
-                    await writer.drain()
-            # Neither read nor drain gives way while octets are ready, so a long pipeline would hold the loop.
+            self._is_busy(writer)
+            async with asyncio.timeout(REPLY_TIMEOUT):
+                for reply in self._answer(query, Transport.TCP, client):
+                    self._is_busy(writer)
+                    writer.write(len(reply).to_bytes(2, "big") + reply)
+                    async with asyncio.timeout(self._write_timeout):
+                        await writer.drain()
+                    # Drain gives way only when the buffer is full, so a long transfer would hold the loop.
+                    await asyncio.sleep(0)
+            # Neither does read while octets are ready, nor a query that gets silence.
             await asyncio.sleep(0)
+
+    def _is_busy(self, writer: asyncio.StreamWriter) -> None:
+        """It is now the least idle."""
+        task = self._open.pop(writer, None)
+        if task is not None:
+            self._open[writer] = task
