@@ -140,10 +140,6 @@ def serve(
     """
     addresses = addresses or (Address("127.0.0.1", 5353),)
     snapshot = _load(sources)
-    if check_config:
-        _describe(sources, addresses, snapshot)
-        return
-    logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
     secondaries = Secondaries(Acl(rules), targets)
     try:
         daemon = Daemon(
@@ -155,6 +151,10 @@ def serve(
             catalog=None if catalog is None else (catalog, secondaries),
             state=state,
         )
+        if check_config:
+            _describe(sources, addresses, snapshot)
+            return
+        logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
         asyncio.run(daemon.run(signals=True))
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)

@@ -78,7 +78,7 @@ class Daemon:
     ) -> None:
         self._clock = clock
         self._primary = Primary(sources, keys=keys, secondaries=secondaries, catalog=catalog, state=state, clock=clock)
-        self._access = self._primary.start(snapshot)
+        self._access = self._primary.access(snapshot)
         self.snapshot = snapshot
         self.bound: list[Address] = []
         self._sources = tuple(sources)
@@ -108,6 +108,7 @@ class Daemon:
         """
         if not self._sockets:
             self.bind()
+        self._access = self._primary.start(self.snapshot)
         loop = asyncio.get_running_loop()
         udp_listeners = [udp.UdpListener(pair[0], self.answer) for pair in self._sockets]
         tcp_listeners = [tcp.TcpListener(pair[1], self.answers) for pair in self._sockets]
@@ -151,7 +152,7 @@ class Daemon:
         return next(self.answers(query, transport, client), None)
 
     def answers(self, query: bytes, transport: Transport, client: str) -> Iterator[bytes]:
-        """The messages of one reply, many for a transfer. Raises ZoneError where that cannot go on, after logging it."""
+        """The messages of one reply, many for a transfer. Raises ZoneError, logged, where one cannot go on."""
         messages = exchange(
             query,
             self.snapshot,

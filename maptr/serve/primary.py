@@ -58,15 +58,18 @@ class Primary:
             raise ConfigError(f"the catalog {to_text(catalog[0])} is one of the zones")
         self._notifier: Notifier | None = None
 
+    def access(self, snapshot: Snapshot) -> Access:
+        """What goes with a snapshot where no file is touched: no journals, so IXFR gets all of a zone."""
+        return self._with_catalog(Access(self._keys, MappingProxyType(self._secondaries)), snapshot)
+
     def start(self, snapshot: Snapshot) -> Access:
-        """What goes with the first snapshot; reads the journals."""
+        """What goes with the first snapshot; reads the journals, and sets aside those that do not fit."""
         journals = {
             origin: read_journal(path, snapshot.zones[origin])
             for origin, path in self._paths.items()
             if origin in snapshot.zones
         }
-        access = Access(self._keys, MappingProxyType(self._secondaries), MappingProxyType(journals))
-        return self._with_catalog(access, snapshot)
+        return replace(self.access(snapshot), journals=MappingProxyType(journals))
 
     def follow(self, access: Access, old: Snapshot, new: Snapshot) -> Access:
         """What goes with the next snapshot. Compares zones and writes files, so it belongs in a thread."""
