@@ -49,9 +49,16 @@ class Call:
         clock: Clock = time.monotonic,
     ) -> None:
         parsed = ark if isinstance(ark, Ark) else Ark.parse(ark)
-        self.walk = Walk(parsed, dataclasses.replace(settings or Settings(), origin=origin_labels(origin)))
+        labels = origin_labels(origin)
+        try:
+            self.walk = Walk(parsed, dataclasses.replace(settings or Settings(), origin=labels))
+        except ValueError as error:
+            raise ConfigError(f"{parsed.naan}.{origin} is no domain name: {error}", key="origin") from None
         self.clock = clock
-        self._deadline = clock() + (LIFETIME if lifetime is None else lifetime)
+        lifetime = LIFETIME if lifetime is None else lifetime
+        if not lifetime >= 0:  # NaN is neither, and would make a deadline that never comes
+            raise ConfigError(f"{lifetime} is no time in seconds", key="lifetime")
+        self._deadline = clock() + lifetime
         self._on_step = on_step
         self._shown = 0
 

@@ -114,11 +114,12 @@ def _refer(zone: ZoneView, cut: Labels, outcome: Outcome) -> None:
 def _redirect(name: Labels, start: int, dname: RRset, outcome: Outcome) -> Labels | None:
     """The DNAME and the CNAME it makes of this name (RFC 6672 3.1); YXDOMAIN where that is too long.
 
-    A DNAME met again ends the chain, as in NSD: one that points below itself would go on for ever.
+    A DNAME met again is not repeated. One that points below itself would go on for ever, and ends, as in NSD.
     """
-    if dname in outcome.answer:
+    if dname not in outcome.answer:
+        outcome.answer.append(dname)
+    elif is_below(rdata_name(dname), dname.owner):
         return None
-    outcome.answer.append(dname)
     target = name[:start] + rdata_name(dname)
     if wire_length(target) > MAX_NAME:
         outcome.rcode = YXDOMAIN

@@ -22,7 +22,7 @@ LAYERS = (
     # What maptr knows, as functions over values.
     (
         *("discovery", "walk", "choose", "table", "registry", "plan", "rules", "lint", "drift"),
-        *("zone", "zonecheck", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
+        *("zone", "masterfile", "zonecheck", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
     ),
     # What asks the network and reads files.
