@@ -112,7 +112,7 @@ class Opened:
 
 def may_be_signed(query: bytes) -> bool:
     """False where there is surely no TSIG: what nearly every query is spared the reading by."""
-    return query[10:12] != b"\0\0" and _TYPE in query
+    return query[6:12] != b"\0\0\0\0\0\0" and _TYPE in query
 
 
 def open_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> Opened:
@@ -158,7 +158,7 @@ def open_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> Opened:
 def find(message: bytes) -> Record | None:
     """The TSIG record of a message, or None.
 
-    Raises DNSError for one that is not last, not alone or not of class ANY (RFC 8945 5.2), DNSError or
+    Raises DNSError for one that is not last, not alone, or not of class ANY with TTL 0 (RFC 8945 4.2, 5.2), DNSError or
     BufferError for octets that cannot be read.
     """
     buffer = WireBuffer(message)
@@ -171,11 +171,11 @@ def find(message: bytes) -> Record | None:
     while left:
         start = buffer.offset
         name = buffer.decode_name()
-        rdtype, rdclass, _ttl, length = buffer.unpack("!HHIH")
+        rdtype, rdclass, ttl, length = buffer.unpack("!HHIH")
         left -= 1
         if rdtype == TSIG:
-            if left or not counts[2] or rdclass != ANY_CLASS:
-                raise DNSError("TSIG is not last, or not of class ANY")
+            if left or not counts[2] or (rdclass, ttl) != (ANY_CLASS, 0):
+                raise DNSError("TSIG is not last, or not of class ANY with TTL 0")
             if buffer.remaining() != length:
                 raise DNSError("octets after TSIG")
             return _read(buffer, start, fold(name.label), buffer.offset + length)
