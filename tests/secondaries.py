@@ -1,6 +1,7 @@
 """The real servers as secondaries of maptr, configured with the very lines that docs/transfers.md shows.
 
-Around those lines comes only what a test needs: a temporary directory, a port, one process, no control channel.
+Around those lines comes only what a test needs: a temporary directory, a port, one process, no control channel,
+and leave to transfer the zone again, so that its content can be seen.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ server:
     rrl-whitelist-ratelimit: 0
 remote-control:
     control-enable: no
-{self.documented_lines("nsd")}"""
+{self.documented_lines("nsd")}
+    provide-xfr: {self.host} NOKEY
+"""
         )
         return [self.program(), "-d", "-c", str(config)]
 
@@ -93,6 +96,7 @@ class KnotSecondary(Secondary):
         storage = f'    storage: "{self.directory}"\n'
         lines = lines.replace("  - id: member\n", "  - id: member\n" + storage)
         lines = re.sub(r"(  - domain: .*\n)", rf"\1{storage}", lines)
+        lines = lines.replace("acl: maptr-may-notify", "acl: [maptr-may-notify, test-may-look]")
         config = self.directory / "knot.conf"
         config.write_text(
             f"""\
@@ -110,6 +114,10 @@ log:
     any: info
 database:
     storage: "{self.directory}/db"
+acl:
+  - id: test-may-look
+    address: {self.host}
+    action: transfer
 {lines}"""
         )
         return [self.program(), "-c", str(config)]
