@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from maptr.address import Address, Network, read_network, read_target
 from maptr.names import Labels, fold, parse, to_text
 
 # RFC 8945 6, without HMAC-MD5, which no one shall use, and GSS: name of the hash -> octets of its output.
 DIGESTS = {"sha1": 20, "sha224": 28, "sha256": 32, "sha384": 48, "sha512": 64}
 MIN_MAC = 10  # RFC 8945 5.2.2.1: a MAC has at least ten octets and at least half of the hash's
-DNS_PORT = 53
 
 _ALGORITHM = re.compile(r"hmac-(?P<digest>sha\d+)(?:-(?P<bits>\d+))?")
 
@@ -81,9 +81,6 @@ def keyring(keys: Iterable[Key]) -> Mapping[Labels, Key]:
     return ring
 
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-
 @dataclass(frozen=True, slots=True)
 class Rule:
     """Who is let in: by address, by key, or by both where both are given."""
@@ -101,7 +98,7 @@ class Rule:
                 key = _name(word.removeprefix("key:"))
             elif not word.startswith("key:") and network is None:
                 try:
-                    network = ipaddress.ip_network(word)
+                    network = read_network(word)
                 except ValueError as error:
                     raise ValueError(f"{text!r} is neither key:NAME, an address nor a prefix: {error}") from None
             else:
@@ -110,7 +107,7 @@ class Rule:
             raise ValueError("an empty rule lets nobody in; leave it out")
         return cls(network, key)
 
-    def allows(self, address: Address | None, key: Labels | None) -> bool:
+    def allows(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None, key: Labels | None) -> bool:
         if self.key is not None and self.key != key:
             return False
         if self.network is None:
@@ -120,9 +117,6 @@ class Rule:
     def __str__(self) -> str:
         parts = [] if self.network is None else [_network_text(self.network)]
         return " ".join(parts if self.key is None else [*parts, "key:" + to_text(self.key)])
-
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +149,7 @@ class Acl:
 class NotifyTarget:
     """A server that is told of each new serial, at an address literal and port, signed where a key is named."""
 
-    host: str
-    port: int = DNS_PORT
+    address: Address
     key: Labels | None = None
 
     @classmethod
@@ -164,23 +157,15 @@ class NotifyTarget:
         """``HOST[:PORT] [key:NAME]``, an IPv6 host in brackets where a port follows. Raises ValueError."""
         where, *more = text.split() or [""]
         if len(more) > 1 or any(not word.startswith("key:") for word in more):
-            raise ValueError(f"{text!r} is not ADDRESS[:PORT] [key:NAME]")
+            raise ValueError(f"{text!r} is not HOST[:PORT] [key:NAME]")
         key = _name(more[0].removeprefix("key:")) if more else None
-        host, port = where, str(DNS_PORT)
-        if where.startswith("[") or where.count(":") == 1:
-            host, _, port = where.rpartition(":") if not where.endswith("]") else (where, "", port)
-            host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        try:
-            address = ipaddress.ip_address(host)
-        except ValueError:
-            raise ValueError(f"{text!r}: a server to notify is an IP address, IPv6 in brackets with a port") from None
-        if not (port.isascii() and port.isdigit()) or not 0 < int(port) <= 65535:
-            raise ValueError(f"{text!r}: the port is a number from 1 to 65535")
-        return cls(str(address), int(port), key)
+        address = read_target(where)
+        if not address.port:
+            raise ValueError(f"{text!r}: nobody listens on port 0")
+        return cls(address, key)
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}" + ("" if self.key is None else f" key:{to_text(self.key)}")
+        return str(self.address) + ("" if self.key is None else f" key:{to_text(self.key)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import Any, overload
 
 from maptr import errors, names, url
 from maptr.ark import Ark
-from maptr.ere import Budget, BudgetSpent
 from maptr.names import Labels
 from maptr.naptr import Kind, Naptr
+from maptr.nfa import Budget, BudgetSpent
 from maptr.regexp import Substitution
 
 REGEXP_STEPS = 200_000

@@ -14,7 +14,7 @@ from dnslib import DNSQuestion
 from dnslib.dns import RR
 
 from maptr.acl import Acl, Key, Secondaries
-from maptr.answer import AXFR, IXFR, OPCODE_QUERY, Transport, respond
+from maptr.answer import AXFR, IXFR, OPCODE_QUERY, Transport, make_reply
 from maptr.journal import Journal, Record, serial_of, soa_of
 from maptr.names import Labels, fold, to_text
 from maptr.packet import HEADER_SIZE, IN, read_question, read_records
@@ -30,11 +30,34 @@ NOBODY = Secondaries()
 
 
 class Respond(Protocol):
-    """``maptr.answer.respond``, or the same with more of its options set."""
+    """``maptr.answer.make_reply`` with its context set; ``verified`` where a key showed who the client is."""
 
     def __call__(
-        self, query: bytes, snapshot: Snapshot, *, transport: Transport, client: str, reserve: int, rcode: int | None
+        self,
+        query: bytes,
+        snapshot: Snapshot,
+        *,
+        transport: Transport,
+        client: str,
+        reserve: int,
+        rcode: int | None,
+        verified: bool,
     ) -> bytes | None: ...
+
+
+def plain(
+    query: bytes,
+    snapshot: Snapshot,
+    *,
+    transport: Transport,
+    client: str,
+    reserve: int,
+    rcode: int | None,
+    verified: bool,
+) -> bytes | None:
+    """A ``Respond`` with nothing configured and no limit."""
+    made = make_reply(query, snapshot, transport=transport, client=client, reserve=reserve, rcode=rcode)
+    return None if made is None else made.wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +91,7 @@ def exchange(
     transport: Transport,
     client: str,
     now: int,
-    reply: Respond = respond,
+    reply: Respond = plain,
     note: Callable[[str], None] | None = None,
 ) -> Iterator[bytes]:
     """Every message of the reply to a query, none where it gets silence.
@@ -86,7 +109,15 @@ def exchange(
             snapshot = Snapshot.of((access.catalog.view,))
 
     def ask(rcode: int | None) -> bytes | None:
-        return reply(opened.query, snapshot, transport=transport, client=client, reserve=opened.size, rcode=rcode)
+        return reply(
+            opened.query,
+            snapshot,
+            transport=transport,
+            client=client,
+            reserve=opened.size,
+            rcode=rcode,
+            verified=opened.key is not None,
+        )
 
     if opened.rcode is None and question_type in (AXFR, IXFR) and query[2] >> 3 & 15 == OPCODE_QUERY:
         yield from _Transfer(opened, snapshot, access, transport, client, note or _ignore).messages(ask)

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from maptr import names, url
 from maptr.ark import Ark
 from maptr.discovery import REGEXP_STEPS, Candidate, Discovery, Outcome, Reading, Step
-from maptr.ere import Budget, BudgetSpent
 from maptr.names import Labels
 from maptr.naptr import Kind, Naptr, Rule, read
+from maptr.nfa import Budget, BudgetSpent
 
 MAX_DEPTH = 8  # redirects on one path; deeper is a loop or an attack
 MAX_QUESTIONS = 32  # in one walk

@@ -10,11 +10,15 @@ from typing import Any
 import click
 
 from maptr.acl import Acl, Key, NotifyTarget, Rule, Secondaries
+from maptr.address import Address
 from maptr.cli import output
+from maptr.context import Identity
 from maptr.errors import ConfigError, ZoneError
 from maptr.names import fold, parse, to_text
 from maptr.serve import zones
-from maptr.serve.daemon import Address, Daemon
+from maptr.serve.daemon import Daemon
+from maptr.serve.primary import PrimarySettings
+from maptr.serve.tls import TlsSettings
 from maptr.serve.zones import ZoneSource
 from maptr.snapshot import Snapshot
 
@@ -62,7 +66,7 @@ class _OriginText:
 
 
 @click.command(
-    epilog="SIGHUP reads the zone files again; a bad file leaves its zone as it was, and the log says why. "
+    epilog="SIGHUP reads the zone files and the certificate again; a bad file changes nothing, and the log says why. "
     "SIGTERM stops. Exit status: 0 stopped or checked, 1 a zone is bad or an address cannot be had, 2 usage, "
     "8 a file cannot be read."
 )
@@ -81,6 +85,25 @@ class _OriginText:
     type=_Parsed(Address, "HOST:PORT"),
     help="Where to answer, UDP and TCP: 127.0.0.1:5353 or [::1]:5353; port 0 takes a free one. Repeatable.  "
     "[default: 127.0.0.1:5353]",
+)
+@click.option(
+    "--tls-listen",
+    "tls_addresses",
+    multiple=True,
+    type=_Parsed(Address, "HOST:PORT"),
+    help="Where to answer DNS over TLS, such as 127.0.0.1:853. Repeatable; needs --tls-cert and --tls-key.",
+)
+@click.option(
+    "--tls-cert",
+    "certificate",
+    type=click.Path(path_type=Path),
+    help="The certificate and the chain above it, as PEM.",
+)
+@click.option("--tls-key", "key", type=click.Path(path_type=Path), help="The certificate's private key, as PEM.")
+@click.option(
+    "--nsid",
+    default="",
+    help="Which server this is, told to those who ask by the NSID option (dig +nsid).  [default: not told]",
 )
 @click.option(
     "--key",
@@ -123,6 +146,10 @@ class _OriginText:
 def serve(
     sources: tuple[ZoneSource, ...],
     addresses: tuple[Address, ...],
+    tls_addresses: tuple[Address, ...],
+    certificate: Path | None,
+    key: Path | None,
+    nsid: str,
     keys: tuple[Key, ...],
     rules: tuple[Rule, ...],
     targets: tuple[NotifyTarget, ...],
@@ -132,32 +159,43 @@ def serve(
 ) -> None:
     """Answer DNS queries from zone files.
 
-    Serves any zone, over UDP and TCP, IPv4 and IPv6, and says on stderr when it is ready:
+    Serves any zone, over UDP, TCP and TLS, IPv4 and IPv6, and says on stderr when it is ready:
 
     \b
         maptr serve --zone ark.arpa=ark.arpa.zone --listen 127.0.0.1:5353
         maptr: ready, serving 1 zone on 127.0.0.1:5353 (udp, tcp)
     """
     addresses = addresses or (Address("127.0.0.1", 5353),)
-    snapshot = _load(sources)
-    secondaries = Secondaries(Acl(rules), targets)
+    tls = _tls(tls_addresses, certificate, key)
     try:
-        daemon = Daemon(
-            sources,
-            addresses,
-            snapshot,
-            keys=keys,
-            secondaries={source.origin: secondaries for source in sources},
-            catalog=None if catalog is None else (catalog, secondaries),
-            state=state,
+        identity = Identity(nsid=nsid)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    snapshot = _load(sources)
+    who = Secondaries(Acl(rules), targets)
+    try:
+        primary = PrimarySettings(
+            keys,
+            {source.origin: who for source in sources},
+            None if catalog is None else (catalog, who),
+            state,
         )
+        daemon = Daemon(sources, addresses, snapshot, identity=identity, tls=tls, primary=primary)
         if check_config:
-            _describe(sources, addresses, snapshot)
+            _describe(sources, addresses, tls_addresses, snapshot)
             return
         logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
         asyncio.run(daemon.run(signals=True))
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
+
+
+def _tls(addresses: tuple[Address, ...], certificate: Path | None, key: Path | None) -> TlsSettings | None:
+    if addresses and certificate is not None and key is not None:
+        return TlsSettings(addresses, certificate, key)
+    if addresses or certificate is not None or key is not None:
+        raise click.UsageError("--tls-listen, --tls-cert and --tls-key go together")
+    return None
 
 
 def _load(sources: tuple[ZoneSource, ...]) -> Snapshot:
@@ -169,10 +207,17 @@ def _load(sources: tuple[ZoneSource, ...]) -> Snapshot:
         output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
 
 
-def _describe(sources: tuple[ZoneSource, ...], addresses: tuple[Address, ...], snapshot: Snapshot) -> None:
+def _describe(
+    sources: tuple[ZoneSource, ...],
+    addresses: tuple[Address, ...],
+    tls_addresses: tuple[Address, ...],
+    snapshot: Snapshot,
+) -> None:
     for source in sources:
         zone = snapshot.zones[source.origin]
         names = sum(1 for node in zone.nodes.values() if node)
         output.data(f"zone {to_text(zone.origin)} serial {zone.serial}, {names} names, from {source.path}")
     for address in addresses:
         output.data(f"listen {address} (udp, tcp)")
+    for address in tls_addresses:
+        output.data(f"listen {address} (tls)")

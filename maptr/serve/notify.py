@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from maptr import tsig
 from maptr.acl import Key, NotifyTarget
+from maptr.address import Address
 from maptr.names import Labels, to_text
 from maptr.notify import make_notify, read_response
 from maptr.snapshot import ZoneView
@@ -30,27 +31,27 @@ class Notifier:
 
     def __init__(
         self,
-        keys: Mapping[Labels, Key],
         clock: Callable[[], float],
         *,
         waits: Iterable[float] = WAITS,
         random_id: Callable[[], int] = lambda: secrets.randbits(16),
     ) -> None:
-        self._keys = keys
         self._clock = clock
         self._waits = tuple(waits)
         self._random_id = random_id
         self._tasks: dict[tuple[Labels, NotifyTarget], asyncio.Task[None]] = {}
         self._turns = asyncio.Semaphore(AT_ONCE)
 
-    def tell(self, view: ZoneView, targets: Iterable[NotifyTarget]) -> None:
-        """Start telling; returns at once. For the event loop's thread."""
+    def tell(self, view: ZoneView, targets: Iterable[NotifyTarget], keys: Mapping[Labels, Key]) -> None:
+        """Start telling; returns at once. For the event loop's thread. Every key that a target names is in ``keys``."""
         for target in targets:
             place = (view.origin, target)
             earlier = self._tasks.pop(place, None)
             if earlier is not None:
                 earlier.cancel()
-            task = asyncio.get_running_loop().create_task(self._tell(view, target))
+            task = asyncio.get_running_loop().create_task(
+                self._tell(view, target, None if target.key is None else keys[target.key])
+            )
             self._tasks[place] = task
             task.add_done_callback(lambda done, place=place: self._forget(place, done))  # type: ignore[misc]
 
@@ -64,14 +65,14 @@ class Notifier:
         if self._tasks.get(place) is task:
             del self._tasks[place]
 
-    async def _tell(self, view: ZoneView, target: NotifyTarget) -> None:
+    async def _tell(self, view: ZoneView, target: NotifyTarget, key: Key | None) -> None:
         what = f"NOTIFY of zone {to_text(view.origin)} serial {view.serial} to {target}"
         said = "no answer"
         for wait in self._waits:
             started = asyncio.get_running_loop().time()
             try:
                 async with self._turns:
-                    rcode = await self._ask(view, target, wait)
+                    rcode = await self._ask(view, target.address, key, wait)
             except OSError as error:
                 rcode, said = None, error.strerror or str(error)
             if rcode == NOERROR:
@@ -85,15 +86,15 @@ class Notifier:
             await asyncio.sleep(max(0.0, started + wait - asyncio.get_running_loop().time()))
         log.warning("%s: given up, %s; it will come by itself after its refresh time", what, said)
 
-    async def _ask(self, view: ZoneView, target: NotifyTarget, wait: float) -> int | None:
+    async def _ask(self, view: ZoneView, address: Address, key: Key | None, wait: float) -> int | None:
         """One message and its answer, None where there was none in time. Raises OSError."""
         request = make_notify(view, self._random_id())
         signer = None
         packet = request
-        if target.key is not None:
-            packet, signer = tsig.sign_query(request, self._keys[target.key], int(self._clock()))
+        if key is not None:
+            packet, signer = tsig.sign_query(request, key, int(self._clock()))
         loop = asyncio.get_running_loop()
-        transport, answers = await loop.create_datagram_endpoint(_Answers, remote_addr=(target.host, target.port))
+        transport, answers = await loop.create_datagram_endpoint(_Answers, remote_addr=(address.host, address.port))
         try:
             transport.sendto(packet)
             async with asyncio.timeout(wait):
