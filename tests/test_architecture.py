@@ -24,6 +24,7 @@ LAYERS = (
         *("discovery", "walk", "choose", "table", "registry", "plan", "rules", "lint", "drift"),
         *("zone", "masterfile", "zonecheck", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos"),
+        *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
     ),
     # What asks the network and reads files.
     ("call", "client", "asyncclient", "bulk", "cache", "config"),
