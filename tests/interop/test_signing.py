@@ -246,6 +246,24 @@ def test_unbound_validates_our_answers_from_zones_of_other_signers(tmp_path: Pat
         }
 
 
+@pytest.mark.parametrize("way", ["maptr", *WAYS])
+def test_a_signed_zone_is_transferred_whole(work: Work, way: str) -> None:
+    """NSEC3 and the TTLs of signatures too, which the digest counts (RFC 8976 3.3.1)."""
+    if way == "maptr":
+        work.add()
+        work.sign()
+    else:
+        require(*SIGNERS)
+        sign_elsewhere(TEXT, ORIGIN, work.directory, way).rename(work.signed)
+    options = ("--transfer=127.0.0.1", f"--state={work.directory}")
+    with Maptr({ORIGIN: work.signed}, *options) as server:
+        received = dns.zone.Zone(ORIGIN, relativize=False)
+        dns.query.inbound_xfr(server.host, received, port=server.port, lifetime=20)
+    assert received == dns.zone.from_file(str(work.signed), ORIGIN, relativize=False)
+    if way == "maptr":
+        received.verify_digest()
+
+
 # ---- rollovers, as docs/dnssec.md walks them
 
 
