@@ -22,12 +22,12 @@ LAYERS = (
     # What maptr knows, as functions over values.
     (
         *("discovery", "walk", "choose", "table", "registry", "plan", "rules", "lint", "drift"),
-        *("zone", "masterfile", "zonecheck", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
-        *("context", "cookies", "siphash", "rrl", "chaos"),
+        *("zone", "masterfile", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
+        *("context", "cookies", "siphash", "rrl", "chaos", "denial", "dnssec", "signatures"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
     ),
     # What asks the network and reads files.
-    ("call", "client", "asyncclient", "bulk", "cache", "config"),
+    ("call", "client", "asyncclient", "bulk", "cache", "config", "keyfolder"),
     # What people and programs start.
     ("serve", "gateway", "cli"),
 )
