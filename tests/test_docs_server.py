@@ -36,11 +36,14 @@ def test_the_defaults_are_those_constants() -> None:
     assert Context().udp_payload == 1232
     settings = RrlSettings()
     assert (settings.responses_per_second, settings.slip, settings.window) == (20, 2, 15)
-    assert tcp.TcpLimits(
-        connections.MAX_CONNECTIONS,
-        connections.MAX_PER_CLIENT,
-        tcp.IDLE_TIMEOUT,
-        tcp.WRITE_TIMEOUT,
-        tcp.HANDSHAKE_TIMEOUT,
-    ) == tcp.DEFAULT_LIMITS
+    assert (
+        tcp.TcpLimits(
+            connections.MAX_CONNECTIONS,
+            connections.MAX_PER_CLIENT,
+            tcp.IDLE_TIMEOUT,
+            tcp.WRITE_TIMEOUT,
+            tcp.HANDSHAKE_TIMEOUT,
+        )
+        == tcp.DEFAULT_LIMITS
+    )
     assert Connections().count == 0
