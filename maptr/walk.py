@@ -78,6 +78,11 @@ class Answer:
     note: str = ""
     server: str = ""
     elapsed: float | None = None
+    security: str = "indeterminate"
+
+
+# Of several answers the discovery has the worst.
+SECURITY = ("secure", "insecure", "indeterminate", "bogus")
 
 
 class Walk:
@@ -97,6 +102,7 @@ class Walk:
         self._budget = Budget(self.settings.regexp_steps)
         self._complete = True
         self._ttls: list[int] = []
+        self._security: set[str] = set()
 
     def next(self) -> list[Question]:
         """The questions that are open and were not given before, best path first; they may be asked side by side.
@@ -136,7 +142,10 @@ class Walk:
             note = f"{len(ranked)} candidates found, the best {most} kept"
             trace += (Step(trace[0].name, 0, Outcome.LIMIT, note=note),)
         ttl = min(self._ttls, default=None) if complete else None
-        return Discovery(self.ark, ranked[:most], trace, complete, ttl=ttl, scheme=self.settings.scheme)
+        security = max(self._security, key=SECURITY.index, default="indeterminate")
+        return Discovery(
+            self.ark, ranked[:most], trace, complete, security=security, ttl=ttl, scheme=self.settings.scheme
+        )
 
     # ---- reading a depth, in an order that does not depend on how the answers came
 
@@ -149,6 +158,7 @@ class Walk:
 
     def _read_answer(self, question: Question, answer: Answer, onward: dict[Labels, Question]) -> Step:
         self._complete &= answer.outcome.said
+        self._security.add(answer.security)
         ttl = answer.ttl if answer.ttl is None or 0 <= answer.ttl <= MAX_TTL else 0
         if answer.outcome.said and ttl is not None:
             self._ttls.append(ttl)

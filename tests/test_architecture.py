@@ -23,9 +23,10 @@ LAYERS = (
     (
         *("discovery", "walk", "choose", "table", "registry", "plan", "rules", "lint", "drift"),
         *("zone", "zonecheck", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
+        *("wire", "exchange", "many"),
     ),
     # What asks the network and reads files.
-    ("call", "client", "asyncclient", "bulk", "cache", "config"),
+    ("call", "stub", "mux", "resolver", "client", "asyncclient", "bulk", "cache", "config"),
     # What people and programs start.
     ("serve", "gateway", "cli"),
 )

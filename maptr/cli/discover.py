@@ -15,10 +15,8 @@ from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, NoMappingA
 if TYPE_CHECKING:
     from maptr.discovery import Discovery, Step
 
-DEFAULT_PORT = 53
-
 _COMMON = (
-    click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]"),
+    click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]..."),
     click.option("--origin", default="ark.arpa.", show_default=True, metavar="NAME", help="DNS suffix below NAANs."),
     click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For one whole discovery."),
     click.option("--allow-private", is_flag=True, help="Take candidates on hosts that are not public."),
@@ -49,7 +47,8 @@ def discover(arks: tuple[str, ...], short: bool, trace: bool, **options: Any) ->
     """Find the mapping authorities of each ARK.
 
     Candidates are printed best first, one a line: URL, order, preference, and the name its record was found at.
-    @SERVER asks that resolver, or that authoritative server, instead of the system's resolver.
+    @SERVER asks that resolver, or that authoritative server, instead of the system's resolver; of several, the next
+    where one does not answer.
 
     \b
     Examples:
@@ -104,18 +103,17 @@ def _each(
         raise click.UsageError(str(error)) from None
     if not parsed:
         raise click.UsageError("no ARK given")
-    if len(servers) > 1:
-        raise click.UsageError("one @SERVER at most")
-    # Only now, for it costs more than everything before: the library that asks DNS.
+    # Only now, and not dnspython: a fresh process waits for what it imports, far longer than for DNS.
     from maptr import call
     from maptr.client import discover as ask
+    from maptr.stub import Stub
     from maptr.walk import Settings
 
     settings = Settings(allow_private=allow_private)
     try:
-        resolver = call.resolver_at(*_server(servers[0])) if servers else call.default_resolver()
         call.origin_labels(origin)
-    except ConfigError as error:
+        resolver = Stub(servers) if servers else Stub.system()
+    except (ConfigError, ValueError) as error:
         raise click.UsageError(str(error)) from None
     except DiscoveryError as error:
         output.fail(str(error), output.EXIT_NO_ANSWER)
@@ -135,14 +133,6 @@ def _each(
             )
         except DiscoveryError as error:
             yield ark, error.discovery, error
-
-
-def _server(text: str) -> tuple[str, int]:
-    """``host`` or ``host#port``, as dig writes it."""
-    host, mark, port = text.partition("#")
-    if not host or (mark and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
-        raise click.UsageError(f"@{text} is no server: write @HOST or @HOST#PORT")
-    return host, int(port) if mark else DEFAULT_PORT
 
 
 def _show(step: Step) -> None:
