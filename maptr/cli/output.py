@@ -6,9 +6,10 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import click
 
@@ -26,15 +27,26 @@ EXIT_INTERNAL = 10  # a bug in maptr
 
 def data(text: str) -> None:
     """A line of data, on stdout."""
-    click.echo(_printable(text))
+    click.echo(printable(text))
 
 
 def talk(text: str) -> None:
     """A line for the person, on stderr."""
-    click.echo(_printable(text), err=True)
+    click.echo(printable(text), err=True)
 
 
-def _printable(text: str) -> str:
+@contextmanager
+def stream(path: Path | None, *, append: bool = False) -> Iterator[IO[str]]:
+    """A text file for rows as they come, or stdout. Raises OSError."""
+    if path is None:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    with path.open("a" if append else "w", encoding="utf-8", newline="") as file:
+        yield file
+
+
+def printable(text: str) -> str:
     """Text from files and from DNS, without what a terminal would obey."""
     return "".join(character if character.isprintable() or character in "\n\t" else "?" for character in text)
 
