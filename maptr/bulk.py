@@ -15,9 +15,9 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from maptr import call
-from maptr.ark import Ark
-from maptr.call import LIFETIME, Clock
+from maptr import call, names
+from maptr.ark import MAX_NAAN, Ark
+from maptr.call import Clock
 from maptr.client import discover, make_stub
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError, DiscoveryFailed
@@ -103,9 +103,11 @@ class Bulk:
             stub = Stub.system(trust_ad=trust_ad) if nameservers is None else make_stub(nameservers, trust_ad=trust_ad)
         self.questions = 0
         self.settings = call.with_origin(settings, origin)
+        if names.wire_length(self.settings.origin) + MAX_NAAN + 1 > names.MAX_NAME:
+            raise ConfigError(f"{origin} leaves no room for a NAAN below it", key="origin")
         self.window = concurrency * WINDOW
         self._stub = stub
-        self._seconds = LIFETIME if lifetime is None else lifetime
+        self._seconds = call.seconds(lifetime)
         self._concurrency = concurrency
         self._rate = rate
         self._clock = clock

@@ -44,9 +44,12 @@ class Call:
         clock: Clock = time.monotonic,
     ) -> None:
         parsed = ark if isinstance(ark, Ark) else Ark.parse(ark)
-        self.walk = Walk(parsed, with_origin(settings, origin))
+        try:
+            self.walk = Walk(parsed, with_origin(settings, origin))
+        except ValueError as error:
+            raise ConfigError(f"{parsed.naan}.{origin} is no domain name: {error}", key="origin") from None
         self.clock = clock
-        self._deadline = clock() + (LIFETIME if lifetime is None else lifetime)
+        self._deadline = clock() + seconds(lifetime)
         self._on_step = on_step
         self._shown = 0
 
@@ -91,3 +94,11 @@ def origin_labels(origin: str | dns.name.Name) -> names.Labels:
 def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Settings:
     """The settings below an origin; ConfigError where it is none."""
     return dataclasses.replace(settings or Settings(), origin=origin_labels(origin))
+
+
+def seconds(lifetime: float | None) -> float:
+    """A lifetime, or the default one; ConfigError where it is no time."""
+    lifetime = LIFETIME if lifetime is None else lifetime
+    if not lifetime >= 0:  # NaN is neither, and would make a deadline that never comes
+        raise ConfigError(f"{lifetime} is no time in seconds", key="lifetime")
+    return lifetime

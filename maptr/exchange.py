@@ -141,7 +141,9 @@ class Exchange:
     def expire(self, outcome: Outcome = Outcome.TIMEOUT) -> None:
         """Settle it without an answer; by default because the walk's time is over."""
         security = "bogus" if self._bogus else "indeterminate"
-        self.answer = Answer(outcome, note="; ".join(self._notes)[:NOTE_LENGTH], security=security)
+        through = [f"{self._through}, without recursion"] if self._through else []
+        note = "; ".join([*through, *self._notes])[:NOTE_LENGTH]
+        self.answer = Answer(outcome, note=note, security=security)
 
     # ---- what a reply leads to
 

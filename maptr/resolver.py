@@ -40,7 +40,8 @@ def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool =
     note = f"through CNAME {names.to_text(canonical.labels[:-1])}" if canonical != answer.qname else ""
     if answer.rrset is None:
         if _is_referral(response, aliased=bool(note)):
-            return Answer(Outcome.REFERRAL, note=note or "asked without recursion", server=server, elapsed=elapsed)
+            why = f"{note}, without recursion" if note else "asked without recursion"
+            return Answer(Outcome.REFERRAL, note=why, server=server, elapsed=elapsed)
         return Answer(Outcome.NODATA, (), _negative_ttl(response), note, server, elapsed, security)
     records = [
         Naptr(rdata.order, rdata.preference, rdata.flags, rdata.service, rdata.regexp, rdata.replacement.labels[:-1])
@@ -91,7 +92,7 @@ def _failures(error: dns.exception.DNSException) -> str:
 
 
 def _is_referral(response: dns.message.Message, *, aliased: bool) -> bool:
-    """True where a server that does not recurse knows only who knows more, or leaves a CNAME unfollowed."""
+    """True where a server says that others know: by NS at a cut, or by a CNAME that leads out of its zones."""
     kinds = {rrset.rdtype for rrset in response.authority}
     if response.flags & dns.flags.RA or dns.rdatatype.SOA in kinds:
         return False

@@ -6,10 +6,13 @@ import contextlib
 import random
 from pathlib import Path
 
+import dns.edns
+import dns.exception
 import dns.flags
 import dns.message
 import dns.name
 import dns.rcode
+import dns.rdataclass
 import dns.rdatatype
 import dns.resolver
 import dns.rrset
@@ -93,6 +96,7 @@ def test_a_reply_means_what_dnspython_makes_of_it(
     packet = message.to_wire()
     assert wire.answers(asked, packet)
     parsed = dns.message.from_wire(packet)
+    assert isinstance(parsed, dns.message.QueryMessage)
     try:
         reply = wire.read(asked, packet)
     except ValueError:
@@ -108,7 +112,7 @@ def test_a_reply_means_what_dnspython_makes_of_it(
         return
     try:
         theirs = resolver.read_answer(
-            dns.resolver.Answer(QNAME, dns.rdatatype.NAPTR, dns.rdataclass.IN, parsed),  # type: ignore[attr-defined]
+            dns.resolver.Answer(QNAME, dns.rdatatype.NAPTR, dns.rdataclass.IN, parsed),
             0.0,
         )
     except dns.exception.DNSException:  # a chain too long, or of records that contradict each other
@@ -144,7 +148,7 @@ def test_names_come_back(labels: list[bytes]) -> None:
 def test_bogus_is_told_by_extended_errors() -> None:
     asked = query()
     message = dns.message.make_response(dns.message.from_wire(asked.packet))
-    message.use_edns(0, 0, 1232, options=[dns.edns.EDEOption(6)])  # type: ignore[attr-defined]
+    message.use_edns(0, 0, 1232, options=[dns.edns.EDEOption(dns.edns.EDECode.DNSSEC_BOGUS)])
     message.set_rcode(dns.rcode.SERVFAIL)
     assert wire.read(asked, message.to_wire()).bogus
 
