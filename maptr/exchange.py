@@ -169,6 +169,7 @@ class Exchange:
                 self._strike(attempt, Outcome.MALFORMED, f"more than {MAX_ALIASES} CNAMEs")
                 return
             self._asking, self._through, self._tcp = reply.alias, reply.note, False
+            self._ttl = min(self._ttl, wire.MAX_TTL if reply.ttl is None else reply.ttl)
             self._start(self._top, cut=0)
             return
         referral = reply.referral

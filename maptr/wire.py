@@ -171,7 +171,7 @@ def _noerror(
         soa = any(record.rdtype == SOA for record in authority)
         cut = next((record.owner for record in authority if record.rdtype == NS), None)
         if chain and not soa:
-            return Reply(NOERROR, False, Outcome.REFERRAL, note=note, alias=shown)
+            return Reply(NOERROR, False, Outcome.REFERRAL, ttl=ttl, note=note, alias=shown)
         if cut is not None and not soa and not flags & AA:
             return Reply(
                 NOERROR, False, Outcome.REFERRAL, referral=_referral(packet, cut, authority, additional), note=note

@@ -149,7 +149,7 @@ def test_bad_options_and_arks(server: Hostile) -> None:
         list(discover_many(["nonsense"], nameservers=[server.name]))
     for options in ({"concurrency": 0}, {"rate": 0.0}, {"stub": Stub(["127.0.0.1"])}):
         with pytest.raises(ConfigError):
-            Bulk(nameservers=[server.name], **options)  # type: ignore[arg-type]
+            Bulk(nameservers=[server.name], **options)
     with pytest.raises(ConfigError):
         discover("ark:1/x", nameservers=["127.0.0.1"], resolver=Stub(["127.0.0.1"]))
     with pytest.raises(ConfigError):

@@ -302,12 +302,13 @@ def test_a_cname_that_the_server_leaves_is_asked_for(ask: Ask) -> None:
 
     def leave(query: bytes, transport: str) -> list[bytes]:
         if question(query)[0][0] == b"12345":
-            return [reply(query, [record(None, CNAME, b"\1c\7example\0")])]
+            return [reply(query, [record(None, CNAME, b"\1c\7example\0", ttl=7)])]
         return target(query, transport)
 
     found = ask(leave)
     assert found.urls() == ["https://h.example/ark:12345/x1"]
     assert found.trace[0].note == "through CNAME c.example."
+    assert found.ttl == 7
 
 
 def test_a_chain_of_cnames_without_end(ask: Ask) -> None:

@@ -14,6 +14,7 @@ from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, NoMappingA
 
 if TYPE_CHECKING:
     from maptr.discovery import Discovery, Step
+    from maptr.stub import Stub
 
 _COMMON = (
     click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]..."),
@@ -62,8 +63,13 @@ def discover(arks: tuple[str, ...], short: bool, trace: bool, **options: Any) ->
       maptr discover ark:12345/x6np1wh8k @127.0.0.1#5353
       maptr discover --trace https://n2t.net/ark:/12345/x6np1wh8k?info
     """
+    from maptr.cli.trace import show_tree
+
     codes = set()
-    for ark, found, error in _each(arks, trace=trace and not options["as_json"], **options):
+    tree = trace and not options["as_json"] and sys.stderr.isatty()
+    for ark, found, error in _each(arks, trace=trace and not options["as_json"] and not tree, **options):
+        if tree and found is not None:
+            show_tree(found)
         codes.add(_code(error))
         if options["as_json"]:
             document = found.to_dict() if found is not None else {"ark": str(ark), "candidates": []}
@@ -103,27 +109,16 @@ def _each(
     arks: tuple[str, ...], *, origin: str, timeout: float, allow_private: bool, trace: bool, as_json: bool
 ) -> Iterable[tuple[Ark, Discovery | None, DiscoveryError | None]]:
     """Each ARK with its discovery and what went wrong. Every argument is checked before the first question."""
-    servers = [argument[1:] for argument in arks if argument.startswith("@")]
-    try:
-        parsed = [Ark.parse(argument) for argument in arks if not argument.startswith("@")]
-    except ArkSyntaxError as error:
-        raise click.UsageError(str(error)) from None
-    if not parsed:
-        raise click.UsageError("no ARK given")
-    # Only now, and not dnspython: a fresh process waits for what it imports, far longer than for DNS.
+    parsed, resolver = parse_words(arks)
     from maptr import call
     from maptr.client import discover as ask
-    from maptr.stub import Stub
     from maptr.walk import Settings
 
     settings = Settings(allow_private=allow_private)
     try:
         call.origin_labels(origin)
-        resolver = Stub(servers) if servers else Stub.system()
-    except (ConfigError, ValueError) as error:
+    except ConfigError as error:
         raise click.UsageError(str(error)) from None
-    except DiscoveryError as error:
-        output.fail(str(error), output.EXIT_NO_ANSWER)
     on_step = _show if trace else None
     for ark in parsed:
         try:
@@ -134,6 +129,29 @@ def _each(
             raise click.UsageError(str(error)) from None
         else:
             yield ark, found, None
+
+
+def parse_words(words: tuple[str, ...]) -> tuple[list[Ark], Stub]:
+    """The ARKs among the arguments, and who asks the ``@SERVER`` ones, by default the system's.
+
+    UsageError for what is neither; exits where a server has no address.
+    """
+    servers = [word[1:] for word in words if word.startswith("@")]
+    try:
+        parsed = [Ark.parse(word) for word in words if not word.startswith("@")]
+    except ArkSyntaxError as error:
+        raise click.UsageError(str(error)) from None
+    if not parsed:
+        raise click.UsageError("no ARK given")
+    # Only now, and not dnspython: a fresh process waits for what it imports, far longer than for DNS.
+    from maptr.stub import Stub
+
+    try:
+        return parsed, Stub(servers) if servers else Stub.system()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except DiscoveryError as error:
+        output.fail(str(error), output.EXIT_NO_ANSWER)
 
 
 def _show(step: Step) -> None:
