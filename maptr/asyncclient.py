@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from maptr.ark import Ark
 from maptr.bulk import LoopWaiter
@@ -37,11 +37,15 @@ async def discover_async(
     on_step: StepHook | None = None,
     settings: Settings | None = None,
     trust_ad: bool = False,
+    require: Literal["secure"] | None = None,
     clock: Clock = time.monotonic,
 ) -> Discovery:
     """``discover``, awaited: same arguments, same discovery, same errors.
 
     Cancelling it cancels the questions under way. A server given by name is looked up before the first await.
+
+    >>> asyncio.run(discover_async("ark:12345/x6np1wh8k", nameservers=[server])).url()
+    'https://ark.example.org/ark:12345/x6np1wh8k'
     """
     run = Call(ark, origin=origin, lifetime=lifetime, settings=settings, on_step=on_step, clock=clock)
     if resolver is not None and nameservers is not None:
@@ -52,7 +56,7 @@ async def discover_async(
     while questions := run.walk.next():
         for question, answer in zip(questions, await ask(run, questions), strict=True):
             run.tell(question, answer)
-    return run.finish(raise_on_none=raise_on_none, chooser=chooser)
+    return run.finish(raise_on_none=raise_on_none, chooser=chooser, require=require)
 
 
 async def discover_at_async(where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Any) -> Discovery:

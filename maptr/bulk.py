@@ -53,7 +53,10 @@ def discover_many(
     packet; ``concurrency`` questions are outstanding at most (default 256), ``rate`` packets a second go to each
     server.
 
-    Raises ArkSyntaxError where the stream holds no ARK, ConfigError, DiscoveryFailed for a server without address.
+    Raises ArkSyntaxError for what is no ARK, ConfigError, DiscoveryFailed for a server without address.
+
+    >>> [found.url() for found in discover_many(["ark:12345/x1", "ark:12345/x2"], nameservers=[server])]
+    ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
     """
     if resolver is not None and not isinstance(resolver, Stub):
         yield from _one_by_one(arks, resolver, options)

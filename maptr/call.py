@@ -9,14 +9,14 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import dns.exception
 
 from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery, Step
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.walk import Answer, Question, Settings, Walk
 
 if TYPE_CHECKING:
@@ -73,9 +73,18 @@ class Call:
                 self._on_step(step)
         self._shown = len(steps)
 
-    def finish(self, *, raise_on_none: bool, chooser: Chooser | None, now: float | None = None) -> Discovery:
+    def finish(
+        self,
+        *,
+        raise_on_none: bool,
+        chooser: Chooser | None,
+        require: Literal["secure"] | None = None,
+        now: float | None = None,
+    ) -> Discovery:
         """The discovery, the chooser's choice first. Raises as ``discover`` says."""
         discovery = self.walk.result().expiring(time.time() if now is None else now)
+        if require is not None and discovery.security != require:
+            raise DiscoveryFailed(f"{discovery.ark}: the answers are {discovery.security}, not {require}", discovery)
         if raise_on_none or not discovery.complete:
             discovery.raise_for_none()
         return discovery.preferring(chooser) if chooser is not None and discovery.candidates else discovery

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from maptr.ark import Ark
 from maptr.call import Call, Clock, StepHook
@@ -38,6 +38,7 @@ def discover(
     on_step: StepHook | None = None,
     settings: Settings | None = None,
     trust_ad: bool = False,
+    require: Literal["secure"] | None = None,
     clock: Clock = time.monotonic,
 ) -> Discovery:
     """Find the mapping authorities of an ARK (draft-kunze-ark appendix B).
@@ -47,7 +48,8 @@ def discover(
     ``lifetime`` in seconds bounds the whole walk (default 5). ``chooser`` puts its choice first. ``on_step`` gets each
     question of the trace as soon as it is read. ``settings`` says what else a walk may do; its origin gives way to
     ``origin``. With ``raise_on_none=False`` an ARK that nobody serves gives an empty discovery. ``trust_ad`` takes the
-    resolver's word on DNSSEC into ``security``: only for one you run, over a safe way.
+    resolver's word on DNSSEC into ``security``: only for one you run, over a safe way. ``require="secure"`` refuses
+    whatever that does not call secure.
 
     Raises ArkSyntaxError; NoMappingAuthority where DNS said there is none; DiscoveryFailed where DNS did not say,
     as DiscoveryTimeout where it stayed silent; ConfigError for a bad origin or server.
@@ -60,7 +62,7 @@ def discover(
     while questions := run.walk.next():
         for question in questions:
             run.tell(question, ask(question, run))
-    return run.finish(raise_on_none=raise_on_none, chooser=chooser)
+    return run.finish(raise_on_none=raise_on_none, chooser=chooser, require=require)
 
 
 def discover_at(where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Any) -> Discovery:

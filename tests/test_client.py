@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import dns.edns
 import dns.flags
 import dns.message
 import dns.rcode
@@ -313,3 +314,43 @@ def test_the_system_resolver_where_there_is_none(monkeypatch: pytest.MonkeyPatch
         discover(ARK)
     with pytest.raises(DiscoveryFailed, match="no resolver is configured"):
         asyncio.run(discover_async(ARK))
+
+
+def test_security_is_the_word_of_a_resolver_that_is_trusted() -> None:
+    honest = zone(HOST)
+
+    def validating(query: dns.message.Message) -> dns.message.Message | None:
+        reply = honest(query)
+        if reply is not None and query.flags & dns.flags.AD:
+            reply.flags |= dns.flags.AD
+        return reply
+
+    with serving(validating) as port:
+        resolver = dns.resolver.Resolver(configure=False)
+        resolver.nameservers, resolver.port = ["127.0.0.1"], port
+        for trusted in (*both(port, trust_ad=True), discover(ARK, resolver=resolver, trust_ad=True)):
+            assert trusted.security == "secure"
+        for untrusted in (*both(port), discover(ARK, resolver=resolver)):
+            assert untrusted.security == "indeterminate"
+        assert resolver.flags is None
+        assert discover_at("127.0.0.1", ARK, port=port, trust_ad=True, require="secure")
+        with pytest.raises(DiscoveryFailed, match="indeterminate, not secure"):
+            discover_at("127.0.0.1", ARK, port=port, require="secure")
+        (found,) = discover_many([ARK], nameservers=[f"127.0.0.1#{port}"], trust_ad=True)
+        assert found.security == "secure"
+    with serving(honest) as port:
+        for unsigned in both(port, trust_ad=True):
+            assert unsigned.security == "insecure"
+
+
+def test_a_bogus_answer_is_no_candidate() -> None:
+    def bogus(query: dns.message.Message) -> dns.message.Message:
+        reply = dns.message.make_response(query)
+        reply.set_rcode(dns.rcode.SERVFAIL)
+        reply.use_edns(0, 0, 1232, options=[dns.edns.EDEOption(dns.edns.EDECode.DNSSEC_BOGUS)])
+        return reply
+
+    with serving(bogus) as port, pytest.raises(DiscoveryFailed) as caught:
+        discover_at("127.0.0.1", ARK, port=port, trust_ad=True)
+    assert caught.value.discovery is not None
+    assert caught.value.discovery.security == "bogus"

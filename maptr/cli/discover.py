@@ -27,6 +27,7 @@ _COMMON = (
         metavar="SECONDS",
         help="For one whole discovery.",
     ),
+    click.option("--trust-ad", is_flag=True, help="Take the server's word on DNSSEC: only a validating one of yours."),
     click.option("--allow-private", is_flag=True, help="Take candidates on hosts that are not public."),
     click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK, trace included."),
 )
@@ -106,10 +107,17 @@ def url(arks: tuple[str, ...], **options: Any) -> None:
 
 
 def _each(
-    arks: tuple[str, ...], *, origin: str, timeout: float, allow_private: bool, trace: bool, as_json: bool
+    arks: tuple[str, ...],
+    *,
+    origin: str,
+    timeout: float,
+    allow_private: bool,
+    trust_ad: bool,
+    trace: bool,
+    as_json: bool,
 ) -> Iterable[tuple[Ark, Discovery | None, DiscoveryError | None]]:
     """Each ARK with its discovery and what went wrong. Every argument is checked before the first question."""
-    parsed, resolver = parse_words(arks)
+    parsed, resolver = parse_words(arks, trust_ad=trust_ad)
     from maptr import call
     from maptr.client import discover as ask
     from maptr.walk import Settings
@@ -131,7 +139,7 @@ def _each(
             yield ark, found, None
 
 
-def parse_words(words: tuple[str, ...]) -> tuple[list[Ark], Stub]:
+def parse_words(words: tuple[str, ...], *, trust_ad: bool = False) -> tuple[list[Ark], Stub]:
     """The ARKs among the arguments, and who asks the ``@SERVER`` ones, by default the system's.
 
     UsageError for what is neither; exits where a server has no address.
@@ -147,7 +155,7 @@ def parse_words(words: tuple[str, ...]) -> tuple[list[Ark], Stub]:
     from maptr.stub import Stub
 
     try:
-        return parsed, Stub(servers) if servers else Stub.system()
+        return parsed, Stub(servers, trust_ad=trust_ad) if servers else Stub.system(trust_ad=trust_ad)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except DiscoveryError as error:
