@@ -162,7 +162,7 @@ class _Run(Generic[Token]):
     """One run: ARKs in, walks under way, discoveries out, in the order of the stream where that is asked for."""
 
     def __init__(self, bulk: Bulk, waiter: Waiter, ordered: bool) -> None:
-        self.many: Many[tuple[int, Token]] = Many(bulk.settings)
+        self.many: Many[tuple[int, Token]] = Many(bulk.settings, now=time.time)
         self.mux = bulk.mux(waiter)
         self._bulk = bulk
         self._ordered = ordered
@@ -191,13 +191,12 @@ class _Run(Generic[Token]):
 
     def ready(self) -> Iterator[tuple[Token, Discovery]]:
         """What may be given out now."""
-        now = time.time()
         while self.many.done:
             (number, token), discovery = self.many.done.popleft()
             if self._ordered:
-                self._held[number] = token, discovery.expiring(now)
+                self._held[number] = token, discovery
             else:
-                yield token, discovery.expiring(now)
+                yield token, discovery
         while self._given in self._held:
             yield self._held.pop(self._given)
             self._given += 1

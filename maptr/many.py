@@ -7,16 +7,19 @@ What to ask and when it is answered goes through here; how it is asked is the bu
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.names import Labels
+from maptr.naptr import Naptr, Rule, read
 from maptr.walk import Answer, Question, Settings, Walk
 
 MAX_KEPT = 100_000  # records kept of answers already heard, an empty answer counting as one: 100 MB at the very worst
+
+MAX_PROGRAMS = 400_000  # instructions of regexps kept ready; a rule of ours has 50, and each takes about 100 octets
 
 Token = TypeVar("Token", bound=Hashable)
 
@@ -27,7 +30,7 @@ class Many(Generic[Token]):
     An answer counts for the whole run, whatever its TTL, for as long as there is room to keep it.
     """
 
-    def __init__(self, settings: Settings, *, max_kept: int = MAX_KEPT) -> None:
+    def __init__(self, settings: Settings, *, max_kept: int = MAX_KEPT, now: Callable[[], float] | None = None) -> None:
         self.done: deque[tuple[Token, Discovery]] = deque()
         self.open = 0
         self.asked = 0
@@ -35,12 +38,14 @@ class Many(Generic[Token]):
         self._answers: OrderedDict[Labels, Answer] = OrderedDict()
         self._kept = 0
         self._max_kept = max_kept
+        self._now = now
+        self._rules = Rules()
         self._waiting: dict[Labels, list[tuple[Token, Walk, Question]]] = {}
         self._new: list[Labels] = []
 
     def start(self, token: Token, ark: Ark) -> None:
         """Begin the walk of one ARK. Raises ValueError where NAAN and origin make no domain name."""
-        walk = Walk(ark, self._settings)
+        walk = Walk(ark, self._settings, reader=self._rules)
         self.open += 1
         self._go_on(token, walk)
 
@@ -75,7 +80,7 @@ class Many(Generic[Token]):
                     self.asked += 1
         if walk.over:
             self.open -= 1
-            self.done.append((token, walk.result()))
+            self.done.append((token, walk.result(self._now() if self._now is not None else None)))
 
     def _keep(self, key: Labels, answer: Answer) -> None:
         self._answers[key] = answer
@@ -83,3 +88,25 @@ class Many(Generic[Token]):
         while self._kept > self._max_kept:
             _, oldest = self._answers.popitem(last=False)
             self._kept -= len(oldest.records) or 1
+
+
+class Rules:
+    """``naptr.read`` that remembers: many ARKs share few rules, and compiling a regexp costs more than matching it."""
+
+    def __init__(self) -> None:
+        self._rules: OrderedDict[tuple[Naptr, Labels | None], Rule] = OrderedDict()
+        self._size = 0
+
+    def __call__(self, naptr: Naptr, *, undotted: Labels | None) -> Rule:
+        key = naptr, undotted
+        rule = self._rules.get(key)
+        if rule is None:
+            rule = self._rules[key] = read(naptr, undotted=undotted)
+            self._size += _size(rule)
+            while self._size > MAX_PROGRAMS:
+                self._size -= _size(self._rules.popitem(last=False)[1])
+        return rule
+
+
+def _size(rule: Rule) -> int:
+    return 10 + (len(rule.substitution.expression.program) if rule.substitution is not None else 0)

@@ -13,7 +13,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Protocol
 
 from maptr.exchange import Attempt, Exchange, Server
@@ -320,7 +319,7 @@ class Mux:
         self._flying -= 1
         answer = flight.exchange.answer
         assert answer is not None  # noqa: S101 - next() gives None only then
-        flight.done(replace(answer, elapsed=now - flight.started))
+        flight.done(answer.after(now - flight.started))
 
     def _hang_up(self, flight: _Flight) -> None:
         if flight.key is not None:

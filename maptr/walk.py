@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from maptr import names, url
 from maptr.ark import Ark
@@ -80,9 +81,19 @@ class Answer:
     elapsed: float | None = None
     security: str = "indeterminate"
 
+    def after(self, elapsed: float) -> Answer:
+        """The same, so many seconds after the question."""
+        return Answer(self.outcome, self.records, self.ttl, self.note, self.server, elapsed, self.security)
+
 
 # Of several answers the discovery has the worst.
 SECURITY = ("secure", "insecure", "indeterminate", "bogus")
+
+
+class Reader(Protocol):
+    """``naptr.read``, or one that remembers."""
+
+    def __call__(self, naptr: Naptr, *, undotted: Labels | None) -> Rule: ...
 
 
 class Walk:
@@ -91,8 +102,9 @@ class Walk:
     Raises ValueError where NAAN and origin make no domain name.
     """
 
-    def __init__(self, ark: Ark, settings: Settings | None = None) -> None:
+    def __init__(self, ark: Ark, settings: Settings | None = None, *, reader: Reader | None = None) -> None:
         self.ark = ark
+        self._read = reader or read
         self.settings = settings or Settings()
         root = Question(names.check((ark.naan.encode(), *self.settings.origin)))
         self._level = _Level([root])
@@ -126,8 +138,8 @@ class Walk:
     def over(self) -> bool:
         return not self._level.questions
 
-    def result(self) -> Discovery:
-        """The discovery. Questions still open count as without answer in time."""
+    def result(self, now: float | None = None) -> Discovery:
+        """The discovery, its expiration counted from ``now``. Questions still open count as without answer in time."""
         while not self.over:
             for question in self._level.questions:
                 if question.name not in self._level.answers:
@@ -144,7 +156,14 @@ class Walk:
         ttl = min(self._ttls, default=None) if complete else None
         security = max(self._security, key=SECURITY.index, default="indeterminate")
         return Discovery(
-            self.ark, ranked[:most], trace, complete, security=security, ttl=ttl, scheme=self.settings.scheme
+            self.ark,
+            ranked[:most],
+            trace,
+            complete,
+            security=security,
+            ttl=ttl,
+            expiration=None if ttl is None or now is None else now + ttl,
+            scheme=self.settings.scheme,
         )
 
     # ---- reading a depth, in an order that does not depend on how the answers came
@@ -171,7 +190,7 @@ class Walk:
         )
 
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
-        rule = read(naptr, undotted=self.settings.reading_origin())
+        rule = self._read(naptr, undotted=self.settings.reading_origin())
         path = (*here.path, (naptr.order, naptr.preference))
         if rule.kind is Kind.OTHER:
             return Reading(naptr, rule.kind, False, rule.notes)

@@ -150,8 +150,9 @@ def _noerror(
     ttl = MAX_TTL
     chain = 0
     while True:
-        found = [record for record in answer if record.rdtype == query.rdtype and names.fold(record.owner) == wanted]
-        alias = next((r for r in answer if r.rdtype == CNAME and names.fold(r.owner) == wanted), None)
+        here = [r for r in answer if (not chain and r.owner is query.name) or names.fold(r.owner) == wanted]
+        found = [record for record in here if record.rdtype == query.rdtype]
+        alias = next((record for record in here if record.rdtype == CNAME), None)
         if found or alias is None:
             break
         chain += 1

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCHEMA = "maptr/1"
 
@@ -53,6 +53,8 @@ def printable(text: str) -> str:
 
 def json_data(document: Mapping[str, Any]) -> None:
     """One JSON document on one line of stdout, its schema named first."""
+    import json
+
     click.echo(json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False))
 
 
@@ -68,6 +70,10 @@ def write_atomically(path: Path, text: str) -> None:
     A symbolic link stays, and the file it names is replaced; a device or a pipe is written to, for a rename would
     put a file in its place. Raises OSError; the old file is then untouched and nothing is left beside it.
     """
+    # Few commands write files, and each of the two costs milliseconds to import.
+    import tempfile
+    from pathlib import Path
+
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file() and not path.is_dir():
         with path.open("w", encoding="utf-8", newline="\n") as device:
