@@ -1,215 +1,205 @@
-"""One question put to plain DNS servers until one of them says: which server next, how, and what its reply means.
+"""One query and all that is sent back for it: TSIG around whatever ``respond`` says, and zone transfers.
 
-Without I/O, as ``walk`` is: a driver sends what ``next()`` gives, tells what came back, and stops at ``answer``.
-``stub`` drives one at a time, ``bulk`` hundreds side by side.
-
-    for each round, for each server that is not struck off:
-        ask by UDP; by TCP where the reply is truncated; without EDNS where the server does not know it
-        an answer, or "no such name": done           no reply in time: the next server
-        refused, failed, unreadable, lame: struck off
-        a referral further down: the servers named there, from the first round
+Pure, like what it calls. A reply to UDP is one message at most; over TCP and TLS a transfer is many, made lazily.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
 
-from maptr import names, url, wire
-from maptr.discovery import Outcome
-from maptr.names import Labels
-from maptr.walk import Answer
-from maptr.wire import Query, Referral, Reply
+from dnslib import DNSQuestion
+from dnslib.dns import RR
 
-RandomBytes = Callable[[int], bytes]
+from maptr.acl import Acl, Key, Secondaries
+from maptr.answer import AXFR, IXFR, OPCODE_QUERY, Transport, make_reply
+from maptr.journal import Journal, Record, serial_of, soa_of
+from maptr.names import Labels, fold, to_text
+from maptr.packet import HEADER_SIZE, IN, read_question, read_records
+from maptr.snapshot import SOA, Snapshot, ZoneView
+from maptr.transfer import axfr, ixfr, messages
+from maptr.tsig import Opened, open_query
 
-FIRST_SECONDS = 1.0  # for the first reply of a server; doubled each round (RFC 1536 1, RFC 1035 4.2.1)
-ROUNDS = 3
-MIXED_ROUNDS = 2  # rounds with 0x20; the last is without, for the rare server that does not echo the case
-MAX_REFERRALS = 8  # down from the servers given; a domain name below ark.arpa rarely has two zone cuts
-MAX_TRIES = 32  # packets for one question, all servers, rounds, referrals and aliases together
-MAX_ALIASES = 8  # CNAMEs that one server leaves to be asked for separately
-NOTE_LENGTH = 500  # characters of failures kept in a note
+NOERROR, FORMERR, REFUSED, NOTAUTH = 0, 1, 5, 9  # RFC 1035 4.1.1, RFC 2136 2.2
+AA = 0x04  # in the header's third octet
+MIN_SOA = 22  # octets of SOA rdata: two root names and five numbers (RFC 1035 3.3.13)
 
-
-class Server(NamedTuple):
-    """Where to ask: an address literal and a port."""
-
-    address: str
-    port: int = 53
-
-    def __str__(self) -> str:
-        return f"{self.address}#{self.port}"
+NOBODY = Secondaries()
 
 
-class Attempt(NamedTuple):
-    """One message to one server, and how long to wait for the reply, in seconds."""
+class Respond(Protocol):
+    """``maptr.answer.make_reply`` with its context set; ``verified`` where a key showed who the client is."""
 
-    server: Server
-    query: Query
-    tcp: bool
-    seconds: float
+    def __call__(
+        self,
+        query: bytes,
+        snapshot: Snapshot,
+        *,
+        transport: Transport,
+        client: str,
+        reserve: int,
+        rcode: int | None,
+        verified: bool,
+    ) -> bytes | None: ...
 
 
-class Exchange:
-    """One question under way; ``answer`` is None until it is settled."""
+def plain(
+    query: bytes,
+    snapshot: Snapshot,
+    *,
+    transport: Transport,
+    client: str,
+    reserve: int,
+    rcode: int | None,
+    verified: bool,
+) -> bytes | None:
+    """A ``Respond`` with nothing configured and no limit."""
+    made = make_reply(query, snapshot, transport=transport, client=client, reserve=reserve, rcode=rcode)
+    return None if made is None else made.wire
 
-    def __init__(
-        self, name: Labels, servers: Sequence[Server], randomness: RandomBytes, *, trust_ad: bool = False
-    ) -> None:
-        self.name = name
-        self.answer: Answer | None = None
-        self._top = tuple(servers)
-        self._randomness = randomness
-        self._trust_ad = trust_ad
-        self._asking = name
-        self._start(self._top, cut=0)
-        self._plain: set[Server] = set()
-        self._notes: dict[str, None] = {}
-        self._last = Outcome.TIMEOUT
-        self._tries = self._referrals = self._aliases = 0
-        self._tcp = False
-        self._bogus = False
-        self._through = ""
-        self._ttl = wire.MAX_TTL
-        if not servers:
-            self.answer = Answer(Outcome.UNREACHABLE, note="no server to ask")
 
-    def _start(self, servers: Sequence[Server], cut: int) -> None:
-        self._servers = list(servers)
-        self._cut = cut  # labels of the zone these servers were named for
-        self._round = self._turn = 0
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """A catalog zone as it is served: to those who may transfer it, and to nobody else (RFC 9432 7)."""
 
-    def next(self) -> Attempt | None:
-        """The message to send now, None where the question is settled."""
-        if self.answer is not None:
-            return None
-        if self._turn >= len(self._servers):
-            self._turn, self._round = 0, self._round + 1
-        if not self._servers or self._round >= ROUNDS or self._tries >= MAX_TRIES:
-            self.expire(self._last)
-            return None
-        self._tries += 1
-        server = self._servers[self._turn]
-        mix = self._round < MIXED_ROUNDS
-        size = 2 + (names.wire_length(self._asking) if mix else 0)
-        query = wire.make_query(
-            self._asking,
-            self._randomness(size),
-            mix=mix,
-            edns=server not in self._plain,
-            ask_ad=self._trust_ad,
+    view: ZoneView
+    secondaries: Secondaries = NOBODY
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Keys, who may have which zone, and the journals that go with a snapshot. Replaced as a whole."""
+
+    keys: Mapping[Labels, Key] = field(default_factory=lambda: MappingProxyType({}))
+    secondaries: Mapping[Labels, Secondaries] = field(default_factory=lambda: MappingProxyType({}))
+    journals: Mapping[Labels, Journal] = field(default_factory=lambda: MappingProxyType({}))
+    catalog: Catalog | None = None
+
+    def acl(self, origin: Labels) -> Acl:
+        if self.catalog is not None and origin == self.catalog.view.origin:
+            return self.catalog.secondaries.transfer
+        return self.secondaries.get(origin, NOBODY).transfer
+
+
+def exchange(
+    query: bytes,
+    snapshot: Snapshot,
+    access: Access,
+    *,
+    transport: Transport,
+    client: str,
+    now: int,
+    reply: Respond = plain,
+    note: Callable[[str], None] | None = None,
+) -> Iterator[bytes]:
+    """Every message of the reply to a query, none where it gets silence.
+
+    ``now`` is in seconds since 1970. ``note`` is told, in a line for the log, of transfers made and denied.
+    Raises nothing, whatever the octets; ZoneError in the middle of a transfer, for a record that fits no message.
+    """
+    if len(query) < HEADER_SIZE or query[2] & 0x80:
+        return
+    opened = open_query(query, access.keys, now)
+    question_type, name = _peek(opened.query, access.catalog is not None)
+    if access.catalog is not None and access.catalog.secondaries.transfer.allows(client, opened.key):
+        origin = access.catalog.view.origin
+        if name[-len(origin) :] == origin:
+            snapshot = Snapshot.of((access.catalog.view,))
+
+    def ask(rcode: int | None) -> bytes | None:
+        return reply(
+            opened.query,
+            snapshot,
+            transport=transport,
+            client=client,
+            reserve=opened.size,
+            rcode=rcode,
+            verified=opened.key is not None,
         )
-        return Attempt(server, query, self._tcp, FIRST_SECONDS * 2**self._round)
 
-    def hear(self, attempt: Attempt, packet: bytes) -> bool:
-        """What came back; False where it is no reply to this attempt and the driver is to go on waiting."""
-        if not wire.answers(attempt.query, packet):
-            return False
-        try:
-            reply = wire.read(attempt.query, packet)
-        except ValueError as error:
-            self._strike(attempt, Outcome.MALFORMED, f"the reply cannot be read: {error}")
-            return True
-        if reply.truncated:
-            self._truncated(attempt)
-        elif reply.outcome is Outcome.REFERRAL:
-            self._onward(attempt, reply)
-        elif reply.outcome.said:
-            self._settle(attempt, reply)
-        elif reply.rcode == wire.YXDOMAIN:
-            self._settle(attempt, reply._replace(outcome=Outcome.NXDOMAIN, note="a DNAME makes the name too long"))
-        elif reply.rcode in (wire.FORMERR, wire.NOTIMP, wire.BADVERS) and attempt.server not in self._plain:
-            self._plain.add(attempt.server)  # RFC 6891 6.2.2 and 7: a server without EDNS
-        else:
-            self._bogus |= reply.bogus and self._trust_ad
-            outcome = Outcome.REFUSED if reply.rcode == wire.REFUSED else Outcome.SERVFAIL
-            self._strike(attempt, outcome, f"rcode {reply.rcode}")
-        return True
+    if opened.rcode is None and question_type in (AXFR, IXFR) and query[2] >> 3 & 15 == OPCODE_QUERY:
+        yield from _Transfer(opened, snapshot, access, transport, client, note or _ignore).messages(ask)
+        return
+    message = ask(opened.rcode)
+    if message is not None:
+        yield opened.seal(message)
 
-    def silent(self, attempt: Attempt) -> None:
-        """No reply in the attempt's seconds."""
-        self._tcp = False
-        self._turn += 1
-        self._last = Outcome.TIMEOUT
-        self._note(attempt, "no reply" + (" over TCP" if attempt.tcp else ""))
 
-    def unreachable(self, attempt: Attempt, why: object) -> None:
-        """The system says that the server cannot be asked."""
-        self._strike(attempt, Outcome.UNREACHABLE, str(why))
+def _ignore(_: str) -> None:
+    pass
 
-    def expire(self, outcome: Outcome = Outcome.TIMEOUT) -> None:
-        """Settle it without an answer; by default because the walk's time is over."""
-        security = "bogus" if self._bogus else "indeterminate"
-        through = [f"{self._through}, without recursion"] if self._through else []
-        note = "; ".join([*through, *self._notes])[:NOTE_LENGTH]
-        self.answer = Answer(outcome, note=note, security=security)
 
-    # ---- what a reply leads to
+def _peek(query: bytes, with_name: bool) -> tuple[int, Labels]:
+    """The question's type, and its folded name if wanted, without a promise that it can be read."""
+    offset = HEADER_SIZE
+    labels: list[bytes] = []
+    while offset < len(query) and 0 < query[offset] < 0x40:
+        if with_name:
+            labels.append(query[offset + 1 : offset + 1 + query[offset]].lower())
+        offset += 1 + query[offset]
+    return int.from_bytes(query[offset + 1 : offset + 3], "big"), tuple(labels)
 
-    def _settle(self, attempt: Attempt, reply: Reply) -> None:
-        security = "indeterminate"
-        if self._trust_ad:
-            security = "secure" if reply.authentic else "insecure"
-        ttl = reply.ttl if reply.ttl is None else min(reply.ttl, self._ttl)
-        note = reply.note or self._through
-        self.answer = Answer(reply.outcome, reply.records, ttl, note, str(attempt.server), security=security)
 
-    def _truncated(self, attempt: Attempt) -> None:
-        if attempt.tcp:
-            self._strike(attempt, Outcome.MALFORMED, "the reply is truncated over TCP")
-        else:
-            self._tcp = True
+@dataclass(frozen=True, slots=True)
+class _Transfer:
+    """A question for a zone or its changes."""
 
-    def _onward(self, attempt: Attempt, reply: Reply) -> None:
-        """To the servers below a zone cut, or from an alias to its target, which starts at the top again."""
-        if reply.alias is not None:
-            self._aliases += 1
-            if self._aliases > MAX_ALIASES:
-                self._strike(attempt, Outcome.MALFORMED, f"more than {MAX_ALIASES} CNAMEs")
-                return
-            self._asking, self._through, self._tcp = reply.alias, reply.note, False
-            self._ttl = min(self._ttl, wire.MAX_TTL if reply.ttl is None else reply.ttl)
-            self._start(self._top, cut=0)
+    opened: Opened
+    snapshot: Snapshot
+    access: Access
+    transport: Transport
+    client: str
+    note: Callable[[str], None]
+
+    def messages(self, ask: Callable[[int | None], bytes | None]) -> Iterator[bytes]:
+        template = ask(NOERROR)
+        if template is None:
             return
-        referral = reply.referral
-        assert referral is not None  # noqa: S101 - wire.read sets one of the two
-        refusal = self._refusal(attempt, referral)
-        if refusal:
-            self._strike(attempt, Outcome.REFERRAL, f"referred to {names.to_text(referral.cut)}: {refusal}")
+        if not template[2] & AA:  # whatever is wrong with the query as such
+            yield self.opened.seal(template)
             return
-        self._referrals += 1
-        self._tcp = False
-        self._start([Server(text, attempt.server.port) for text in self._usable(attempt, referral)], len(referral.cut))
+        _, question, rest = read_question(self.opened.query)
+        assert question is not None  # noqa: S101 - or there were no template
+        counts = [int.from_bytes(self.opened.query[at : at + 2], "big") for at in (6, 8, 10)]
+        authority = read_records(rest, counts)[1]
+        serial = next((serial_of(Record((), SOA, 0, r.rdata.data)) for r in authority if _is_soa(r, question)), None)
+        rcode, content = self._decide(question, serial)
+        if rcode != NOERROR:
+            refusal = ask(rcode)
+            if refusal is not None:
+                yield self.opened.seal(refusal)
+            return
+        for message in messages(template, question, content, reserve=self.opened.size):
+            yield self.opened.seal(message)
 
-    def _refusal(self, attempt: Attempt, referral: Referral) -> str:
-        """Why a referral is not followed: it must lead down, and towards the name."""
-        if not names.is_below(self._asking, referral.cut) or len(referral.cut) <= self._cut:
-            return "not further down, so this server is lame"
-        if self._referrals >= MAX_REFERRALS:
-            return f"more than {MAX_REFERRALS} referrals"
-        if not self._usable(attempt, referral):
-            shown = ", ".join(map(names.to_text, referral.servers[:3]))
-            return f"no address of {shown} is told with it"
-        return ""
-
-    @staticmethod
-    def _usable(attempt: Attempt, referral: Referral) -> list[str]:
-        """Addresses we may ask: local ones only where the server that names them is local itself."""
-        if _is_local(attempt.server.address):
-            return list(referral.addresses)
-        return [text for text in referral.addresses if not _is_local(text)]
-
-    def _strike(self, attempt: Attempt, outcome: Outcome, why: str) -> None:
-        self._tcp = False
-        self._last = outcome
-        self._note(attempt, why)
-        if attempt.server in self._servers:
-            self._servers.remove(attempt.server)
-
-    def _note(self, attempt: Attempt, why: str) -> None:
-        self._notes[f"{attempt.server}: {why}"] = None
+    def _decide(self, question: DNSQuestion, serial: int | None) -> tuple[int, Iterator[Record]]:
+        """An rcode, and the records to send: NOTAUTH for a zone that is not ours (RFC 5936 2.2.1), REFUSED for
+        one that this client may not have, and for AXFR by UDP, where it is not defined (RFC 5936 4.2)."""
+        nothing: Iterator[Record] = iter(())
+        if question.qclass != IN or (question.qtype == AXFR and self.transport is Transport.UDP):
+            return REFUSED, nothing
+        view = self.snapshot.zones.get(fold(question.qname.label))
+        if view is None:
+            return NOTAUTH, nothing
+        what = f"{'AXFR' if question.qtype == AXFR else 'IXFR'} of zone {to_text(view.origin)} to {self.client}"
+        what += "" if self.opened.key is None else f" key {to_text(self.opened.key)}"
+        if not self.access.acl(view.origin).allows(self.client, self.opened.key):
+            self.note(f"{what} refused")
+            return REFUSED, nothing
+        if question.qtype == AXFR:
+            self.note(f"{what}: serial {view.serial}")
+            return NOERROR, axfr(view)
+        if serial is None:
+            return FORMERR, nothing
+        if self.transport is Transport.UDP:
+            # One SOA, by which the secondary knows to come by TCP (RFC 1995 2): no amplification this way.
+            return NOERROR, iter((soa_of(view),))
+        self.note(f"{what}: from serial {serial} to {view.serial}")
+        return NOERROR, ixfr(view, self.access.journals.get(view.origin), serial)
 
 
-def _is_local(address: str) -> bool:
-    return url.parse_host(f"[{address.partition('%')[0]}]" if ":" in address else address).is_local
+def _is_soa(record: RR, question: DNSQuestion) -> bool:
+    same = fold(record.rname.label) == fold(question.qname.label)
+    return record.rtype == SOA and same and len(record.rdata.data) >= MIN_SOA

@@ -1,7 +1,7 @@
 """Many walks side by side, without I/O: one question for each distinct name, however many ARKs ask it.
 
 What to ask and when it is answered goes through here; how it is asked is the business of ``mux``, of whom that of
-``exchange``. Memory is bounded by the walks that a driver starts at once, and by MAX_KEPT.
+``asking``. Memory is bounded by the walks that a driver starts at once, and by MAX_KEPT.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.names import Labels
 from maptr.naptr import Naptr, Rule, read
+from maptr.nfa import Budget
 from maptr.walk import Answer, Question, Settings, Walk
 
 MAX_KEPT = 100_000  # records kept of answers already heard, an empty answer counting as one: 100 MB at the very worst
@@ -91,20 +92,27 @@ class Many(Generic[Token]):
 
 
 class Rules:
-    """``naptr.read`` that remembers: many ARKs share few rules, and compiling a regexp costs more than matching it."""
+    """``naptr.read`` that remembers: many ARKs share few rules, and compiling a regexp costs more than matching it.
+
+    A walk's budget pays as if nothing were remembered, so that the walk ends as it would alone.
+    """
 
     def __init__(self) -> None:
-        self._rules: OrderedDict[tuple[Naptr, Labels | None], Rule] = OrderedDict()
+        self._rules: OrderedDict[tuple[Naptr, Labels | None], tuple[Rule, int]] = OrderedDict()
         self._size = 0
 
-    def __call__(self, naptr: Naptr, *, undotted: Labels | None) -> Rule:
+    def __call__(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule:
         key = naptr, undotted
-        rule = self._rules.get(key)
-        if rule is None:
-            rule = self._rules[key] = read(naptr, undotted=undotted)
-            self._size += _size(rule)
-            while self._size > MAX_PROGRAMS:
-                self._size -= _size(self._rules.popitem(last=False)[1])
+        known = self._rules.get(key)
+        if known is not None:
+            budget.spend(known[1])
+            return known[0]
+        before = budget.steps
+        rule = read(naptr, undotted=undotted, budget=budget)
+        self._rules[key] = rule, before - budget.steps
+        self._size += _size(rule)
+        while self._size > MAX_PROGRAMS:
+            self._size -= _size(self._rules.popitem(last=False)[1][0])
         return rule
 
 

@@ -1,6 +1,6 @@
 """Many questions outstanding over few sockets: the I/O of ``bulk`` and of the async client.
 
-A driver of ``exchange``, told by whoever waits (``selectors`` or an event loop) which socket is ready. Questions to one
+A driver of ``asking``, told by whoever waits (``selectors`` or an event loop) which socket is ready. Questions to one
 server share SOCKETS connected sockets; each outstanding message has an ID of its own on its socket, and random
 letters. TCP, after a truncated reply, is a connection for each question.
 """
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from maptr.exchange import Attempt, Exchange, Server
+from maptr.asking import Attempt, Exchange, Server
 from maptr.names import Labels
 from maptr.stub import Stub, family, framed, open_udp
 from maptr.walk import Answer

@@ -1,6 +1,6 @@
 """A stub resolver of our own for plain DNS servers: one question at a time over sockets that are used once.
 
-The light path: nothing of dnspython is imported. A driver of ``exchange`` and no more. Every message has a random ID,
+The light path: nothing of dnspython is imported. A driver of ``asking`` and no more. Every message has a random ID,
 a random source port (a connected socket of its own) and letters in random case; whatever does not match all three
 and the server's address is as if it had not come.
 """
@@ -12,8 +12,8 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 
+from maptr.asking import Attempt, Exchange, RandomBytes, Server
 from maptr.errors import DiscoveryFailed
-from maptr.exchange import Attempt, Exchange, RandomBytes, Server
 from maptr.names import Labels
 from maptr.walk import Answer
 from maptr.wire import MAX_MESSAGE

@@ -1,6 +1,6 @@
 """DNS messages as a stub resolver needs them: a question written, its reply checked and read, without any library.
 
-Pure: octets in, values out. When to ask whom is the business of ``exchange``; sockets are those of ``stub`` and
+Pure: octets in, values out. When to ask whom is the business of ``asking``; sockets are those of ``stub`` and
 ``bulk``. The server's side of messages is ``packet``, and no code is shared, so that each can hold the other to the
 truth in the tests.
 """

@@ -21,9 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr import names, resolver, wire
+from maptr.asking import Server
 from maptr.discovery import Outcome
 from maptr.errors import DiscoveryFailed
-from maptr.exchange import Server
 from maptr.stub import find_servers, system_servers
 
 NAME = (b"12345", b"ark", b"arpa")

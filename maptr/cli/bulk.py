@@ -16,6 +16,7 @@ import click
 from maptr.ark import MAX_TEXT, Ark
 from maptr.cli import output
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, NoMappingAuthority
+from maptr.printable import printable
 
 if TYPE_CHECKING:
     from maptr.discovery import Discovery
@@ -184,7 +185,7 @@ def _writer(sink: IO[str], jsonl: bool, *, header: bool) -> Callable[[Row], None
     rows = csv.DictWriter(sink, COLUMNS, extrasaction="ignore", lineterminator="\n")
     if header:
         rows.writeheader()
-    return lambda row: rows.writerow({key: output.printable(str(value)) for key, value in row.items()})
+    return lambda row: rows.writerow({key: printable(str(value)) for key, value in row.items()})
 
 
 def _write_json(sink: IO[str], row: Row) -> None:

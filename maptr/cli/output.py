@@ -10,6 +10,8 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from maptr.printable import printable
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -27,12 +29,12 @@ EXIT_INTERNAL = 10  # a bug in maptr
 
 def data(text: str) -> None:
     """A line of data, on stdout."""
-    click.echo(printable(text))
+    click.echo(printable(text, keep="\n\t"))
 
 
 def talk(text: str) -> None:
     """A line for the person, on stderr."""
-    click.echo(printable(text), err=True)
+    click.echo(printable(text, keep="\n\t"), err=True)
 
 
 @contextmanager
@@ -44,11 +46,6 @@ def stream(path: Path | None, *, append: bool = False) -> Iterator[IO[str]]:
         return
     with path.open("a" if append else "w", encoding="utf-8", newline="") as file:
         yield file
-
-
-def printable(text: str) -> str:
-    """Text from files and from DNS, without what a terminal would obey."""
-    return "".join(character if character.isprintable() or character in "\n\t" else "?" for character in text)
 
 
 def json_data(document: Mapping[str, Any]) -> None:
@@ -70,15 +67,15 @@ def write_atomically(path: Path, text: str) -> None:
     A symbolic link stays, and the file it names is replaced; a device or a pipe is written to, for a rename would
     put a file in its place. Raises OSError; the old file is then untouched and nothing is left beside it.
     """
-    # Few commands write files, and each of the two costs milliseconds to import.
+    # Few commands write files, and each of the two costs milliseconds.
     import tempfile
     from pathlib import Path
 
-    path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file() and not path.is_dir():
         with path.open("w", encoding="utf-8", newline="\n") as device:
             device.write(text)
         return
+    path = Path(os.path.realpath(path))
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from maptr import names
-from maptr.cli import output
 from maptr.discovery import Discovery, Outcome, Step
+from maptr.printable import printable
 
 
 def step_lines(step: Step) -> Iterator[str]:
@@ -44,11 +44,11 @@ def show_tree(discovery: Discovery) -> None:
     for step in discovery.trace:
         name = names.to_text(step.name)
         style = "green" if step.outcome is Outcome.ANSWER else "yellow" if step.outcome.said else "red"
-        asked = led.get(f"redirect to {name}", root).add(Text(output.printable(_headline(step)), style))
+        asked = led.get(f"redirect to {name}", root).add(Text(printable(_headline(step)), style))
         for reading in step.readings:
             mark, style = ("+ ", "") if reading.counted else ("- ", "dim")
-            record = asked.add(Text(mark + output.printable(reading.naptr.to_text()), style))
+            record = asked.add(Text(mark + printable(reading.naptr.to_text()), style))
             for reason in reading.reasons:
-                record.add(Text(output.printable(reason), "dim italic"))
+                record.add(Text(printable(reason), "dim italic"))
                 led.setdefault(reason, record)
     console.print(root)
