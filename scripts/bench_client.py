@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import dns.asyncresolver
@@ -35,9 +36,11 @@ my ($port, $count, $first) = @ARGV;
 my $r = Net::DNS::Resolver->new(nameservers => ["127.0.0.1"], port => $port, recurse => 1, udppacketsize => 1232);
 sub walk { my $q = $r->query($_[0], "NAPTR") or return;
   my @found; for ($q->answer) { next unless $_->type eq "NAPTR" and lc $_->service eq "ark";
-    push @found, $_->replacement if lc $_->flags eq "h"; } return sort @found; }
+    push @found, $_->replacement if lc $_->flags eq "h"; } @found = sort @found; return @found; }
 walk("$first.ark.arpa.");
-my $s = clock(); for my $i (0 .. $count - 1) { walk(($first + $i) . ".ark.arpa.") or die } printf "%.9f\n", (clock() - $s) / $count;
+my $s = clock();
+for my $i (0 .. $count - 1) { walk(($first + $i) . ".ark.arpa.") or die }
+printf "%.9f\n", (clock() - $s) / $count;
 """
 
 
@@ -140,9 +143,7 @@ def process(server: Peer, rounds: int) -> list[Ratio]:
         took = {}
         for key, command in commands.items():
             if find(command[0]):
-                took[key] = (
-                    wall(lambda command=command: subprocess.run(command, capture_output=True, check=False)) * 1e3
-                )  # type: ignore[misc]
+                took[key] = wall(partial(subprocess.run, command, capture_output=True, check=False)) * 1e3
         for key, ratio in ratios.items():
             if key in took:
                 ratio.add(took["maptr"], took[key])
