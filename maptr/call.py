@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resolution
 
+DEFAULTS = Settings()
+
 StepHook = Callable[[Step], None]
 Clock = Callable[[], float]
 
@@ -82,7 +84,7 @@ class Call:
         now: float | None = None,
     ) -> Discovery:
         """The discovery, the chooser's choice first. Raises as ``discover`` says."""
-        discovery = self.walk.result().expiring(time.time() if now is None else now)
+        discovery = self.walk.result(time.time() if now is None else now)
         if require is not None and discovery.security != require:
             raise DiscoveryFailed(f"{discovery.ark}: the answers are {discovery.security}, not {require}", discovery)
         if raise_on_none or not discovery.complete:
@@ -102,6 +104,8 @@ def origin_labels(origin: str | dns.name.Name) -> names.Labels:
 
 def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Settings:
     """The settings below an origin; ConfigError where it is none."""
+    if settings is None and origin == "ark.arpa.":
+        return DEFAULTS
     return dataclasses.replace(settings or Settings(), origin=origin_labels(origin))
 
 
