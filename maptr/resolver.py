@@ -9,6 +9,7 @@ import copy
 from typing import TypeVar
 
 import dns.asyncresolver
+import dns.edns
 import dns.exception
 import dns.flags
 import dns.message
@@ -22,6 +23,7 @@ from maptr.discovery import Outcome
 from maptr.errors import DiscoveryFailed
 from maptr.naptr import Naptr
 from maptr.walk import Answer, Question
+from maptr.wire import EDE_BOGUS
 
 Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolver)
 
@@ -65,7 +67,9 @@ def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> A
     if isinstance(error, dns.resolver.NoNameservers):
         failures = error.kwargs.get("errors") or []
         outcome = _outcome(failures[-1][3], failures[-1][4]) if failures else Outcome.UNREACHABLE
-        return Answer(outcome, note=_failures(error), elapsed=elapsed)
+        bogus = trust_ad and any(_is_bogus(response) for *_, response in failures)
+        security = "bogus" if bogus else "indeterminate"
+        return Answer(outcome, note=_failures(error), elapsed=elapsed, security=security)
     if isinstance(error, dns.exception.DNSException | OSError):
         return Answer(Outcome.UNREACHABLE, note=str(error), elapsed=elapsed)
     raise error
@@ -75,6 +79,13 @@ def _security(response: dns.message.Message, trust_ad: bool) -> str:
     if not trust_ad:
         return "indeterminate"
     return "secure" if response.flags & dns.flags.AD else "insecure"
+
+
+def _is_bogus(response: object) -> bool:
+    """True where the resolver says that validation failed (RFC 8914)."""
+    return isinstance(response, dns.message.Message) and any(
+        isinstance(option, dns.edns.EDEOption) and option.code in EDE_BOGUS for option in response.options
+    )
 
 
 def _outcome(error: object, response: object) -> Outcome:
