@@ -22,15 +22,15 @@ LAYERS = (
     # What maptr knows, as functions over values.
     (
         *("discovery", "walk", "choose", "table", "registry", "plan", "rules", "lint", "drift"),
-        *("zone", "masterfile", "zonecheck", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
-        *("context", "cookies", "siphash", "rrl", "chaos"),
+        *("zone", "masterfile", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
+        *("context", "cookies", "siphash", "rrl", "chaos", "denial", "dnssec", "signatures"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
         *("wire", "asking", "many"),
     ),
     # What asks the network and reads files.
     (
         *("call", "stub", "mux", "resolver", "client", "asyncclient", "bulk", "cache", "config"),
-        *("visit", "reachable", "describe"),
+        *("visit", "reachable", "describe", "keyfolder"),
     ),
     # What people and programs start.
     ("serve", "gateway", "cli"),

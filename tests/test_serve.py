@@ -238,7 +238,7 @@ def test_a_client_that_does_not_read_is_cut_off_and_others_are_answered() -> Non
                 slow.sendall(BIG_FRAME * 50)
         other.sendall(FRAME)
         assert receive_message(other).id == QUERY.id
-        time.sleep(0.5)
+        slow.settimeout(PATIENCE)  # on a busy machine the server takes its time to notice
         received = 0
         with contextlib.suppress(ConnectionError):
             while part := slow.recv(1 << 20):
