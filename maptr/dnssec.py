@@ -128,7 +128,9 @@ class Policy:
 
     def __post_init__(self) -> None:
         if self.lifetime <= self.refresh or self.refresh < 0 or self.inception_offset < 0:
-            raise SigningError(f"signatures of {self.lifetime} s cannot be renewed {self.refresh} s before their end")
+            raise SigningError(
+                f"signatures that last {self.lifetime} s cannot be renewed {self.refresh} s before their end"
+            )
 
 
 def zone_signers(keys: Iterable[Key]) -> list[Key]:
