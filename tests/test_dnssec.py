@@ -25,23 +25,13 @@ from hypothesis import strategies as st
 
 from maptr import keyfolder, zonetext
 from maptr.cli import main
-from maptr.dnssec import (
-    Algorithm,
-    Children,
-    Key,
-    Policy,
-    Role,
-    State,
-    check_keys,
-    ds_records,
-    is_current,
-    sign_zone,
-)
+from maptr.dnssec import Children, Policy, is_current, sign_zone
 from maptr.errors import SigningError
 from maptr.keyfolder import add_key, read_keys, remove_key, set_state
 from maptr.serve import alarm
 from maptr.signatures import EXPIRING, Signatures, signature_state
 from maptr.snapshot import Snapshot, view_zone
+from maptr.zonekeys import Algorithm, Key, Role, State, check_keys, ds_records
 
 pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
 

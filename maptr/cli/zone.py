@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output
-from maptr.cli.sign import keys, sign
+from maptr.cli.keys import keys
+from maptr.cli.sign import sign
 from maptr.errors import ZoneError
 from maptr.finding import Severity
 
