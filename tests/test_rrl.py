@@ -66,6 +66,14 @@ def test_excess_is_remembered_for_the_window_and_no_longer() -> None:
     assert limits.judge("192.0.2.1", "kind") is SEND
 
 
+def test_silence_saves_up_a_second_of_replies_and_no_more() -> None:
+    clock = Clock()
+    limits = limiter(clock, responses_per_second=5)
+    limits.judge("192.0.2.1", "kind")
+    clock.now += 3600
+    assert [limits.judge("192.0.2.1", "kind") for _ in range(6)] == [SEND] * 5 + [DROP]
+
+
 def test_networks_are_counted_not_addresses() -> None:
     limits = limiter(responses_per_second=1)
     assert limits.judge("192.0.2.1", "kind") is SEND
