@@ -198,6 +198,13 @@ def test_a_client_with_a_good_cookie_is_not_limited() -> None:
     assert all(responder.answer(wire, SNAPSHOT, transport=Transport.UDP, client=CLIENT) for _ in range(50))
 
 
+def test_a_client_that_a_key_showed_is_not_limited() -> None:
+    responder = Responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
+    wire = dns.message.make_query("ns.example.", "A").to_wire()
+    for _ in range(50):
+        assert responder.answer(wire, SNAPSHOT, transport=Transport.UDP, client=CLIENT, verified=True)
+
+
 def test_limits_and_cookies_are_on_by_default() -> None:
     responder = Responder()
     assert responder.context.cookies.secrets != Responder().context.cookies.secrets

@@ -244,6 +244,7 @@ def test_dns_over_tls_over_ipv6(directory: Path) -> None:
             QUERY, "::1", PATIENCE, bound.port, ssl_context=client_context(directory), server_hostname="ns1.example"
         )
         assert reply.answer
+        assert daemon.tls_bound == [bound]
     finally:
         running.call(daemon.stop)
         future.result(PATIENCE)
