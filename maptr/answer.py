@@ -129,6 +129,9 @@ def make_reply(
         return _frame(bare, FORMERR)
     if header.q > 1:
         return _frame(bare, FORMERR)  # RFC 9619: QDCOUNT is 1, or 0 to ask for a cookie
+    if header.opcode == OPCODE_UPDATE and (question is None or question.qtype != SOA or question.qclass != IN):
+        # What is no zone section (RFC 2136 2.3) is not sent back: dnspython for one could not read the reply.
+        return _frame(bare, NOTIMP if question is not None and question.qtype == SOA else FORMERR)
 
     asked = replace(bare, question=question)
     counts = (header.a, header.auth, header.ar)
@@ -170,7 +173,8 @@ def make_reply(
     if zone is None:
         return _frame(asked, REFUSED, ede=EDE_NOT_AUTHORITATIVE)
     minimal = question.qtype == ANY and transport is Transport.UDP
-    outcome = look_up(zone, name, question.qtype, minimal_any=minimal)
+    dnssec = opt is not None and bool(opt.edns_do)
+    outcome = look_up(zone, name, question.qtype, minimal_any=minimal, dnssec=dnssec)
     return _frame(asked, outcome.rcode, outcome)
 
 
@@ -185,13 +189,8 @@ def _read_options(query: _Query, opt: RR, client: str) -> _Query:
 
 
 def _refuse_update(query: _Query, snapshot: Snapshot) -> Reply:
-    """RFC 2136 3.1, as BIND and Knot say no: zones change by their files, and by no one on the network."""
-    question = query.question
-    if question is None or question.qtype != SOA or question.qclass != IN:
-        # What is no zone section is not sent back: dnspython for one could not read it.
-        unsupported = question is not None and question.qtype == SOA
-        return _frame(replace(query, question=None), NOTIMP if unsupported else FORMERR)
-    if fold(question.qname.label) not in snapshot.zones:
+    """RFC 2136 3.1 and 3.3, as BIND says no: zones change by their files, and by no one on the network."""
+    if query.question is None or fold(query.question.qname.label) not in snapshot.zones:
         return _frame(query, NOTAUTH)
     return _frame(query, REFUSED, ede=EDE_PROHIBITED)
 
@@ -265,11 +264,13 @@ def _fit(buffer: WireBuffer, outcome: Outcome, limit: int, rdclass: int) -> tupl
     counts = [0, 0, 0]
     for section, rrsets in enumerate((outcome.answer, outcome.authority, outcome.glue)):
         for rrset in rrsets:
-            if not write_rrset(buffer, rrset, limit, rdclass):
+            written = write_rrset(buffer, rrset, limit, rdclass, signed=outcome.dnssec)
+            if not written:
                 return counts, True
-            counts[section] += len(rrset.rdatas)
+            counts[section] += written
     for rrset in outcome.additional:
-        if not write_rrset(buffer, rrset, limit, rdclass):
+        written = write_rrset(buffer, rrset, limit, rdclass, signed=outcome.dnssec)
+        if not written:
             break
-        counts[2] += len(rrset.rdatas)
+        counts[2] += written
     return counts, False

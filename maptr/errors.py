@@ -95,3 +95,10 @@ class ConfigError(MaptrError):
         super().__init__(f"{where}: {message}" if where else message)
         self.filename = filename
         self.key = key
+
+
+class SigningError(LocatedError):
+    """A zone cannot be signed: keys missing, unfit or open to others, or no package to sign with.
+
+    No text of it has anything of a private key.
+    """

@@ -21,7 +21,7 @@ from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError, ZoneError
 from maptr.exchange import exchange
 from maptr.rrl import RrlSettings
-from maptr.serve import tcp, udp, zones
+from maptr.serve import alarm, tcp, udp, zones
 from maptr.serve.connections import Connections
 from maptr.serve.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.serve.responder import Responder
@@ -102,7 +102,7 @@ class Daemon:
 
         ``signals``: SIGHUP, SIGTERM and SIGINT mean what they mean to a daemon; for the main thread only.
         """
-        if not self._sockets:
+        if not (self._sockets or self._tls_sockets):
             self.bind()
         self._access = self.primary.start(self._sources, self.snapshot)
         loop = asyncio.get_running_loop()
@@ -133,11 +133,13 @@ class Daemon:
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
         self.primary.tell(self._access, self.snapshot)
+        watcher = loop.create_task(alarm.watch(lambda: self.snapshot))
         try:
             await self._stopping.wait()
         finally:
             reloader.cancel()
             await self.primary.stop()
+            watcher.cancel()
             for udp_listener in udp_listeners:
                 udp_listener.stop(loop)
             for tcp_listener in tcp_listeners:
@@ -189,6 +191,7 @@ class Daemon:
                 if self._certificate is not None:
                     await asyncio.to_thread(self._certificate.reload)
                 await self._publish(await asyncio.to_thread(zones.reload, self._sources, self.snapshot))
+                await asyncio.to_thread(alarm.tell, self.snapshot, time.time())
             except Exception:
                 log.exception("internal error, nothing reloaded")
 

@@ -137,7 +137,7 @@ class TcpListener:
         task.add_done_callback(forget)
 
     async def _serve(self, sock: socket.socket, client: str, connection: Connection) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, TimeoutError, OSError, ZoneError):
+        with contextlib.suppress(TimeoutError, OSError, ZoneError):
             # The client left, stalled or was cut off, or a transfer was: nothing to say, and nobody to say it to.
             reader, writer = await self._open(sock)
             try:
@@ -191,17 +191,16 @@ async def converse(
     write_timeout: float = WRITE_TIMEOUT,
     on_message: Callable[[], object] = lambda: None,
 ) -> None:
-    """Message after message, in order, to the end of the stream: what was asked before is answered.
+    """Message after message, in order, until the stream ends or is idle: what was asked before is answered.
 
-    Raises IncompleteReadError where the stream ends inside a message, TimeoutError and what the streams raise.
+    Raises TimeoutError for a client that does not read, and what the streams raise.
     """
     while True:
-        async with asyncio.timeout(idle_timeout):
-            try:
-                length = int.from_bytes(await reader.readexactly(2), "big")
-            except asyncio.IncompleteReadError:
-                return
-            query = await reader.readexactly(length)
+        try:
+            async with asyncio.timeout(idle_timeout):
+                query = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
+        except (asyncio.IncompleteReadError, TimeoutError):
+            return
         on_message()
         async with asyncio.timeout(REPLY_TIMEOUT):
             for reply in answer(query):
