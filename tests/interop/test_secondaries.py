@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -264,6 +265,41 @@ def test_dig_with_a_cut_mac(tmp_path: Path) -> None:
     ) as server:
         assert transfer("dig", server.port, "AXFR", key=f"hmac-sha256-128:cut:{SECRET}").count("NAPTR") == 60
         assert "BADTRUNC" in transfer("dig", server.port, "AXFR", key=f"hmac-sha256-128:full:{SECRET}")
+
+
+def sign(unsigned: Path, keys: Path, text: str) -> str:
+    """The zone of this text as ``maptr zone sign`` makes it: NSEC, RRSIG, DNSKEY, CDS and ZONEMD."""
+    unsigned.write_text(f"$ORIGIN {ORIGIN}\n{text}")
+    signed = unsigned.with_suffix(".signed")
+    for arguments in ([] if keys.exists() else ["keys", "add", keys]), ["sign", unsigned, keys, "-o", signed]:
+        command = [sys.executable, "-m", "maptr", "zone", *map(str, arguments)]
+        if arguments:
+            subprocess.run(command, check=True, timeout=60, capture_output=True)
+    return signed.read_text()
+
+
+def test_all_four_follow_a_signed_zone(tmp_path: Path) -> None:
+    """Each change makes new signatures of some names, of NSEC and of the SOA; the ZONEMD covers every record."""
+    require("dig", *(command for kind in SECONDARIES for command in kind.commands))
+    unsigned, keys = tmp_path / "unsigned", tmp_path / "keys"
+    (tmp_path / "ark.arpa.zone").write_text(sign(unsigned, keys, zone_text(1)))
+    with Primary(tmp_path, SECONDARIES) as primary:
+        for serial, extra in enumerate(
+            ["", "new TXT hello\n", "new TXT changed\nsub NS ns.sub\nns.sub A 192.0.2.2\n", ""], 1
+        ):
+            if serial > 1:
+                primary.publish(sign(unsigned, keys, zone_text(serial, extra)))
+            primary.wait_for(serial)
+            expected = printed(primary.server.port, f"hmac-sha256:xfr:{SECRET}")
+            assert any("\tzonemd\t" in line for line in expected)
+            assert sum("\trrsig\t" in line for line in expected) > 120
+            for secondary in primary.secondaries:
+                assert printed(secondary.port) == expected, secondary.name
+                zone = dns.zone.Zone(ORIGIN, relativize=False)
+                dns.query.inbound_xfr(secondary.host, zone, port=secondary.port, timeout=10)
+                zone.verify_digest()
+        # PowerDNS takes a signed zone by AXFR each time.
+        assert primary.log().count("IXFR of zone") >= 3 * (len(SECONDARIES) - 1)
 
 
 def moments(directory: Path) -> list[str]:
