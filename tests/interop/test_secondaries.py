@@ -24,6 +24,7 @@ import pytest
 from maptr import registry
 from maptr.lint import publishable
 from maptr.zone import build
+from tests.certificates import write_certificate
 from tests.peers import HOST, Maptr, Peer, find, free_port, require
 from tests.secondaries import (
     CATALOG,
@@ -249,6 +250,20 @@ def test_transfer_tools_with_good_bad_and_no_keys(command: str, tmp_path: Path) 
         assert "NAPTR" not in none
         assert "REFUSED" in none or "Transfer failed" in none
         assert "SOA" in transfer(command, server.port, "SOA")
+
+
+@pytest.mark.parametrize("command", ["dig", "kdig"])
+def test_rfc9103_a_transfer_over_tls(command: str, tmp_path: Path) -> None:
+    """XFR over TLS: the same messages on another stream, signed or not."""
+    require(command)
+    write_certificate(tmp_path)
+    path = tmp_path / "ark.arpa.zone"
+    path.write_text(zone_text(1))
+    port = free_port()
+    tls = (f"--tls-listen={HOST}:{port}", f"--tls-cert={tmp_path}/tls.crt", f"--tls-key={tmp_path}/tls.key")
+    with Maptr({ORIGIN: path}, KEY, "--transfer=key:xfr", *tls):
+        assert transfer(command, port, "+tls", "AXFR", key=f"hmac-sha256:xfr:{SECRET}").count("NAPTR") == 60
+        assert "NAPTR" not in transfer(command, port, "+tls", "AXFR")
 
 
 def test_dig_with_a_cut_mac(tmp_path: Path) -> None:
