@@ -132,14 +132,14 @@ class Daemon:
             ", ".join(map(str, self.bound)),
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
-        self.primary.tell(self._access, self.snapshot)
         watcher = loop.create_task(alarm.watch(lambda: self.snapshot))
+        self.primary.tell(self._access, self.snapshot)
         try:
             await self._stopping.wait()
         finally:
             reloader.cancel()
-            await self.primary.stop()
             watcher.cancel()
+            await self.primary.stop()
             for udp_listener in udp_listeners:
                 udp_listener.stop(loop)
             for tcp_listener in tcp_listeners:
