@@ -18,11 +18,11 @@ PACKAGE = Path(__file__).resolve().parent.parent / "maptr"
 
 LAYERS = (
     # What everything is said in.
-    ("errors", "names", "url", "ere", "regexp", "finding", "ark", "naptr"),
+    ("errors", "names", "address", "url", "ere", "regexp", "finding", "ark", "naptr"),
     # What maptr knows, as functions over values.
     (
         *("discovery", "walk", "choose", "table", "registry", "plan", "rules", "lint", "drift"),
-        *("zone", "zonecheck", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
+        *("zone", "zonecheck", "zonediff", "publish", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
     ),
     # What asks the network and reads files.
     ("call", "client", "asyncclient", "bulk", "cache", "config"),
