@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from dnslib import DNSError, DNSHeader, DNSQuestion
 from dnslib.dns import RR
 
-from maptr.edns import EDE_NOT_AUTHORITATIVE, check_options, find_opt, make_opt, udp_limit
-from maptr.lookup import ANY, Outcome, find_zone, look_up
+from maptr.edns import EDE_NOT_AUTHORITATIVE, EDE_NOT_READY, check_options, find_opt, make_opt, udp_limit
+from maptr.lookup import ANY, Outcome, find_zone, is_broken, look_up
 from maptr.packet import HEADER_SIZE, IN, WireBuffer, read_question, read_records, write_rrset
 from maptr.snapshot import Snapshot
 
-FORMERR, NOTIMP, REFUSED, BADVERS = 1, 4, 5, 16  # RFC 1035 4.1.1, RFC 6891 9
+FORMERR, SERVFAIL, NOTIMP, REFUSED, BADVERS = 1, 2, 4, 5, 16  # RFC 1035 4.1.1, RFC 6891 9
 OPCODE_QUERY = 0
 IXFR, AXFR = 251, 252
 
@@ -77,6 +77,8 @@ def respond(
         return _frame(asked, REFUSED)
     name = question.qname.label
     zone = find_zone(snapshot, name, question.qtype)
+    if snapshot.broken and is_broken(snapshot, name, question.qtype, zone):
+        return _frame(asked, SERVFAIL, ede=EDE_NOT_READY)
     if zone is None:
         return _frame(asked, REFUSED, ede=EDE_NOT_AUTHORITATIVE)
     minimal = question.qtype == ANY and transport is Transport.UDP

@@ -19,6 +19,7 @@ MIN_PAYLOAD = 512  # RFC 6891 6.2.3: smaller values are treated as this
 
 COOKIE = 10  # RFC 7873 4
 EDE = 15  # RFC 8914 2
+EDE_NOT_READY = 14  # RFC 8914 4.15
 EDE_NOT_AUTHORITATIVE = 20  # RFC 8914 4.21
 
 

@@ -22,7 +22,19 @@ LAYERS = (
     # What maptr knows, as functions over values.
     (
         *("discovery", "walk", "choose", "table", "registry", "plan", "rules", "lint", "drift"),
-        *("zone", "zonecheck", "zonediff", "publish", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
+        *(
+            "zone",
+            "zonecheck",
+            "zonediff",
+            "integrity",
+            "publish",
+            "dnssec",
+            "packet",
+            "edns",
+            "lookup",
+            "answer",
+            "snapshot",
+        ),
     ),
     # What asks the network and reads files.
     ("call", "client", "asyncclient", "bulk", "cache", "config"),

@@ -214,10 +214,9 @@ def test_check_config_prints_what_would_be_served(zone_file: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("check", [(), ("--check-config",)])
-def test_a_bad_zone_is_1_and_says_where(zone_file: Path, check: tuple[str, ...]) -> None:
+def test_check_config_with_a_bad_zone_is_1_and_says_where(zone_file: Path) -> None:
     zone_file.write_text(zone_text(1) + "x A 1.2.3\n")
-    result = run("--zone", f"ark.arpa={zone_file}", *check)
+    result = run("--zone", f"ark.arpa={zone_file}", "--check-config")
     assert result.exit_code == 1
     assert result.stderr.startswith(f"maptr: {zone_file}:6: ")
     assert not result.stdout

@@ -1,19 +1,25 @@
-"""``maptr serve``: answer DNS queries from zone files, with no configuration file needed."""
+"""``maptr serve``: answer DNS queries from zone files, with a configuration file or without one."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import click
 
+from maptr import config as configuration
+from maptr.address import Address
 from maptr.cli import output
+from maptr.config import Config
 from maptr.errors import ConfigError, ZoneError
 from maptr.names import to_text
-from maptr.serve import zones
-from maptr.serve.daemon import Address, Daemon
+from maptr.serve import publisher, settings, zones
+from maptr.serve.daemon import Daemon
 from maptr.serve.zones import ZoneSource
-from maptr.snapshot import Snapshot
 
 
 class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
@@ -31,17 +37,23 @@ class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generi
 
 
 @click.command(
-    epilog="SIGHUP reads the zone files again; a bad file leaves its zone as it was, and the log says why. "
-    "SIGTERM stops. Exit status: 0 stopped or checked, 1 a zone is bad or an address cannot be had, 2 usage, "
-    "8 a file cannot be read."
+    epilog="SIGHUP, or maptr reload, reads configuration and zone files again; a bad one leaves everything as it was, "
+    "and the log says why. SIGTERM stops. A zone that cannot be loaded at the start answers SERVFAIL while the others "
+    "serve. Exit status: 0 stopped or checked, 1 the configuration is bad, an address cannot be had, or (checking) a "
+    "zone is bad, 2 usage, 8 a file cannot be read."
+)
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    help="The configuration, in TOML.  [default: MAPTR_CONFIG; without --zone also maptr.toml, if it is here]",
 )
 @click.option(
     "--zone",
     "sources",
     multiple=True,
-    required=True,
     type=_Parsed(ZoneSource, "ORIGIN=FILE"),
-    help="A zone and its file, such as ark.arpa=ark.arpa.zone. Repeatable.",
+    help="A zone and its file, such as ark.arpa=ark.arpa.zone; goes before one in the configuration. Repeatable.",
 )
 @click.option(
     "--listen",
@@ -51,12 +63,19 @@ class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generi
     help="Where to answer, UDP and TCP: 127.0.0.1:5353 or [::1]:5353; port 0 takes a free one. Repeatable.  "
     "[default: 127.0.0.1:5353]",
 )
+@click.option("--control", metavar="SOCKET", help="Where maptr reload and maptr status find this server.")
 @click.option(
     "--check-config",
     is_flag=True,
     help="Read and check everything, print what would be served, and leave. Nothing is bound.",
 )
-def serve(sources: tuple[ZoneSource, ...], addresses: tuple[Address, ...], check_config: bool) -> None:
+def serve(
+    file: str | None,
+    sources: tuple[ZoneSource, ...],
+    addresses: tuple[Address, ...],
+    control: str | None,
+    check_config: bool,
+) -> None:
     """Answer DNS queries from zone files.
 
     Serves any zone, over UDP and TCP, IPv4 and IPv6, and says on stderr when it is ready:
@@ -64,36 +83,86 @@ def serve(sources: tuple[ZoneSource, ...], addresses: tuple[Address, ...], check
     \b
         maptr serve --zone ark.arpa=ark.arpa.zone --listen 127.0.0.1:5353
         maptr: ready, serving 1 zone on 127.0.0.1:5353 (udp, tcp)
+
+    With a configuration, maptr serve --config maptr.toml. Every setting of its [serve] can be given in the
+    environment too: MAPTR_SERVE_LISTEN=127.0.0.1:53,[::1]:53 goes before the file, and options go before both.
     """
-    addresses = addresses or (Address("127.0.0.1", 5353),)
-    snapshot = _load(sources)
+    path = _file(file, bool(sources))
+    flags: dict[str, object] = {"serve.listen": [str(address) for address in addresses]} if addresses else {}
+    flags |= {} if control is None else {"serve.control": control}
+
+    def read() -> Config:
+        config = configuration.load(path, environment=os.environ, flags=flags)
+        config = settings.with_zones(config, sources)
+        settings.check(config)
+        return config
+
+    config = _or_fail(read)
+    if not config.zones:
+        if path is None:
+            raise click.UsageError("there is no zone to serve: give --zone ORIGIN=FILE, or --config FILE")
+        output.fail(str(config.error("zone", "there is no zone to serve")), output.EXIT_NONE)
     if check_config:
-        _describe(sources, addresses, snapshot)
+        _check(config)
         return
     logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
+    found = settings.sources_of(config)
+    served = publisher.start(found, clock=time.time)
+    daemon = Daemon(
+        found,
+        config.serve.listen,
+        served.snapshot(),
+        served=served,
+        config=config,
+        reread=read,
+        control=settings.control_of(config),
+    )
     try:
-        asyncio.run(_run(sources, addresses, snapshot))
+        asyncio.run(_run(daemon))
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
 
 
-async def _run(sources: tuple[ZoneSource, ...], addresses: tuple[Address, ...], snapshot: Snapshot) -> None:
-    await Daemon(sources, addresses, snapshot).run(signals=True)
+async def _run(daemon: Daemon) -> None:
+    await daemon.run(signals=True)
 
 
-def _load(sources: tuple[ZoneSource, ...]) -> Snapshot:
+def _file(named: str | None, has_zones: bool) -> Path | None:
+    """The configuration's file; the one that only happens to lie here is not for who names zones."""
+    if named is not None:
+        return Path(named)
+    found = configuration.find(os.environ)
+    return None if has_zones and configuration.FILE_VARIABLE not in os.environ else found
+
+
+def _or_fail(read: Callable[[], Config]) -> Config:
     try:
-        return zones.load(sources)
-    except ZoneError as error:
+        return read()
+    except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
     except OSError as error:
         output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
 
 
-def _describe(sources: tuple[ZoneSource, ...], addresses: tuple[Address, ...], snapshot: Snapshot) -> None:
-    for source in sources:
-        zone = snapshot.zones[source.origin]
-        names = sum(1 for node in zone.nodes.values() if node)
-        output.data(f"zone {to_text(zone.origin)} serial {zone.serial}, {names} names, from {source.path}")
-    for address in addresses:
+def _check(config: Config) -> None:
+    """Print what would be served, or what is wrong, every bad zone of it."""
+    code = output.EXIT_OK
+    for source in settings.sources_of(config):
+        try:
+            checked = zones.read_checked(source)
+        except ZoneError as error:
+            output.talk(f"maptr: {error}")
+            code = max(code, output.EXIT_NONE)
+        except OSError as error:
+            output.talk(f"maptr: {error.filename}: {error.strerror}")
+            code = output.EXIT_UNREADABLE
+        else:
+            names = sum(1 for node in checked.view.nodes.values() if node)
+            zone = to_text(source.origin)
+            output.data(f"zone {zone} serial {checked.view.serial}, {names} names, from {source.path}")
+            for warning in checked.warnings:
+                output.talk(f"maptr: zone {zone}: {warning}")
+    if code:
+        raise SystemExit(code)
+    for address in config.serve.listen:
         output.data(f"listen {address} (udp, tcp)")

@@ -1,22 +1,34 @@
 """The daemon: binds, answers from one immutable Snapshot, and swaps it when the zones are read again.
 
-SIGHUP reads the zone files anew, SIGTERM and SIGINT stop. Whoever runs it configures logging ("maptr.serve").
+SIGHUP reads configuration and zones anew, SIGTERM and SIGINT stop, the control socket tells how it is. Whoever runs
+it configures logging ("maptr.serve").
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import signal
 import socket
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
 
 from maptr.address import Address as Address  # whoever has a Daemon has these
 from maptr.answer import Transport, respond
+from maptr.config import Config
 from maptr.errors import ConfigError
-from maptr.serve import tcp, udp, zones
+from maptr.serve import control, sdnotify, settings, status, tcp, udp, zones
+from maptr.serve.counters import Counters
+from maptr.serve.publisher import Clock, Outcome, Served, publish
 from maptr.snapshot import Snapshot
+
+T = TypeVar("T")
 
 log = logging.getLogger("maptr.serve")
 
@@ -25,16 +37,41 @@ PORT_TRIES = 20
 
 
 class Daemon:
-    """Serve the zones on the addresses until told to stop. ``snapshot`` is what it answers from now."""
+    """Serve the zones on the addresses until told to stop. ``snapshot`` is what it answers from now.
 
-    def __init__(self, sources: Sequence[zones.ZoneSource], addresses: Sequence[Address], snapshot: Snapshot) -> None:
+    ``served`` says more of the zones than the snapshot: those that did not load, and why. With ``reread`` a reload
+    reads the configuration again, which ``config`` is now. ``control`` is the path of the control socket.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[zones.ZoneSource],
+        addresses: Sequence[Address],
+        snapshot: Snapshot,
+        *,
+        served: Served | None = None,
+        config: Config | None = None,
+        reread: Callable[[], Config] | None = None,
+        control: Path | None = None,
+        clock: Clock = time.time,
+    ) -> None:
         self.snapshot = snapshot
+        self.served = served or Served.of(sources, snapshot)
+        self.config = config
         self.bound: list[Address] = []
+        self.counters = Counters()
+        self.started_at = clock()
+        self.config_error = ""
         self._sources = tuple(sources)
         self._addresses = tuple(addresses)
+        self._reread = reread
+        self._control = control
+        self._clock = clock
         self._sockets: list[tuple[socket.socket, socket.socket]] = []
+        self._control_socket: socket.socket | None = None
         self._stopping = asyncio.Event()
         self._reload_wanted = asyncio.Event()
+        self._reloading = asyncio.Lock()
 
     def bind(self) -> None:
         """Open every socket; ``bound`` then has the real ports. Raises ConfigError if one cannot be had."""
@@ -43,6 +80,8 @@ class Daemon:
                 pair = _bind_pair(address)
                 self._sockets.append(pair)
                 self.bound.append(Address(address.host, pair[0].getsockname()[1]))
+            if self._control is not None:
+                self._control_socket = control.bind(self._control)
         except BaseException:
             for pair in self._sockets:
                 for sock in pair:
@@ -58,12 +97,16 @@ class Daemon:
         if not self._sockets:
             self.bind()
         loop = asyncio.get_running_loop()
+        limits = {} if self.config is None else asdict(self.config.serve.tcp)
         udp_listeners = [udp.UdpListener(pair[0], self.answer) for pair in self._sockets]
-        tcp_listeners = [tcp.TcpListener(pair[1], self.answer) for pair in self._sockets]
+        tcp_listeners = [tcp.TcpListener(pair[1], self.answer, **limits) for pair in self._sockets]
+        controller = None if self._control_socket is None else control.ControlServer(self._control_socket, self.command)
         for tcp_listener in tcp_listeners:
             await tcp_listener.start()
         for udp_listener in udp_listeners:
             udp_listener.start(loop)
+        if controller is not None:
+            await controller.start()
         if signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self.stop)
@@ -76,10 +119,14 @@ class Daemon:
             "" if count == 1 else "s",
             ", ".join(map(str, self.bound)),
         )
+        sdnotify.notify(sdnotify.READY)
         try:
             await self._stopping.wait()
         finally:
+            sdnotify.notify(sdnotify.STOPPING)
             reloader.cancel()
+            if controller is not None:
+                await controller.stop()
             for udp_listener in udp_listeners:
                 udp_listener.stop(loop)
             for tcp_listener in tcp_listeners:
@@ -90,26 +137,91 @@ class Daemon:
         self._stopping.set()
 
     def reload(self) -> None:
-        """Read the zones again soon; asked for during a reload, once more after it."""
+        """Read everything again soon; asked for during a reload, once more after it."""
         self._reload_wanted.set()
 
     def answer(self, query: bytes, transport: Transport, client: str) -> bytes | None:
         """One reply from the snapshot of this moment. A bug in answering costs its query, not the server."""
         try:
-            return respond(query, self.snapshot, transport=transport, client=client)
+            reply = respond(query, self.snapshot, transport=transport, client=client)
         except Exception:
             log.exception("internal error, query dropped: %s", query.hex())
-            return None
+            reply = None
+        self.counters.count(transport, reply)
+        return reply
+
+    async def command(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the control socket asks: ``{"command": "status"}``, or ``reload`` with ``zone`` and ``force``."""
+        zone, force = request.get("zone"), request.get("force", False)
+        match request.get("command"):
+            case "status":
+                return status.describe(self, self._clock())
+            case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
+                return await self.reload_now(zone, force=force)
+        return {"error": "no such command: status, or reload with zone (a text) and force (true or false)"}
+
+    async def reload_now(self, zone: str | None = None, *, force: bool = False) -> dict[str, Any]:
+        """Read one zone, or the configuration and every zone; what became of each, or an error that stopped it all."""
+        async with self._reloading:
+            sdnotify.notify(sdnotify.reloading())
+            try:
+                # In a thread, for parsing takes far longer than any query may wait.
+                config, served, outcomes = await _in_thread(lambda: self._read_again(zone, force))
+            except (ConfigError, OSError) as error:
+                if zone is None:
+                    self.config_error = str(error)
+                    log.error("configuration not reloaded, everything stays: %s", error)
+                return {"error": str(error)}
+            else:
+                if zone is None:
+                    self.config_error = ""
+                self.config, self.served, self.snapshot = config, served, served.snapshot()
+                return {"zones": [outcome.to_dict() for outcome in outcomes]}
+            finally:
+                sdnotify.notify(sdnotify.READY)
+
+    def _read_again(self, zone: str | None, force: bool) -> tuple[Config | None, Served, list[Outcome]]:
+        """The next state, made beside this one. Raises ConfigError, and OSError for the configuration's file."""
+        config, only = self.config, None
+        if zone is not None:
+            only = settings.served_origin(zone, self.served.states)
+        elif self._reread is not None:
+            new = self._reread()
+            if config is not None:
+                settings.check_change(config, new)
+            config = new
+        sources = self._sources if config is None else settings.sources_of(config)
+        return config, *publish(sources, self.served, clock=self._clock, only=only, force=force)
 
     async def _reload_when_wanted(self) -> None:
         while True:
             await self._reload_wanted.wait()
             self._reload_wanted.clear()
-            # In a thread, for parsing takes far longer than any query may wait.
             try:
-                self.snapshot = await asyncio.to_thread(zones.reload, self._sources, self.snapshot)
+                await self.reload_now()
             except Exception:
                 log.exception("internal error, nothing reloaded")
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    """What the function gives, from a thread that the end of the process does not wait for."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        try:
+            result = function()
+        except BaseException as error:
+            tell(future.set_exception, error)
+        else:
+            tell(future.set_result, result)
+
+    def tell(setter: Callable[[Any], None], value: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(lambda: None if future.done() else setter(value))
+
+    threading.Thread(target=run, name="reload", daemon=True).start()
+    return await future
 
 
 def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:

@@ -1,0 +1,96 @@
+"""From the configuration to what the daemon is made of; and what of it nothing here obeys, which is an error.
+
+A setting that is accepted and not obeyed is worse than one that is refused: its owner counts on it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from maptr.config import Config, ZoneConfig
+from maptr.edns import UDP_PAYLOAD
+from maptr.errors import ConfigError
+from maptr.names import Labels, fold, parse, to_text
+from maptr.publish import Guards
+from maptr.serve.zones import ZoneSource
+
+# What the configuration knows and this server does not do yet: the key, and when its value asks for nothing.
+# Whoever builds one of them takes its line out.
+NOT_OBEYED: dict[str, Callable[[Any], bool]] = {
+    "serve.workers": lambda workers: workers == 1,
+    "serve.nsid": lambda text: not text,
+    "serve.version": lambda text: not text,
+    "serve.hostname": lambda text: not text,
+    "serve.udp_payload": lambda octets: octets == UDP_PAYLOAD,
+    "serve.tls.listen": lambda addresses: not addresses,
+    "serve.rrl": lambda rrl: rrl.responses_per_second == 0,
+    "serve.cookies": lambda cookies: not cookies.enabled,
+    "serve.catalog.name": lambda name: name is None,
+    "zone.transfer": lambda rules: not rules,
+    "zone.notify": lambda targets: not targets,
+}
+
+
+def check(config: Config) -> None:
+    """ConfigError for the first setting that would not be obeyed."""
+    for key, asks_nothing in NOT_OBEYED.items():
+        if key not in config.places:
+            continue
+        table, _, name = key.partition(".")
+        values = [getattr(zone, name) for zone in config.zones] if table == "zone" else [attrgetter(key)(config)]
+        if not all(map(asks_nothing, values)):
+            what = "more than one worker" if name == "workers" else "it"
+            raise config.error(key, f"this version of maptr does not do {what}; leave the key out")
+
+
+def check_change(now: Config, new: Config) -> None:
+    """ConfigError where a configuration read again asks for what only a restart can give: all of ``[serve]``."""
+    for part in (field.name for field in fields(now.serve)):
+        if getattr(now.serve, part) != getattr(new.serve, part):
+            key = f"serve.{part}"
+            raise new.error(key, "changed, which takes a restart; nothing was reloaded")
+
+
+def sources_of(config: Config) -> tuple[ZoneSource, ...]:
+    """The zones as they are read and published."""
+    return tuple(
+        ZoneSource(zone.name, zone.file, Guards(zone.max_shrink, zone.serial, zone.lint), config.serve.state)
+        for zone in config.zones
+    )
+
+
+def with_zones(config: Config, given: Sequence[ZoneSource]) -> Config:
+    """The configuration with zones of the command line: another file for one it has, or one more."""
+    zones = list(config.zones)
+    for at, source in enumerate(given):
+        if source.origin in (earlier.origin for earlier in given[:at]):
+            raise ConfigError(f"zone {to_text(source.origin)} is given twice")
+        known = next((index for index, zone in enumerate(zones) if zone.name == source.origin), None)
+        if known is None:
+            zones.append(ZoneConfig(name=source.origin, file=source.path))
+        else:
+            zones[known] = replace(zones[known], file=source.path)
+    return replace(config, zones=tuple(zones))
+
+
+def served_origin(text: str, served: Iterable[Labels]) -> Labels:
+    """The origin of a zone that is served, by its name. Raises ConfigError."""
+    served = tuple(served)
+    try:
+        origin = fold(parse(text))
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is no domain name: {error}") from None
+    if origin not in served:
+        near = difflib.get_close_matches(to_text(origin), map(to_text, served), 1, 0)
+        raise ConfigError(f"no zone {to_text(origin)} is served; the nearest is {near[0] if near else 'none'}")
+    return origin
+
+
+def control_of(config: Config) -> Path | None:
+    """The control socket's path; none for a server without a configuration, unless it was asked for."""
+    return config.serve.control if config.filename or "serve.control" in config.places else None
