@@ -50,6 +50,8 @@ class NameServer:
             raise ZoneError(f"name server {text}: {error}") from None
         if not name:
             raise ZoneError(f"name server {text}: no name")
+        if any("%" in address for address in addresses):
+            raise ZoneError(f"name server {text}: an address with a scope is known on one machine only")
         if "." not in name_text:
             name = names.check((*name, *origin))
         below = names.is_below(name, origin)
@@ -96,19 +98,20 @@ def build(table: Table, serial: int, settings: Settings | None = None) -> Build:
     lines = [*_header(serial, settings)]
     left_out: list[ZoneError] = []
     given_up: list[str] = []
-    rules = 0
+    published = rules = 0
     for naan in sorted({entry.naan for entry in table.values()}):
         if (naan.encode(), *settings.origin) in delegated:
             given_up.append(naan)
             continue
         entry = table.get(naan) or Entry(naan)
         made = list(_fitting(entry, table.shoulders(naan), left_out))
+        published += bool(made)
         rules += len(made)
         lines += [f"{naan} IN NAPTR {naptr.to_text()}" for naptr in made]
         lines += [f"{naan} IN TXT {strings}" for strings in _who(entry)] if made else []
     for file, text in settings.include:
-        lines += [f"; from {file}", f"$ORIGIN {origin}", text.rstrip("\n")]
-    counts = {"naans": len(table.naans()), "rules": rules}
+        lines += [f"; from {file.rpartition('/')[2]}", f"$ORIGIN {origin}", text.rstrip("\n")]
+    counts = {"naans": published, "rules": rules}
     return Build("\n".join(lines) + "\n", serial, tuple(left_out), tuple(given_up), counts)
 
 

@@ -12,36 +12,39 @@ from dataclasses import dataclass
 import dns.exception
 import dns.name
 import dns.rdatatype
-import dns.tokenizer
 import dns.zone
 
 from maptr import integrity, names, url
 from maptr.ark import BETANUMERIC
-from maptr.ere import Budget, BudgetSpent, RegexpError
+from maptr.ere import RegexpError
 from maptr.finding import Finding, Severity
+from maptr.masterfile import absolute, logical_lines, soa_owner, type_and_rdata
 from maptr.names import Labels
 from maptr.naptr import SERVICE, Kind, Naptr, quote, read
+from maptr.nfa import Budget, BudgetSpent
 from maptr.regexp import Substitution
 from maptr.snapshot import view_zone
+from maptr.walk import ARK_ARPA
 
 MAX_REPLY = 1232  # octets of a UDP reply that no path fragments (DNS flag day 2020)
 _OVERHEAD = 12 + 4 + 11  # header, type and class of the question, OPT without options
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
+_SINGLE = ("SOA", "CNAME", "DNAME")  # a second one BIND and NSD refuse, and dnspython takes for the first
 
 
 def check_zone(text: str, *, origin: str | None = None, filename: str = "") -> list[Finding]:
-    """Every finding, by line and then by owner. ``origin`` may be left out where the text has $ORIGIN.
+    """Every finding, by line and then by owner.
 
-    Never raises: a text that is no zone is a finding too.
+    Without ``origin`` the zone is that of its SOA: its owner, below $ORIGIN if relative, and ``ark.arpa.`` where the
+    text does not say. Never raises: a text that is no zone is a finding too.
     """
+    origin = origin or soa_owner(text)
     findings = list(_written(text, origin))
     try:
         zone = dns.zone.from_text(
             text, origin=origin, relativize=False, filename=filename or "<zone>", check_origin=False
         )
-        if zone.origin is None:
-            raise dns.zone.UnknownOrigin
         zone.check_origin()
     except dns.exception.DNSException as error:
         findings.append(_error("not-loaded", "the zone", _reason(error)))
@@ -60,8 +63,6 @@ def check_loaded(zone: dns.zone.Zone) -> list[Finding]:
 
 
 def _reason(error: dns.exception.DNSException) -> str:
-    if isinstance(error, dns.zone.UnknownOrigin):
-        return "no $ORIGIN in the text: name the origin"
     return str(error) or type(error).__name__
 
 
@@ -73,39 +74,31 @@ def _warning(code: str, record: str, reason: str, value: str = "", line: int = 0
     return Finding(Severity.WARNING, code, record, reason, value, line)
 
 
-def soa_owner(text: str) -> str | None:
-    """The absolute name of the first SOA in the text: the zone's, where nobody else names it."""
-    base = owner = "."
-    for _, leading, tokens in _logical_lines(text):
-        if len(tokens) > 1 and tokens[0].upper() == "$ORIGIN":
-            base = _absolute(tokens[1], base)
-        elif tokens:
-            owner = owner if leading else _absolute(tokens[0], base)
-            if "SOA" in (token.upper() for token in tokens[:4]):
-                return owner
-    return None
-
-
 # ---- the text as written
 
 
-def _written(text: str, origin: str | None) -> Iterator[Finding]:
-    base = origin or "."
-    owner = base
-    for line, leading, tokens in _logical_lines(text):
+def _written(text: str, origin: str) -> Iterator[Finding]:
+    base = owner = origin if origin.endswith(".") else f"{origin}."
+    alone: set[tuple[str, str]] = set()
+    for line, leading, tokens in logical_lines(text):
         if not tokens:
             continue
         if tokens[0].upper() == "$ORIGIN" and len(tokens) > 1:
-            base = _absolute(tokens[1], base)
+            base = absolute(tokens[1], base)
+            continue
+        if tokens[0].startswith("$"):
             continue
         if not leading:
-            owner = _absolute(tokens[0], base)
-            if origin and not owner.startswith("$") and not _within(owner, origin):
+            owner = absolute(tokens[0], base)
+            if not _within(owner, origin):
                 yield _error("out-of-zone", owner, f"is not below {origin}", line=line)
-        upper = [token.upper() for token in tokens]
-        if "NAPTR" not in upper[:4]:
+        kind, fields = type_and_rdata(tokens[0 if leading else 1 :])
+        if kind in _SINGLE:
+            if (owner.lower(), kind) in alone:
+                yield _error("second-of-one", owner, f"has a {kind} already, and may have one only", line=line)
+            alone.add((owner.lower(), kind))
+        if kind != "NAPTR":
             continue
-        fields = tokens[upper.index("NAPTR") + 1 :]
         if len(fields) != 6:
             yield _error("naptr-fields", owner, f"a NAPTR record has 6 fields, this one {len(fields)}", line=line)
         elif "ark" in fields[3].lower():
@@ -120,38 +113,11 @@ def _written_replacement(owner: str, flags: str, replacement: str, base: str, li
     if replacement.endswith(".") or replacement == "@":
         return
     if "." in replacement:
-        reason = f"has no final dot: a server reads {_absolute(replacement, base)}"
+        reason = f"has no final dot: a server reads {absolute(replacement, base)}"
         yield _error("relative-replacement", owner, reason, replacement, line)
     elif flags == "h":
-        reason = f"is relative: a server reads {_absolute(replacement, base)}"
+        reason = f"is relative: a server reads {absolute(replacement, base)}"
         yield _warning("relative-replacement", owner, reason, replacement, line)
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, bool, list[str]]]:
-    """(line number, begins with white space, raw tokens); a text whose tokens cannot be read ends early,
-    for the loader then says why."""
-    tokenizer = dns.tokenizer.Tokenizer(text)
-    try:
-        while True:
-            first = tokenizer.get(want_leading=True)
-            line = tokenizer.line_number
-            leading = first.is_whitespace()
-            token = tokenizer.get() if leading else first
-            tokens: list[str] = []
-            while not token.is_eol_or_eof():
-                tokens.append(token.value)
-                token = tokenizer.get()
-            yield line, leading, tokens
-            if token.is_eof():
-                return
-    except dns.exception.DNSException:
-        return
-
-
-def _absolute(name: str, base: str) -> str:
-    if name == "@":
-        return base
-    return name if name.endswith(".") else f"{name}.{base}" if base != "." else f"{name}."
 
 
 def _within(name: str, origin: str) -> bool:
@@ -282,12 +248,14 @@ class _Loaded:
 
     def _owners(self) -> Iterator[Finding]:
         targets = {names.fold(record.naptr.replacement) for record in self.ark}
+        # A zone that somebody runs below ark.arpa is about one NAAN, and may name its parts as it likes.
+        of_one_naan = len(self.origin) > len(ARK_ARPA) and names.is_below(self.origin, ARK_ARPA)
         for owner in sorted({record.owner for record in self.ark}):
             shown = names.to_text(owner)
             if self._cut_above(owner):
                 yield _error("occluded", shown, "stands at or below a delegation: no server answers with it")
             label = owner[0].decode("ascii", "replace") if owner else ""
-            alone = len(owner) == len(self.origin) + 1 and names.fold(owner) not in targets
+            alone = len(owner) == len(self.origin) + 1 and not of_one_naan and names.fold(owner) not in targets
             if alone and label != "*" and set(label.lower()) - set(BETANUMERIC):
                 reason = "is no NAAN, so nobody asks here: a NAAN is digits and consonants without l"
                 yield _warning("not-a-naan", shown, reason, label)

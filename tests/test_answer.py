@@ -17,7 +17,7 @@ import dns.zone
 import pytest
 
 from maptr.answer import Transport, respond
-from maptr.packet import Message
+from maptr.packet import Message, WireBuffer
 from maptr.snapshot import Snapshot
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -134,7 +134,9 @@ def test_the_case_of_the_question_is_kept_and_still_compresses() -> None:
     assert wire is not None
     assert wire[12 : len(query)] == query[12:]
     assert wire[len(query) : len(query) + 2] == b"\xc0\x0c"
-    assert respond(make_query("NOPE.EXAMPLE.", "A").to_wire(), SNAPSHOT) is not None
+    wire = respond(make_query("NOPE.EXAMPLE.", "A").to_wire(), SNAPSHOT)
+    assert wire is not None
+    assert b"example" not in wire, "the SOA's names point into the question"
 
 
 def test_rfc3597_naptr_and_srv_names_are_not_compressed() -> None:
@@ -163,6 +165,32 @@ def test_rfc1035_no_pointer_beyond_16383() -> None:
     assert {str(rrset.name) for rrset in reply.additional} == {str(rdata.exchange) for rdata in reply.answer[0]}
 
 
+def test_what_is_cut_from_a_buffer_is_pointed_to_no_more() -> None:
+    buffer = WireBuffer()
+    buffer.encode_name((b"a",))
+    buffer.encode_name((b"b", b"a"))
+    buffer.cut(3)
+    buffer.encode_name((b"b", b"a"))
+    assert bytes(buffer.data) == b"\1a\0\1b\xc0\0"
+
+
+def test_rfc6891_6_2_3_a_payload_below_512_leaves_512() -> None:
+    reply = ask("sub.example.", "A", payload=0)
+    assert not reply.flags & dns.flags.TC
+    assert len(reply.additional) == 5
+
+
+@pytest.mark.parametrize("size", range(1160, 1240))
+def test_rfc6891_7_the_opt_counts_in_the_limit(size: int) -> None:
+    strings = " ".join(f'"{"x" * min(255, size - at)}"' for at in range(0, size, 255))
+    snapshot = snapshot_of(f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nt 60 TXT {strings}")
+    wire = respond(make_query("t.example.", "TXT", {"payload": 1232}).to_wire(), snapshot)
+    assert wire is not None
+    whole = 12 + 15 + 12 + size + (size + 254) // 255 + 11  # header, question, record, strings, OPT
+    assert len(wire) == (whole if whole <= 1232 else 12 + 15 + 11)
+    assert bool(wire[2] & 0x02) is (whole > 1232)
+
+
 def test_rfc1035_an_rrset_beyond_65535_octets_is_truncated_over_tcp() -> None:
     text = "\n".join(f'huge 60 TXT "{i:0250d}"' for i in range(300))
     snapshot = snapshot_of(f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n{text}")
@@ -183,7 +211,7 @@ def test_rfc2181_addresses_that_only_help_go_before_tc() -> None:
 
 def test_rfc4592_a_host_named_by_another_record_may_be_a_wildcards() -> None:
     apex = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
-    wild = "*.w 60 A 192.0.2.2\nx.b.w 60 TXT x\nsub.w 60 NS ns\n"
+    wild = "*.w 60 A 192.0.2.2\nx.b.w 60 TXT x\nsub.w 60 NS ns\n*.sub.w 60 A 192.0.2.3\n"
     hosts = "m 60 MX 10 host.w\nm 60 MX 20 b.w\nm 60 MX 30 host.sub.w\nm 60 MX 40 host.none"
     reply = ask("m.example.", "MX", snapshot_of(apex + wild + hosts))
     assert records(reply.additional) == ["host.w.example. 60 IN A 192.0.2.2"]
@@ -193,6 +221,20 @@ def test_rfc6672_a_name_made_too_long_is_yxdomain() -> None:
     reply = ask("x" * 50 + ".long.example.", "A")
     assert reply.rcode() == dns.rcode.YXDOMAIN
     assert [rrset.rdtype for rrset in reply.answer] == [dns.rdatatype.DNAME]
+
+
+def test_rfc6672_a_dname_used_twice_stands_once_and_one_below_itself_ends() -> None:
+    text = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nc.c 60 DNAME c\nself 60 DNAME x.self\n"
+    reply = ask("a.c.c.c.example.", "A", snapshot_of(text))
+    assert reply.rcode() == dns.rcode.NXDOMAIN
+    assert records(reply.answer) == [
+        "a.c.c.c.example. 60 IN CNAME a.c.c.example.",
+        "a.c.c.example. 60 IN CNAME a.c.example.",
+        "c.c.example. 60 IN DNAME c.example.",
+    ]
+    reply = ask("a.self.example.", "A", snapshot_of(text))
+    assert reply.rcode() == dns.rcode.NOERROR
+    assert len(reply.answer) == 2
 
 
 def test_rfc1034_the_closest_zone_answers_and_the_parent_has_ds() -> None:

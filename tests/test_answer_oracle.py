@@ -18,6 +18,7 @@ import dns.zone
 import pytest
 
 from maptr.answer import Transport, respond
+from maptr.lookup import MAX_CHAIN
 from maptr.packet import Message
 from maptr.snapshot import Snapshot
 
@@ -112,7 +113,7 @@ def decide(records: list[Record], name: str, rdtype: str) -> Verdict:
     asked: set[str] = set()
     used_dnames: set[str] = set()
     while True:
-        if name in asked or not (name == ORIGIN or below(name, ORIGIN)):
+        if name in asked or len(asked) == MAX_CHAIN or not (name == ORIGIN or below(name, ORIGIN)):
             return verdict
         asked.add(name)
         tops = [name.split(".", n)[-1] for n in range(name.count("."))]  # the name and all above, longest first
@@ -126,7 +127,7 @@ def decide(records: list[Record], name: str, rdtype: str) -> Verdict:
             return verdict
         if barriers and barriers[0] in dnames:
             (dname,) = (r for r in records if r.owner == barriers[0] and r.rdtype == "DNAME")
-            if dname.owner in used_dnames:
+            if dname.owner in used_dnames and ("." + dname.rdata).endswith("." + dname.owner):
                 return verdict
             used_dnames.add(dname.owner)
             target = name.removesuffix(dname.owner) + dname.rdata

@@ -18,23 +18,12 @@ PACKAGE = Path(__file__).resolve().parent.parent / "maptr"
 
 LAYERS = (
     # What everything is said in.
-    ("errors", "names", "address", "url", "ere", "regexp", "finding", "ark", "naptr"),
+    ("errors", "names", "address", "url", "nfa", "ere", "regexp", "finding", "ark", "naptr"),
     # What maptr knows, as functions over values.
     (
         *("discovery", "walk", "choose", "table", "registry", "plan", "rules", "lint", "drift"),
-        *(
-            "zone",
-            "zonecheck",
-            "zonediff",
-            "integrity",
-            "publish",
-            "dnssec",
-            "packet",
-            "edns",
-            "lookup",
-            "answer",
-            "snapshot",
-        ),
+        *("zone", "masterfile", "zonecheck", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
+        *("context", "cookies", "siphash", "rrl", "chaos", "zonediff", "integrity", "publish"),
     ),
     # What asks the network and reads files.
     ("call", "client", "asyncclient", "bulk", "cache", "config"),

@@ -75,7 +75,7 @@ def test_file_then_environment_then_flags() -> None:
     environment |= {"MAPTR_SERVE_TCP_IDLE_TIMEOUT": "2.5", "MAPTR_SERVE_COOKIES_REQUIRE": "TRUE"}
     environment |= {"MAPTR_SERVE_RRL_RESPONSES_PER_SECOND": "0", "MAPTR_SERVE_STATE": "state"}
     text = '[serve]\nlisten = ["192.0.2.9:53"]\nnsid = "file"\nversion = "file"\ntcp.idle_timeout = 1\n'
-    config = parse(text, directory=Path("/etc"), environment=environment, flags={"serve.nsid": "flag"})
+    config = parse(text, directory=Path("/etc"), environment=environment, flags={"serve.nsid": ("flag", "--nsid")})
     serve = config.serve
     assert serve.listen == (Address("192.0.2.1", 53), Address("::1", 53))
     assert (serve.nsid, serve.version, serve.tcp.idle_timeout) == ("flag", "file", 2.5)
@@ -114,7 +114,7 @@ def test_file_then_environment_then_flags() -> None:
         ("\n[[zone]]\nname = 'a'", "f:2: zone: has no file, which it must have"),
         ("[[zone]]\nname = ''\nfile = 'x'", "f:2: zone.name: is empty: a domain name is wanted"),
         ("[[zone]]\nname = 'a..b'\nfile = 'x'", "f:2: zone.name: 'a..b' is no domain name: empty label"),
-        ("[[zone]]\nname = 'ä'\nfile = 'x'", "f:2: zone.name: 'ä' is not ASCII: write it as A-labels"),
+        ("[[zone]]\nname = 'ä'\nfile = 'x'", "f:2: zone.name: 'ä' is no domain name: not ASCII"),
         ("[[zone]]\nname = 'a'\nfile = ''", "f:3: zone.file: is empty: a file is wanted"),
         (
             "[[zone]]\nname='a'\nfile='x'\n[[zone]]\nname='A.'\nfile='x'",

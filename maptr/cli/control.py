@@ -99,7 +99,8 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
         output.json_data(reply)
         return
     output.data(f"maptr {reply['version']}, process {reply['pid']}, up {_duration(reply['uptime'])}")
-    output.data(f"listening on {', '.join(reply['listen'])}")
+    tls = f"; by TLS on {', '.join(reply['listen_tls'])}" if reply["listen_tls"] else ""
+    output.data(f"listening on {', '.join(reply['listen'])}{tls}")
     for zone in reply["zones"]:
         if zone["serial"] is None:
             output.data(f"zone {zone['zone']} NOT LOADED")

@@ -19,6 +19,7 @@ from maptr.errors import ConfigError, ZoneError
 from maptr.names import to_text
 from maptr.serve import publisher, settings, zones
 from maptr.serve.daemon import Daemon
+from maptr.serve.tls import make_context
 from maptr.serve.zones import ZoneSource
 
 
@@ -37,7 +38,7 @@ class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generi
 
 
 @click.command(
-    epilog="SIGHUP, or maptr reload, reads configuration and zone files again; a bad one leaves everything as it was, "
+    epilog="SIGHUP, or maptr reload, reads configuration, zone files and certificate again; a bad one leaves what was, "
     "and the log says why. SIGTERM stops. A zone that cannot be loaded at the start answers SERVFAIL while the others "
     "serve. Exit status: 0 stopped or checked, 1 the configuration is bad, an address cannot be had, or (checking) a "
     "zone is bad, 2 usage, 8 a file cannot be read."
@@ -65,6 +66,24 @@ class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generi
 )
 @click.option("--control", metavar="SOCKET", help="Where maptr reload and maptr status find this server.")
 @click.option(
+    "--tls-listen",
+    "tls_addresses",
+    multiple=True,
+    type=_Parsed(Address, "HOST:PORT"),
+    help="Where to answer DNS over TLS, such as 127.0.0.1:853. Repeatable; needs --tls-cert and --tls-key.",
+)
+@click.option(
+    "--tls-cert",
+    "certificate",
+    metavar="FILE",
+    help="The certificate and the chain above it, as PEM.",
+)
+@click.option("--tls-key", "key", metavar="FILE", help="The certificate's private key, as PEM.")
+@click.option(
+    "--nsid",
+    help="Which server this is, told to those who ask by the NSID option (dig +nsid).  [default: not told]",
+)
+@click.option(
     "--check-config",
     is_flag=True,
     help="Read and check everything, print what would be served, and leave. Nothing is bound.",
@@ -74,11 +93,15 @@ def serve(
     sources: tuple[ZoneSource, ...],
     addresses: tuple[Address, ...],
     control: str | None,
+    tls_addresses: tuple[Address, ...],
+    certificate: str | None,
+    key: str | None,
+    nsid: str | None,
     check_config: bool,
 ) -> None:
     """Answer DNS queries from zone files.
 
-    Serves any zone, over UDP and TCP, IPv4 and IPv6, and says on stderr when it is ready:
+    Serves any zone, over UDP, TCP and TLS, IPv4 and IPv6, and says on stderr when it is ready:
 
     \b
         maptr serve --zone ark.arpa=ark.arpa.zone --listen 127.0.0.1:5353
@@ -88,8 +111,15 @@ def serve(
     environment too: MAPTR_SERVE_LISTEN=127.0.0.1:53,[::1]:53 goes before the file, and options go before both.
     """
     path = _file(file, bool(sources))
-    flags: dict[str, object] = {"serve.listen": [str(address) for address in addresses]} if addresses else {}
-    flags |= {} if control is None else {"serve.control": control}
+    given: dict[str, tuple[object, str]] = {
+        "serve.listen": ([str(address) for address in addresses] or None, "--listen"),
+        "serve.tls.listen": ([str(address) for address in tls_addresses] or None, "--tls-listen"),
+        "serve.tls.certificate": (certificate, "--tls-cert"),
+        "serve.tls.key": (key, "--tls-key"),
+        "serve.control": (control, "--control"),
+        "serve.nsid": (nsid, "--nsid"),
+    }
+    flags = {name: (value, option) for name, (value, option) in given.items() if value is not None}
 
     def read() -> Config:
         config = configuration.load(path, environment=os.environ, flags=flags)
@@ -108,16 +138,22 @@ def serve(
     logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
     found = settings.sources_of(config)
     served = publisher.start(found, clock=time.time)
-    daemon = Daemon(
-        found,
-        config.serve.listen,
-        served.snapshot(),
-        served=served,
-        config=config,
-        reread=read,
-        control=settings.control_of(config),
-    )
     try:
+        daemon = Daemon(
+            found,
+            config.serve.listen,
+            served.snapshot(),
+            identity=settings.identity_of(config),
+            cookies=settings.cookies_of(config),
+            rrl=settings.rrl_of(config),
+            tls=settings.tls_of(config),
+            tcp_limits=settings.tcp_of(config),
+            udp_payload=config.serve.udp_payload,
+            served=served,
+            config=config,
+            reread=read,
+            control=settings.control_of(config),
+        )
         asyncio.run(_run(daemon))
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
@@ -147,6 +183,12 @@ def _or_fail(read: Callable[[], Config]) -> Config:
 def _check(config: Config) -> None:
     """Print what would be served, or what is wrong, every bad zone of it."""
     code = output.EXIT_OK
+    if tls := settings.tls_of(config):
+        try:
+            make_context(tls)
+        except ConfigError as error:
+            output.talk(f"maptr: {error}")
+            code = output.EXIT_NONE
     for source in settings.sources_of(config):
         try:
             checked = zones.read_checked(source)
@@ -166,3 +208,5 @@ def _check(config: Config) -> None:
         raise SystemExit(code)
     for address in config.serve.listen:
         output.data(f"listen {address} (udp, tcp)")
+    for address in config.serve.tls.listen:
+        output.data(f"listen {address} (tls)")

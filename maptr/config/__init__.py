@@ -36,7 +36,10 @@ def find(environment: Mapping[str, str]) -> Path | None:
 
 
 def load(
-    path: Path | None, *, environment: Mapping[str, str] | None = None, flags: Mapping[str, object] | None = None
+    path: Path | None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, tuple[object, str]] | None = None,
 ) -> Config:
     """The configuration of a file, or without one; its secrets are read too.
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from maptr import rrl
 from maptr.address import Address, Network, read_network, read_target
 from maptr.config import values
 from maptr.config.values import AccessRule, Kind, Secret
+from maptr.context import MAX_PAYLOAD, MIN_PAYLOAD, UDP_PAYLOAD
 from maptr.errors import ConfigError
 from maptr.names import Labels
 from maptr.plan import REMOVAL_LIMIT
-
-LOOPBACK = (read_network("127.0.0.0/8"), read_network("::1/128"))
 
 _KIND, _SECTION, _SECTIONS, _KEY = "kind", "section", "sections", "key"
 
@@ -71,12 +71,12 @@ class TlsConfig:
 class RrlConfig:
     """``[serve.rrl]``: response rate limiting for UDP; 0 responses a second is no limit."""
 
-    responses_per_second: int = setting(values.integer(0, 1_000_000), 20)
-    slip: int = setting(values.integer(0, 10), 2)  # every nth limited reply goes out truncated; 0 = none
-    window: int = setting(values.integer(1, 3600), 15)  # seconds
-    ipv4_prefix: int = setting(values.integer(0, 32), 24)
-    ipv6_prefix: int = setting(values.integer(0, 128), 56)
-    exempt: tuple[Network, ...] = setting(_NETWORKS, LOOPBACK)
+    responses_per_second: int = setting(values.integer(0, 1_000_000), rrl.RESPONSES_PER_SECOND)
+    slip: int = setting(values.integer(0, 10), rrl.SLIP)  # every nth limited reply goes out truncated; 0 = none
+    window: int = setting(values.integer(1, 3600), rrl.WINDOW)  # seconds
+    ipv4_prefix: int = setting(values.integer(0, 32), rrl.IPV4_PREFIX)
+    ipv6_prefix: int = setting(values.integer(0, 128), rrl.IPV6_PREFIX)
+    exempt: tuple[Network, ...] = setting(_NETWORKS, rrl.EXEMPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class ServeConfig:
     nsid: str = setting(values.SHORT_TEXT, "")
     version: str = setting(values.SHORT_TEXT, "")  # version.bind; empty is REFUSED, as for hostname
     hostname: str = setting(values.SHORT_TEXT, "")  # hostname.bind and id.server
-    udp_payload: int = setting(values.integer(512, 4096), 1232)
+    udp_payload: int = setting(values.integer(MIN_PAYLOAD, MAX_PAYLOAD), UDP_PAYLOAD)
     control: Path | None = setting(values.PATH, Path("run/maptr.sock"))
     state: Path | None = setting(values.PATH, None)  # a directory for what outlives a restart
     tls: TlsConfig = section(TlsConfig)

@@ -28,10 +28,11 @@ def parse(
     filename: str = "",
     directory: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    flags: Mapping[str, object] | None = None,
+    flags: Mapping[str, tuple[object, str]] | None = None,
 ) -> Config:
-    """Defaults, then the text, then ``MAPTR_*`` of the environment, then flags (TOML values by dotted key).
+    """Defaults, then the text, then ``MAPTR_*`` of the environment, then flags.
 
+    A flag is, by its dotted key, a TOML value and the option it came by.
     Relative paths in the text are from ``directory``. Secrets in files are not here yet; ``load`` reads them.
     Raises ConfigError with the key, and the line where it stands.
     """
@@ -46,9 +47,7 @@ def parse(
         raise ConfigError("is nested too deep", filename=filename) from None
     reading = _Reading(document, filename, lines.key_lines(text), directory)
     reading.overlay(_from_environment(environment or {}))
-    reading.overlay(
-        {key: (value, f"--{key.rpartition('.')[2].replace('_', '-')}") for key, value in (flags or {}).items()}
-    )
+    reading.overlay(flags or {})
     config: Config = reading.table(Config, document, ())
     config = dataclasses.replace(config, filename=filename, places=reading.places)
     reading.check(config)

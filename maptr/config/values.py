@@ -17,7 +17,10 @@ from typing import Any, Generic, TypeVar
 
 from maptr import names
 from maptr.address import Network, read_network
+from maptr.context import MAX_IDENTITY
+from maptr.cookies import MAX_SECRETS
 from maptr.names import Labels
+from maptr.siphash import KEY_SIZE
 
 T = TypeVar("T")
 
@@ -26,8 +29,6 @@ TSIG_ALGORITHMS = (
     *("hmac-sha1", "hmac-sha224", "hmac-sha256", "hmac-sha384", "hmac-sha512"),
     *("hmac-sha256-128", "hmac-sha384-192", "hmac-sha512-256"),
 )
-MAX_SHORT_TEXT = 255  # octets: what is served of it is a character-string (RFC 1035 3.3) or an NSID in one
-COOKIE_SECRET = 16  # octets: the key of SipHash-2-4 (RFC 9018 4.3)
 
 _TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "a text", list: "an array", dict: "a table"}
 
@@ -117,8 +118,6 @@ def read_name(text: str) -> Labels:
         raise ValueError("is empty: a domain name is wanted")
     try:
         return names.fold(names.parse(text))
-    except UnicodeEncodeError:
-        raise ValueError(f"{text!r} is not ASCII: write it as A-labels (xn--...)") from None
     except ValueError as error:
         raise ValueError(f"{text!r} is no domain name: {error}") from None
 
@@ -137,8 +136,10 @@ def read_tsig_secret(text: str) -> Secret:
 def read_cookie_secrets(text: str) -> tuple[Secret, ...]:
     """One secret a line, 32 hexadecimal digits: the first makes cookies, all of them verify (RFC 9018 5)."""
     lines = text.split()
-    if not lines or not all(re.fullmatch(f"[0-9A-Fa-f]{{{2 * COOKIE_SECRET}}}", line) for line in lines):
-        raise ValueError(f"each secret must be {2 * COOKIE_SECRET} hexadecimal digits, one a line")
+    if not lines or not all(re.fullmatch(f"[0-9A-Fa-f]{{{2 * KEY_SIZE}}}", line) for line in lines):
+        raise ValueError(f"each secret must be {2 * KEY_SIZE} hexadecimal digits, one a line")
+    if len(lines) > MAX_SECRETS:
+        raise ValueError(f"has {len(lines)} secrets, {MAX_SECRETS} at most")
     return tuple(Secret(bytes.fromhex(line)) for line in lines)
 
 
@@ -199,8 +200,8 @@ def list_of(element: Kind[T]) -> Kind[tuple[T, ...]]:
 
 
 def _short(text: str) -> str:
-    if len(text.encode()) > MAX_SHORT_TEXT:
-        raise ValueError(f"has {len(text.encode())} octets, {MAX_SHORT_TEXT} at most")
+    if len(text.encode()) > MAX_IDENTITY:
+        raise ValueError(f"has {len(text.encode())} octets, {MAX_IDENTITY} at most")
     return text
 
 

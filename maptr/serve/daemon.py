@@ -15,17 +15,22 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 from maptr.address import Address as Address  # whoever has a Daemon has these
-from maptr.answer import Transport, respond
+from maptr.answer import Transport
 from maptr.config import Config
+from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Identity
+from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError
+from maptr.rrl import RrlSettings
 from maptr.serve import control, sdnotify, settings, status, tcp, udp, zones
+from maptr.serve.connections import Connections
 from maptr.serve.counters import Counters
 from maptr.serve.publisher import Clock, Outcome, Served, publish
+from maptr.serve.responder import Responder
+from maptr.serve.tls import Certificate, TlsSettings
 from maptr.snapshot import Snapshot
 
 T = TypeVar("T")
@@ -41,6 +46,8 @@ class Daemon:
 
     ``served`` says more of the zones than the snapshot: those that did not load, and why. With ``reread`` a reload
     reads the configuration again, which ``config`` is now. ``control`` is the path of the control socket.
+    ``cookies`` None takes a secret of its own, ``rrl`` None the default limits. Raises ConfigError for a
+    certificate that cannot be used.
     """
 
     def __init__(
@@ -49,6 +56,12 @@ class Daemon:
         addresses: Sequence[Address],
         snapshot: Snapshot,
         *,
+        identity: Identity = NO_IDENTITY,
+        cookies: CookieSettings | None = None,
+        rrl: RrlSettings | None = None,
+        tls: TlsSettings | None = None,
+        tcp_limits: tcp.TcpLimits = tcp.DEFAULT_LIMITS,
+        udp_payload: int = UDP_PAYLOAD,
         served: Served | None = None,
         config: Config | None = None,
         reread: Callable[[], Config] | None = None,
@@ -58,16 +71,28 @@ class Daemon:
         self.snapshot = snapshot
         self.served = served or Served.of(sources, snapshot)
         self.config = config
-        self.bound: list[Address] = []
+        self.config_error = self.certificate_error = ""
+        self.responder = Responder(
+            identity=identity,
+            cookies=cookies,
+            rrl=rrl,
+            udp_payload=udp_payload,
+            idle_timeout=tcp_limits.idle_timeout,
+        )
         self.counters = Counters()
         self.started_at = clock()
-        self.config_error = ""
+        self.bound: list[Address] = []
+        self.tls_bound: list[Address] = []
+        self._tcp_limits = tcp_limits
         self._sources = tuple(sources)
         self._addresses = tuple(addresses)
+        self._tls_addresses = tls.listen if tls else ()
+        self._certificate = Certificate(tls) if tls else None
         self._reread = reread
         self._control = control
         self._clock = clock
         self._sockets: list[tuple[socket.socket, socket.socket]] = []
+        self._tls_sockets: list[socket.socket] = []
         self._control_socket: socket.socket | None = None
         self._stopping = asyncio.Event()
         self._reload_wanted = asyncio.Event()
@@ -80,13 +105,17 @@ class Daemon:
                 pair = _bind_pair(address)
                 self._sockets.append(pair)
                 self.bound.append(Address(address.host, pair[0].getsockname()[1]))
+            for address in self._tls_addresses:
+                sock = _bind_tls(address)
+                self._tls_sockets.append(sock)
+                self.tls_bound.append(Address(address.host, sock.getsockname()[1]))
             if self._control is not None:
                 self._control_socket = control.bind(self._control)
         except BaseException:
-            for pair in self._sockets:
-                for sock in pair:
-                    sock.close()
+            for sock in [*(sock for pair in self._sockets for sock in pair), *self._tls_sockets]:
+                sock.close()
             self._sockets.clear()
+            self._tls_sockets.clear()
             raise
 
     async def run(self, *, signals: bool = False) -> None:
@@ -97,12 +126,18 @@ class Daemon:
         if not self._sockets:
             self.bind()
         loop = asyncio.get_running_loop()
-        limits = {} if self.config is None else asdict(self.config.serve.tcp)
         udp_listeners = [udp.UdpListener(pair[0], self.answer) for pair in self._sockets]
-        tcp_listeners = [tcp.TcpListener(pair[1], self.answer, **limits) for pair in self._sockets]
         controller = None if self._control_socket is None else control.ControlServer(self._control_socket, self.command)
+        limits = self._tcp_limits
+        connections = Connections(max_connections=limits.max_connections, max_per_client=limits.max_per_client)
+        plain = [(pair[1], None) for pair in self._sockets]
+        secure = [(sock, self._certificate.context) for sock in self._tls_sockets if self._certificate]
+        tcp_listeners = [
+            tcp.TcpListener(sock, self.answer, connections, security=security, limits=limits)
+            for sock, security in (*plain, *secure)
+        ]
         for tcp_listener in tcp_listeners:
-            await tcp_listener.start()
+            tcp_listener.start()
         for udp_listener in udp_listeners:
             udp_listener.start(loop)
         if controller is not None:
@@ -114,10 +149,11 @@ class Daemon:
         reloader = loop.create_task(self._reload_when_wanted())
         count = len(self.snapshot.zones)
         log.info(
-            "ready, serving %d zone%s on %s (udp, tcp)",
+            "ready, serving %d zone%s on %s (udp, tcp)%s",
             count,
             "" if count == 1 else "s",
             ", ".join(map(str, self.bound)),
+            f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
         sdnotify.notify(sdnotify.READY)
         try:
@@ -137,13 +173,13 @@ class Daemon:
         self._stopping.set()
 
     def reload(self) -> None:
-        """Read everything again soon; asked for during a reload, once more after it."""
+        """Read configuration, zones and certificate again soon; asked for during a reload, once more after it."""
         self._reload_wanted.set()
 
     def answer(self, query: bytes, transport: Transport, client: str) -> bytes | None:
         """One reply from the snapshot of this moment. A bug in answering costs its query, not the server."""
         try:
-            reply = respond(query, self.snapshot, transport=transport, client=client)
+            reply = self.responder.answer(query, self.snapshot, transport, client)
         except Exception:
             log.exception("internal error, query dropped: %s", query.hex())
             reply = None
@@ -173,12 +209,23 @@ class Daemon:
                     log.error("configuration not reloaded, everything stays: %s", error)
                 return {"error": str(error)}
             else:
+                self.config, self.served, self.snapshot = config, served, served.snapshot()
+                reply: dict[str, Any] = {"zones": [outcome.to_dict() for outcome in outcomes]}
                 if zone is None:
                     self.config_error = ""
-                self.config, self.served, self.snapshot = config, served, served.snapshot()
-                return {"zones": [outcome.to_dict() for outcome in outcomes]}
+                    await self._refresh(reply)
+                return reply
             finally:
                 sdnotify.notify(sdnotify.READY)
+
+    async def _refresh(self, reply: dict[str, Any]) -> None:
+        """What a reload brings beside zones: the certificate, and how queries are answered."""
+        if self.config is not None:
+            self.responder.context = settings.renewed(self.responder.context, self.config)
+        if self._certificate is not None:
+            self.certificate_error = await _in_thread(self._certificate.reload)
+            if self.certificate_error:
+                reply["error"] = f"certificate not reloaded, the old one stays: {self.certificate_error}"
 
     def _read_again(self, zone: str | None, force: bool) -> tuple[Config | None, Served, list[Outcome]]:
         """The next state, made beside this one. Raises ConfigError, and OSError for the configuration's file."""
@@ -238,6 +285,14 @@ def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
             if address.port or error.errno != errno.EADDRINUSE or attempt == PORT_TRIES - 1:
                 raise _cannot_listen(address, error) from error
     raise AssertionError("unreachable")
+
+
+def _bind_tls(address: Address) -> socket.socket:
+    """A TCP socket for DNS over TLS. Raises ConfigError."""
+    try:
+        return tcp.open_socket(address.host, address.port)
+    except OSError as error:
+        raise _cannot_listen(address, error) from error
 
 
 def _cannot_listen(address: Address, error: OSError) -> ConfigError:

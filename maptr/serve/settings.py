@@ -13,27 +13,28 @@ from pathlib import Path
 from typing import Any
 
 from maptr.config import Config, ZoneConfig
-from maptr.edns import UDP_PAYLOAD
+from maptr.context import NO_COOKIES, Context, Identity
+from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
+from maptr.rrl import RrlSettings
+from maptr.serve.responder import fresh_cookies
+from maptr.serve.tcp import DEFAULT_LIMITS, TcpLimits
+from maptr.serve.tls import TlsSettings
 from maptr.serve.zones import ZoneSource
 
 # What the configuration knows and this server does not do yet: the key, and when its value asks for nothing.
 # Whoever builds one of them takes its line out.
 NOT_OBEYED: dict[str, Callable[[Any], bool]] = {
     "serve.workers": lambda workers: workers == 1,
-    "serve.nsid": lambda text: not text,
-    "serve.version": lambda text: not text,
-    "serve.hostname": lambda text: not text,
-    "serve.udp_payload": lambda octets: octets == UDP_PAYLOAD,
-    "serve.tls.listen": lambda addresses: not addresses,
-    "serve.rrl": lambda rrl: rrl.responses_per_second == 0,
-    "serve.cookies": lambda cookies: not cookies.enabled,
     "serve.catalog.name": lambda name: name is None,
     "zone.transfer": lambda rules: not rules,
     "zone.notify": lambda targets: not targets,
 }
+
+# What of [serve] a reload can change; the rest is in sockets and processes, and takes a restart.
+RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies"})
 
 
 def check(config: Config) -> None:
@@ -49,11 +50,60 @@ def check(config: Config) -> None:
 
 
 def check_change(now: Config, new: Config) -> None:
-    """ConfigError where a configuration read again asks for what only a restart can give: all of ``[serve]``."""
-    for part in (field.name for field in fields(now.serve)):
-        if getattr(now.serve, part) != getattr(new.serve, part):
-            key = f"serve.{part}"
-            raise new.error(key, "changed, which takes a restart; nothing was reloaded")
+    """ConfigError where a configuration read again asks for what only a restart can give."""
+    for name in (field.name for field in fields(now.serve)):
+        if name not in RELOADED and getattr(now.serve, name) != getattr(new.serve, name):
+            raise new.error(f"serve.{name}", "changed, which takes a restart; nothing was reloaded")
+
+
+def identity_of(config: Config) -> Identity:
+    return Identity(config.serve.nsid, config.serve.version, config.serve.hostname)
+
+
+def cookies_of(config: Config) -> CookieSettings:
+    """Without a secret in the configuration one is made, for this process alone."""
+    cookies = config.serve.cookies
+    if not cookies.enabled:
+        return NO_COOKIES
+    secrets = tuple(secret.octets for secret in cookies.secret)
+    return CookieSettings(secrets or fresh_cookies().secrets, cookies.require)
+
+
+def renewed(context: Context, config: Config) -> Context:
+    """What replies depend on, by a configuration read again; a secret that the server made itself stays."""
+    cookies = cookies_of(config)
+    if config.serve.cookies.enabled and not config.serve.cookies.secret and context.cookies.secrets:
+        cookies = replace(cookies, secrets=context.cookies.secrets)
+    return replace(context, identity=identity_of(config), cookies=cookies, udp_payload=config.serve.udp_payload)
+
+
+def rrl_of(config: Config) -> RrlSettings:
+    rrl = config.serve.rrl
+    return RrlSettings(
+        responses_per_second=rrl.responses_per_second,
+        slip=rrl.slip,
+        window=rrl.window,
+        ipv4_prefix=rrl.ipv4_prefix,
+        ipv6_prefix=rrl.ipv6_prefix,
+        exempt=rrl.exempt,
+    )
+
+
+def tls_of(config: Config) -> TlsSettings | None:
+    tls = config.serve.tls
+    if tls.certificate is None or tls.key is None:
+        return None
+    return TlsSettings(tls.listen, tls.certificate, tls.key)
+
+
+def tcp_of(config: Config) -> TcpLimits:
+    tcp = config.serve.tcp
+    return replace(
+        DEFAULT_LIMITS,
+        max_connections=tcp.max_connections,
+        max_per_client=tcp.max_per_client,
+        idle_timeout=tcp.idle_timeout,
+    )
 
 
 def sources_of(config: Config) -> tuple[ZoneSource, ...]:

@@ -25,6 +25,7 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
         "started": _time(daemon.started_at),
         "uptime": round(max(0.0, now - daemon.started_at), 3),
         "listen": [str(address) for address in daemon.bound],
+        "listen_tls": [str(address) for address in daemon.tls_bound],
         "zones": [_zone(state) for state in states],
         "queries": daemon.counters.to_dict(),
         "alarms": [*_alarms(daemon), *(alarm for state in states for alarm in zone_alarms(state, now))],
@@ -43,6 +44,8 @@ def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
 def _alarms(daemon: Daemon) -> Iterator[str]:
     if daemon.config_error:
         yield f"the configuration was not reloaded: {daemon.config_error}"
+    if daemon.certificate_error:
+        yield f"the certificate was not reloaded: {daemon.certificate_error}"
 
 
 def _zone(state: ZoneState) -> dict[str, Any]:

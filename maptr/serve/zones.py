@@ -24,9 +24,6 @@ from maptr.publish import Guards
 from maptr.snapshot import Snapshot, ZoneView, view_zone
 from maptr.zonecheck import check_loaded
 
-# Types of which a name has one record at most (RFC 1035 5.2, RFC 2181 10.1, RFC 6672 2.4).
-SINGLETONS = frozenset({dns.rdatatype.SOA, dns.rdatatype.CNAME, dns.rdatatype.DNAME})
-
 
 @dataclass(frozen=True, slots=True)
 class ZoneSource:
@@ -112,19 +109,11 @@ def _view(zone: dns.zone.Zone, source: ZoneSource) -> ZoneView:
         raise ZoneError(f"nothing at {to_text(source.origin)}", filename=str(source.path)) from None
 
 
-def _one_only(transaction: dns.transaction.Transaction, name: dns.name.Name, rdataset: dns.rdataset.Rdataset) -> None:
-    """dnspython lets a second SOA or CNAME take the place of the first, without a word."""
-    if rdataset.rdtype in SINGLETONS:
-        earlier = transaction.get(name, rdataset.rdtype)
-        if earlier and set(earlier) != set(rdataset):
-            raise ValueError(f"a second {dns.rdatatype.to_text(rdataset.rdtype)} at {name}")
-
-
 def _read(source: ZoneSource) -> dns.zone.Zone:
     origin = dns.name.Name((*source.origin, b""))
     zone = dns.zone.Zone(origin, relativize=False)
     with source.path.open(encoding="utf-8") as file, zone.writer(True) as transaction:
-        transaction.check_put_rdataset(_one_only)
+        transaction.check_put_rdataset(_only_one)
         tokens = dns.tokenizer.Tokenizer(file, str(source.path))
         reader = _Reader(tokens, dns.rdataclass.IN, transaction, allow_include=True)
         # With the root for an origin the reader lets everything through to the transaction, which refuses
@@ -141,6 +130,14 @@ def _read(source: ZoneSource) -> dns.zone.Zone:
         finally:
             reader.close()
     return zone
+
+
+def _only_one(transaction: dns.transaction.Transaction, name: dns.name.Name, rdataset: dns.rdataset.Rdataset) -> None:
+    """Refuse a second SOA or CNAME, as BIND and NSD do; dnspython would put it in place of the first."""
+    if dns.rdatatype.is_singleton(rdataset.rdtype):
+        there = transaction.get(name, rdataset.rdtype, rdataset.covers)
+        if there is not None and there != rdataset:
+            raise ValueError(f"a second {dns.rdatatype.to_text(rdataset.rdtype)} at {name}")
 
 
 class _Tokens(dns.tokenizer.Tokenizer):

@@ -1,0 +1,159 @@
+"""``maptr discover`` and ``maptr url`` as a shell sees them: streams, exit codes, JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from maptr.cli import main
+from tests.peers import Maptr
+from tests.test_client import serving
+
+ZONES = Path(__file__).resolve().parent.parent / "zones"
+GONE = "ark:00000/x1"
+
+
+@pytest.fixture(scope="module")
+def at() -> Iterator[str]:
+    """@server#port of a running server with the sample."""
+    with Maptr({"ark.arpa.": ZONES / "ark.arpa.zone"}) as server:
+        yield f"@{server.host}#{server.port}"
+
+
+@pytest.fixture(scope="module")
+def silent() -> Iterator[str]:
+    """@server#port of a server that never answers."""
+    with serving(lambda query: None) as port:
+        yield f"@127.0.0.1#{port}"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def test_discover_prints_candidates_best_first(at: str) -> None:
+    result = run("discover", "https://n2t.net/ark:/12345/x5-4?info", at)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "https://ark.example.org/ark:/12345/x54?info\t10\t10\t12345.ark.arpa.",
+        "https://ark.example.org/ark:12345/x54?info\t100\t10\t12345.ark.arpa.",
+    ]
+    assert result.stderr == ""
+
+
+def test_an_ark_alone_means_discover_and_the_server_may_come_first(at: str) -> None:
+    expected = run("discover", "ark:12345/x54", at).stdout
+    assert run("ark:12345/x54", at).stdout == expected
+    assert run(at, "ark:12345/x54").stdout == expected
+
+
+def test_short_and_url(at: str) -> None:
+    assert run("discover", "--short", "ark:12027/x1", at).stdout.splitlines() == [
+        "http://ark.nal.example.org/ark:/12027/x1",
+        "https://ark.nal.example.org/ark:12027/x1",
+    ]
+    assert run("url", "ark:12027/x1", at).stdout == "http://ark.nal.example.org/ark:/12027/x1\n"
+
+
+def test_trace_goes_to_stderr_with_a_reason_for_every_record(at: str) -> None:
+    result = run("discover", "--trace", "ark:12345/x54", at)
+    assert result.stdout == run("discover", "ark:12345/x54", at).stdout
+    assert result.stderr.startswith("? 12345.ark.arpa. NAPTR: answer, 4 records from 127.0.0.1#")
+    assert "its regexp does not match this ARK" in result.stderr
+    assert "candidate https://ark.example.org/ark:/12345/x54" in result.stderr
+
+
+def test_json_is_one_document_an_ark(at: str) -> None:
+    result = run("discover", "--json", "ark:12345/x54", GONE, at)
+    first, second = (json.loads(line) for line in result.stdout.splitlines())
+    assert first["schema"] == second["schema"] == "maptr/1"
+    assert first["candidates"][0]["url"] == "https://ark.example.org/ark:/12345/x54"
+    assert first["error"] is None
+    assert first["trace"][0]["outcome"] == "answer"
+    assert second["candidates"] == []
+    assert "no such name" in second["error"]
+    assert second["trace"][0]["outcome"] == "nxdomain"
+    url = json.loads(run("url", "--json", "ark:12345/x54", at).stdout)
+    assert url == {
+        "schema": "maptr/1",
+        "ark": "ark:12345/x54",
+        "url": "https://ark.example.org/ark:/12345/x54",
+        "error": None,
+    }
+
+
+def test_exit_codes_none_not_known_and_the_worst_of_several(at: str, silent: str) -> None:
+    assert run("discover", GONE, at).exit_code == 1
+    assert run("discover", "ark:12345/x54", GONE, at).exit_code == 1
+    assert run("discover", "--timeout", "0.2", GONE, silent).exit_code == 9
+    assert run("url", "--timeout", "0.2", "ark:12345/x54", GONE, silent).exit_code == 9
+
+
+def test_an_ark_without_url_gives_an_empty_line(at: str) -> None:
+    result = run("url", GONE, "ark:12027/x1", at)
+    assert result.stdout.splitlines() == ["", "http://ark.nal.example.org/ark:/12027/x1"]
+    assert "no mapping authority for ark:00000/x1" in result.stderr
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "because"),
+    [
+        (("discover", "nonsense"), "no ark: label"),
+        (("discover", "ark:12345/x1", "nonsense"), "no ark: label"),
+        (("discover", "@127.0.0.1"), "no ARK given"),
+        (("discover",), "ARK"),
+        (("url", "ark:12345/x1", "@a", "@b"), "one @SERVER at most"),
+        (("url", "ark:12345/x1", "@127.0.0.1#0"), "no server"),
+        (("url", "ark:12345/x1", "@127.0.0.1#x"), "no server"),
+        (("url", "ark:12345/x1", "@"), "no server"),
+        (("url", "--origin", "a..b", "ark:12345/x1", "@127.0.0.1"), "no domain name"),
+        (("nonsense",), "No such command"),
+    ],
+)
+def test_bad_usage_is_2_and_says_what(arguments: tuple[str, ...], because: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert because in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_server_name_without_address_is_9() -> None:
+    result = run("url", "ark:12345/x1", "@no-such-host.invalid")
+    assert result.exit_code == 9
+    assert "no-such-host.invalid" in result.stderr
+
+
+def test_help_of_every_command_names_its_exit_codes_or_its_commands() -> None:
+    for command in ("discover", "url", "table", "zone", "serve"):
+        result = run(command, "--help")
+        assert result.exit_code == 0
+        assert "Exit" in result.output or "Commands" in result.output
+
+
+def test_help_loads_no_dns() -> None:
+    code = (
+        "import sys; from click.testing import CliRunner; from maptr.cli import main;"
+        "CliRunner().invoke(main, ['--help']); CliRunner().invoke(main, ['url', '--help']);"
+        "print([m for m in ('dns.resolver', 'dns.message', 'dnslib', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_bug_is_said_as_one_with_a_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("what nobody foresaw")
+
+    monkeypatch.setattr("maptr.client.discover", broken)
+    result = run("url", "ark:12345/x1", "@127.0.0.1")
+    assert result.exit_code == 10
+    assert "what nobody foresaw" in result.stderr
+    assert result.stderr.endswith("maptr: internal error, please report the lines above\n")
+    assert result.stdout == ""

@@ -1,0 +1,162 @@
+"""``maptr zone build`` and ``maptr zone check`` as a shell sees them: what is written, what is said, what is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import dns.zone
+import pytest
+from click.testing import CliRunner, Result
+
+from maptr.cli import main
+
+ZONES = Path(__file__).resolve().parent.parent / "zones"
+SAMPLE = str(ZONES / "sample.json")
+
+BAD_AND_GOOD = {
+    "data": [
+        {"what": "12345", "target": {"url": "https://h.example.org/${content}", "http_code": 302}},
+        {"what": "13030", "target": {"url": "http://192.168.1.12/${content}", "http_code": 302}},
+        {"what": "vowels", "target": {"url": "https://h.example.org/", "http_code": 302}},
+    ]
+}
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, ["zone", *arguments], input=stdin)
+
+
+def serial(path: Path) -> int:
+    zone = dns.zone.from_file(str(path), relativize=False)
+    return int(zone.get_soa().serial)
+
+
+def test_build_writes_a_zone_that_check_accepts(tmp_path: Path) -> None:
+    target = tmp_path / "ark.arpa.zone"
+    result = run("build", SAMPLE, "-o", str(target), "--serial", "7")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == ""
+    assert "zone ark.arpa. serial 7: 13 NAANs" in result.stderr
+    assert serial(target) == 7
+    assert run("check", str(target)).exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["ark.arpa.zone"]
+
+
+def test_any_format_any_origin_and_stdout(tmp_path: Path) -> None:
+    natab = run("build", str(ZONES / "sample.natab"), "--serial", "1", "--origin", "ark.example")
+    assert natab.exit_code == 0
+    assert natab.stdout.startswith("$ORIGIN ark.example.\n")
+    piped = run("build", "-", "--serial", "1", "--origin", "ark.example", stdin=(ZONES / "sample.natab").read_text())
+    assert piped.stdout == natab.stdout
+
+
+def test_records_with_errors_are_left_out_and_named(tmp_path: Path) -> None:
+    source = tmp_path / "registry.json"
+    source.write_text(json.dumps(BAD_AND_GOOD))
+    result = run("build", str(source), "--serial", "1")
+    assert result.exit_code == 0
+    assert "12345 IN NAPTR" in result.stdout
+    assert "13030" not in result.stdout
+    assert "left out: error 13030 no-public-host" in result.stderr
+    assert "vowels" in result.stderr
+    assert run("build", "--strict", str(source), "--serial", "1").exit_code == 1
+
+
+def test_date_serials_go_forward_and_an_unchanged_zone_keeps_its_own(tmp_path: Path) -> None:
+    target = tmp_path / "zone"
+    run("build", SAMPLE, "-o", str(target))
+    first = serial(target)
+    before = target.stat().st_mtime_ns
+    result = run("build", SAMPLE, "-o", str(target))
+    assert result.exit_code == 0
+    assert "unchanged" in result.stderr
+    assert (serial(target), target.stat().st_mtime_ns) == (first, before)
+    run("build", str(ZONES / "sample.natab"), "-o", str(target))
+    assert serial(target) == first + 1
+    run("build", SAMPLE, "-o", str(target), "--serial", "5")
+    assert serial(target) == 5
+
+
+def test_servers_ttl_and_included_records(tmp_path: Path) -> None:
+    result = run(
+        "build",
+        SAMPLE,
+        "--serial=1",
+        "--ns=ns1=192.0.2.1",
+        "--ns=ns.example.net",
+        "--ttl=60",
+        f"--include={ZONES / 'delegations.zone'}",
+    )
+    assert result.exit_code == 0
+    assert "$TTL 60" in result.stdout
+    assert "ns1.ark.arpa. IN A 192.0.2.1" in result.stdout
+    assert "20775 IN NAPTR" not in result.stdout
+    assert "delegated: 20775" in result.stderr
+
+
+def test_a_zone_not_fit_to_be_loaded_is_not_written(tmp_path: Path) -> None:
+    target = tmp_path / "zone"
+    target.write_text("the old zone")
+    include = tmp_path / "include"
+    include.write_text('12346 60 IN NAPTR 0 0 "h" "ark" "USLC" h.example.\n')
+    result = run("build", SAMPLE, "-o", str(target), "--include", str(include))
+    assert result.exit_code == 1
+    assert "regexp-refused" in result.stderr
+    assert target.read_text() == "the old zone"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "because"),
+    [
+        (["build", "no-such-file"], 8, "no-such-file"),
+        (["build", SAMPLE, "-o", "no/such/directory/zone"], 8, "no/such/directory"),
+        (["build", SAMPLE, "--include", "no-such-file"], 8, "no-such-file"),
+        (["build", "-"], 8, "not a registry"),
+        (["build", SAMPLE, "--serial", "soon"], 2, "soon"),
+        (["build", SAMPLE, "--ns", "ns1"], 2, "give its address"),
+        (["build", SAMPLE, "--origin", "a..b"], 2, "empty label"),
+        (["check", "no-such-file"], 8, "no-such-file"),
+        (["check", "-"], 1, "not-loaded"),
+    ],
+)
+def test_what_goes_wrong_has_its_code_and_its_reason(
+    arguments: list[str], code: int, because: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments, stdin="")
+    assert result.exit_code == code, result.output
+    assert because in result.output
+
+
+def test_an_unwritable_directory_keeps_the_old_zone(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    target = tmp_path / "zone"
+    target.write_text("the old zone")
+    tmp_path.chmod(0o500)
+    result = run("build", SAMPLE, "-o", str(target))
+    tmp_path.chmod(0o700)
+    assert result.exit_code == 8
+    assert target.read_text() == "the old zone"
+
+
+def test_check_names_file_line_record_and_reason(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.zone"
+    bad.write_text((ZONES / "ark.arpa.zone").read_text() + '12999 IN NAPTR 0 0 "h" "ark" "" gov:8080.\n')
+    lines = len(bad.read_text().splitlines())
+    result = run("check", str(bad))
+    assert result.exit_code == 1
+    assert result.stdout.startswith(f"{bad}: {lines}: error 12999.ark.arpa. unescaped-port: ")
+    assert result.stderr == f"{bad}: 1 errors, 0 warnings\n"
+    document = json.loads(run("check", "--json", str(bad)).stdout)
+    assert document["schema"] == "maptr/1"
+    assert [(f["code"], f["line"]) for f in document["findings"]] == [("unescaped-port", lines)]
+
+
+def test_strict_makes_warnings_fail(tmp_path: Path) -> None:
+    odd = tmp_path / "odd.zone"
+    odd.write_text((ZONES / "ark.arpa.zone").read_text() + 'hello IN NAPTR 0 0 "h" "ark" "" h.example.\n')
+    assert run("check", str(odd)).exit_code == 0
+    assert run("check", "--strict", str(odd)).exit_code == 1
