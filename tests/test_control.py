@@ -267,8 +267,9 @@ def test_without_a_configuration_there_is_no_socket_unless_one_is_asked_for(site
 class Load:
     """Clients that ask without a pause; every query is answered and none fails, or ``faults`` says so."""
 
-    def __init__(self, port: int, clients: int = 3) -> None:
+    def __init__(self, port: int, clients: int = 3, patience: float = PATIENCE) -> None:
         self.port = port
+        self.patience = patience
         self.asked = 0
         self.faults: list[str] = []
         self._stop = threading.Event()
@@ -280,6 +281,10 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ask no more; what was asked has its answer then."""
         self._stop.set()
         for thread in self._threads:
             thread.join(PATIENCE)
@@ -289,7 +294,7 @@ class Load:
         ask: Callable[..., dns.message.Message] = dns.query.tcp if over_tcp else dns.query.udp
         while not self._stop.is_set():
             try:
-                reply = ask(query, "127.0.0.1", 5.0, self.port)
+                reply = ask(query, "127.0.0.1", self.patience, self.port)
             except (OSError, EOFError, dns.exception.DNSException) as error:
                 self.faults.append(repr(error))
                 continue

@@ -101,12 +101,22 @@ def _secret_text(config: Config, key: str, path: Path) -> str:
 def _read(path: Path, limit: int, *, secret: bool = False) -> bytes:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO without a writer must not hang us
     with os.fdopen(handle, "rb") as file:
-        mode = os.fstat(handle).st_mode
+        status = os.fstat(handle)
+        mode = status.st_mode
         if secret and not stat.S_ISREG(mode):
             raise ValueError("is no regular file")
-        if secret and mode & 0o077:
+        if secret and mode & _open_bits(status):
             raise ValueError(f"has mode {stat.S_IMODE(mode):04o}: others can get at the secret; chmod 600 it")
         octets = file.read(limit + 1)
     if len(octets) > limit:
         raise ConfigError(f"has more than {limit} octets", filename=str(path))
     return octets
+
+
+def _open_bits(status: os.stat_result) -> int:
+    """The bits of a mode that give a secret away.
+
+    Its group may read what is root's where we are not root: Debian's daemons have keys so, and systemd its
+    credentials, whose access list shows as those bits.
+    """
+    return 0o037 if status.st_uid == 0 and os.geteuid() != 0 else 0o077
