@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from maptr import zonediff
 from maptr.errors import ZoneError
+from maptr.journal import is_newer
 from maptr.plan import REMOVAL_LIMIT
 from maptr.snapshot import RRSIG, ZoneView
-from maptr.zone import is_after, next_serial
+from maptr.zone import next_serial
 from maptr.zonediff import ZoneDiff
 
 DNSKEY, ZONEMD = 48, 63
@@ -48,7 +49,7 @@ def choose_serial(new: ZoneView, published: Published | None, style: str, now: f
 
     Raises ZoneError where the serial may not be changed, because it is signed.
     """
-    if published is None or style == "file" or is_after(new.serial, published.serial):
+    if published is None or style == "file" or is_newer(new.serial, published.serial):
         return new
     if zonediff.content_digest(new) == published.digest:
         serial = published.serial
@@ -72,7 +73,7 @@ def decide(old: ZoneView, new: ZoneView, guards: Guards, *, force: bool = False)
         return old
     if force:
         return new
-    if not is_after(new.serial, old.serial):
+    if not is_newer(new.serial, old.serial):
         how = "did not advance" if new.serial == old.serial else f"went back from {old.serial}"
         count = len(difference.changes)
         raise ZoneError(

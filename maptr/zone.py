@@ -191,14 +191,9 @@ def next_serial(style: str, now: float, previous: int | None = None) -> int:
         wanted = int(now) & 0xFFFF_FFFF
     else:
         raise ValueError(f"serial {style!r} is neither date, unix nor a number")
-    if previous is None or is_after(wanted, previous):
+    if previous is None or 0 < (wanted - previous) & 0xFFFF_FFFF < 0x8000_0000:
         return wanted
     return (previous + 1) & 0xFFFF_FFFF
-
-
-def is_after(serial: int, other: int) -> bool:
-    """True where a secondary that has ``other`` takes ``serial`` for newer (RFC 1982 section 3.2)."""
-    return 0 < (serial - other) & 0xFFFF_FFFF < 0x8000_0000
 
 
 def serial_of(lines: Iterable[str]) -> tuple[int, list[str]] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import ipaddress
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,9 @@ import tomli
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.address import Address, read_network, read_target
-from maptr.config import AccessRule, Config, NotifyTarget, Secret, load, parse
+from maptr.acl import NotifyTarget, Rule
+from maptr.address import Address, read_network
+from maptr.config import Config, Secret, load, parse
 from maptr.config.lines import key_lines
 from maptr.config.model import all_keys
 from maptr.config.reader import environment_names
@@ -57,7 +57,7 @@ def test_the_configuration_of_the_issue() -> None:
     assert key.secret.octets == b"secret secret!"
     (zone,) = config.zones
     assert (zone.name, zone.file) == ((b"ark", b"arpa"), Path("/etc/zones/ark.arpa.zone"))
-    assert zone.transfer == (AccessRule(None, (b"xfr",)), AccessRule(read_network("127.0.0.1")))
+    assert zone.transfer == (Rule(None, (b"xfr",)), Rule(read_network("127.0.0.1")))
     assert zone.notify == (NotifyTarget(Address("127.0.0.1", 5300)),)
     assert (zone.max_shrink, zone.serial, zone.lint) == (0.3, "file", "warn")
     assert config.places["serve.tls.key"] == ("/etc/maptr.toml", 9)
@@ -123,8 +123,8 @@ def test_file_then_environment_then_flags() -> None:
         ("[[zone]]\nname='a'\nfile='x'\nserial='date'", "f:4: zone.serial: date needs serve.state"),
         ("[[zone]]\nname='a'\nfile='x'\nserial='up'", "f:4: zone.serial: must be one of file, increment, date, unix"),
         ("[[zone]]\nname='a'\nfile='x'\nmax_shrink=1.5", "f:4: zone.max_shrink: must be from 0 to 1, not 1.5"),
-        ("[[zone]]\nname='a'\nfile='x'\ntransfer=['10.0.0.1/8']", "f:4: zone.transfer: 10.0.0.1/8 has host bits set"),
-        ("[[zone]]\nname='a'\nfile='x'\ntransfer=['']", "f:4: zone.transfer: is empty"),
+        ("[[zone]]\nname='a'\nfile='x'\ntransfer=['10.0.0.1/8']", "f:4: zone.transfer: '10.0.0.1/8' is neither"),
+        ("[[zone]]\nname='a'\nfile='x'\ntransfer=['']", "f:4: zone.transfer: an empty rule"),
         (
             "[[zone]]\nname='a'\nfile='x'\ntransfer=['key:y']",
             "f:4: zone.transfer: there is no key y; no [[key]] is given",
@@ -133,12 +133,12 @@ def test_file_then_environment_then_flags() -> None:
             f"[[key]]\nname='xfr'\nsecret='{SECRET}'\n[[zone]]\nname='a'\nfile='x'\nnotify=['::1 key:xrf']",
             "f:7: zone.notify: there is no key xrf; the nearest is xfr",
         ),
-        ("[[zone]]\nname='a'\nfile='x'\nnotify=['key:y']", "f:4: zone.notify: 'key:y' has no address"),
+        ("[[zone]]\nname='a'\nfile='x'\nnotify=['key:y']", "f:4: zone.notify: 'key:y'"),
         ("[serve.tls]\nlisten=['127.0.0.1:853']", "f:2: serve.tls.listen: needs serve.tls.certificate too"),
         ("[serve.tls]\nkey='k'", "f:2: serve.tls.key: nothing uses it: serve.tls.listen is empty"),
         ("[[key]]\nname='x'", "f:1: key: the key x needs one of secret and secret_file"),
         (f"[[key]]\nname='x'\nsecret='{SECRET}'\nsecret_file='y'", "f:1: key: the key x needs one of"),
-        ("[[key]]\nname='x'\nalgorithm='md5'", "f:3: key.algorithm: must be one of hmac-sha1"),
+        ("[[key]]\nname='x'\nalgorithm='md5'", "f:3: key.algorithm: 'md5' is no algorithm"),
         ("[serve]\nnsid = ", "f:2: Invalid value"),
         ("a = 1\na = 2\n", "f:2: Cannot overwrite a value"),
         ("[serve\n", "f:1: "),
@@ -245,31 +245,6 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin1").write_bytes(b"[serve]\nnsid = '\xe4'\n")
     with pytest.raises(ConfigError, match="latin1:2: is not UTF-8"):
         load(tmp_path / "latin1")
-
-
-@pytest.mark.parametrize(
-    ("rule", "client", "key", "allowed"),
-    [
-        ("192.0.2.0/24", "192.0.2.7", None, True),
-        ("192.0.2.0/24", "192.0.3.7", None, False),
-        ("192.0.2.0/24", "::1", None, False),
-        ("2001:db8::/32", "2001:db8::1", (b"x",), True),
-        ("key:x", "192.0.2.7", (b"x",), True),
-        ("key:X.", "192.0.2.7", (b"x",), True),
-        ("key:x", "192.0.2.7", None, False),
-        ("key:x 192.0.2.0/24", "192.0.2.7", (b"x",), True),
-        ("key:x 192.0.2.0/24", "192.0.3.7", (b"x",), False),
-        ("192.0.2.0/24 key:x", "192.0.2.7", (b"y",), False),
-    ],
-)
-def test_access_rules(rule: str, client: str, key: tuple[bytes, ...] | None, allowed: bool) -> None:
-    assert AccessRule.from_text(rule).allows(client, key) is allowed
-
-
-def test_notify_targets() -> None:
-    assert read_target("::1") == Address("::1", 53)
-    assert NotifyTarget.from_text("[::1]:5300 key:x") == NotifyTarget(Address("::1", 5300), (b"x",))
-    assert read_network("::1") == ipaddress.ip_network("::1/128")
 
 
 TOML = st.recursive(

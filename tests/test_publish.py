@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from maptr import integrity
 from maptr.errors import ZoneError
+from maptr.journal import is_newer
 from maptr.names import parse
 from maptr.publish import Guards, Published, choose_serial, decide
 from maptr.serve import publisher, serials
 from maptr.serve.zones import ZoneSource, read_checked
 from maptr.snapshot import ZoneView, view_zone
-from maptr.zone import is_after
 
 HEAD = "$TTL 60\n@ SOA ns host {serial} 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
 TEN = "".join(f"n{number} A 192.0.2.9\n" for number in range(8))  # with the apex and ns, ten names
@@ -49,7 +49,7 @@ def view(text: str = "", serial: int = 1) -> ZoneView:
     ],
 )
 def test_rfc1982_serials(serial: int, other: int, after: bool) -> None:
-    assert is_after(serial, other) is after
+    assert is_newer(serial, other) is after
 
 
 def test_a_change_without_a_higher_serial_is_refused() -> None:

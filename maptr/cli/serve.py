@@ -8,33 +8,65 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
 from maptr import config as configuration
+from maptr.acl import Key, NotifyTarget, Rule
 from maptr.address import Address
 from maptr.cli import output
 from maptr.config import Config
 from maptr.errors import ConfigError, ZoneError
-from maptr.names import to_text
+from maptr.names import fold, parse, to_text
 from maptr.serve import publisher, settings, zones
 from maptr.serve.daemon import Daemon
 from maptr.serve.tls import make_context
 from maptr.serve.zones import ZoneSource
 
+T = TypeVar("T")
+
 
 class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
     """A value with a ``from_text`` that raises ValueError."""
 
-    def __init__(self, kind: type[ZoneSource] | type[Address], name: str) -> None:
+    def __init__(self, kind: Any, name: str) -> None:
         self.kind = kind
         self.name = name
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> ZoneSource | Address:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         try:
             return self.kind.from_text(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+        except OSError as error:
+            self.fail(f"{error.filename}: {error.strerror}", param, ctx)
+
+
+class _KeyText:
+    """A key as the command line gives it."""
+
+    @staticmethod
+    def from_text(text: str) -> Key:
+        """``NAME=ALGORITHM:@FILE``, or the secret itself in place of ``@FILE``. Raises ValueError and OSError."""
+        name, equals, rest = text.partition("=")
+        algorithm, colon, secret = rest.partition(":")
+        if not (name and equals and colon and secret):
+            raise ValueError("a key is NAME=ALGORITHM:@FILE, such as xfr=hmac-sha256:@xfr.key")
+        if secret.startswith("@"):
+            secret = Path(secret[1:]).read_text(encoding="ascii", errors="replace")
+        return Key.of(name, algorithm, secret)
+
+
+class _OriginText:
+    """The origin of the catalog zone."""
+
+    @staticmethod
+    def from_text(text: str) -> tuple[bytes, ...]:
+        try:
+            return fold(parse(text))
+        except ValueError as error:
+            raise ValueError(f"{text!r} is no domain name: {error}") from None
 
 
 @click.command(
@@ -84,6 +116,39 @@ class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generi
     help="Which server this is, told to those who ask by the NSID option (dig +nsid).  [default: not told]",
 )
 @click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=_Parsed(_KeyText, "NAME=ALGORITHM:@FILE"),
+    help="A TSIG key, its secret in base64 in a file: xfr=hmac-sha256:@xfr.key. Without the @, the secret itself, "
+    "which other users of the machine then see. Repeatable.",
+)
+@click.option(
+    "--transfer",
+    "rules",
+    multiple=True,
+    type=_Parsed(Rule, "WHO"),
+    help="Who may transfer the zones: key:NAME, an address or prefix, or both as 'PREFIX key:NAME'. Repeatable.  "
+    "[default: nobody]",
+)
+@click.option(
+    "--notify",
+    "targets",
+    multiple=True,
+    type=_Parsed(NotifyTarget, "HOST[:PORT] [key:NAME]"),
+    help="A secondary to tell of each new serial, signed with the key where one is named. Repeatable.",
+)
+@click.option(
+    "--catalog",
+    type=_Parsed(_OriginText, "ORIGIN"),
+    help="Also serve a catalog of the zones (RFC 9432) to those who may transfer it, such as catalog.invalid.",
+)
+@click.option(
+    "--state",
+    type=click.Path(exists=True, file_okay=False, writable=True),
+    help="Where to keep the journals that IXFR is answered from.  [default: beside each zone's file]",
+)
+@click.option(
     "--check-config",
     is_flag=True,
     help="Read and check everything, print what would be served, and leave. Nothing is bound.",
@@ -97,6 +162,11 @@ def serve(
     certificate: str | None,
     key: str | None,
     nsid: str | None,
+    keys: tuple[Key, ...],
+    rules: tuple[Rule, ...],
+    targets: tuple[NotifyTarget, ...],
+    catalog: tuple[bytes, ...] | None,
+    state: str | None,
     check_config: bool,
 ) -> None:
     """Answer DNS queries from zone files.
@@ -118,13 +188,17 @@ def serve(
         "serve.tls.key": (key, "--tls-key"),
         "serve.control": (control, "--control"),
         "serve.nsid": (nsid, "--nsid"),
+        "serve.catalog.name": (None if catalog is None else to_text(catalog), "--catalog"),
+        "serve.state": (state, "--state"),
     }
+    options = settings.Options(sources, keys, rules, targets)
     flags = {name: (value, option) for name, (value, option) in given.items() if value is not None}
 
     def read() -> Config:
         config = configuration.load(path, environment=os.environ, flags=flags)
-        config = settings.with_zones(config, sources)
+        config = options.over(config)
         settings.check(config)
+        settings.primary_of(config)
         return config
 
     config = _or_fail(read)
@@ -135,6 +209,7 @@ def serve(
     if check_config:
         _check(config)
         return
+    _or_fail(lambda: settings.make_state(config))
     logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
     found = settings.sources_of(config)
     served = publisher.start(found, clock=time.time)
@@ -149,6 +224,7 @@ def serve(
             tls=settings.tls_of(config),
             tcp_limits=settings.tcp_of(config),
             udp_payload=config.serve.udp_payload,
+            primary=settings.primary_of(config),
             served=served,
             config=config,
             reread=read,
@@ -171,7 +247,7 @@ def _file(named: str | None, has_zones: bool) -> Path | None:
     return None if has_zones and configuration.FILE_VARIABLE not in os.environ else found
 
 
-def _or_fail(read: Callable[[], Config]) -> Config:
+def _or_fail(read: Callable[[], T]) -> T:
     try:
         return read()
     except ConfigError as error:

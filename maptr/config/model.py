@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from maptr import rrl
-from maptr.address import Address, Network, read_network, read_target
+from maptr.acl import NotifyTarget, Rule
+from maptr.address import Address, Network, read_network
 from maptr.config import values
-from maptr.config.values import AccessRule, Kind, Secret
+from maptr.config.values import Kind, Secret
 from maptr.context import MAX_PAYLOAD, MIN_PAYLOAD, UDP_PAYLOAD
 from maptr.errors import ConfigError
 from maptr.names import Labels
@@ -38,23 +39,9 @@ def sections(key: str, kind: type) -> Any:
     return field(default=(), metadata={_SECTIONS: kind, _KEY: key})
 
 
-@dataclass(frozen=True, slots=True)
-class NotifyTarget:
-    """A secondary to tell of a new serial (RFC 1996), and the key to sign that with."""
-
-    address: Address
-    key: Labels | None = None
-
-    @classmethod
-    def from_text(cls, text: str) -> NotifyTarget:
-        """Read ``HOST:PORT`` or ``HOST``, and ``key:NAME`` after a space. Raises ValueError."""
-        place, key = values.with_key(text)
-        return cls(read_target(place), key)
-
-
 _ADDRESSES = values.list_of(values.TEXT.then(Address.from_text))
 _NETWORKS = values.list_of(values.TEXT.then(read_network))
-_ACCESS = values.list_of(values.TEXT.then(AccessRule.from_text))
+_ACCESS = values.list_of(values.TEXT.then(Rule.from_text))
 _NOTIFY = values.list_of(values.TEXT.then(NotifyTarget.from_text))
 
 
@@ -103,7 +90,7 @@ class CatalogConfig:
     """``[serve.catalog]``: a catalog zone (RFC 9432) of all zones served; none without a name."""
 
     name: Labels | None = setting(values.TEXT.then(lambda text: values.read_name(text) if text else None), None)
-    transfer: tuple[AccessRule, ...] = setting(_ACCESS, ())
+    transfer: tuple[Rule, ...] = setting(_ACCESS, ())
     notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ())
 
 
@@ -131,7 +118,7 @@ class KeyConfig:
     """``[[key]]``: a TSIG key (RFC 8945), its secret given here or in a file of its own."""
 
     name: Labels = setting(values.NAME)
-    algorithm: str = setting(values.choice(*values.TSIG_ALGORITHMS), "hmac-sha256")
+    algorithm: str = setting(values.TEXT.then(values.read_algorithm), "hmac-sha256")
     secret: Secret | None = setting(values.TEXT.then(values.read_tsig_secret), None)
     secret_file: Path | None = setting(values.PATH, None)
 
@@ -142,7 +129,7 @@ class ZoneConfig:
 
     name: Labels = setting(values.NAME)
     file: Path = setting(values.FILE)
-    transfer: tuple[AccessRule, ...] = setting(_ACCESS, ())
+    transfer: tuple[Rule, ...] = setting(_ACCESS, ())
     notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ())
     max_shrink: float = setting(values.number(0, 1), REMOVAL_LIMIT)  # the part of its names a file may lose
     serial: str = setting(values.choice("file", "increment", "date", "unix"), "file")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,19 +15,13 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from maptr import names
-from maptr.address import Network, read_network
+from maptr.acl import Key
 from maptr.context import MAX_IDENTITY
 from maptr.cookies import MAX_SECRETS
 from maptr.names import Labels
 from maptr.siphash import KEY_SIZE
 
 T = TypeVar("T")
-
-# Algorithm names of RFC 8945 6 with HMAC-SHA; the last three are truncated (RFC 8945 5.2.2.1).
-TSIG_ALGORITHMS = (
-    *("hmac-sha1", "hmac-sha224", "hmac-sha256", "hmac-sha384", "hmac-sha512"),
-    *("hmac-sha256-128", "hmac-sha384-192", "hmac-sha512-256"),
-)
 
 _TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "a text", list: "an array", dict: "a table"}
 
@@ -71,47 +64,6 @@ class Secret:
         return hash(self.octets)
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRule:
-    """Who may have a transfer: a network, holders of a key, or with both those of the key in the network."""
-
-    network: Network | None = None
-    key: Labels | None = None
-
-    @classmethod
-    def from_text(cls, text: str) -> AccessRule:
-        """Read ``192.0.2.0/24``, ``key:NAME`` or both with a space between. Raises ValueError."""
-        network, key = _with_key(text)
-        if network is None and key is None:
-            raise ValueError("is empty: an address, a prefix or key:NAME is wanted")
-        return cls(None if network is None else read_network(network), key)
-
-    def allows(self, client: str, key: Labels | None) -> bool:
-        """True for a client's address and the key, if any, that its message was signed with."""
-        in_network = self.network is None or ipaddress.ip_address(client) in self.network
-        return in_network and (self.key is None or self.key == key)
-
-
-def with_key(text: str) -> tuple[str, Labels | None]:
-    """``PLACE`` or ``PLACE key:NAME``. Raises ValueError."""
-    place, key = _with_key(text)
-    if place is None:
-        raise ValueError(f"{text!r} has no address")
-    return place, key
-
-
-def _with_key(text: str) -> tuple[str | None, Labels | None]:
-    place = key = None
-    for word in text.split():
-        if word.startswith("key:") and key is None:
-            key = read_name(word.removeprefix("key:"))
-        elif place is None and not word.startswith("key:"):
-            place = word
-        else:
-            raise ValueError(f"{text!r} is not an address, key:NAME, or one of each")
-    return place, key
-
-
 def read_name(text: str) -> Labels:
     """A domain name, folded, so that it compares. Raises ValueError."""
     if not text:
@@ -131,6 +83,11 @@ def read_tsig_secret(text: str) -> Secret:
     if not octets:
         raise ValueError("the secret is empty")
     return Secret(octets)
+
+
+def read_algorithm(text: str) -> str:
+    """The name of a TSIG algorithm, as ``acl.Key`` knows them. Raises ValueError."""
+    return Key((b"any",), text.lower().rstrip("."), b"any").algorithm
 
 
 def read_cookie_secrets(text: str) -> tuple[Secret, ...]:

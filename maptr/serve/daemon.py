@@ -7,38 +7,46 @@ it configures logging ("maptr.serve").
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
 import logging
 import signal
 import socket
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from maptr.address import Address as Address  # whoever has a Daemon has these
 from maptr.answer import Transport
 from maptr.config import Config
 from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Identity
 from maptr.cookies import CookieSettings
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, ZoneError
+from maptr.exchange import Access, exchange
 from maptr.rrl import RrlSettings
 from maptr.serve import control, sdnotify, settings, status, tcp, udp, zones
+from maptr.serve.background import in_thread
+from maptr.serve.bind import bind_pair, bind_tls
 from maptr.serve.connections import Connections
 from maptr.serve.counters import Counters
+from maptr.serve.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.serve.publisher import Clock, Outcome, Served, publish
 from maptr.serve.responder import Responder
 from maptr.serve.tls import Certificate, TlsSettings
 from maptr.snapshot import Snapshot
 
-T = TypeVar("T")
-
 log = logging.getLogger("maptr.serve")
 
-# Tries to find one port that is free for UDP and TCP both, where any port will do.
-PORT_TRIES = 20
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """Everything that a reload swaps, made ready, and what became of each zone."""
+
+    config: Config | None
+    served: Served
+    new: Snapshot
+    access: Access
+    outcomes: list[Outcome]
 
 
 class Daemon:
@@ -46,8 +54,8 @@ class Daemon:
 
     ``served`` says more of the zones than the snapshot: those that did not load, and why. With ``reread`` a reload
     reads the configuration again, which ``config`` is now. ``control`` is the path of the control socket.
-    ``cookies`` None takes a secret of its own, ``rrl`` None the default limits. Raises ConfigError for a
-    certificate that cannot be used.
+    ``cookies`` None takes a secret of its own, ``rrl`` None the default limits, ``clock`` is in seconds since 1970.
+    Raises ConfigError for a certificate that cannot be used and for secondaries' keys that are not there.
     """
 
     def __init__(
@@ -62,12 +70,16 @@ class Daemon:
         tls: TlsSettings | None = None,
         tcp_limits: tcp.TcpLimits = tcp.DEFAULT_LIMITS,
         udp_payload: int = UDP_PAYLOAD,
+        primary: PrimarySettings = NO_SECONDARIES,
         served: Served | None = None,
         config: Config | None = None,
         reread: Callable[[], Config] | None = None,
         control: Path | None = None,
         clock: Clock = time.time,
     ) -> None:
+        self._clock = clock
+        self.primary = Primary(primary, clock=clock)
+        self._access = self.primary.access(snapshot)
         self.snapshot = snapshot
         self.served = served or Served.of(sources, snapshot)
         self.config = config
@@ -90,7 +102,6 @@ class Daemon:
         self._certificate = Certificate(tls) if tls else None
         self._reread = reread
         self._control = control
-        self._clock = clock
         self._sockets: list[tuple[socket.socket, socket.socket]] = []
         self._tls_sockets: list[socket.socket] = []
         self._control_socket: socket.socket | None = None
@@ -102,11 +113,11 @@ class Daemon:
         """Open every socket; ``bound`` then has the real ports. Raises ConfigError if one cannot be had."""
         try:
             for address in self._addresses:
-                pair = _bind_pair(address)
+                pair = bind_pair(address)
                 self._sockets.append(pair)
                 self.bound.append(Address(address.host, pair[0].getsockname()[1]))
             for address in self._tls_addresses:
-                sock = _bind_tls(address)
+                sock = bind_tls(address)
                 self._tls_sockets.append(sock)
                 self.tls_bound.append(Address(address.host, sock.getsockname()[1]))
             if self._control is not None:
@@ -125,6 +136,7 @@ class Daemon:
         """
         if not self._sockets:
             self.bind()
+        self._access = self.primary.start(self._sources, self.snapshot)
         loop = asyncio.get_running_loop()
         udp_listeners = [udp.UdpListener(pair[0], self.answer) for pair in self._sockets]
         controller = None if self._control_socket is None else control.ControlServer(self._control_socket, self.command)
@@ -133,7 +145,7 @@ class Daemon:
         plain = [(pair[1], None) for pair in self._sockets]
         secure = [(sock, self._certificate.context) for sock in self._tls_sockets if self._certificate]
         tcp_listeners = [
-            tcp.TcpListener(sock, self.answer, connections, security=security, limits=limits)
+            tcp.TcpListener(sock, self.answers, connections, security=security, limits=limits)
             for sock, security in (*plain, *secure)
         ]
         for tcp_listener in tcp_listeners:
@@ -156,6 +168,7 @@ class Daemon:
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
         sdnotify.notify(sdnotify.READY)
+        self.primary.tell(self._access, self.snapshot)
         try:
             await self._stopping.wait()
         finally:
@@ -163,6 +176,7 @@ class Daemon:
             reloader.cancel()
             if controller is not None:
                 await controller.stop()
+            await self.primary.stop()
             for udp_listener in udp_listeners:
                 udp_listener.stop(loop)
             for tcp_listener in tcp_listeners:
@@ -178,13 +192,36 @@ class Daemon:
 
     def answer(self, query: bytes, transport: Transport, client: str) -> bytes | None:
         """One reply from the snapshot of this moment. A bug in answering costs its query, not the server."""
+        return next(self.answers(query, transport, client), None)
+
+    def answers(self, query: bytes, transport: Transport, client: str) -> Iterator[bytes]:
+        """The messages of one reply, many for a transfer. Raises ZoneError, logged, where one cannot go on."""
+        now, respond = int(self._clock()), self.responder.answer
+        begun = False
         try:
-            reply = self.responder.answer(query, self.snapshot, transport, client)
+            for message in exchange(
+                query,
+                self.snapshot,
+                self._access,
+                transport=transport,
+                client=client,
+                now=now,
+                reply=respond,
+                note=log.info,
+            ):
+                if not begun:
+                    self.counters.count(transport, message)
+                begun = True
+                yield message
+        except ZoneError as error:
+            log.error("a transfer to %s ends early: %s", client, error)
+            raise
         except Exception:
             log.exception("internal error, query dropped: %s", query.hex())
-            reply = None
-        self.counters.count(transport, reply)
-        return reply
+            if begun:
+                raise ZoneError("a transfer cut off") from None
+        if not begun:
+            self.counters.count(transport, None)
 
     async def command(self, request: dict[str, Any]) -> dict[str, Any]:
         """What the control socket asks: ``{"command": "status"}``, or ``reload`` with ``zone`` and ``force``."""
@@ -202,15 +239,22 @@ class Daemon:
             sdnotify.notify(sdnotify.reloading())
             try:
                 # In a thread, for parsing takes far longer than any query may wait.
-                config, served, outcomes = await _in_thread(lambda: self._read_again(zone, force))
+                again = await in_thread(lambda: self._read_again(zone, force))
             except (ConfigError, OSError) as error:
                 if zone is None:
                     self.config_error = str(error)
                     log.error("configuration not reloaded, everything stays: %s", error)
                 return {"error": str(error)}
             else:
-                self.config, self.served, self.snapshot = config, served, served.snapshot()
-                reply: dict[str, Any] = {"zones": [outcome.to_dict() for outcome in outcomes]}
+                old, before = self.snapshot, self._access
+                self.config, self.served, self.snapshot, self._access = (
+                    again.config,
+                    again.served,
+                    again.new,
+                    again.access,
+                )
+                self.primary.tell(again.access, again.new, old, before)
+                reply: dict[str, Any] = {"zones": [outcome.to_dict() for outcome in again.outcomes]}
                 if zone is None:
                     self.config_error = ""
                     await self._refresh(reply)
@@ -223,11 +267,11 @@ class Daemon:
         if self.config is not None:
             self.responder.context = settings.renewed(self.responder.context, self.config)
         if self._certificate is not None:
-            self.certificate_error = await _in_thread(self._certificate.reload)
+            self.certificate_error = await in_thread(self._certificate.reload)
             if self.certificate_error:
                 reply["error"] = f"certificate not reloaded, the old one stays: {self.certificate_error}"
 
-    def _read_again(self, zone: str | None, force: bool) -> tuple[Config | None, Served, list[Outcome]]:
+    def _read_again(self, zone: str | None, force: bool) -> _Again:
         """The next state, made beside this one. Raises ConfigError, and OSError for the configuration's file."""
         config, only = self.config, None
         if zone is not None:
@@ -238,7 +282,12 @@ class Daemon:
                 settings.check_change(config, new)
             config = new
         sources = self._sources if config is None else settings.sources_of(config)
-        return config, *publish(sources, self.served, clock=self._clock, only=only, force=force)
+        secondaries = self.primary.settings if config is None else settings.primary_of(config)
+        served, outcomes = publish(sources, self.served, clock=self._clock, only=only, force=force)
+        snapshot = served.snapshot()
+        self.primary.settings = secondaries
+        access = self.primary.follow(self._access, sources, self.snapshot, snapshot)
+        return _Again(config, served, snapshot, access, outcomes)
 
     async def _reload_when_wanted(self) -> None:
         while True:
@@ -248,52 +297,3 @@ class Daemon:
                 await self.reload_now()
             except Exception:
                 log.exception("internal error, nothing reloaded")
-
-
-async def _in_thread(function: Callable[[], T]) -> T:
-    """What the function gives, from a thread that the end of the process does not wait for."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def run() -> None:
-        try:
-            result = function()
-        except BaseException as error:
-            tell(future.set_exception, error)
-        else:
-            tell(future.set_result, result)
-
-    def tell(setter: Callable[[Any], None], value: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(lambda: None if future.done() else setter(value))
-
-    threading.Thread(target=run, name="reload", daemon=True).start()
-    return await future
-
-
-def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
-    """A UDP and a TCP socket on the same port. Raises ConfigError."""
-    for attempt in range(PORT_TRIES):
-        try:
-            udp_socket = udp.open_socket(address.host, address.port)
-        except OSError as error:
-            raise _cannot_listen(address, error) from error
-        try:
-            return udp_socket, tcp.open_socket(address.host, udp_socket.getsockname()[1])
-        except OSError as error:
-            udp_socket.close()
-            if address.port or error.errno != errno.EADDRINUSE or attempt == PORT_TRIES - 1:
-                raise _cannot_listen(address, error) from error
-    raise AssertionError("unreachable")
-
-
-def _bind_tls(address: Address) -> socket.socket:
-    """A TCP socket for DNS over TLS. Raises ConfigError."""
-    try:
-        return tcp.open_socket(address.host, address.port)
-    except OSError as error:
-        raise _cannot_listen(address, error) from error
-
-
-def _cannot_listen(address: Address, error: OSError) -> ConfigError:
-    return ConfigError(f"cannot listen on {address}: {error.strerror or error}")

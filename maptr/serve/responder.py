@@ -53,10 +53,31 @@ class Responder:
         self._clock = clock
         self._reported = -REPORT_INTERVAL
 
-    def answer(self, query: bytes, snapshot: Snapshot, transport: Transport, client: str) -> bytes | None:
-        """The octets to send, or None for silence."""
-        reply = make_reply(query, snapshot, transport=transport, client=client, context=self.context)
-        if reply is None or transport is not Transport.UDP or reply.verified:
+    def answer(
+        self,
+        query: bytes,
+        snapshot: Snapshot,
+        *,
+        transport: Transport,
+        client: str,
+        reserve: int = 0,
+        rcode: int | None = None,
+        verified: bool = False,
+    ) -> bytes | None:
+        """The octets to send, or None for silence.
+
+        ``reserve`` and ``rcode`` as in ``make_reply``; ``verified``: the client showed who it is, so has no limit.
+        """
+        reply = make_reply(
+            query,
+            snapshot,
+            transport=transport,
+            client=client,
+            context=self.context,
+            reserve=reserve,
+            rcode=rcode,
+        )
+        if reply is None or transport is not Transport.UDP or reply.verified or verified:
             return None if reply is None else reply.wire
         verdict = self.limiter.judge(client, reply.kind)
         if verdict is Verdict.SEND:

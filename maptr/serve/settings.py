@@ -6,19 +6,21 @@ A setting that is accepted and not obeyed is worse than one that is refused: its
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from maptr.config import Config, ZoneConfig
+from maptr.acl import Acl, Key, NotifyTarget, Rule, Secondaries
+from maptr.config import Config, KeyConfig, Secret, ZoneConfig
 from maptr.context import NO_COOKIES, Context, Identity
 from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
+from maptr.serve.primary import PrimarySettings
 from maptr.serve.responder import fresh_cookies
 from maptr.serve.tcp import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.tls import TlsSettings
@@ -28,13 +30,10 @@ from maptr.serve.zones import ZoneSource
 # Whoever builds one of them takes its line out.
 NOT_OBEYED: dict[str, Callable[[Any], bool]] = {
     "serve.workers": lambda workers: workers == 1,
-    "serve.catalog.name": lambda name: name is None,
-    "zone.transfer": lambda rules: not rules,
-    "zone.notify": lambda targets: not targets,
 }
 
 # What of [serve] a reload can change; the rest is in sockets and processes, and takes a restart.
-RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies"})
+RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog"})
 
 
 def check(config: Config) -> None:
@@ -42,11 +41,8 @@ def check(config: Config) -> None:
     for key, asks_nothing in NOT_OBEYED.items():
         if key not in config.places:
             continue
-        table, _, name = key.partition(".")
-        values = [getattr(zone, name) for zone in config.zones] if table == "zone" else [attrgetter(key)(config)]
-        if not all(map(asks_nothing, values)):
-            what = "more than one worker" if name == "workers" else "it"
-            raise config.error(key, f"this version of maptr does not do {what}; leave the key out")
+        if not asks_nothing(attrgetter(key)(config)):
+            raise config.error(key, "this version of maptr does not do that; leave the key out")
 
 
 def check_change(now: Config, new: Config) -> None:
@@ -114,18 +110,49 @@ def sources_of(config: Config) -> tuple[ZoneSource, ...]:
     )
 
 
-def with_zones(config: Config, given: Sequence[ZoneSource]) -> Config:
-    """The configuration with zones of the command line: another file for one it has, or one more."""
-    zones = list(config.zones)
-    for at, source in enumerate(given):
-        if source.origin in (earlier.origin for earlier in given[:at]):
-            raise ConfigError(f"zone {to_text(source.origin)} is given twice")
-        known = next((index for index, zone in enumerate(zones) if zone.name == source.origin), None)
-        if known is None:
-            zones.append(ZoneConfig(name=source.origin, file=source.path))
-        else:
-            zones[known] = replace(zones[known], file=source.path)
-    return replace(config, zones=tuple(zones))
+def primary_of(config: Config) -> PrimarySettings:
+    """What the secondaries of each zone may have. Raises ConfigError."""
+    catalog = config.serve.catalog
+    return PrimarySettings(
+        tuple(Key(key.name, key.algorithm, key.secret.octets) for key in config.keys if key.secret is not None),
+        {zone.name: Secondaries(Acl(zone.transfer), zone.notify) for zone in config.zones},
+        None if catalog.name is None else (catalog.name, Secondaries(Acl(catalog.transfer), catalog.notify)),
+        config.serve.state,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says of zones and secondaries, to go before the configuration."""
+
+    zones: tuple[ZoneSource, ...] = ()
+    keys: tuple[Key, ...] = ()
+    transfer: tuple[Rule, ...] = ()
+    notify: tuple[NotifyTarget, ...] = ()
+
+    def over(self, config: Config) -> Config:
+        """The configuration with these zones and keys too, or in place of those of their name, and these
+        secondaries for every zone and the catalog. Raises ConfigError."""
+        zones = {zone.name: zone for zone in config.zones}
+        for at, source in enumerate(self.zones):
+            if source.origin in (earlier.origin for earlier in self.zones[:at]):
+                raise ConfigError(f"zone {to_text(source.origin)} is given twice")
+            known = zones.get(source.origin, ZoneConfig(name=source.origin, file=source.path))
+            zones[source.origin] = replace(known, file=source.path)
+        given = [KeyConfig(key.name, key.algorithm, Secret(key.secret)) for key in self.keys]
+        names = [key.name for key in given]
+        if len(set(names)) < len(names):
+            raise ConfigError("a key is given twice")
+        keys = [*(key for key in config.keys if key.name not in names), *given]
+        secondaries: dict[str, Any] = {"transfer": self.transfer} if self.transfer else {}
+        secondaries |= {"notify": self.notify} if self.notify else {}
+        catalog = replace(config.serve.catalog, **secondaries)
+        return replace(
+            config,
+            serve=replace(config.serve, catalog=catalog),
+            keys=tuple(keys),
+            zones=tuple(replace(zone, **secondaries) for zone in zones.values()),
+        )
 
 
 def served_origin(text: str, served: Iterable[Labels]) -> Labels:
@@ -144,3 +171,12 @@ def served_origin(text: str, served: Iterable[Labels]) -> Labels:
 def control_of(config: Config) -> Path | None:
     """The control socket's path; none for a server without a configuration, unless it was asked for."""
     return config.serve.control if config.filename or "serve.control" in config.places else None
+
+
+def make_state(config: Config) -> None:
+    """The state directory, where it is not there yet. Raises ConfigError."""
+    if config.serve.state is not None:
+        try:
+            config.serve.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise config.error("serve.state", f"{config.serve.state}: {error.strerror}") from None
