@@ -98,3 +98,10 @@ class ConfigError(MaptrError):
         self.filename = filename
         self.line = line
         self.key = key
+
+
+class SigningError(LocatedError):
+    """A zone cannot be signed: keys missing, unfit or open to others, or no package to sign with.
+
+    No text of it has anything of a private key.
+    """

@@ -21,6 +21,7 @@ from maptr.naptr import Naptr
 from maptr.snapshot import SOA, Node, RRset, ZoneView
 
 NAPTR = 35
+SIGNING = frozenset({46, 47, 50})  # RRSIG, NSEC, NSEC3 (RFC 4034, RFC 5155)
 SERIAL = slice(-20, -16)  # in the rdata of an SOA: five 32-bit numbers end it (RFC 1035 3.3.13)
 
 
@@ -88,8 +89,8 @@ class ZoneDiff:
         changes: list[Change] = []
         for owner in sorted(old.nodes.keys() | new.nodes.keys(), key=lambda labels: labels[::-1]):
             changes += _changes(old.nodes.get(owner, {}), new.nodes.get(owner, {}))
-        names = [owner for owner, node in old.nodes.items() if node]
-        return cls(tuple(changes), sum(not new.nodes.get(owner) for owner in names), len(names))
+        names = [owner for owner, node in old.nodes.items() if has_data(node)]
+        return cls(tuple(changes), sum(not has_data(new.nodes.get(owner, {})) for owner in names), len(names))
 
     def __bool__(self) -> bool:
         return bool(self.changes)
@@ -106,6 +107,11 @@ class ZoneDiff:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {"changes": [change.to_dict() for change in self.changes], "names": self.size, "names_lost": self.lost}
+
+
+def has_data(node: Node) -> bool:
+    """True for a name that somebody gave records, beside those that signing makes: NSEC3 has names of its own."""
+    return not node.keys() <= SIGNING
 
 
 def _changes(old: Node, new: Node) -> Iterator[Change]:

@@ -22,12 +22,13 @@ LAYERS = (
     # What maptr knows, as functions over values.
     (
         *("discovery", "walk", "choose", "table", "registry", "plan", "rules", "lint", "drift"),
-        *("zone", "masterfile", "zonecheck", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
-        *("context", "cookies", "siphash", "rrl", "chaos", "zonediff", "integrity", "publish"),
+        *("zone", "masterfile", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
+        *("context", "cookies", "siphash", "rrl", "chaos", "denial", "dnssec", "signatures"),
+        *("zonediff", "integrity", "publish"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
     ),
     # What asks the network and reads files.
-    ("call", "client", "asyncclient", "bulk", "cache", "config"),
+    ("call", "client", "asyncclient", "bulk", "cache", "config", "keyfolder"),
     # What people and programs start.
     ("serve", "gateway", "cli"),
 )

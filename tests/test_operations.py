@@ -65,7 +65,15 @@ def messages() -> list[tuple[str, str]]:
     for path in sorted((REPOSITORY / "maptr").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="log"), attr="log"),
+                    args=[_, ast.Constant(value=str(text)), *_],
+                ):
+                    found.append((f"{path.relative_to(REPOSITORY)}:{node.lineno}", text))
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="log")), args=[ast.Constant(value=str(text)), *_]):
+                    found.append((f"{path.relative_to(REPOSITORY)}:{node.lineno}", text))
+                case ast.Call(func=ast.Attribute(attr="note"), args=[ast.JoinedStr(values=parts)]):
+                    text = "".join(str(part.value) if isinstance(part, ast.Constant) else "%s" for part in parts)
                     found.append((f"{path.relative_to(REPOSITORY)}:{node.lineno}", text))
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="log"))):
                     found.append(

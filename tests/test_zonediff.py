@@ -66,6 +66,15 @@ def test_names_lost_are_names_without_any_record() -> None:
     assert difference.shrinkage == 0.4
 
 
+def test_names_that_signing_makes_are_not_lost() -> None:
+    """Another salt gives every NSEC3 record another name."""
+    nsec3 = "{}{} NSEC3 1 0 0 - 2vptu5timamqttgl4luu9kg21e0aor3s A\n"
+    old = "".join(nsec3.format("a", number) for number in range(9))
+    difference = ZoneDiff.between(view(old), view(old.replace("a", "b")))
+    assert len(difference.changes) == 18
+    assert (difference.lost, difference.size) == (0, 2)
+
+
 LABELS = st.sampled_from(["a", "b", "c.a", "*.b", "d"])
 RECORDS = st.lists(st.tuples(LABELS, st.integers(0, 9), st.sampled_from(["A 192.0.2.{}", 'TXT "{}"'])), max_size=8)
 

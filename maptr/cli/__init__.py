@@ -15,7 +15,7 @@ _COMMANDS = {
     "discover": ("maptr.cli.discover", "discover", "Find the mapping authorities of ARKs, with the reasons."),
     "url": ("maptr.cli.discover", "url", "Print the URL that answers for each ARK, and nothing else."),
     "table": ("maptr.cli.table", "table", "Read, check and convert the NAAN registry."),
-    "zone": ("maptr.cli.zone", "zone", "Build the zone from the registry; check and compare any zone."),
+    "zone": ("maptr.cli.zone", "zone", "Build the zone from the registry; check, compare and sign any zone."),
     "serve": ("maptr.cli.serve", "serve", "Answer DNS queries from zone files."),
     "reload": ("maptr.cli.control", "reload", "Have the running server read its zones again."),
     "status": ("maptr.cli.control", "status", "Say how the running server is."),

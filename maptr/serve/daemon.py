@@ -24,7 +24,7 @@ from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError, ZoneError
 from maptr.exchange import Access, exchange
 from maptr.rrl import RrlSettings
-from maptr.serve import control, sdnotify, settings, status, tcp, udp, zones
+from maptr.serve import alarm, control, sdnotify, settings, status, tcp, udp, zones
 from maptr.serve.background import in_thread
 from maptr.serve.bind import bind_pair, bind_tls
 from maptr.serve.connections import Connections
@@ -169,6 +169,7 @@ class Daemon:
         )
         sdnotify.notify(sdnotify.READY)
         self.primary.tell(self._access, self.snapshot)
+        watcher = loop.create_task(alarm.watch(lambda: self.snapshot))
         try:
             await self._stopping.wait()
         finally:
@@ -177,6 +178,7 @@ class Daemon:
             if controller is not None:
                 await controller.stop()
             await self.primary.stop()
+            watcher.cancel()
             for udp_listener in udp_listeners:
                 udp_listener.stop(loop)
             for tcp_listener in tcp_listeners:
@@ -228,7 +230,7 @@ class Daemon:
         zone, force = request.get("zone"), request.get("force", False)
         match request.get("command"):
             case "status":
-                return status.describe(self, self._clock())
+                return await in_thread(lambda: status.describe(self, self._clock()))
             case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
                 return await self.reload_now(zone, force=force)
         return {"error": "no such command: status, or reload with zone (a text) and force (true or false)"}
@@ -258,6 +260,7 @@ class Daemon:
                 if zone is None:
                     self.config_error = ""
                     await self._refresh(reply)
+                await in_thread(lambda: alarm.tell(again.new, self._clock()))
                 return reply
             finally:
                 sdnotify.notify(sdnotify.READY)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from maptr import __version__
 from maptr.names import to_text
+from maptr.serve.alarm import words
+from maptr.signatures import signature_state
 
 if TYPE_CHECKING:
     from maptr.serve.daemon import Daemon
@@ -16,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def describe(daemon: Daemon, now: float) -> dict[str, Any]:
-    """Everything there is to say; ``now`` is in seconds since 1970, times are given in UTC as RFC 3339 writes them."""
+    """Everything there is to say; ``now`` is in seconds since 1970, times are given in UTC as RFC 3339 writes them.
+
+    Looks at every signature, so it belongs in a thread.
+    """
     states = daemon.served.states.values()
     return {
         "version": __version__,
@@ -26,7 +31,7 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
         "uptime": round(max(0.0, now - daemon.started_at), 3),
         "listen": [str(address) for address in daemon.bound],
         "listen_tls": [str(address) for address in daemon.tls_bound],
-        "zones": [_zone(state) for state in states],
+        "zones": [_zone(state, now) for state in states],
         "queries": daemon.counters.to_dict(),
         "alarms": [*_alarms(daemon), *(alarm for state in states for alarm in zone_alarms(state, now))],
     }
@@ -39,6 +44,10 @@ def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
         yield f"zone {name} is not loaded, queries get SERVFAIL: {state.error}"
     elif state.error:
         yield f"zone {name} was not reloaded, serial {state.view.serial} stays: {state.error}"
+    if state.view is not None:
+        found = signature_state(state.view, now)
+        if found.is_alarm:
+            yield f"zone {name}: {words(found, now)}"
 
 
 def _alarms(daemon: Daemon) -> Iterator[str]:
@@ -48,7 +57,8 @@ def _alarms(daemon: Daemon) -> Iterator[str]:
         yield f"the certificate was not reloaded: {daemon.certificate_error}"
 
 
-def _zone(state: ZoneState) -> dict[str, Any]:
+def _zone(state: ZoneState, now: float) -> dict[str, Any]:
+    signatures = None if state.view is None else signature_state(state.view, now)
     return {
         "zone": to_text(state.source.origin),
         "file": str(state.source.path),
@@ -58,6 +68,8 @@ def _zone(state: ZoneState) -> dict[str, Any]:
         "error": state.error,
         "failed": _time(state.failed_at),
         "warnings": list(state.warnings),
+        "signatures": None if signatures is None else str(signatures.state),
+        "signatures_expire": None if signatures is None else _time(signatures.expires),
     }
 
 
