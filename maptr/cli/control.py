@@ -106,7 +106,8 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
             output.data(f"zone {zone['zone']} NOT LOADED")
         else:
             loaded = f", loaded {zone['loaded']}" if zone["loaded"] else ""
-            output.data(f"zone {zone['zone']} serial {zone['serial']}, {zone['names']} names{loaded}")
+            signed = f", signed until {zone['signatures_expire']}" if zone["signatures_expire"] else ""
+            output.data(f"zone {zone['zone']} serial {zone['serial']}, {zone['names']} names{loaded}{signed}")
         for warning in zone["warnings"]:
             output.data(f"  {warning}")
     for transport, counts in reply["queries"].items():
@@ -128,7 +129,7 @@ def _socket(file: str | None, path: str | None) -> Path:
         return Path(path)
     named = Path(file) if file is not None else configuration.find(os.environ)
     try:
-        config = configuration.load(named, environment=os.environ)
+        config = configuration.load(named, environment=os.environ, secrets=False)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
     except OSError as error:

@@ -38,22 +38,27 @@ def load(
     *,
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, tuple[object, str]] | None = None,
+    secrets: bool = True,
 ) -> Config:
-    """The configuration of a file, or without one; its secrets are read too.
+    """The configuration of a file, or without one; the files of its secrets are read too, unless they are not wanted.
 
     Raises ConfigError with file, line and key, and OSError where the file itself cannot be read.
     """
     if path is None:
-        return _with_secrets(parse(environment=environment, flags=flags))
-    filename = str(path)
+        config = parse(environment=environment, flags=flags)
+    else:
+        text = _text(path)
+        config = parse(text, filename=str(path), directory=path.parent, environment=environment, flags=flags)
+    return _with_secrets(config) if secrets else config
+
+
+def _text(path: Path) -> str:
     octets = _read(path, MAX_FILE)
     try:
-        text = octets.decode()
+        return octets.decode()
     except UnicodeDecodeError as error:
         line = octets.count(b"\n", 0, error.start) + 1
-        raise ConfigError("is not UTF-8", filename=filename, line=line) from None
-    config = parse(text, filename=filename, directory=path.parent, environment=environment, flags=flags)
-    return _with_secrets(config)
+        raise ConfigError("is not UTF-8", filename=str(path), line=line) from None
 
 
 def _with_secrets(config: Config) -> Config:
