@@ -169,7 +169,9 @@ def sign_zone(
     policy = policy or Policy()
     signed = prepare(zone, keys, serial, policy)
     origin = _origin(signed)
-    signer = _Signer(origin, keys, now - policy.inception_offset, now + policy.lifetime, signed)
+    # 32 bits that wrap in 2106 (RFC 4034 3.1.5).
+    inception, expiration = (now - policy.inception_offset) % 2**32, (now + policy.lifetime) % 2**32
+    signer = _Signer(origin, keys, inception, expiration)
     # Only what the zone has authority over: dnspython would count glue at a cut among the types of its NSEC.
     unsigned = _take_occluded(signed)
     if policy.zonemd:
@@ -242,7 +244,6 @@ class _Signer:
     keys: Sequence[Key]
     inception: int
     expiration: int
-    zone: dns.zone.Zone
 
     def __call__(self, transaction: dns.transaction.Transaction, rrset: dns.rrset.RRset) -> None:
         if rrset.rdtype == NSEC:

@@ -52,6 +52,10 @@ class DiscoveryTimeout(DiscoveryFailed, dns.exception.Timeout):
     """The lifetime of the whole walk passed before DNS said."""
 
 
+class NmaError(MaptrError):
+    """A mapping authority was found but could not be asked: no address it may be asked at, no connection, no HTTP."""
+
+
 class LocatedError(MaptrError):
     """An error at a place in a file: the text starts with ``filename:line:`` as compilers write it."""
 

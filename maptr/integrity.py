@@ -22,7 +22,7 @@ ZONEMD_HASHES = (1, 2)  # SHA-384 and SHA-512 (RFC 8976 5.3)
 
 
 def check(zone: ZoneView) -> Iterator[Finding]:
-    """Errors, for each of which one of BIND, Knot and PowerDNS refuses the zone."""
+    """Errors, each of which kzonecheck, nsd-checkzone or named-checkzone calls an error too."""
     for owner, node in zone.nodes.items():
         shown = names.to_text(owner)
         if above := _below_dname(zone, owner):

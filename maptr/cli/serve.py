@@ -252,6 +252,8 @@ def _or_fail(read: Callable[[], T]) -> T:
     try:
         return read()
     except ConfigError as error:
+        if error.filename.startswith("--"):
+            raise click.UsageError(f"{error.filename}: {error.reason}") from None
         output.fail(str(error), output.EXIT_NONE)
     except OSError as error:
         output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)

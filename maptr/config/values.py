@@ -158,7 +158,7 @@ def list_of(element: Kind[T]) -> Kind[tuple[T, ...]]:
 
 def _short(text: str) -> str:
     if len(text.encode()) > MAX_IDENTITY:
-        raise ValueError(f"has {len(text.encode())} octets, {MAX_IDENTITY} at most")
+        raise ValueError(f"is longer than {MAX_IDENTITY} octets")
     return text
 
 

@@ -168,8 +168,8 @@ class Daemon:
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
         sdnotify.notify(sdnotify.READY)
-        self.primary.tell(self._access, self.snapshot)
         watcher = loop.create_task(alarm.watch(lambda: self.snapshot))
+        self.primary.tell(self._access, self.snapshot)
         try:
             await self._stopping.wait()
         finally:
@@ -177,8 +177,8 @@ class Daemon:
             reloader.cancel()
             if controller is not None:
                 await controller.stop()
-            await self.primary.stop()
             watcher.cancel()
+            await self.primary.stop()
             for udp_listener in udp_listeners:
                 udp_listener.stop(loop)
             for tcp_listener in tcp_listeners:
