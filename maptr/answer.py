@@ -18,6 +18,7 @@ from maptr.context import PLAIN, Context
 from maptr.cookies import answer_cookie
 from maptr.edns import (
     EDE_NOT_AUTHORITATIVE,
+    EDE_NOT_READY,
     EDE_NOT_SUPPORTED,
     EDE_PROHIBITED,
     NOTHING_ASKED,
@@ -29,13 +30,13 @@ from maptr.edns import (
     reply_options,
     udp_limit,
 )
-from maptr.lookup import ANY, NOERROR, NXDOMAIN, YXDOMAIN, Outcome, find_zone, look_up
+from maptr.lookup import ANY, NOERROR, NXDOMAIN, YXDOMAIN, Outcome, find_zone, is_broken, look_up
 from maptr.names import fold
 from maptr.packet import HEADER_SIZE, IN, MAX_QUERY_RECORDS, WireBuffer, read_question, read_records, write_rrset
 from maptr.snapshot import SOA, Snapshot
 
 # RFC 1035 4.1.1, RFC 2136 2.2, RFC 6891 9, RFC 7873 8
-FORMERR, NOTIMP, REFUSED, NOTAUTH, BADVERS, BADCOOKIE = 1, 4, 5, 9, 16, 23
+FORMERR, SERVFAIL, NOTIMP, REFUSED, NOTAUTH, BADVERS, BADCOOKIE = 1, 2, 4, 5, 9, 16, 23
 OPCODE_QUERY, OPCODE_NOTIFY, OPCODE_UPDATE = 0, 4, 5
 IXFR, AXFR = 251, 252
 
@@ -170,6 +171,8 @@ def make_reply(
     if question.qtype in (AXFR, IXFR):
         return _frame(asked, REFUSED)
     zone = find_zone(snapshot, name, question.qtype)
+    if snapshot.broken and is_broken(snapshot, name, question.qtype, zone):
+        return _frame(asked, SERVFAIL, ede=EDE_NOT_READY)
     if zone is None:
         return _frame(asked, REFUSED, ede=EDE_NOT_AUTHORITATIVE)
     minimal = question.qtype == ANY and transport is Transport.UDP

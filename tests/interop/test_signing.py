@@ -187,7 +187,7 @@ def test_a_tampered_zone_is_bogus(work: Work) -> None:
     """A record changed, and one taken out together with its NSEC: both are SERVFAIL, and the rest stays secure."""
     require(*Unbound.commands)
     work.add()
-    work.sign()
+    work.sign("--no-zonemd")  # with it our own server would refuse the zone
     text = work.signed.read_text().replace("h.example", "evil.example").replace('"wild"', '"tame"')
     lines = [line for line in text.splitlines() if not line.startswith("x.y.w.")]
     work.signed.write_text("\n".join(lines) + "\n")
