@@ -416,6 +416,8 @@ def test_errors_leave_the_old_zone_and_say_what_to_do(work: Path) -> None:
     assert run("sign", work / "bad.zone", work / "keys", "-o", target).exit_code == 1
     assert run("sign", work / "none.zone", work / "keys", "-o", target).exit_code == 8
     assert run("sign", work / "in.zone", work / "nokeys", "-o", target).exit_code == 8
+    done = run("sign", work / "in.zone", work / "keys", "-o", work / "none" / "out.zone")
+    assert (done.exit_code, f"{work}/none/out.zone: No such file" in done.output) == (8, True)
     (work / "keys").chmod(0o755)
     done = run("sign", work / "in.zone", work / "keys", "-o", target)
     assert done.exit_code == 1

@@ -134,7 +134,7 @@ class Daemon:
 
         ``signals``: SIGHUP, SIGTERM and SIGINT mean what they mean to a daemon; for the main thread only.
         """
-        if not self._sockets:
+        if not (self._sockets or self._tls_sockets):
             self.bind()
         self._access = self.primary.start(self._sources, self.snapshot)
         loop = asyncio.get_running_loop()
