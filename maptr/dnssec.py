@@ -128,7 +128,9 @@ class Policy:
 
     def __post_init__(self) -> None:
         if self.lifetime <= self.refresh or self.refresh < 0 or self.inception_offset < 0:
-            raise SigningError(f"signatures of {self.lifetime} s cannot be renewed {self.refresh} s before their end")
+            raise SigningError(
+                f"signatures that last {self.lifetime} s cannot be renewed {self.refresh} s before their end"
+            )
 
 
 def zone_signers(keys: Iterable[Key]) -> list[Key]:
@@ -289,7 +291,6 @@ def _digest(zone: dns.zone.Zone, origin: dns.name.Name, signer: _Signer) -> None
     """Put the digest where its placeholder is, and sign it again (RFC 8976 3.1)."""
     soa = _soa(zone)
     node = zone.find_node(origin)
-    node.delete_rdataset(zone.rdclass, RRSIG, ZONEMD)
     digest = zone.compute_digest(dns.zonetypes.DigestHashAlgorithm.SHA384)
     node.replace_rdataset(dns.rdataset.from_rdata(soa.ttl, digest))
     signatures = signer.sign(dns.rrset.from_rdata(origin, soa.ttl, digest))

@@ -114,8 +114,10 @@ def sign(
     if target is None:
         click.echo(text, nl=False)
     else:
-        with _told():
+        try:
             output.write_atomically(Path(target), text)
+        except OSError as error:
+            output.fail(f"{target}: {error.strerror}", output.EXIT_UNREADABLE)
     _tell_signed(signed, signers, now + lifetime)
 
 
@@ -223,7 +225,10 @@ _STATES = click.Choice(["published", "active", "retired"])
 )
 @click.option("--state", type=_STATES, help="Default: active for the first key of its role, else published.")
 def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
-    """Make a key in KEYS, a folder that only its owner can read; it is made where there is none."""
+    """Make a key in KEYS, and KEYS where it is not.
+
+    Nobody but their owner can read the folder and the files in it.
+    """
     from maptr import dnssec, keyfolder
 
     with _told():
@@ -278,7 +283,10 @@ def remove(folder: Path, tag: int) -> None:
 @click.argument("origin")
 @click.option("--dnskey", is_flag=True, help="DNSKEY records, which some parents and validators want instead.")
 def ds(folder: Path, origin: str, dnskey: bool) -> None:
-    """Print the DS records of zone ORIGIN for its parent: SHA-256 of each active KSK or CSK."""
+    """Print the DS records of the zone ORIGIN.
+
+    The parent zone needs them: one for each active KSK or CSK, with SHA-256.
+    """
     import dns.exception
     import dns.name
 
