@@ -30,7 +30,7 @@ LAYERS = (
     ),
     # What asks the network and reads files.
     (
-        *("call", "stub", "mux", "resolver", "client", "asyncclient", "bulk", "cache", "config"),
+        *("call", "stub", "flight", "waiters", "mux", "resolver", "client", "asyncclient", "bulk", "cache", "config"),
         *("visit", "reachable", "describe", "keyfolder"),
     ),
     # What people and programs start.
