@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from maptr.ark import Ark
     from maptr.asyncclient import discover_async, discover_at_async
+    from maptr.cache.cache import Cache
     from maptr.client import discover, discover_at, discover_many
     from maptr.discovery import Candidate, Discovery
     from maptr.errors import (
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "maptr.ark": ("Ark",),
     "maptr.asyncclient": ("discover_async", "discover_at_async"),
+    "maptr.cache.cache": ("Cache",),
     "maptr.client": ("discover", "discover_at", "discover_many"),
     "maptr.discovery": ("Candidate", "Discovery"),
     "maptr.errors": (
@@ -54,6 +56,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "Ark",
     "ArkSyntaxError",
+    "Cache",
     "Candidate",
     "ConfigError",
     "Discovery",
