@@ -16,6 +16,7 @@ from typing import Any
 from maptr import names, url
 from maptr.ark import BETANUMERIC, Ark
 from maptr.discovery import Candidate, Discovery
+from maptr.lint import unusable
 from maptr.table import Entry, Nma, Table
 
 Urls = tuple[str, ...]
@@ -165,8 +166,8 @@ def probe_of(naan: str, shoulder: str, shoulders: Iterable[str]) -> Ark:
 
 
 def expected(entry: Entry, probe: Ark) -> Urls:
-    """The URLs that the table gives an ARK, of these the ones fit to be published."""
-    return tuple(dict.fromkeys(made for made in entry.urls(probe) if url.refusal(made) is None))
+    """The URLs that the table gives an ARK, those left out that lint keeps from being published."""
+    return tuple(dict.fromkeys(nma.url(probe, entry.shoulder) for nma in entry.nmas if unusable(nma) is None))
 
 
 def urls_of(found: Discovery) -> Urls:

@@ -21,11 +21,11 @@ LAYERS = (
     ("errors", "names", "url", "ere", "regexp", "finding", "ark", "naptr"),
     # What maptr knows, as functions over values.
     (
-        *("discovery", "walk", "replay", "choose", "table", "registry", "plan", "rules", "lint", "drift"),
+        *("discovery", "walk", "replay", "choose", "table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
         *("zone", "masterfile", "zonecheck", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
     ),
     # What asks the network and reads files.
-    ("call", "client", "asyncclient", "bulk", "pull", "cache", "config"),
+    ("files", "call", "client", "asyncclient", "bulk", "fetch", "pull", "cache", "config"),
     # What people and programs start.
     ("serve", "gateway", "cli"),
 )

@@ -15,7 +15,7 @@ import random
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -49,6 +49,7 @@ log = logging.getLogger("maptr.cache")
 PATIENCE = 0.3  # seconds a caller waits for DNS where something else can answer (RFC 8767 section 5 says 1.8)
 GRACE = 0.5  # seconds past its lifetime that a discovery may take to say that it is over
 ROUNDS = 3  # discoveries that one caller waits for: another ARK's may not have led where this one's does
+DRIFT_THREADS = 8  # NAANs asked at a time for drift: polite, and enough for a server 20 ms away
 READY_SECONDS = 1.0  # that a discovery is handed out as it is: its TTL counts in whole seconds
 MAX_READY = 10_000
 
@@ -94,7 +95,7 @@ class Cache:
     default the system's resolver. ``patience``: seconds to wait for DNS where a stale answer or the table has
     one. ``stale_limit``: seconds past its TTL that an answer may still be given where DNS is silent (RFC 8767).
     ``table_limit``: seconds after which a table that its source has not confirmed is stale, None for never.
-    ``size``: names kept in memory. Raises ConfigError.
+    ``history``: the SQLite file of verdicts, by default ``path``. ``size``: names kept in memory. Raises ConfigError.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class Cache:
         patience: float = PATIENCE,
         stale_limit: float = STALE_LIMIT,
         table_limit: float | None = None,
+        history: str | os.PathLike[str] | None = None,
         size: int = MAX_NAMES,
         ask: Ask | None = None,
         ask_async: AskAsync | None = None,
@@ -129,6 +131,7 @@ class Cache:
         self._ask, self._ask_async = _askers(ask, ask_async, server, port)
         self._clock, self._wall = clock, wall
         self.disk = Disk(path, wall=wall) if path is not None else None
+        self.history = Disk(history, wall=wall) if history is not None else self.disk
         self._store = Store(Memory(size), self.disk, clock=clock, wall=wall, stale_limit=stale_limit)
         rng = rng or random.Random()
         self._servers = Circuits(rng, clock)
@@ -212,27 +215,43 @@ class Cache:
 
         Verdicts are added to the history on disk, which is what tells a stale side from one that differs.
         """
-        histories = self.disk.histories(self._view) if self.disk is not None else {}
-        verdicts = list(
-            reconcile(
-                naan,
-                self.table.current().table or Table(),
-                self._say,
-                lambda record: histories.get(record, drift.NO_HISTORY),
-            )
-        )
-        if self.disk is not None:
-            self.disk.record(self._view, verdicts)
-        return verdicts
+        return next(self.drift_many([naan], threads=1))
+
+    def drift_many(self, naans: Iterable[str] | None = None, *, threads: int = DRIFT_THREADS) -> Iterator[list[Drift]]:
+        """``drift`` for many NAANs, several asked at a time, in order as they come.
+
+        None stands for every NAAN of the table, and every one in the history, so that what the table has lost is
+        looked at too.
+        """
+        table = self.table.current().table or Table()
+        histories = self.history.histories(self._view) if self.history is not None else {}
+        if naans is None:
+            known = [*table, *histories]
+            naans = sorted({record.partition("/")[0] for record in known})
+
+        def look(naan: str) -> list[Drift]:
+            return list(reconcile(naan, table, self._say, lambda record: histories.get(record, drift.NO_HISTORY)))
+
+        verdicts: list[Drift] = []
+        with concurrent.futures.ThreadPoolExecutor(threads, "maptr-drift") as pool:
+            try:
+                for found in pool.map(look, naans):
+                    verdicts += found
+                    yield found
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+                if self.history is not None:
+                    self.history.record(self._view, verdicts)
 
     async def drift_async(self, naan: str) -> list[Drift]:
         """``drift``, awaited, in a thread."""
         return await asyncio.to_thread(self.drift, naan)
 
     def close(self) -> None:
-        """Close the disk's file. Questions under way end by themselves."""
-        if self.disk is not None:
-            self.disk.close()
+        """Close the files. Questions under way end by themselves."""
+        for disk in (self.disk, self.history):
+            if disk is not None:
+                disk.close()
 
     def __enter__(self) -> Self:
         return self

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from maptr import registry
-from maptr.errors import ConfigError, MaptrError, TableError
+from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
 from maptr.plan import Plan
 from maptr.registry import natab
 from maptr.table import Entry, Table
@@ -96,6 +96,8 @@ class WatchedTable:
                 self._keep("the file is not there")
             except OSError as error:
                 self._keep(error.strerror or str(error))
+            except LocatedError as error:
+                self._keep(f"line {error.line}: {error.reason}" if error.line > 1 else error.reason)
             except (MaptrError, _ChangedError) as error:
                 self._keep(str(error))
                 if isinstance(error, _ChangedError):

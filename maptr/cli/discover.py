@@ -120,7 +120,7 @@ def _each(
 
     settings = Settings(allow_private=allow_private)
     try:
-        resolver = call.resolver_at(*_server(servers[0])) if servers else call.default_resolver()
+        resolver = call.resolver_at(*server_of(servers[0])) if servers else call.default_resolver()
         call.origin_labels(origin)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
@@ -138,7 +138,7 @@ def _each(
             yield ark, found, None
 
 
-def _server(text: str) -> tuple[str, int]:
+def server_of(text: str) -> tuple[str, int]:
     """``host`` or ``host#port``, as dig writes it."""
     host, mark, port = text.partition("#")
     if not host or (mark and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
