@@ -231,6 +231,10 @@ class Disk:
         )
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version not in (0, VERSION):
+                raise _OtherVersionError(
+                    f"schema version {version}, this release has {VERSION}: used without a disk cache"
+                )
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA max_page_count = {self._max_pages}")
@@ -242,10 +246,6 @@ class Disk:
                         connection.execute(statement)
                     connection.execute(f"PRAGMA user_version = {VERSION}")
                 connection.execute("COMMIT")
-            elif version != VERSION:
-                raise _OtherVersionError(
-                    f"schema version {version}, this release has {VERSION}: used without a disk cache"
-                )
             connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         except BaseException:
             connection.close()

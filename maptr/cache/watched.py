@@ -21,7 +21,7 @@ from maptr import registry
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
 from maptr.plan import Plan
 from maptr.registry import natab
-from maptr.table import Entry, Table
+from maptr.table import Table
 
 log = logging.getLogger("maptr.cache")
 
@@ -150,10 +150,11 @@ class _ChangedError(Exception):
 
 
 def _with_bad(table: Table, old: Table, bad: list[TableError]) -> Table:
-    """The table, and for each record that cannot be read any more the one that could."""
-    lost: list[Entry] = [old[record] for record in {error.record for error in bad} if record in old]
-    lost = [entry for entry in lost if entry.key not in table]
-    return Table([*table.values(), *lost], metadata=table.metadata) if lost else table
+    """The table; where something of it cannot be read, with what it lacks of the old one: a damaged line does not say
+    whose it was, so a record that went and one that was damaged look alike."""
+    if not bad:
+        return table
+    return Table([*table.values(), *(entry for key, entry in old.items() if key not in table)], metadata=table.metadata)
 
 
 def _has_end(content: bytes) -> bool:
