@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from maptr.ark import Ark
     from maptr.asyncclient import discover_async, discover_at_async
+    from maptr.bulk import discover_many, discover_many_async
     from maptr.cache.cache import Cache
-    from maptr.client import discover, discover_at, discover_many
+    from maptr.client import discover, discover_at
     from maptr.discovery import Candidate, Discovery
     from maptr.errors import (
         ArkSyntaxError,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         UnsafePlan,
         ZoneError,
     )
+    from maptr.stub import Stub
     from maptr.table import Entry, Table
 
 __version__ = "0.1.0"
@@ -34,8 +36,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "maptr.ark": ("Ark",),
     "maptr.asyncclient": ("discover_async", "discover_at_async"),
+    "maptr.bulk": ("discover_many", "discover_many_async"),
     "maptr.cache.cache": ("Cache",),
-    "maptr.client": ("discover", "discover_at", "discover_many"),
+    "maptr.client": ("discover", "discover_at"),
     "maptr.discovery": ("Candidate", "Discovery"),
     "maptr.errors": (
         "ArkSyntaxError",
@@ -49,6 +52,7 @@ _HOMES = {
         "UnsafePlan",
         "ZoneError",
     ),
+    "maptr.stub": ("Stub",),
     "maptr.table": ("Entry", "Table"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -66,6 +70,7 @@ __all__ = [
     "Entry",
     "MaptrError",
     "NoMappingAuthority",
+    "Stub",
     "Table",
     "TableError",
     "UnsafePlan",
@@ -75,6 +80,7 @@ __all__ = [
     "discover_at",
     "discover_at_async",
     "discover_many",
+    "discover_many_async",
 ]
 
 

@@ -13,10 +13,10 @@ def write_atomically(path: Path, content: bytes) -> None:
     A symbolic link stays, and the file it names is replaced; a device or a pipe is written to, for a rename would
     put a file in its place. Raises OSError; the old file is then untouched and nothing is left beside it.
     """
-    path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_bytes(content)
         return
+    path = Path(os.path.realpath(path))
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -13,6 +13,8 @@ import dns.tokenizer
 from maptr import names
 from maptr.walk import ARK_ARPA
 
+CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 section 3.2.4
+
 
 def logical_lines(text: str) -> Iterator[tuple[int, bool, list[str]]]:
     """Line number, whether it begins with white space, and raw tokens, of each logical line.
@@ -44,12 +46,20 @@ def absolute(name: str, base: str) -> str:
     return name if name.endswith(".") else f"{name}.{base}" if base != "." else f"{name}."
 
 
+def type_and_rdata(tokens: list[str]) -> tuple[str, list[str]]:
+    """Type, in upper case, and rdata of the tokens after an owner: before the type stand TTL and class, or not."""
+    for at, token in enumerate(tokens):
+        if not (token[:1].isdigit() or token.upper() in CLASSES):
+            return token.upper(), tokens[at + 1 :]
+    return "", []
+
+
 def soa_owner(text: str) -> str:
     """The origin that a zone text says itself, ``ark.arpa.`` where it says none."""
     base = names.to_text(ARK_ARPA)
     for _, leading, tokens in logical_lines(text):
         if len(tokens) > 1 and tokens[0].upper() == "$ORIGIN":
             base = absolute(tokens[1], base)
-        elif not leading and "SOA" in [token.upper() for token in tokens[1:4]]:
+        elif not leading and type_and_rdata(tokens[1:])[0] == "SOA":
             return absolute(tokens[0], base)
     return base

@@ -15,17 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from maptr import names, url
 from maptr.ark import Ark
 from maptr.discovery import REGEXP_STEPS, Candidate, Discovery, Outcome, Reading, Step
-from maptr.ere import Budget, BudgetSpent
 from maptr.names import Labels
 from maptr.naptr import Kind, Naptr, Rule, read
+from maptr.nfa import Budget, BudgetSpent
 
 MAX_DEPTH = 8  # redirects on one path; deeper is a loop or an attack
 MAX_QUESTIONS = 32  # in one walk
 MAX_CANDIDATES = 64  # the best are kept
+MAX_RECORDS = 2048  # read in one walk; one reply has room for about that many, and the longest real one has 17
 MAX_TTL = 0x7FFF_FFFF  # RFC 2181 section 8; a greater TTL counts as 0
 
 ARK_ARPA: Labels = (b"ark", b"arpa")
@@ -47,6 +49,7 @@ class Settings:
     max_depth: int = MAX_DEPTH
     max_questions: int = MAX_QUESTIONS
     max_candidates: int = MAX_CANDIDATES
+    max_records: int = MAX_RECORDS
     regexp_steps: int = REGEXP_STEPS
 
     def reading_origin(self) -> Labels | None:
@@ -78,6 +81,21 @@ class Answer:
     note: str = ""
     server: str = ""
     elapsed: float | None = None
+    security: str = "indeterminate"
+
+    def after(self, elapsed: float) -> Answer:
+        """The same, so many seconds after the question."""
+        return Answer(self.outcome, self.records, self.ttl, self.note, self.server, elapsed, self.security)
+
+
+# Of several answers the discovery has the worst.
+SECURITY = ("secure", "insecure", "indeterminate", "bogus")
+
+
+class Reader(Protocol):
+    """``naptr.read``, or one that remembers."""
+
+    def __call__(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule: ...
 
 
 class Walk:
@@ -86,8 +104,9 @@ class Walk:
     Raises ValueError where NAAN and origin make no domain name.
     """
 
-    def __init__(self, ark: Ark, settings: Settings | None = None) -> None:
+    def __init__(self, ark: Ark, settings: Settings | None = None, *, reader: Reader | None = None) -> None:
         self.ark = ark
+        self._read = reader or read
         self.settings = settings or Settings()
         root = Question(names.check((ark.naan.encode(), *self.settings.origin)))
         self._level = _Level([root])
@@ -95,8 +114,10 @@ class Walk:
         self._steps: list[Step] = []
         self._found: list[_Found] = []
         self._budget = Budget(self.settings.regexp_steps)
+        self._records_left = self.settings.max_records
         self._complete = True
         self._ttls: list[int] = []
+        self._security: set[str] = set()
 
     def next(self) -> list[Question]:
         """The questions that are open and were not given before, best path first; they may be asked side by side.
@@ -120,8 +141,8 @@ class Walk:
     def over(self) -> bool:
         return not self._level.questions
 
-    def result(self) -> Discovery:
-        """The discovery. Questions still open count as without answer in time."""
+    def result(self, now: float | None = None) -> Discovery:
+        """The discovery, its expiration counted from ``now``. Questions still open count as without answer in time."""
         while not self.over:
             for question in self._level.questions:
                 if question.name not in self._level.answers:
@@ -136,7 +157,17 @@ class Walk:
             note = f"{len(ranked)} candidates found, the best {most} kept"
             trace += (Step(trace[0].name, 0, Outcome.LIMIT, note=note),)
         ttl = min(self._ttls, default=None) if complete else None
-        return Discovery(self.ark, ranked[:most], trace, complete, ttl=ttl, scheme=self.settings.scheme)
+        security = max(self._security, key=SECURITY.index, default="indeterminate")
+        return Discovery(
+            self.ark,
+            ranked[:most],
+            trace,
+            complete,
+            security=security,
+            ttl=ttl,
+            expiration=None if ttl is None or now is None else now + ttl,
+            scheme=self.settings.scheme,
+        )
 
     # ---- reading a depth, in an order that does not depend on how the answers came
 
@@ -149,19 +180,30 @@ class Walk:
 
     def _read_answer(self, question: Question, answer: Answer, onward: dict[Labels, Question]) -> Step:
         self._complete &= answer.outcome.said
+        self._security.add(answer.security)
         ttl = answer.ttl if answer.ttl is None or 0 <= answer.ttl <= MAX_TTL else 0
         if answer.outcome.said and ttl is not None:
             self._ttls.append(ttl)
         here = Question(question.name, question.path, min(question.ttl, MAX_TTL if ttl is None else ttl))
         unique = {naptr.canonical(): naptr for naptr in answer.records}
-        readings = tuple(self._read_record(here, unique[key], onward) for key in sorted(unique))
+        taken = sorted(unique)[: self._records_left]
+        self._records_left -= len(taken)
+        note = answer.note
+        if len(taken) < len(unique):
+            self._complete = False
+            over = f"{len(taken)} of {len(unique)} records read, {self.settings.max_records} in one walk"
+            note = f"{note}; {over}" if note else over
+        readings = tuple(self._read_record(here, unique[key], onward) for key in taken)
         outcome = Outcome.NODATA if answer.outcome is Outcome.ANSWER and not unique else answer.outcome
-        return Step(
-            question.name, question.depth, outcome, readings, answer.note, answer.ttl, answer.server, answer.elapsed
-        )
+        return Step(question.name, question.depth, outcome, readings, note, answer.ttl, answer.server, answer.elapsed)
 
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
-        rule = read(naptr, undotted=self.settings.reading_origin())
+        spent = f"not read: the {self.settings.regexp_steps} regexp steps of this walk are spent"
+        try:
+            rule = self._read(naptr, undotted=self.settings.reading_origin(), budget=self._budget)
+        except BudgetSpent:
+            self._complete = False
+            return Reading(naptr, Kind.OTHER, False, (spent,))
         path = (*here.path, (naptr.order, naptr.preference))
         if rule.kind is Kind.OTHER:
             return Reading(naptr, rule.kind, False, rule.notes)
@@ -174,7 +216,7 @@ class Walk:
                 reasons = self._redirect(here, rule, path, onward)
         except BudgetSpent:
             self._complete = False
-            reasons = [f"not read: the {self.settings.regexp_steps} regexp steps of this walk are spent"]
+            reasons = [spent]
         except _Passed as passed:
             reasons = [str(passed)]
         else:

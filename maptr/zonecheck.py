@@ -16,11 +16,12 @@ import dns.zone
 
 from maptr import names, url
 from maptr.ark import BETANUMERIC
-from maptr.ere import Budget, BudgetSpent, RegexpError
+from maptr.ere import RegexpError
 from maptr.finding import Finding, Severity
-from maptr.masterfile import absolute, logical_lines, soa_owner
+from maptr.masterfile import absolute, logical_lines, soa_owner, type_and_rdata
 from maptr.names import Labels
 from maptr.naptr import SERVICE, Kind, Naptr, quote, read
+from maptr.nfa import Budget, BudgetSpent
 from maptr.regexp import Substitution
 from maptr.walk import ARK_ARPA
 
@@ -28,7 +29,6 @@ MAX_REPLY = 1232  # octets of a UDP reply that no path fragments (DNS flag day 2
 _OVERHEAD = 12 + 4 + 11  # header, type and class of the question, OPT without options
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
-_CLASSES = ("IN", "CH", "HS", "CS")
 _SINGLE = ("SOA", "CNAME", "DNAME")  # a second one BIND and NSD refuse, and dnspython takes for the first
 
 
@@ -86,7 +86,7 @@ def _written(text: str, origin: str) -> Iterator[Finding]:
             owner = absolute(tokens[0], base)
             if not _within(owner, origin):
                 yield _error("out-of-zone", owner, f"is not below {origin}", line=line)
-        kind, fields = _type_and_rdata(tokens[0 if leading else 1 :])
+        kind, fields = type_and_rdata(tokens[0 if leading else 1 :])
         if kind in _SINGLE:
             if (owner.lower(), kind) in alone:
                 yield _error("second-of-one", owner, f"has a {kind} already, and may have one only", line=line)
@@ -97,14 +97,6 @@ def _written(text: str, origin: str) -> Iterator[Finding]:
             yield _error("naptr-fields", owner, f"a NAPTR record has 6 fields, this one {len(fields)}", line=line)
         elif "ark" in fields[3].lower():
             yield from _written_replacement(owner, fields[2].lower(), fields[5], base, line)
-
-
-def _type_and_rdata(tokens: list[str]) -> tuple[str, list[str]]:
-    """Type and rdata after an owner: before the type stand class and TTL, in any order or not at all."""
-    for at, token in enumerate(tokens):
-        if not (token[:1].isdigit() or token.upper() in _CLASSES):
-            return token.upper(), tokens[at + 1 :]
-    return "", []
 
 
 def _written_replacement(owner: str, flags: str, replacement: str, base: str, line: int) -> Iterator[Finding]:

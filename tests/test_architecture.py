@@ -18,14 +18,33 @@ PACKAGE = Path(__file__).resolve().parent.parent / "maptr"
 
 LAYERS = (
     # What everything is said in.
-    ("errors", "names", "url", "ere", "regexp", "finding", "ark", "naptr"),
+    ("errors", "names", "printable", "address", "url", "nfa", "ere", "regexp", "finding", "ark", "naptr"),
     # What maptr knows, as functions over values.
     (
         *("discovery", "walk", "replay", "choose", "table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
-        *("zone", "masterfile", "zonecheck", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
+        *("zone", "masterfile", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
+        *("context", "cookies", "siphash", "rrl", "chaos", "denial", "dnssec", "signatures"),
+        *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
+        *("wire", "asking", "many"),
     ),
     # What asks the network and reads files.
-    ("files", "call", "client", "asyncclient", "bulk", "fetch", "pull", "cache", "config"),
+    (
+        *(
+            "files",
+            "fetch",
+            "pull",
+            "call",
+            "stub",
+            "mux",
+            "resolver",
+            "client",
+            "asyncclient",
+            "bulk",
+            "cache",
+            "config",
+        ),
+        *("visit", "reachable", "describe", "keyfolder"),
+    ),
     # What people and programs start.
     ("serve", "gateway", "cli"),
 )
@@ -251,6 +270,12 @@ def loaded_after(code: str) -> set[str]:
 
 def test_importing_maptr_loads_nothing_heavy() -> None:
     assert loaded_after("import maptr") == set()
+
+
+def test_asking_a_server_loads_no_dnspython_and_no_other_giant() -> None:
+    arguments = ["url", "--timeout", "0.1", "ark:12345/x1", "@127.0.0.1#9"]
+    code = f"import contextlib, maptr.cli\nwith contextlib.suppress(SystemExit):\n    maptr.cli.main({arguments})"
+    assert loaded_after(code) == set()
 
 
 def test_help_starts_without_dns() -> None:

@@ -131,13 +131,3 @@ def test_any_text_has_findings_or_none_but_no_exception(text: str) -> None:
     for finding in check_zone(text):
         assert finding.severity in (Severity.ERROR, Severity.WARNING)
         assert str(finding)
-
-
-def test_the_owner_of_the_soa_names_the_zone_where_no_origin_line_does() -> None:
-    text = """\
-ark.example. 60 IN SOA ns.example. hostmaster.example. 1 3600 900 1209600 300
-ark.example. 60 IN NS ns.example.
-12345 60 IN NAPTR 100 10 "h" "ark" "" h.example.
-x.example. 60 IN TXT "x"
-"""
-    assert found(text) == [("error", "out-of-zone", "x.example.", 4)]

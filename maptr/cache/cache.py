@@ -26,6 +26,7 @@ import dns.name
 
 from maptr import asyncclient, client, drift
 from maptr.ark import Ark
+from maptr.bulk import discover_many
 from maptr.cache import policy as policies
 from maptr.cache.circuit import Circuits
 from maptr.cache.disk import Disk
@@ -49,7 +50,6 @@ log = logging.getLogger("maptr.cache")
 PATIENCE = 0.3  # seconds a caller waits for DNS where something else can answer (RFC 8767 section 5 says 1.8)
 GRACE = 0.5  # seconds past its lifetime that a discovery may take to say that it is over
 ROUNDS = 3  # discoveries that one caller waits for: another ARK's may not have led where this one's does
-DRIFT_THREADS = 8  # NAANs asked at a time for drift: polite, and enough for a server 20 ms away
 READY_SECONDS = 1.0  # that a discovery is handed out as it is: its TTL counts in whole seconds
 MAX_READY = 10_000
 
@@ -127,8 +127,10 @@ class Cache:
         self._lifetime = LIFETIME if lifetime is None else lifetime
         self._patience = patience
         self._table_limit = table_limit
-        self._view = f"{server}#{port}" if server is not None else ""
+        self._view = "" if server is None else server if "#" in server else f"{server}#{port}"
         self._ask, self._ask_async = _askers(ask, ask_async, server, port)
+        servers = None if server is None else [server if "#" in server else f"{server}#{port}"]
+        self._bulk = partial(discover_many, nameservers=servers) if ask is None else None
         self._clock, self._wall = clock, wall
         self.disk = Disk(path, wall=wall) if path is not None else None
         self.history = Disk(history, wall=wall) if history is not None else self.disk
@@ -137,7 +139,7 @@ class Cache:
         self._servers = Circuits(rng, clock)
         self._names = Circuits(rng, clock, threshold=1)
         self._flights = Flights(clock)
-        self._reader = TableReader()
+        self._reader = TableReader(self._store.reader)
         self._ready: OrderedDict[str, tuple[float, Discovery]] = OrderedDict()
         self._ready_lock = threading.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -215,33 +217,47 @@ class Cache:
 
         Verdicts are added to the history on disk, which is what tells a stale side from one that differs.
         """
-        return next(self.drift_many([naan], threads=1))
+        return next(self.drift_many([naan]))
 
-    def drift_many(self, naans: Iterable[str] | None = None, *, threads: int = DRIFT_THREADS) -> Iterator[list[Drift]]:
-        """``drift`` for many NAANs, several asked at a time, in order as they come.
+    def drift_many(self, naans: Iterable[str] | None = None) -> Iterator[list[Drift]]:
+        """``drift`` for many NAANs, in order, hundreds of questions under way at a time.
 
         None stands for every NAAN of the table, and every one in the history, so that what the table has lost is
-        looked at too.
+        looked at too. Raises DiscoveryFailed for a server without address.
         """
         table = self.table.current().table or Table()
         histories = self.history.histories(self._view) if self.history is not None else {}
         if naans is None:
-            known = [*table, *histories]
-            naans = sorted({record.partition("/")[0] for record in known})
-
-        def look(naan: str) -> list[Drift]:
-            return list(reconcile(naan, table, self._say, lambda record: histories.get(record, drift.NO_HISTORY)))
-
+            naans = sorted({record.partition("/")[0] for record in [*table, *histories]})
+        naans = list(naans)
         verdicts: list[Drift] = []
-        with concurrent.futures.ThreadPoolExecutor(threads, "maptr-drift") as pool:
-            try:
-                for found in pool.map(look, naans):
-                    verdicts += found
-                    yield found
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
-                if self.history is not None:
-                    self.history.record(self._view, verdicts)
+        try:
+            for naan, unsaid in self._asked(naans, table):
+                say = self._say if unsaid is None else partial(_still_unsaid, unsaid)
+                found = list(reconcile(naan, table, say, lambda record: histories.get(record, drift.NO_HISTORY)))
+                verdicts += found
+                yield found
+        finally:
+            if self.history is not None:
+                self.history.record(self._view, verdicts)
+
+    def _asked(self, naans: list[str], table: Table) -> Iterator[tuple[str, Discovery | None]]:
+        """Each NAAN once its answer is kept; or with the discovery that shows that DNS did not say."""
+        probes = {naan: drift.probe_of(naan, "", [entry.shoulder for entry in table.shoulders(naan)]) for naan in naans}
+        lacking = {naan for naan in naans if self._store.lacks(self._view, probes[naan], self._settings)[0] is None}
+        answers: Iterator[Discovery] = iter(())
+        if self._bulk is not None:
+            answers = self._bulk(
+                [probes[naan] for naan in naans if naan in lacking],
+                origin=self._origin,
+                settings=self._settings,
+                lifetime=self._lifetime,
+            )
+        for naan in naans:
+            answer = next(answers, None) if naan in lacking else None
+            if answer is not None:
+                self._learn(self._view, answer)
+            yield naan, answer if answer is not None and not answer.complete else None
 
     async def drift_async(self, naan: str) -> list[Drift]:
         """``drift``, awaited, in a thread."""
@@ -405,24 +421,28 @@ class Cache:
             self._flights.land(flight, error)
 
     def _landed(self, flight: Flight, request: _Request, result: Discovery) -> None:
-        """Learn from a discovery, set the circuits by it, and hand it to all who wait. Always hands over."""
+        """Learn from a discovery and hand it to all who wait, whatever happens."""
         try:
-            bogus = result.security == "bogus"
-            if not bogus:
-                self._store.learn(request.view, result)
-            for step in result.trace:
-                if step.outcome is not Outcome.LIMIT:
-                    key = (request.view, fold(step.name))
-                    if step.outcome.said and not bogus:
-                        self._names.succeeded(key)
-                    else:
-                        self._names.failed(key, f"{step.outcome.value} {step.note}".strip())
-            if result.trace and result.trace[0].outcome.said:
-                self._servers.succeeded(request.view)
-            else:
-                self._servers.failed(request.view, _why(result))
+            self._learn(request.view, result)
         finally:
             self._flights.land(flight, result)
+
+    def _learn(self, view: str, result: Discovery) -> None:
+        """Keep what was said, and note who did not say."""
+        bogus = result.security == "bogus"
+        if not bogus:
+            self._store.learn(view, result)
+        for step in result.trace:
+            if step.outcome is not Outcome.LIMIT:
+                key = (view, fold(step.name))
+                if step.outcome.said and not bogus:
+                    self._names.succeeded(key)
+                else:
+                    self._names.failed(key, f"{step.outcome.value} {step.note}".strip())
+        if result.trace and result.trace[0].outcome.said:
+            self._servers.succeeded(view)
+        else:
+            self._servers.failed(view, _why(result))
 
     def _say(self, ark: Ark) -> Discovery:
         """What DNS says of an ARK, for the verdict: never the table, never stale, never raised."""
@@ -499,6 +519,11 @@ async def _landed(flight: Flight, seconds: float) -> None:
             await event.wait()
     except TimeoutError:
         pass
+
+
+def _still_unsaid(unsaid: Discovery, ark: Ark) -> Discovery:
+    """What a NAAN whose question got no answer says of another ARK of it."""
+    return replace(unsaid, ark=ark)
 
 
 def _said(discovery: Discovery) -> Dns:

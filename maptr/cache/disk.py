@@ -37,7 +37,7 @@ MAX_STATES = 50  # of one record in the history
 
 _SCHEMA = """
 CREATE TABLE answer (
-    view TEXT, name BLOB, outcome TEXT, records BLOB, note TEXT, server TEXT, fetched REAL, expires REAL,
+    view TEXT, name BLOB, outcome TEXT, records BLOB, note TEXT, server TEXT, security TEXT, fetched REAL, expires REAL,
     PRIMARY KEY (view, name)
 ) WITHOUT ROWID;
 CREATE INDEX answer_expires ON answer (expires);
@@ -75,14 +75,16 @@ class Disk:
 
     def get(self, view: str, name: names.Labels) -> tuple[Answer, float, float] | None:
         """What is kept for a name, fresh or not: the answer, when it was fetched, when it expires; None if nothing."""
-        query = "SELECT outcome, records, note, server, fetched, expires FROM answer WHERE view = ? AND name = ?"
+        query = (
+            "SELECT outcome, records, note, server, security, fetched, expires FROM answer WHERE view = ? AND name = ?"
+        )
         key = (view, names.to_wire(name))
         row = self._run(lambda connection: connection.execute(query, key).fetchone())
         if row is None:
             return None
         try:
-            outcome, records, note, server, fetched, expires = row
-            answer = Answer(Outcome[outcome], _unpack(records), None, note, server)
+            outcome, records, note, server, security, fetched, expires = row
+            answer = Answer(Outcome[outcome], _unpack(records), None, note, server, security=security)
             return answer, float(fetched), float(expires)
         except (KeyError, TypeError, ValueError) as error:
             log.warning("%s: the answer kept for %s cannot be read: %s", self.path, names.to_text(name), error)
@@ -97,12 +99,13 @@ class Disk:
             _pack(answer.records),
             answer.note,
             answer.server,
+            answer.security,
             fetched,
             expires,
         )
 
         def write(connection: sqlite3.Connection) -> None:
-            connection.execute("INSERT OR REPLACE INTO answer VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            connection.execute("INSERT OR REPLACE INTO answer VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             self._writes += 1
             if self._writes % PRUNE_EVERY == 0:
                 connection.execute("DELETE FROM answer WHERE expires < ?", (self._wall() - USELESS_AFTER,))

@@ -14,7 +14,7 @@ from maptr.names import Labels
 from maptr.replay import walk_again
 from maptr.rules import fitting
 from maptr.table import Entry, Table
-from maptr.walk import Answer, Settings
+from maptr.walk import Answer, Reader, Settings
 
 TTL = 300  # seconds that an answer from a table is good for: what a zone made of it gives a NAAN unknown yet
 MAX_RULES = 100_000  # NAANs whose rules are kept ready
@@ -23,7 +23,8 @@ MAX_RULES = 100_000  # NAANs whose rules are kept ready
 class TableReader:
     """Discoveries from one table after the other; rules once made are kept until the table is another."""
 
-    def __init__(self) -> None:
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
         self._table: Table | None = None
         self._answers: dict[str, Answer] = {}
 
@@ -32,7 +33,7 @@ class TableReader:
         table = state.table
         if table is None:
             return Natab.MISSING, None
-        found = self._discover(ark, settings, table)
+        found = self._discover(ark, settings, table, self._reader)
         has = found is not None and bool(found.candidates)
         if state.trouble:
             natab = Natab.BROKEN_HAS if has else Natab.BROKEN_HAS_NOT
@@ -45,7 +46,7 @@ class TableReader:
         candidates = tuple(replace(candidate, source="natab") for candidate in found.candidates)
         return natab, replace(found, candidates=candidates, source="natab", fetched=state.fetched)
 
-    def _discover(self, ark: Ark, settings: Settings, table: Table) -> Discovery | None:
+    def _discover(self, ark: Ark, settings: Settings, table: Table, reader: Reader) -> Discovery | None:
         if table is not self._table:
             self._table, self._answers = table, {}
         answer = self._answers.get(ark.naan)
@@ -64,4 +65,4 @@ class TableReader:
         def look_up(name: Labels) -> Answer:
             return answer if name == root else Answer(Outcome.NXDOMAIN, ttl=TTL, server="natab")
 
-        return walk_again(ark, settings, look_up)
+        return walk_again(ark, settings, look_up, reader)

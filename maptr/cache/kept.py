@@ -3,6 +3,7 @@ stale ones. Learns from every discovery; asks nothing."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,10 @@ from maptr.ark import Ark
 from maptr.cache.disk import Disk
 from maptr.cache.memory import Kept, Key, Memory, keeping_time
 from maptr.discovery import Discovery, Outcome
+from maptr.many import Rules
 from maptr.names import Labels
+from maptr.naptr import Naptr, Rule
+from maptr.nfa import Budget
 from maptr.replay import answers_of, walk_again
 from maptr.walk import Answer, Settings
 
@@ -18,6 +22,18 @@ STALE_LIMIT = 86_400.0  # seconds past expiration; RFC 8767 section 5: one to th
 STALE_TTL = 30  # seconds; RFC 8767 section 4: the TTL of a stale answer
 REFRESH_PART = 0.1  # of a lifetime: an answer used in this last part of it is asked again ahead
 CLOCK_SLACK = 60.0  # seconds; what was fetched later than now by more than this was fetched by another clock
+
+
+class LockedRules:
+    """Rules read once for many walks, in many threads."""
+
+    def __init__(self) -> None:
+        self._rules = Rules()
+        self._lock = threading.Lock()
+
+    def __call__(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule:
+        with self._lock:
+            return self._rules(naptr, undotted=undotted, budget=budget)
 
 
 @dataclass(slots=True)
@@ -46,6 +62,7 @@ class Store:
         self._clock = clock
         self._wall = wall
         self._stale_limit = stale_limit
+        self.reader = LockedRules()
 
     def learn(self, view: str, discovery: Discovery) -> None:
         """Keep every answer that DNS gave in the course of a discovery."""
@@ -60,7 +77,7 @@ class Store:
     def lacks(self, view: str, ark: Ark, settings: Settings) -> tuple[Found | None, Labels]:
         """The discovery that fresh answers give; or None, and the first name that lacks one."""
         walk = _Rewalk(self, view)
-        discovery = walk_again(ark, settings, walk.look_up)
+        discovery = walk_again(ark, settings, walk.look_up, self.reader)
         return (walk.found(discovery), ()) if discovery is not None else (None, walk.lacking)
 
     def all_there_is(
@@ -68,7 +85,7 @@ class Store:
     ) -> Found:
         """The discovery that fresh and stale answers give, the rest unsaid: ``outcome``, with ``why`` as its note."""
         walk = _Rewalk(self, view, unsaid=Answer(outcome, note=why))
-        discovery = walk_again(ark, settings, walk.look_up)
+        discovery = walk_again(ark, settings, walk.look_up, self.reader)
         assert discovery is not None  # noqa: S101 - every name got an answer, if only that it is unsaid
         return walk.found(discovery)
 
@@ -80,7 +97,7 @@ class Store:
         """What another ARK's discovery, just made, and the fresh answers kept say of this one; None if they do not."""
         said = {name: answer for name, answer in answers_of(other) if answer.outcome.said}
         walk = _Rewalk(self, view)
-        return walk_again(ark, settings, lambda name: said.get(name) or walk.look_up(name))
+        return walk_again(ark, settings, lambda name: said.get(name) or walk.look_up(name), self.reader)
 
     def get(self, view: str, name: Labels) -> Kept | None:
         """The freshest answer kept for a name; one past the limit for stale ones is none."""

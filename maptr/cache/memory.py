@@ -36,7 +36,7 @@ class Kept:
         """The answer with the TTL that is left of it."""
         answer = self.answer
         left = max(0, int(self.expires - now))
-        return Answer(answer.outcome, answer.records, left, answer.note, answer.server)
+        return Answer(answer.outcome, answer.records, left, answer.note, answer.server, security=answer.security)
 
 
 def keeping_time(answer: Answer) -> int:

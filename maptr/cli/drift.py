@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output
-from maptr.errors import ConfigError, TableError
+from maptr.cli.source import read_table
+from maptr.errors import ConfigError, DiscoveryFailed
 
 if TYPE_CHECKING:
     from maptr.drift import Drift
-    from maptr.table import Table
 
 
 @click.command(short_help="Compare a registry with what DNS says.")
@@ -65,24 +65,34 @@ def drift(
                9  DNS did not say, for one record at least
     """
     from maptr.cache.cache import Cache
-    from maptr.cli.discover import server_of
     from maptr.table import parse_key
 
     servers = [word[1:] for word in what if word.startswith("@")]
     if len(servers) > 1:
         raise click.UsageError("one @SERVER at most")
-    host, port = server_of(servers[0]) if servers else (None, 53)
     try:
         naans = [parse_key(word)[0] for word in what if not word.startswith("@")]
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    table = _read(file)
+    table, bad = read_table(str(file))
+    for record in bad:
+        output.talk(f"left out: {record}")
     try:
-        cache = Cache(table, None, "dns-only", server=host, port=port, origin=origin, lifetime=timeout, history=history)
+        cache = Cache(
+            table,
+            None,
+            "dns-only",
+            server=servers[0] if servers else None,
+            origin=origin,
+            lifetime=timeout,
+            history=history,
+        )
+        with cache:
+            found = _collect(cache.drift_many(naans or None), len(naans) or len(table.naans()))
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
-    with cache:
-        found = _collect(cache.drift_many(naans or None), len(naans) or len(table.naans()))
+    except DiscoveryFailed as error:
+        output.fail(str(error), output.EXIT_NO_ANSWER)
     _report(found, file, everything, as_json)
     if page is not None:
         from maptr.driftpage import render
@@ -95,18 +105,6 @@ def drift(
     codes = {output.EXIT_NONE for one in found if one.verdict.is_drift}
     codes |= {output.EXIT_NO_ANSWER for one in found if one.verdict == "unknown"}
     sys.exit(max(codes, default=output.EXIT_OK))
-
-
-def _read(file: Path) -> Table:
-    """The table, its bad records left out and told."""
-    from maptr import registry
-
-    try:
-        return registry.read(file.read_bytes(), filename=str(file), on_bad=lambda bad: output.talk(f"left out: {bad}"))
-    except OSError as error:
-        output.fail(f"{file}: {error.strerror or error}", output.EXIT_UNREADABLE)
-    except TableError as error:
-        output.fail(str(error), output.EXIT_UNREADABLE)
 
 
 def _collect(verdicts: Iterable[list[Drift]], size: int) -> list[Drift]:

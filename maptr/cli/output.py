@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from maptr import files
+from maptr.printable import printable
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCHEMA = "maptr/1"
 
@@ -26,21 +28,29 @@ EXIT_INTERNAL = 10  # a bug in maptr
 
 def data(text: str) -> None:
     """A line of data, on stdout."""
-    click.echo(_printable(text))
+    click.echo(printable(text, keep="\n\t"))
 
 
 def talk(text: str) -> None:
     """A line for the person, on stderr."""
-    click.echo(_printable(text), err=True)
+    click.echo(printable(text, keep="\n\t"), err=True)
 
 
-def _printable(text: str) -> str:
-    """Text from files and from DNS, without what a terminal would obey."""
-    return "".join(character if character.isprintable() or character in "\n\t" else "?" for character in text)
+@contextmanager
+def stream(path: Path | None, *, append: bool = False) -> Iterator[IO[str]]:
+    """A text file for rows as they come, or stdout. Raises OSError."""
+    if path is None:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    with path.open("a" if append else "w", encoding="utf-8", newline="") as file:
+        yield file
 
 
 def json_data(document: Mapping[str, Any]) -> None:
     """One JSON document on one line of stdout, its schema named first."""
+    import json
+
     click.echo(json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False))
 
 
@@ -52,4 +62,6 @@ def fail(message: str, code: int) -> NoReturn:
 
 def write_atomically(path: Path, text: str) -> None:
     """``files.write_atomically`` for text."""
+    from maptr import files  # few commands write files, and it costs milliseconds
+
     files.write_atomically(path, text.encode())

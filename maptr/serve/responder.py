@@ -1,0 +1,97 @@
+"""Between the listeners and ``answer.py``: the context that replies depend on, and the rate limit on UDP."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+
+from maptr.answer import Transport, make_reply
+from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Context, Identity
+from maptr.cookies import CookieSettings
+from maptr.rrl import RateLimiter, RrlSettings, Verdict
+from maptr.serve.tcp import IDLE_TIMEOUT
+from maptr.siphash import KEY_SIZE
+from maptr.snapshot import Snapshot
+
+log = logging.getLogger("maptr.serve")
+
+# Seconds between two lines about the rate limit: a flood must not become a flood of log lines.
+REPORT_INTERVAL = 60.0
+
+
+def fresh_cookies() -> CookieSettings:
+    """Cookies of a secret made now: for one process that shares its addresses with no other."""
+    return CookieSettings((secrets.token_bytes(KEY_SIZE),))
+
+
+class Responder:
+    """Answers one query at a time. ``context`` may be replaced at any time, to rotate cookie secrets for one.
+
+    Several workers are given equal cookie settings and each ``RrlSettings.shared(workers)``.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: Identity = NO_IDENTITY,
+        cookies: CookieSettings | None = None,
+        rrl: RrlSettings | None = None,
+        udp_payload: int = UDP_PAYLOAD,
+        idle_timeout: float = IDLE_TIMEOUT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.context = Context(
+            identity=identity,
+            cookies=fresh_cookies() if cookies is None else cookies,
+            clock=time.time,
+            idle_timeout=idle_timeout,
+            udp_payload=udp_payload,
+        )
+        self.limiter = RateLimiter(rrl or RrlSettings(), clock)
+        self._clock = clock
+        self._reported = -REPORT_INTERVAL
+
+    def answer(
+        self,
+        query: bytes,
+        snapshot: Snapshot,
+        *,
+        transport: Transport,
+        client: str,
+        reserve: int = 0,
+        rcode: int | None = None,
+        verified: bool = False,
+    ) -> bytes | None:
+        """The octets to send, or None for silence.
+
+        ``reserve`` and ``rcode`` as in ``make_reply``; ``verified``: the client showed who it is, so has no limit.
+        """
+        reply = make_reply(
+            query,
+            snapshot,
+            transport=transport,
+            client=client,
+            context=self.context,
+            reserve=reserve,
+            rcode=rcode,
+        )
+        if reply is None or transport is not Transport.UDP or reply.verified or verified:
+            return None if reply is None else reply.wire
+        verdict = self.limiter.judge(client, reply.kind)
+        if verdict is Verdict.SEND:
+            return reply.wire
+        self._report(client)
+        return reply.truncated() if verdict is Verdict.TRUNCATE else None
+
+    def _report(self, client: str) -> None:
+        now = self._clock()
+        if now - self._reported >= REPORT_INTERVAL:
+            self._reported = now
+            log.warning(
+                "response rate limit reached, by %s for one: since the start %d replies dropped, %d truncated",
+                client,
+                self.limiter.dropped,
+                self.limiter.truncated,
+            )
