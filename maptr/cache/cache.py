@@ -232,8 +232,8 @@ class Cache:
         naans = list(naans)
         verdicts: list[Drift] = []
         try:
-            for naan, unsaid in self._asked(naans, table):
-                say = self._say if unsaid is None else partial(_still_unsaid, unsaid)
+            for naan, answer in self._asked(naans, table):
+                say = self._say if answer is None else partial(self._say_after, answer)
                 found = list(reconcile(naan, table, say, lambda record: histories.get(record, drift.NO_HISTORY)))
                 verdicts += found
                 yield found
@@ -242,7 +242,7 @@ class Cache:
                 self.history.record(self._view, verdicts)
 
     def _asked(self, naans: list[str], table: Table) -> Iterator[tuple[str, Discovery | None]]:
-        """Each NAAN once its answer is kept; or with the discovery that shows that DNS did not say."""
+        """Each NAAN, with the discovery of its probe where that was asked just now; its answers are then kept."""
         probes = {naan: drift.probe_of(naan, "", [entry.shoulder for entry in table.shoulders(naan)]) for naan in naans}
         lacking = {naan for naan in naans if self._store.lacks(self._view, probes[naan], self._settings)[0] is None}
         answers: Iterator[Discovery] = iter(())
@@ -257,11 +257,24 @@ class Cache:
             answer = next(answers, None) if naan in lacking else None
             if answer is not None:
                 self._learn(self._view, answer)
-            yield naan, answer if answer is not None and not answer.complete else None
+            yield naan, answer
 
     async def drift_async(self, naan: str) -> list[Drift]:
         """``drift``, awaited, in a thread."""
         return await asyncio.to_thread(self.drift, naan)
+
+    def follow(self, natab: str | os.PathLike[str] | Table | None) -> None:
+        """Take another table from now on; what DNS said is kept. Raises ConfigError."""
+        self.table = table_source(natab, self._clock)
+        with self._ready_lock:
+            self._ready.clear()
+
+    def forget(self, naan: str) -> None:
+        """Ask DNS again for a NAAN when it is next wanted: for whoever knows that it was just changed."""
+        root = fold((naan.lower().encode(), *self._settings.origin))
+        self._store.forget(self._view, root)
+        with self._ready_lock:
+            self._ready.clear()
 
     def close(self) -> None:
         """Close the files. Questions under way end by themselves."""
@@ -459,6 +472,12 @@ class Cache:
             found: Discovery = done.value[0]
         return replace(found, complete=False) if found.stale else found
 
+    def _say_after(self, asked: Discovery, ark: Ark) -> Discovery:
+        """The same, one ARK of the NAAN having been asked just now: where that was not said, neither is the other."""
+        if ark.resolution == asked.ark.resolution:
+            return asked
+        return self._say(ark) if asked.complete else replace(asked, ark=ark)
+
     # ---- handing out
 
     def _from_ready(self, ark: str) -> Discovery | None:
@@ -519,11 +538,6 @@ async def _landed(flight: Flight, seconds: float) -> None:
             await event.wait()
     except TimeoutError:
         pass
-
-
-def _still_unsaid(unsaid: Discovery, ark: Ark) -> Discovery:
-    """What a NAAN whose question got no answer says of another ARK of it."""
-    return replace(unsaid, ark=ark)
 
 
 def _said(discovery: Discovery) -> Dns:

@@ -88,7 +88,7 @@ class Disk:
             return answer, float(fetched), float(expires)
         except (KeyError, TypeError, ValueError) as error:
             log.warning("%s: the answer kept for %s cannot be read: %s", self.path, names.to_text(name), error)
-            self._run(lambda connection: connection.execute("DELETE FROM answer WHERE view = ? AND name = ?", key))
+            self.drop(view, name)
             return None
 
     def put(self, view: str, name: names.Labels, answer: Answer, fetched: float, expires: float) -> None:
@@ -111,6 +111,10 @@ class Disk:
                 connection.execute("DELETE FROM answer WHERE expires < ?", (self._wall() - USELESS_AFTER,))
 
         self._run(write)
+
+    def drop(self, view: str, name: names.Labels) -> None:
+        key = (view, names.to_wire(name))
+        self._run(lambda connection: connection.execute("DELETE FROM answer WHERE view = ? AND name = ?", key))
 
     # ---- the history of verdicts
 

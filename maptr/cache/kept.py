@@ -99,6 +99,12 @@ class Store:
         walk = _Rewalk(self, view)
         return walk_again(ark, settings, lambda name: said.get(name) or walk.look_up(name), self.reader)
 
+    def forget(self, view: str, name: Labels) -> None:
+        """Keep nothing for a name any more."""
+        self.memory.drop((view, name))
+        if self.disk is not None:
+            self.disk.drop(view, name)
+
     def get(self, view: str, name: Labels) -> Kept | None:
         """The freshest answer kept for a name; one past the limit for stale ones is none."""
         now = self._clock()
