@@ -6,59 +6,62 @@ else would be seen at once.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import itertools
 import json
-import socketserver
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import dns.message
 import pytest
 
 from maptr import registry
-from maptr.answer import Transport, respond
+from maptr.answer import Transport
 from maptr.cache.cache import Cache
 from maptr.drift import Verdict
 from maptr.lint import publishable
 from maptr.plan import Plan
 from maptr.pull import apply, look
+from maptr.rrl import RrlSettings
 from maptr.serve import zones
+from maptr.serve.daemon import Address, Daemon
 from maptr.serve.zones import ZoneSource
 from maptr.snapshot import Snapshot
 from maptr.table import Table
 from maptr.zone import build
+from tests.test_serve import Running
 
 
-class Answering(socketserver.ThreadingUDPServer):
-    """Our own answers over UDP, from a snapshot that is swapped; every name asked is noted."""
+class Recording(Daemon):
+    """Our own server on loopback; every query is kept."""
 
-    daemon_threads = True
-    snapshot: Snapshot
-    asked: list[str]
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__([], [Address("127.0.0.1", 0)], snapshot, rrl=RrlSettings(responses_per_second=0))
+        self.queries: list[bytes] = []
 
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        data, sock = request
-        self.asked.append(dns.message.from_wire(data).question[0].name.to_text())
-        reply = respond(data, self.snapshot, transport=Transport.UDP, client=client_address[0])
-        if reply is not None:
-            sock.sendto(reply, client_address)
+    def answers(self, query: bytes, transport: Transport, client: str) -> Iterator[bytes]:
+        self.queries.append(query)
+        return super().answers(query, transport, client)
+
+    @property
+    def asked(self) -> set[str]:
+        return {dns.message.from_wire(query).question[0].name.to_text().lower() for query in self.queries}
 
 
 @contextmanager
-def answering(snapshot: Snapshot) -> Iterator[Answering]:
-    with Answering(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
-        server.snapshot, server.asked = snapshot, []
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def answering(snapshot: Snapshot) -> Iterator[Recording]:
+    running = Running()
+    daemon = Recording(snapshot)
+    daemon.bind()
+    future = asyncio.run_coroutine_threadsafe(daemon.run(), running.loop)
+    try:
+        yield daemon
+    finally:
+        running.call(daemon.stop)
+        future.result(10)
+        running.close()
 
 
 def publish(table: Table, directory: Path) -> Snapshot:
@@ -83,7 +86,7 @@ def test_the_real_moments(real_data: Path, tmp_path: Path) -> None:
     apply(look(target, [str(source)]), wall=lambda: 0.0)
     table = registry.read(target.read_bytes())
     with answering(publish(table, tmp_path)) as server:
-        cache = Cache(table, server="127.0.0.1", port=server.server_address[1], lifetime=5.0)
+        cache = Cache(table, server="127.0.0.1", port=server.bound[0].port, lifetime=20.0)
         first = [drift for group in cache.drift_many() for drift in group]
         assert {drift.verdict for drift in first} <= {Verdict.SAME, Verdict.LOSSY}
         reconciled = 0
@@ -97,17 +100,17 @@ def test_the_real_moments(real_data: Path, tmp_path: Path) -> None:
             touched = touched_by(pull.plan)
             table = pull.plan.apply(table)
             part = Table(entry for entry in table.values() if entry.naan in touched)
-            server.snapshot, server.asked = publish(part, tmp_path), []
+            server.snapshot, server.queries = publish(part, tmp_path), []
             cache.follow(table)
             for naan in touched:
                 cache.forget(naan)
             verdicts = [drift for group in cache.drift_many(sorted(touched)) for drift in group]
             assert [d for d in verdicts if d.verdict not in (Verdict.SAME, Verdict.LOSSY)] == []
-            assert {name.lower() for name in server.asked} == {f"{naan}.ark.arpa." for naan in touched}
+            assert server.asked == {f"{naan}.ark.arpa." for naan in touched}
             reconciled += len(touched)
-        server.asked = []
+        server.queries = []
         last = [drift for group in cache.drift_many() for drift in group]
-    assert server.asked == [], "what was not touched is known, and asks nothing"
+    assert server.asked == set(), "what was not touched is known, and asks nothing"
     assert {drift.verdict for drift in last} <= {Verdict.SAME, Verdict.LOSSY}
     assert dict(table) == dict(registry.read(target.read_bytes()))
     assert dict(table) == dict(registry.read((real_data / "naan_records.json").read_bytes()))
