@@ -14,7 +14,7 @@ import dns.name
 import dns.rdatatype
 import dns.zone
 
-from maptr import names, url
+from maptr import integrity, names, url
 from maptr.ark import BETANUMERIC
 from maptr.ere import RegexpError
 from maptr.finding import Finding, Severity
@@ -23,6 +23,7 @@ from maptr.names import Labels
 from maptr.naptr import SERVICE, Kind, Naptr, quote, read
 from maptr.nfa import Budget, BudgetSpent
 from maptr.regexp import Substitution
+from maptr.snapshot import view_zone
 from maptr.walk import ARK_ARPA
 
 MAX_REPLY = 1232  # octets of a UDP reply that no path fragments (DNS flag day 2020)
@@ -54,6 +55,11 @@ def check_zone(text: str, *, origin: str | None = None, filename: str = "") -> l
     else:
         findings += _Loaded(zone).findings()
     return sorted(set(findings), key=lambda f: (f.line == 0, f.line, f.record, f.code, f.value))
+
+
+def check_loaded(zone: dns.zone.Zone) -> list[Finding]:
+    """The findings of the second look alone: at a zone with its origin, SOA and NS, however it was read."""
+    return sorted(set(_Loaded(zone).findings()), key=lambda f: (f.record, f.code, f.value))
 
 
 def _reason(error: dns.exception.DNSException) -> str:
@@ -158,7 +164,7 @@ class _Loaded:
         yield from self._loops()
         yield from self._owners()
         yield from self._sizes()
-        yield from self._servers()
+        yield from integrity.check(view_zone(self.zone))
 
     def _regexp(self, record: _Record) -> Iterator[Finding]:
         if not record.naptr.regexp:
@@ -263,21 +269,6 @@ class _Loaded:
             if total > MAX_REPLY:
                 reason = f"the reply has {total} octets: over {MAX_REPLY}, clients ask again by TCP"
                 yield _warning("large-reply", names.to_text(owner), reason)
-
-    def _servers(self) -> Iterator[Finding]:
-        for name, _, rdata in self.zone.iterate_rdatas(dns.rdatatype.NS):
-            server: dns.name.Name = rdata.target  # type: ignore[attr-defined]
-            target = server.labels[:-1]
-            if not names.is_below(target, self.origin):
-                continue
-            cut = self._cut_above(target)
-            if cut and cut != names.fold(name.labels[:-1]):
-                continue  # the address is for the zone below that cut to give
-            node = self.zone.get_node(server)
-            kinds = {rdataset.rdtype for rdataset in node} if node else set()
-            if not kinds & {dns.rdatatype.A, dns.rdatatype.AAAA}:
-                shown = names.to_text(name.labels[:-1])
-                yield _error("no-address", shown, f"its server {server} is in the zone and has no address")
 
 
 def _naptr(rdata: object) -> Naptr:

@@ -23,7 +23,8 @@ LAYERS = (
     (
         *("discovery", "walk", "replay", "choose", "table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
         *("zone", "masterfile", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
-        *("context", "cookies", "siphash", "rrl", "chaos", "denial", "dnssec", "signatures"),
+        *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
+        *("zonediff", "integrity", "publish"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
         *("wire", "asking", "many"),
     ),

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from maptr.errors import UnsafePlan
 from maptr.fetch import FetchError, fetch
 from maptr.pull import Pull, PullFailed, apply, look
 from tests.caching import until
+from tests.certificates import write_certificate
 
 Handle = Callable[[BaseHTTPRequestHandler], None]
 
@@ -36,8 +38,8 @@ NEW = natab(*range(10000, 10011))
 
 
 @contextmanager
-def http(handle: Handle) -> Iterator[str]:
-    """The URL of a server on loopback that answers every GET with a function."""
+def http(handle: Handle, *, certificate: Path | None = None) -> Iterator[str]:
+    """The URL of a server on loopback that answers every GET with a function, over TLS with a certificate."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -48,10 +50,14 @@ def http(handle: Handle) -> Iterator[str]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate / "tls.crt", certificate / "tls.key")
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/naans"
+        yield f"http{'s' if certificate else ''}://127.0.0.1:{server.server_address[1]}/naans"
     finally:
         server.shutdown()
         server.server_close()
@@ -159,6 +165,32 @@ def test_a_server_that_is_gone(target: Path) -> None:
         pass
     with pytest.raises(PullFailed, match="refused"):
         look(target, [url])
+
+
+@pytest.mark.parametrize("stalling", [False, True])
+def test_tls_is_checked_and_bounded_in_time(stalling: bool, target: Path, tmp_path: Path) -> None:
+    write_certificate(tmp_path)
+    with http(trickles if stalling else sends(NEW), certificate=tmp_path) as url:
+        with pytest.raises(PullFailed, match="not trusted"):
+            look(target, [url])
+        if stalling:
+            with pytest.raises(PullFailed, match="in time"):
+                look(target, [url], cafile=str(tmp_path / "tls.crt"), seconds=0.5)
+        else:
+            assert look(target, [url], cafile=str(tmp_path / "tls.crt")).plan
+    with pytest.raises(PullFailed, match="no certificates"):
+        look(target, [url], cafile=str(tmp_path / "none"))
+
+
+def test_a_redirect_away_from_https_is_refused(target: Path, tmp_path: Path) -> None:
+    write_certificate(tmp_path)
+    trusted = str(tmp_path / "tls.crt")
+    with (
+        http(sends(NEW)) as plain,
+        http(sends(b"", 302, Location=plain), certificate=tmp_path) as url,
+        pytest.raises(PullFailed, match="away from https"),
+    ):
+        look(target, [url], cafile=trusted)
 
 
 def test_mirrors_are_tried_in_order_and_what_was_passed_over_is_told(target: Path) -> None:

@@ -1,10 +1,9 @@
-"""Zone files for the server: where they are, reading them, and replacing only those that are good."""
+"""Zone files for the server: where they are, and reading them. Whether what was read is published: ``publisher``."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import dns.exception
@@ -17,19 +16,23 @@ import dns.transaction
 import dns.zone
 import dns.zonefile
 
+from maptr import integrity
 from maptr.errors import ZoneError
+from maptr.finding import Finding, Severity
 from maptr.names import Labels, fold, parse, to_text
+from maptr.publish import Guards
 from maptr.snapshot import Snapshot, ZoneView, view_zone
-
-log = logging.getLogger("maptr.serve")
+from maptr.zonecheck import check_loaded
 
 
 @dataclass(frozen=True, slots=True)
 class ZoneSource:
-    """A zone by its origin and the file that holds it."""
+    """A zone by its origin and the file that holds it; what a new version must be like, and where serials are kept."""
 
     origin: Labels
     path: Path
+    guards: Guards = field(default_factory=Guards)
+    state: Path | None = None
 
     @classmethod
     def from_text(cls, text: str) -> ZoneSource:
@@ -49,6 +52,64 @@ def read_zone(source: ZoneSource) -> ZoneView:
     Raises ZoneError with file and line for what is wrong in it, OSError where it or a file it includes cannot
     be read. Data outside the zone is an error, where dnspython's own reader passes over it in silence.
     """
+    return _view(_read(source), source)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A zone file that read well and has no error; what may be wrong with it all the same, a line each."""
+
+    view: ZoneView
+    warnings: tuple[str, ...] = ()
+
+
+def read_checked(source: ZoneSource) -> Checked:
+    """Read a zone file as ``read_zone`` does, and look at the zone as a whole.
+
+    Raises ZoneError for a DNS error, for a ZONEMD that does not hold, for what Maptr finds where that is to be
+    refused, and for a file that changed while it was read; OSError where a file cannot be read.
+    """
+    before = _stamp(source.path)
+    zone = _read(source)
+    if _stamp(source.path) != before:
+        raise ZoneError("changed while it was read: write beside it and rename", filename=str(source.path))
+    view = _view(zone, source)
+    try:
+        integrity.check_digest(zone)
+    except ZoneError as error:
+        raise ZoneError(error.reason, filename=str(source.path)) from None
+    _refuse(integrity.check(view), source)
+    findings = check_loaded(zone) if source.guards.lint != "off" else []
+    if source.guards.lint == "refuse":
+        _refuse(findings, source)
+    return Checked(view, tuple(str(found) for found in findings))
+
+
+def _refuse(findings: Iterable[Finding], source: ZoneSource) -> None:
+    errors = [found for found in findings if found.severity is Severity.ERROR]
+    if errors:
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        raise ZoneError(f"{errors[0]}{more}", filename=str(source.path))
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _view(zone: dns.zone.Zone, source: ZoneSource) -> ZoneView:
+    try:
+        zone.check_origin()
+        return view_zone(zone)
+    except dns.zone.NoSOA:
+        raise ZoneError("no SOA at the origin", filename=str(source.path)) from None
+    except dns.zone.NoNS:
+        raise ZoneError("no NS at the origin", filename=str(source.path)) from None
+    except KeyError:
+        raise ZoneError(f"nothing at {to_text(source.origin)}", filename=str(source.path)) from None
+
+
+def _read(source: ZoneSource) -> dns.zone.Zone:
     origin = dns.name.Name((*source.origin, b""))
     zone = dns.zone.Zone(origin, relativize=False)
     with source.path.open(encoding="utf-8") as file, zone.writer(True) as transaction:
@@ -68,15 +129,7 @@ def read_zone(source: ZoneSource) -> ZoneView:
             raise ZoneError(reason, filename=filename, line=line) from error
         finally:
             reader.close()
-    try:
-        zone.check_origin()
-        return view_zone(zone)
-    except dns.zone.NoSOA:
-        raise ZoneError("no SOA at the origin", filename=str(source.path)) from None
-    except dns.zone.NoNS:
-        raise ZoneError("no NS at the origin", filename=str(source.path)) from None
-    except KeyError:
-        raise ZoneError(f"nothing at {to_text(source.origin)}", filename=str(source.path)) from None
+    return zone
 
 
 def _only_one(transaction: dns.transaction.Transaction, name: dns.name.Name, rdataset: dns.rdataset.Rdataset) -> None:
@@ -123,24 +176,5 @@ class _Reader(dns.zonefile.Reader):
 
 
 def load(sources: Iterable[ZoneSource]) -> Snapshot:
-    """All the zones, or the first error: for a start and for a check. Raises ZoneError and OSError."""
-    return Snapshot.of(read_zone(source) for source in sources)
-
-
-def reload(sources: Iterable[ZoneSource], current: Snapshot) -> Snapshot:
-    """Each zone anew where its file is good, as it was where it is not, with the reason in the log.
-
-    Raises nothing that a file could cause; reads files, so it belongs in a thread.
-    """
-    views: list[ZoneView] = []
-    for source in sources:
-        name, old = to_text(source.origin), current.zones[source.origin]
-        try:
-            view = read_zone(source)
-        except (ZoneError, OSError) as error:
-            log.error("zone %s not reloaded, serial %d stays: %s", name, old.serial, error)
-            view = old
-        else:
-            log.info("zone %s reloaded, serial %d (was %d)", name, view.serial, old.serial)
-        views.append(view)
-    return Snapshot.of(views)
+    """All the zones, or the first error: for a check. Raises ZoneError and OSError."""
+    return Snapshot.of(read_checked(source).view for source in sources)
