@@ -6,6 +6,7 @@ Two looks at one text. The first is at the tokens as they are written, because a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ from maptr.snapshot import view_zone
 from maptr.walk import ARK_ARPA
 
 MAX_REPLY = 1232  # octets of a UDP reply that no path fragments (DNS flag day 2020)
+MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
 _OVERHEAD = 12 + 4 + 11  # header, type and class of the question, OPT without options
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
@@ -262,8 +264,14 @@ class _Loaded:
 
     def _sizes(self) -> Iterator[Finding]:
         sizes: dict[Labels, int] = {}
+        counts = Counter(record.owner for record in self.records)
         for record in self.records:
             sizes[record.owner] = sizes.get(record.owner, 0) + _RECORD + len(record.naptr.to_wire())
+        for owner, count in sorted(counts.items()):
+            if count > MAX_RRSET:
+                limit = f"beyond {MAX_RRSET} a BIND server refuses the zone, by max-records-per-type"
+                reason = f"{count} NAPTR records: {limit}"
+                yield _warning("large-rrset", names.to_text(owner), reason)
         for owner, size in sorted(sizes.items()):
             total = size + _OVERHEAD + names.wire_length(owner)
             if total > MAX_REPLY:

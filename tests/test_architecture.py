@@ -30,20 +30,8 @@ LAYERS = (
     ),
     # What asks the network and reads files.
     (
-        *(
-            "files",
-            "fetch",
-            "pull",
-            "call",
-            "stub",
-            "mux",
-            "resolver",
-            "client",
-            "asyncclient",
-            "bulk",
-            "cache",
-            "config",
-        ),
+        *("files", "fetch", "pull"),
+        *("call", "stub", "flight", "waiters", "mux", "resolver", "client", "asyncclient", "bulk", "cache", "config"),
         *("visit", "reachable", "describe", "keyfolder"),
     ),
     # What people and programs start.

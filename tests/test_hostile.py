@@ -293,6 +293,8 @@ def test_a_cname_at_the_owner_name_and_a_loop_of_them(ask: Ask) -> None:
     found = ask(lambda query, transport: [reply(query, alias)])
     assert found.trace[0].note == "through CNAME c.example."
     assert found.ttl == 30
+    two = [to, record(None, CNAME, b"\1d\7example\0"), alias[1]]
+    assert outcomes(ask(lambda query, transport: [reply(query, two)])) == [Outcome.MALFORMED]
     loop = [record(None, CNAME, b"\xc0\x0c")]
     assert outcomes(ask(lambda query, transport: [reply(query, loop)])) == [Outcome.MALFORMED]
 

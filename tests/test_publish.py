@@ -88,7 +88,7 @@ def test_a_zone_that_lost_its_names_is_refused(kept: int, limit: float, good: bo
 
 @given(st.integers(4, 300))
 def test_a_file_cut_at_a_line_end_is_refused_once_it_lost_too_much(lines: int) -> None:
-    """FACTS: BIND, NSD, Knot and PowerDNS load all of these."""
+    """BIND, NSD, Knot and PowerDNS load all of these."""
     text = "".join(f"n{number} A 192.0.2.9\n" for number in range(298))
     cut = "".join(text.splitlines(keepends=True)[: lines - 2])
     try:

@@ -430,7 +430,7 @@ class Cache:
         elif isinstance(error, dns.exception.DNSException | OSError):
             self._landed(flight, request, _unasked(request, str(error) or type(error).__name__))
         else:
-            log.error("asking for %s: %r", request.ark, error)
+            log.error("internal error, asking for %s: %r", request.ark, error)
             self._flights.land(flight, error)
 
     def _landed(self, flight: Flight, request: _Request, result: Discovery) -> None:

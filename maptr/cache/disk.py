@@ -304,7 +304,7 @@ class Disk:
             try:
                 connection.close()
             except sqlite3.Error as error:
-                log.warning("%s: %s", self.path, error)
+                log.warning("%s: not closed cleanly: %s", self.path, error)
 
 
 class _OtherVersionError(sqlite3.DatabaseError):

@@ -103,8 +103,10 @@ class WatchedTable:
                 if isinstance(error, _ChangedError):
                     self._look_at, self._status = now, ()
             if self._state.trouble and self._state.trouble != before.trouble:
-                kept = "the last good table stays in use" if self._state.table is not None else "there is no table"
-                log.warning("%s: %s; %s", self.path, self._state.trouble, kept)
+                if self._state.table is not None:
+                    log.warning("%s: %s; the last good table stays in use", self.path, self._state.trouble)
+                else:
+                    log.warning("%s: %s; there is no table", self.path, self._state.trouble)
             return self._state
 
     def _keep(self, trouble: str) -> None:

@@ -12,7 +12,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from maptr.acl import Acl, Key, NotifyTarget, Rule, Secondaries
+from maptr.acl import Acl, Key, NotifyTarget, Rule, Secondaries, keyring
+from maptr.catalog import catalog_zone
 from maptr.config import Config, KeyConfig, Secret, ZoneConfig
 from maptr.context import NO_COOKIES, Context, Identity
 from maptr.cookies import CookieSettings
@@ -113,12 +114,23 @@ def sources_of(config: Config) -> tuple[ZoneSource, ...]:
 def primary_of(config: Config) -> PrimarySettings:
     """What the secondaries of each zone may have. Raises ConfigError."""
     catalog = config.serve.catalog
+    if catalog.name is not None:
+        _check_catalog(catalog.name, [zone.name for zone in config.zones])
     return PrimarySettings(
         tuple(Key(key.name, key.algorithm, key.secret.octets) for key in config.keys if key.secret is not None),
         {zone.name: Secondaries(Acl(zone.transfer), zone.notify) for zone in config.zones},
         None if catalog.name is None else (catalog.name, Secondaries(Acl(catalog.transfer), catalog.notify)),
         config.serve.state,
     )
+
+
+def _check_catalog(origin: Labels, zones: list[Labels]) -> None:
+    if origin in zones:
+        raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")
+    try:
+        catalog_zone(origin, zones, 0)
+    except ValueError as error:
+        raise ConfigError(f"catalog {to_text(origin)}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +151,11 @@ class Options:
                 raise ConfigError(f"zone {to_text(source.origin)} is given twice")
             known = zones.get(source.origin, ZoneConfig(name=source.origin, file=source.path))
             zones[source.origin] = replace(known, file=source.path)
+        try:
+            names = keyring(self.keys)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         given = [KeyConfig(key.name, key.algorithm, Secret(key.secret)) for key in self.keys]
-        names = [key.name for key in given]
-        if len(set(names)) < len(names):
-            raise ConfigError("a key is given twice")
         keys = [*(key for key in config.keys if key.name not in names), *given]
         secondaries: dict[str, Any] = {"transfer": self.transfer} if self.transfer else {}
         secondaries |= {"notify": self.notify} if self.notify else {}
