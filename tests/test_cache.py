@@ -333,3 +333,17 @@ def test_both_twins_share_what_they_learn_and_say_the_same() -> None:
     assert asyncio.run(rig.cache.discover_async("ark:1000/x")).source == "natab"
     with pytest.raises(NoMappingAuthority):
         asyncio.run(rig.cache.discover_async("ark:2000/x"))
+
+
+def test_a_bogus_answer_is_never_kept_nor_given_later() -> None:
+    rig = Rig({HOME: said(host("evil.example."))})
+    rig.dns.security = "bogus"
+    for _ in range(3):
+        with pytest.raises(DiscoveryFailed):
+            rig.cache.discover(ARK)
+        rig.pass_time(0.1)
+    rig.dns.answers[HOME], rig.dns.security = said(host("h.example.")), "secure"
+    rig.pass_time(31)
+    found = rig.cache.discover(ARK)
+    assert (found[0].host, found.security) == ("h.example", "secure")
+    assert rig.cache.discover("ark:12345/x2").security == "secure"
