@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from maptr.ark import Ark
     from maptr.asyncclient import discover_async, discover_at_async
     from maptr.bulk import discover_many, discover_many_async
+    from maptr.cache.cache import Cache
     from maptr.client import discover, discover_at
     from maptr.discovery import Candidate, Discovery
     from maptr.errors import (
@@ -36,6 +37,7 @@ _HOMES = {
     "maptr.ark": ("Ark",),
     "maptr.asyncclient": ("discover_async", "discover_at_async"),
     "maptr.bulk": ("discover_many", "discover_many_async"),
+    "maptr.cache.cache": ("Cache",),
     "maptr.client": ("discover", "discover_at"),
     "maptr.discovery": ("Candidate", "Discovery"),
     "maptr.errors": (
@@ -58,6 +60,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "Ark",
     "ArkSyntaxError",
+    "Cache",
     "Candidate",
     "ConfigError",
     "Discovery",

@@ -149,6 +149,10 @@ class Discovery(Sequence[Candidate]):
     ``complete`` is False where something was not said or a limit was reached. ``ttl`` is how long the result
     may be kept, in seconds, and ``expiration`` the same as a time of the driver's clock; both are None
     where nothing may be kept. ``security`` is what is known of the answers' DNSSEC state.
+
+    A cache adds where the answer came from (``source``: dns, memory, disk or natab), whether its time was over
+    (``stale``), why it was taken (``reason``), and when the origin of the data said it (``fetched``, by the wall clock;
+    None where that is not known).
     """
 
     ark: Ark
@@ -160,6 +164,9 @@ class Discovery(Sequence[Candidate]):
     ttl: int | None = field(default=None, compare=False)
     expiration: float | None = field(default=None, compare=False)
     scheme: str = field(default="https", compare=False)
+    stale: bool = False
+    reason: str = field(default="", compare=False)
+    fetched: float | None = field(default=None, compare=False)
 
     @overload
     def __getitem__(self, index: int) -> Candidate: ...
@@ -192,6 +199,10 @@ class Discovery(Sequence[Candidate]):
         """Every candidate's URL, best first."""
         return [candidate.url(self.ark, scheme=self.scheme) for candidate in self.candidates]
 
+    def age(self, now: float) -> float | None:
+        """Seconds since the data was said, by the same clock as ``fetched``; None where that is not known."""
+        return None if self.fetched is None else max(0.0, now - self.fetched)
+
     def expiring(self, now: float) -> Discovery:
         """The same, its ``expiration`` counted from ``now``."""
         return replace(self, expiration=None if self.ttl is None else now + self.ttl)
@@ -215,7 +226,7 @@ class Discovery(Sequence[Candidate]):
     def _why(self) -> str:
         steps = [step for step in self.trace if not step.outcome.said] or list(self.trace[:1])
         if not steps:
-            return "nothing was asked"
+            return self.reason or "nothing was asked"
         step = steps[0]
         said = f"{names.to_text(step.name)} NAPTR: {step.outcome.value}"
         if step.outcome is Outcome.ANSWER:
@@ -238,6 +249,9 @@ class Discovery(Sequence[Candidate]):
             "complete": self.complete,
             "source": self.source,
             "security": self.security,
+            "stale": self.stale,
+            "reason": self.reason,
+            "fetched": self.fetched,
             "ttl": self.ttl,
             "candidates": [
                 {

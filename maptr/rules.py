@@ -42,6 +42,25 @@ def records(entry: Entry, shoulders: Sequence[Entry] = ()) -> list[Naptr]:
     return made
 
 
+def fitting(entry: Entry, shoulders: Sequence[Entry], left_out: list[ZoneError]) -> list[Naptr]:
+    """The rules of a NAAN; where one record fits none, the rules of the others, that one reported."""
+    try:
+        return records(entry, shoulders)
+    except ZoneError:
+        pass
+    whole = _tried(entry, (), left_out)
+    good = [shoulder for shoulder in shoulders if _tried(shoulder, (), left_out) is not None]
+    return records(entry if whole is not None else Entry(entry.naan), good)
+
+
+def _tried(entry: Entry, shoulders: Sequence[Entry], left_out: list[ZoneError]) -> list[Naptr] | None:
+    try:
+        return records(entry, shoulders)
+    except ZoneError as error:
+        left_out.append(error)
+        return None
+
+
 def needed_shoulders(entry: Entry, shoulders: Iterable[Entry]) -> list[Entry]:
     """The shoulders whose targets differ from what their ARKs would get without a rule of their own.
 

@@ -6,7 +6,7 @@ Finding what is wrong with a zone is the business of ``zonecheck``, which of a t
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import dns.exception
@@ -17,8 +17,8 @@ import dns.zonefile
 from maptr import names
 from maptr.errors import ZoneError
 from maptr.names import Labels
-from maptr.naptr import Naptr, quote
-from maptr.rules import records
+from maptr.naptr import quote
+from maptr.rules import fitting
 from maptr.table import Entry, Table
 from maptr.walk import ARK_ARPA
 
@@ -104,7 +104,7 @@ def build(table: Table, serial: int, settings: Settings | None = None) -> Build:
             given_up.append(naan)
             continue
         entry = table.get(naan) or Entry(naan)
-        made = list(_fitting(entry, table.shoulders(naan), left_out))
+        made = list(fitting(entry, table.shoulders(naan), left_out))
         published += bool(made)
         rules += len(made)
         lines += [f"{naan} IN NAPTR {naptr.to_text()}" for naptr in made]
@@ -129,25 +129,6 @@ def _header(serial: int, settings: Settings) -> Iterator[str]:
         for address in server.addresses:
             kind = "AAAA" if ":" in address else "A"
             yield f"{names.to_text(server.name)} IN {kind} {address}"
-
-
-def _fitting(entry: Entry, shoulders: Sequence[Entry], left_out: list[ZoneError]) -> list[Naptr]:
-    """The rules of a NAAN; where one record fits none, the rules of the others, that one reported."""
-    try:
-        return records(entry, shoulders)
-    except ZoneError:
-        pass
-    whole = _tried(entry, (), left_out)
-    good = [shoulder for shoulder in shoulders if _tried(shoulder, (), left_out) is not None]
-    return records(entry if whole is not None else Entry(entry.naan), good)
-
-
-def _tried(entry: Entry, shoulders: Sequence[Entry], left_out: list[ZoneError]) -> list[Naptr] | None:
-    try:
-        return records(entry, shoulders)
-    except ZoneError as error:
-        left_out.append(error)
-        return None
 
 
 def _who(entry: Entry) -> Iterator[str]:

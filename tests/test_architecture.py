@@ -21,7 +21,7 @@ LAYERS = (
     ("errors", "names", "printable", "address", "url", "nfa", "ere", "regexp", "finding", "ark", "naptr"),
     # What maptr knows, as functions over values.
     (
-        *("discovery", "walk", "choose", "table", "registry", "plan", "rules", "lint", "drift"),
+        *("discovery", "walk", "replay", "choose", "table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
         *("zone", "masterfile", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
         *("zonediff", "integrity", "publish"),
@@ -30,6 +30,7 @@ LAYERS = (
     ),
     # What asks the network and reads files.
     (
+        *("files", "fetch", "pull"),
         *("call", "stub", "flight", "waiters", "mux", "resolver", "client", "asyncclient", "bulk", "cache", "config"),
         *("visit", "reachable", "describe", "keyfolder"),
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -62,35 +61,7 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write beside the target, flush to disk, rename: a reader sees the old file or the new, never half.
+    """``files.write_atomically`` for text."""
+    from maptr import files  # few commands write files, and it costs milliseconds
 
-    A symbolic link stays, and the file it names is replaced; a device or a pipe is written to, for a rename would
-    put a file in its place. Raises OSError; the old file is then untouched and nothing is left beside it.
-    """
-    # Few commands write files, and each of the two costs milliseconds.
-    import tempfile
-    from pathlib import Path
-
-    if path.exists() and not path.is_file() and not path.is_dir():
-        with path.open("w", encoding="utf-8", newline="\n") as device:
-            device.write(text)
-        return
-    path = Path(os.path.realpath(path))
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        mode = path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask()
-        Path(name).chmod(mode)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
+    files.write_atomically(path, text.encode())

@@ -12,6 +12,8 @@ import click
 
 from maptr import registry
 from maptr.cli import output
+from maptr.cli.drift import drift
+from maptr.cli.pull import pull
 from maptr.cli.source import read_table
 from maptr.finding import Finding, Severity
 from maptr.lint import lint
@@ -115,3 +117,7 @@ def _summary(read: Table, bad: int, findings: list[Finding]) -> str:
         f"{naans} NAANs, {len(read) - naans} shoulders: {bad + counts[Severity.ERROR]} errors,"
         f" {counts[Severity.WARNING]} warnings"
     )
+
+
+table.add_command(pull)
+table.add_command(drift)

@@ -1,0 +1,158 @@
+"""Policies: which side a cache believes, DNS or the table. Values in, a choice out; asking is the cache's part.
+
+Every policy keeps two rules. "None" is said only where one side that was allowed to say so did; a side that is
+silent, bogus, missing or too old to deny is "not known". And what is not fresh is marked stale.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from maptr.errors import ConfigError
+
+
+class Dns(enum.Enum):
+    """What DNS says of an ARK, by what is kept or by asking."""
+
+    ANSWERS = "answers"
+    NONE = "says none"
+    KEPT = "silent, an older answer is kept"
+    SILENT = "silent"
+    BOGUS = "bogus"
+    UNASKED = "not asked"
+
+
+class Natab(enum.Enum):
+    """What the table says of an ARK. A stale one is older than allowed; of a broken one the last good state is used."""
+
+    HAS = "has it"
+    HAS_NOT = "has not"
+    MISSING = "missing"
+    STALE_HAS = "stale, has it"
+    STALE_HAS_NOT = "stale, has not"
+    BROKEN_HAS = "broken, had it"
+    BROKEN_HAS_NOT = "broken, had it not"
+
+    @property
+    def has(self) -> bool:
+        return self in (Natab.HAS, Natab.STALE_HAS, Natab.BROKEN_HAS)
+
+    @property
+    def is_fresh(self) -> bool:
+        return self in (Natab.HAS, Natab.HAS_NOT)
+
+
+class Take(enum.Enum):
+    """Whose word is taken."""
+
+    DNS = "DNS"
+    KEPT = "DNS, stale"
+    NATAB = "natab"
+    NATAB_STALE = "natab, stale"
+    NONE = "none"
+    UNKNOWN = "not known"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    take: Take
+    reason: str
+
+
+class Policy(Protocol):
+    """Which side answers. ``dns`` is UNASKED where ``asks`` said that there is no need."""
+
+    name: ClassVar[str]
+
+    def asks(self, natab: Natab) -> bool:
+        """True where DNS has to be asked, the table being what it is."""
+        ...
+
+    def choose(self, dns: Dns, natab: Natab) -> Choice: ...
+
+
+class DnsFirst:
+    """DNS; where it says none, or does not say, the table. A table too old to be trusted does not overrule none."""
+
+    name: ClassVar[str] = "dns-first"
+
+    def asks(self, natab: Natab) -> bool:
+        return True
+
+    def choose(self, dns: Dns, natab: Natab) -> Choice:
+        if dns is Dns.ANSWERS:
+            return Choice(Take.DNS, "DNS answers")
+        if dns is Dns.KEPT:
+            return Choice(Take.KEPT, "DNS does not say; its last answer is within the limit for stale ones")
+        if natab.has and not (dns is Dns.NONE and natab is Natab.STALE_HAS):
+            return _from_table(dns, natab)
+        return _without(dns, natab, table_may_deny=False)
+
+
+class NatabFirst:
+    """The table where it is fresh and has the record; else DNS, and the old table where DNS does not answer."""
+
+    name: ClassVar[str] = "natab-first"
+
+    def asks(self, natab: Natab) -> bool:
+        return natab not in (Natab.HAS, Natab.BROKEN_HAS)
+
+    def choose(self, dns: Dns, natab: Natab) -> Choice:
+        if natab in (Natab.HAS, Natab.BROKEN_HAS):
+            return _from_table(dns, natab)
+        return DnsFirst().choose(dns, natab)
+
+
+class DnsOnly:
+    """DNS, fresh or kept, and never the table."""
+
+    name: ClassVar[str] = "dns-only"
+
+    def asks(self, natab: Natab) -> bool:
+        return True
+
+    def choose(self, dns: Dns, natab: Natab) -> Choice:
+        return DnsFirst().choose(dns, Natab.MISSING)
+
+
+class NatabOnly:
+    """The table, and never DNS."""
+
+    name: ClassVar[str] = "natab-only"
+
+    def asks(self, natab: Natab) -> bool:
+        return False
+
+    def choose(self, dns: Dns, natab: Natab) -> Choice:
+        if natab.has:
+            return _from_table(Dns.UNASKED, natab)
+        return _without(Dns.UNASKED, natab, table_may_deny=True)
+
+
+def _from_table(dns: Dns, natab: Natab) -> Choice:
+    said = "" if dns is Dns.UNASKED else f"DNS: {dns.value}; "
+    if natab is Natab.HAS:
+        return Choice(Take.NATAB, f"{said}the table has it")
+    why = "older than allowed" if natab is Natab.STALE_HAS else "not readable now, its last good state is used"
+    return Choice(Take.NATAB_STALE, f"{said}the table has it, but is {why}")
+
+
+def _without(dns: Dns, natab: Natab, *, table_may_deny: bool) -> Choice:
+    """Neither side has it: none where DNS, or a fresh table that may, said so; else it is not known."""
+    reason = f"DNS: {dns.value}; the table: {natab.value}"
+    denied = dns is Dns.NONE or (table_may_deny and natab is Natab.HAS_NOT)
+    return Choice(Take.NONE if denied else Take.UNKNOWN, reason)
+
+
+POLICIES: dict[str, Policy] = {policy.name: policy for policy in (DnsFirst(), NatabFirst(), DnsOnly(), NatabOnly())}
+
+
+def named(policy: str | Policy) -> Policy:
+    """The policy of that name, or the policy itself; ConfigError for a name there is none of."""
+    if not isinstance(policy, str):
+        return policy
+    if policy not in POLICIES:
+        raise ConfigError(f"{policy!r} is none of {', '.join(POLICIES)}", key="policy")
+    return POLICIES[policy]

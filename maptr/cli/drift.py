@@ -1,0 +1,130 @@
+"""``maptr table drift``: the table held against what DNS says, record by record."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from maptr.cli import output
+from maptr.cli.source import read_table
+from maptr.errors import ConfigError, DiscoveryFailed
+
+if TYPE_CHECKING:
+    from maptr.drift import Drift
+
+
+@click.command(short_help="Compare a registry with what DNS says.")
+@click.argument("what", nargs=-1, metavar="[NAAN]... [@SERVER[#PORT]]")
+@click.option(
+    "--table",
+    "file",
+    required=True,
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The registry, in any format.",
+)
+@click.option("--origin", default="ark.arpa.", show_default=True, metavar="NAME", help="DNS suffix below NAANs.")
+@click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For one record.")
+@click.option("--history", metavar="FILE", type=click.Path(dir_okay=False), help="SQLite file that remembers verdicts.")
+@click.option("--all", "everything", is_flag=True, help="Print records that agree, too.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option(
+    "--html", "page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="A map of it all."
+)
+def drift(
+    what: tuple[str, ...],
+    file: Path,
+    origin: str,
+    timeout: float,
+    history: str | None,
+    everything: bool,
+    as_json: bool,
+    page: Path | None,
+) -> None:
+    """Compare the registry in FILE with what DNS says of each NAAN and shoulder; of all of them if none is named.
+
+    Prints "verdict record: reason" for records that do not agree. The verdicts: same; lossy (equal as far as an
+    h record or natab can say); missing (DNS says none); extra (only DNS has it); differs; stale (one side says what
+    the other said earlier, by --history); unknown (DNS did not say).
+
+    \b
+    Examples:
+      maptr table drift --table natab @127.0.0.1#5353
+      maptr table drift --table naans.json --history drift.sqlite --html drift.html
+
+    \b
+    Exit code  0  the two sides agree
+               1  they do not
+               2  bad usage
+               8  FILE cannot be read, or is no registry; or the page cannot be written
+               9  DNS did not say, for one record at least
+    """
+    from maptr.cache.cache import Cache
+    from maptr.table import parse_key
+
+    servers = [word[1:] for word in what if word.startswith("@")]
+    if len(servers) > 1:
+        raise click.UsageError("one @SERVER at most")
+    try:
+        naans = [parse_key(word)[0] for word in what if not word.startswith("@")]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    table, bad = read_table(str(file))
+    for record in bad:
+        output.talk(f"left out: {record}")
+    try:
+        cache = Cache(
+            table,
+            None,
+            "dns-only",
+            server=servers[0] if servers else None,
+            origin=origin,
+            lifetime=timeout,
+            history=history,
+        )
+        with cache:
+            found = _collect(cache.drift_many(naans or None), len(naans) or len(table.naans()))
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    except DiscoveryFailed as error:
+        output.fail(str(error), output.EXIT_NO_ANSWER)
+    _report(found, file, everything, as_json)
+    if page is not None:
+        from maptr.driftpage import render
+
+        try:
+            asked = f"@{servers[0]}" if servers else "the system's resolver"
+            output.write_atomically(page, render(found, table=file.name, asked=asked, origin=origin))
+        except OSError as error:
+            output.fail(f"{page}: {error.strerror or error}", output.EXIT_UNREADABLE)
+    codes = {output.EXIT_NONE for one in found if one.verdict.is_drift}
+    codes |= {output.EXIT_NO_ANSWER for one in found if one.verdict == "unknown"}
+    sys.exit(max(codes, default=output.EXIT_OK))
+
+
+def _collect(verdicts: Iterable[list[Drift]], size: int) -> list[Drift]:
+    """All verdicts, with a progress bar where a person may be looking."""
+    if not sys.stderr.isatty():
+        return [one for group in verdicts for one in group]
+    with click.progressbar(verdicts, length=size, label="asking DNS", file=sys.stderr) as bar:
+        return [one for group in bar for one in group]
+
+
+def _report(found: list[Drift], file: Path, everything: bool, as_json: bool) -> None:
+    counts = Counter(str(one.verdict) for one in found)
+    shown = [one for one in found if everything or one.verdict not in ("same", "lossy")]
+    if as_json:
+        output.json_data(
+            {"table": str(file), "counts": dict(sorted(counts.items())), "records": [one.to_dict() for one in shown]}
+        )
+        return
+    for one in shown:
+        output.data(str(one))
+    output.talk(
+        f"{len(found)} records: " + (", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())) or "none")
+    )

@@ -1,0 +1,169 @@
+"""Getting a file by HTTP from a server that may be slow, wrong or hostile: bounded in octets, time and redirects.
+
+Only the bytes are got here; what they mean is the business of whoever asked. No proxy is used.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urljoin, urlsplit
+
+from maptr import __version__
+from maptr.errors import MaptrError
+
+MAX_OCTETS = 64 << 20  # the real registry has 1.2 million
+MAX_REDIRECTS = 5  # RFC 9110 section 15.4 leaves it to the client; five were the rule of RFC 2068
+SECONDS = 60.0  # for one source, redirects and all
+CHUNK = 65_536
+REDIRECTS = (301, 302, 303, 307, 308)
+ACCEPT = "application/json, text/plain, application/yaml, */*;q=0.1"
+
+
+class FetchError(MaptrError):
+    """The file could not be got; the text says from where, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """``content`` is None where the server said that nothing changed. ``url`` is where it was in the end."""
+
+    url: str
+    content: bytes | None
+    etag: str = ""
+    modified: str = ""
+
+
+def fetch(
+    url: str,
+    *,
+    etag: str = "",
+    modified: str = "",
+    cafile: str | None = None,
+    seconds: float = SECONDS,
+    max_octets: int = MAX_OCTETS,
+    clock: Callable[[], float] = time.monotonic,
+) -> Fetched:
+    """The file at an http or https URL; with ``etag`` or ``modified`` only if it changed (RFC 9110 section 13).
+
+    Certificates are checked, against ``cafile`` if given. A redirect from https to http is refused. Raises FetchError.
+    """
+    deadline = clock() + seconds
+    seen: list[str] = []
+    while True:
+        seen.append(url)
+        reply, location = _get(url, etag, modified, cafile, deadline, max_octets, clock)
+        if reply is not None:
+            return reply
+        target = urljoin(url, location)
+        if len(seen) > MAX_REDIRECTS or target in seen:
+            raise FetchError(f"{seen[0]}: redirected in a circle, or more than {MAX_REDIRECTS} times, last to {target}")
+        if not target.startswith(("http://", "https://")):
+            raise FetchError(f"{url}: redirected to {target}, neither an http nor an https URL")
+        if url.startswith("https:") and not target.startswith("https:"):
+            raise FetchError(f"{url}: redirected away from https, to {target}")
+        url = target
+
+
+def _get(
+    url: str,
+    etag: str,
+    modified: str,
+    cafile: str | None,
+    deadline: float,
+    max_octets: int,
+    clock: Callable[[], float],
+) -> tuple[Fetched | None, str]:
+    """One request: the file, or None and the location that the server sends us to."""
+    connection, path = _connection(url, cafile, deadline - clock())
+    headers = {"User-Agent": f"maptr/{__version__}", "Accept": ACCEPT, "Accept-Encoding": "identity"}
+    if etag:
+        headers["If-None-Match"] = etag
+    elif modified:
+        headers["If-Modified-Since"] = modified
+    watchdog = None
+    try:
+        connection.connect()
+        # A server that sends an octet now and then never meets a socket's timeout; this ends it at the deadline.
+        # The connection forgets its socket when the server is to close it, so the socket itself is handed over.
+        watchdog = threading.Timer(max(0.0, deadline - clock()), _cut, [connection.sock])
+        watchdog.daemon = True
+        watchdog.start()
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        if response.status in REDIRECTS and response.getheader("Location"):
+            return None, response.getheader("Location", "")
+        if response.status == 304 and (etag or modified):
+            return Fetched(url, None, etag, modified), ""
+        if response.status != 200:
+            raise FetchError(f"{url}: the server answers {response.status} {response.reason}")
+        kind = response.getheader("Content-Type", "").partition(";")[0].strip().lower()
+        if kind in ("text/html", "application/xhtml+xml"):
+            raise FetchError(f"{url}: not a registry: the server sends a web page ({kind})")
+        content = _read(url, response, max_octets)
+        if clock() >= deadline:  # the watchdog's end looks like the server's, where no length was sent
+            raise FetchError(f"{url}: not all there in time")
+        return Fetched(url, content, response.getheader("ETag", ""), response.getheader("Last-Modified", "")), ""
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        if clock() >= deadline or isinstance(error, TimeoutError):
+            raise FetchError(f"{url}: not all there in time") from None
+        raise FetchError(f"{url}: {_reason(error)}") from None
+    finally:
+        if watchdog is not None:
+            watchdog.cancel()
+        connection.close()
+
+
+def _connection(url: str, cafile: str | None, seconds: float) -> tuple[http.client.HTTPConnection, str]:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        path.encode("ascii")
+    except ValueError as error:
+        raise FetchError(f"{url}: no URL: {error}") from None
+    if parts.scheme not in ("http", "https") or not host or parts.username is not None:
+        raise FetchError(f"{url}: neither an http nor an https URL with a host and nothing before it")
+    if seconds <= 0:
+        raise FetchError(f"{url}: not all there in time")
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(host, port, timeout=seconds), path
+    try:
+        context = ssl.create_default_context(cafile=cafile)
+    except (OSError, ssl.SSLError) as error:
+        raise FetchError(f"{cafile}: no certificates to trust: {error}") from None
+    return http.client.HTTPSConnection(host, port, timeout=seconds, context=context), path
+
+
+def _read(url: str, response: http.client.HTTPResponse, max_octets: int) -> bytes:
+    expected = response.length
+    parts: list[bytes] = []
+    size = 0
+    while part := response.read1(CHUNK):
+        size += len(part)
+        if size > max_octets:
+            raise FetchError(f"{url}: more than {max_octets} octets")
+        parts.append(part)
+    if expected is not None and size < expected:
+        raise FetchError(f"{url}: cut short after {size} of {expected} octets")
+    return b"".join(parts)
+
+
+def _cut(sock: socket.socket) -> None:
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:  # it is closed, or never was connected
+        return
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, http.client.IncompleteRead):
+        return f"cut short after {len(error.partial)} octets"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

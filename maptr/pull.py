@@ -1,0 +1,177 @@
+"""Pulling a table from its source: what would change first, then the file, whole or not at all.
+
+    pull = look(path, sources)      what the first good source has, and the plan from the file to it
+    apply(pull)                     the file replaced, its last good states kept beside it
+
+A source that sends anything but a registry, or one that lost too much of it, is passed over for the next; when none
+is left the old file stays. Order is by content, never by a date.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from maptr import registry
+from maptr.cache.watched import pull_file, read_pull_file
+from maptr.errors import MaptrError, TableError, UnsafePlan
+from maptr.fetch import SECONDS, Fetched, FetchError, fetch
+from maptr.files import write_atomically
+from maptr.plan import REMOVAL_LIMIT, Plan
+from maptr.table import Table
+
+KEEP = 3  # last good states kept beside the file
+
+
+class PullFailed(MaptrError):
+    """No source had a registry fit to be taken; ``reasons`` has one for each, in order."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = tuple(reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """What a source has, held against the file. ``bad`` are records of it that cannot be read; ``passed_over``
+    says why earlier sources were not taken. ``content`` is None where the source said that nothing changed."""
+
+    path: Path
+    source: str
+    plan: Plan
+    content: bytes | None
+    sha256: str
+    etag: str = ""
+    modified: str = ""
+    bad: tuple[TableError, ...] = ()
+    passed_over: tuple[str, ...] = ()
+
+
+def look(
+    path: Path,
+    sources: Sequence[str],
+    *,
+    sha256: str | None = None,
+    cafile: str | None = None,
+    force: bool = False,
+    seconds: float = SECONDS,
+) -> Pull:
+    """The plan that would make the file at ``path`` what its source has. Sources, URLs or files, are tried in order.
+
+    ``sha256`` is what the content must hash to, in hexadecimal. ``force`` takes a plan beyond the limit. Raises
+    UnsafePlan where a plan beyond it was all that was on offer, PullFailed where there was nothing, and OSError or
+    TableError where the file that is there cannot be read.
+    """
+    old_content = path.read_bytes() if path.exists() else None
+    old = Table() if old_content is None else registry.read(old_content, filename=str(path), on_bad=lambda error: None)
+    held = "" if old_content is None else hashlib.sha256(old_content).hexdigest()
+    note = read_pull_file(path)
+    reasons: list[str] = []
+    unsafe: UnsafePlan | None = None
+    for source in sources:
+        known = note if note.get("sha256") == held and note.get("source") == source else {}
+        try:
+            got = _get(source, str(known.get("etag", "")), str(known.get("modified", "")), cafile, seconds)
+            return _judge(path, source, got, old, held, sha256, force, tuple(reasons))
+        except UnsafePlan as error:
+            unsafe = UnsafePlan(f"{source}: {error}")
+            reasons.append(str(unsafe))
+        except (FetchError, TableError) as error:
+            reasons.append(str(error))
+    if unsafe is not None:
+        raise unsafe
+    raise PullFailed(reasons)
+
+
+def _get(source: str, etag: str, modified: str, cafile: str | None, seconds: float) -> Fetched:
+    if "://" in source:
+        return fetch(source, etag=etag, modified=modified, cafile=cafile, seconds=seconds)
+    try:
+        return Fetched(source, Path(source).read_bytes())
+    except OSError as error:
+        raise FetchError(f"{source}: {error.strerror or error}") from None
+
+
+def _judge(
+    path: Path,
+    source: str,
+    got: Fetched,
+    old: Table,
+    held: str,
+    sha256: str | None,
+    force: bool,
+    passed_over: tuple[str, ...],
+) -> Pull:
+    """The pull that a source's content makes. Raises TableError, FetchError and UnsafePlan."""
+    digest = held if got.content is None else hashlib.sha256(got.content).hexdigest()
+    if sha256 is not None and digest != sha256.lower():
+        raise FetchError(f"{source}: its SHA-256 is {digest}, not {sha256.lower()}")
+    if got.content is None:
+        return Pull(path, source, Plan(size=len(old)), None, held, got.etag, got.modified, (), passed_over)
+    bad: list[TableError] = []
+    plan = Plan.between(old, registry.read(got.content, filename=source, on_bad=bad.append))
+    if not force:
+        check(plan)
+    return Pull(path, source, plan, got.content, digest, got.etag, got.modified, tuple(bad), passed_over)
+
+
+def check(plan: Plan, limit: float = REMOVAL_LIMIT) -> None:
+    """UnsafePlan where a plan removes, or removes and changes, more than this part of the table."""
+    plan.check(limit)
+    touched = len(plan.removed) + len(plan.changed)
+    if plan.size and touched / plan.size > limit:
+        raise UnsafePlan(
+            f"the plan removes or changes {touched} of {plan.size} records"
+            f" ({touched / plan.size:.0%}, the limit is {limit:.0%})"
+        )
+
+
+def apply(pull: Pull, *, wall: Callable[[], float], keep: int = KEEP) -> None:
+    """Do what was planned: the old file becomes ``FILE.1``, older ones ``.2`` and so on; note when and from where.
+
+    Where the content is the file's own, only the note is written. Raises OSError; the file is then as it was.
+    """
+    if pull.content is not None and not _holds(pull.path, pull.sha256):
+        if pull.path.exists():
+            _rotate(pull.path, keep)
+        write_atomically(pull.path, pull.content)
+    note = {
+        "source": pull.source,
+        "sha256": pull.sha256,
+        "etag": pull.etag,
+        "modified": pull.modified,
+        "checked": wall(),
+    }
+    write_atomically(pull_file(pull.path), json.dumps(note, indent=1).encode() + b"\n")
+
+
+def _holds(path: Path, digest: str) -> bool:
+    return path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == digest
+
+
+def _rotate(path: Path, keep: int) -> None:
+    """Names for the states before this one; the file itself stays where it is."""
+    for number in range(keep, 1, -1):
+        older = path.with_name(f"{path.name}.{number - 1}")
+        if older.exists():
+            older.replace(path.with_name(f"{path.name}.{number}"))
+    if keep:
+        last = path.with_name(f"{path.name}.1")
+        last.unlink(missing_ok=True)
+        os.link(path, last)
+
+
+def to_markdown(plan: Plan) -> str:
+    """The plan as a table for a ticket or a pull request."""
+    signs = {"+": "added", "~": "changed", "-": "removed"}
+    lines = [f"{len(plan.added)} added, {len(plan.changed)} changed, {len(plan.removed)} removed of {plan.size}", ""]
+    lines += ["| | record | what |", "|---|---|---|"]
+    for line in plan.to_text().splitlines():
+        sign, record, what = (*line.split(" ", 2), "")[:3]
+        shown = "".join(f"\\{mark}" if mark in "|`<\\" else mark for mark in what)
+        lines.append(f"| {signs[sign]} | `{record}` | {shown} |")
+    return "\n".join(lines) + "\n"

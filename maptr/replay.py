@@ -1,0 +1,47 @@
+"""Answers that a walk was given, kept and walked again: for another ARK of the same NAAN, without a question.
+
+A trace holds every record a server sent, so what one discovery learned answers others. Where answers are kept, and
+for how long, is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from maptr import names
+from maptr.ark import Ark
+from maptr.discovery import Discovery, Outcome
+from maptr.names import Labels
+from maptr.walk import Answer, Reader, Settings, Walk
+
+Lookup = Callable[[Labels], Answer | None]
+
+
+def answers_of(discovery: Discovery) -> Iterator[tuple[Labels, Answer]]:
+    """Each question that was asked, by its folded name, with its answer; what a limit stopped was not asked.
+
+    A trace has one DNSSEC state, the worst, and so has every answer of it.
+    """
+    for step in discovery.trace:
+        if step.outcome is Outcome.LIMIT:
+            continue
+        records = tuple(reading.naptr for reading in step.readings)
+        yield (
+            names.fold(step.name),
+            Answer(step.outcome, records, step.ttl, step.note, step.server, security=discovery.security),
+        )
+
+
+def walk_again(ark: Ark, settings: Settings, lookup: Lookup, reader: Reader | None = None) -> Discovery | None:
+    """The discovery that kept answers give; None as soon as a name is not among them.
+
+    Raises ValueError where NAAN and origin make no domain name.
+    """
+    walk = Walk(ark, settings, reader=reader)
+    while questions := walk.next():
+        for question in questions:
+            answer = lookup(names.fold(question.name))
+            if answer is None:
+                return None
+            walk.tell(question, answer)
+    return walk.result()

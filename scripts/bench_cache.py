@@ -1,0 +1,173 @@
+"""The cache's figures against its targets, and what can be compared as ratios in one run.
+
+Run with --help. Absolute figures depend on the machine and on what else it does; the best of some rounds is printed,
+as the least disturbed one, with the median beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from maptr import Cache, registry
+from maptr.cache.watched import WatchedTable
+from maptr.table import Table
+from maptr.zone import build
+from tests.caching import Rig, host, said
+from tests.peers import HOST, Maptr, find, free_port
+
+NAANS = 100_000
+FIRST = 10_000
+
+# The draft's way: read natab line by line until the NAAN's entry is found.
+PERL = r"""
+use Time::HiRes qw(time);
+my ($file, $count, @naans) = @ARGV;
+my $s = time();
+for my $naan (@naans) {
+  open(my $f, "<", $file) or die; my $in = 0; my @nma;
+  while (<$f>) { if (/^(\S+):/) { last if $in; $in = 1 if $1 eq $naan } elsif ($in && /^\s+(\S+)/) { push @nma, $1 } }
+  close $f; die unless @nma;
+}
+printf "%.9f\n", (time() - $s) / @naans;
+"""
+
+
+def measure(name: str, target: str, scale: float, unit: str, run: Callable[[], float], rounds: int) -> float:
+    """Print the best and the median of some rounds; ``run`` gives seconds for one. Gives the best, in seconds."""
+    taken = [run() for _ in range(rounds)]
+    best, median = min(taken), statistics.median(taken)
+    print(f"{name:<58} {best * scale:>9.2f} {median * scale:>9.2f} {unit:<3} {target}")
+    return best
+
+
+def per_call(function: Callable[[], object], number: int) -> Callable[[], float]:
+    def run() -> float:
+        started = time.perf_counter()
+        for _ in range(number):
+            function()
+        return (time.perf_counter() - started) / number
+
+    return run
+
+
+def natab_text() -> str:
+    entries = (f"{FIRST + n}:\n    h{n}.example.org  ACR\n" for n in range(NAANS))
+    return "".join(entries) + "#--- end of data ---\n"
+
+
+@contextmanager
+def served(table_file: Path, directory: Path) -> Iterator[tuple[int, Table]]:
+    table = registry.read(table_file.read_bytes(), on_bad=lambda error: None)
+    path = directory / "ark.arpa.zone"
+    path.write_text(build(table, 1).text)
+    with Maptr({"ark.arpa.": path}) as server:
+        yield server.port, table
+
+
+def memory_and_disk(directory: Path, rounds: int) -> None:
+    answers = {f"{n}.ark.arpa.": said(host("h.example.")) for n in range(1000, 3000)}
+    rig = Rig(answers, path=directory / "c.sqlite")
+    for n in range(1000, 3000):
+        rig.cache.discover(f"ark:{n}/x1")
+    rig.cache.discover("ark:1000/x1")
+    measure("hit in memory, sync, a text seen within the second", "2", 1e6, "us",
+            per_call(lambda: rig.cache.discover("ark:1000/x1"), 100_000), rounds)  # fmt: skip
+    counter = iter(range(10**9))
+    measure("hit in memory, a NAAN seen, another ARK of it", "", 1e6, "us",
+            per_call(lambda: rig.cache.discover(f"ark:1000/x{next(counter)}"), 2_000), rounds)  # fmt: skip
+
+    def after_restart() -> float:
+        again = Rig({}, path=directory / "c.sqlite")
+        again.cache.discover("ark:1000/x1")  # opens the file
+        started = time.perf_counter()
+        for n in range(1001, 3000):
+            again.cache.discover(f"ark:{n}/x1")
+        taken = (time.perf_counter() - started) / 1999
+        if again.dns.questions:
+            raise SystemExit("the disk did not answer")
+        again.cache.close()
+        return taken
+
+    measure("hit on disk after a restart", "60", 1e6, "us", after_restart, rounds)
+
+
+def natab(directory: Path, rounds: int) -> None:
+    path = directory / "natab"
+    path.write_text(natab_text())
+    watched = WatchedTable(path, clock=time.monotonic)
+    measure(f"natab of {NAANS} NAANs read", "0.15", 1, "s", lambda: timed(watched.reload), 1)
+    measure("the same, unchanged, noticed by its hash", "", 1e3, "ms", lambda: timed(watched.reload), rounds)
+    table = watched.current().table
+    if table is None:
+        raise SystemExit("no table")
+    keys = [str(FIRST + n) for n in range(0, NAANS, 97)]
+    best = measure(
+        "natab look-up", "0.5", 1e6, "us", lambda: timed(lambda: [table[key] for key in keys]) / len(keys), rounds
+    )
+    if find("perl"):
+        some = [keys[n] for n in range(0, len(keys), 100)]
+        done = subprocess.run(["perl", "-e", PERL, str(path), "1", *some], capture_output=True, text=True, check=True)
+        print(f"{'the draft: Perl reading natab, a look-up':<58} {float(done.stdout) * 1e6:>9.0f} {'':>9} us")
+        print(f"{'ratio of the two':<58} {float(done.stdout) / best:>9.0f} {'':>9} x   50000")
+
+
+def timed(function: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+def drift(file: Path, directory: Path, rounds: int) -> None:
+    with served(file, directory) as (port, table):
+
+        def run() -> float:
+            cache = Cache(table, policy="dns-only", server=HOST, port=port)
+            return timed(lambda: list(cache.drift_many()))
+
+        measure(f"drift over {len(table)} records, loopback", "1", 1, "s", run, rounds)
+
+
+def black_hole(rounds: int) -> None:
+    table = registry.read(natab_text()[: 40 * 1000] + "\n#--- end of data ---\n", on_bad=lambda error: None)
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as hole:
+        port = free_port()
+        hole.bind((HOST, port))
+        cache = Cache(table, server=HOST, port=port)
+        naans = iter(table)
+        measure("first answer, DNS black-holed, natab there", "300", 1e3, "ms",
+                lambda: timed(lambda: cache.discover(f"ark:{next(naans)}/x")), 1)  # fmt: skip
+        for _ in range(5):
+            cache.discover(f"ark:{next(naans)}/x")
+        measure("the same, the circuit open", "1", 1e3, "ms",
+                lambda: timed(lambda: cache.discover(f"ark:{next(naans)}/x")), max(rounds, 20))  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--registry", type=Path, default=None, help="by default the real one, or the sample")
+    options = parser.parse_args()
+    real = Path(os.environ.get("MAPTR_REAL_DATA", "../shared/data")) / "naan_records.json"
+    file = options.registry or (real if real.exists() else Path("zones/sample.json"))
+    print(f"Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}\n")
+    print(f"{'':<58} {'best':>9} {'median':>9}     target")
+    with tempfile.TemporaryDirectory() as name:
+        memory_and_disk(Path(name), options.rounds)
+        natab(Path(name), options.rounds)
+        drift(file, Path(name), options.rounds)
+        black_hole(options.rounds)
+
+
+if __name__ == "__main__":
+    main()

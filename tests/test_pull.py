@@ -1,0 +1,305 @@
+"""Pulling a table: from a real HTTP server on loopback that does, for each test, one thing wrong."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from maptr.cache.watched import read_pull_file
+from maptr.cli import main
+from maptr.errors import UnsafePlan
+from maptr.fetch import FetchError, fetch
+from maptr.pull import Pull, PullFailed, apply, look
+from tests.caching import until
+from tests.certificates import write_certificate
+
+Handle = Callable[[BaseHTTPRequestHandler], None]
+
+
+def natab(*naans: int, host: str = "h.example.org") -> bytes:
+    return b"".join(b"%d:\n    %s  ACR\n" % (naan, host.encode()) for naan in naans) + b"#--- end of data ---\n"
+
+
+OLD = natab(*range(10000, 10010))
+NEW = natab(*range(10000, 10011))
+
+
+@contextmanager
+def http(handle: Handle, *, certificate: Path | None = None) -> Iterator[str]:
+    """The URL of a server on loopback that answers every GET with a function, over TLS with a certificate."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            handle(self)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate / "tls.crt", certificate / "tls.key")
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http{'s' if certificate else ''}://127.0.0.1:{server.server_address[1]}/naans"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def sends(content: bytes, status: int = 200, length: int | None = None, **headers: str) -> Handle:
+    def handle(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(status)
+        request.send_header("Content-Length", str(len(content) if length is None else length))
+        for name, value in headers.items():
+            request.send_header(name.replace("_", "-"), value)
+        request.end_headers()
+        request.wfile.write(content)
+
+    return handle
+
+
+def trickles(request: BaseHTTPRequestHandler) -> None:
+    """An octet now and then, for as long as anybody listens."""
+    pause = threading.Event()
+    request.send_response(200)
+    request.end_headers()
+    try:
+        for _ in range(1000):
+            request.wfile.write(b"#")
+            pause.wait(0.05)
+    except OSError:
+        return
+
+
+def trickles_headers(request: BaseHTTPRequestHandler) -> None:
+    pause = threading.Event()
+    try:
+        for _ in range(1000):
+            request.wfile.write(b"H")
+            pause.wait(0.05)
+    except OSError:
+        return
+
+
+def stalls(request: BaseHTTPRequestHandler) -> None:
+    request.send_response(200)
+    request.end_headers()
+    threading.Event().wait(2)
+
+
+def redirects_forever(request: BaseHTTPRequestHandler) -> None:
+    request.send_response(302)
+    request.send_header("Location", f"{request.path}x")
+    request.end_headers()
+
+
+def redirects_to_itself(request: BaseHTTPRequestHandler) -> None:
+    request.send_response(301)
+    request.send_header("Location", request.path)
+    request.end_headers()
+
+
+FAULTS: dict[str, tuple[Handle, str]] = {
+    "a web page by its type": (sends(NEW, Content_Type="text/html; charset=utf-8"), "web page"),
+    "a web page by its content": (sends(b"<!DOCTYPE html><p>Moved", Content_Type="text/plain"), "web page"),
+    "nothing": (sends(b""), "empty"),
+    "not found": (sends(b"no", 404), "404"),
+    "an error": (sends(b"no", 503), "503"),
+    "unasked not modified": (sends(b"", 304), "304"),
+    "half of it": (sends(NEW[:50], length=len(NEW)), "cut short"),
+    "gzip": (sends(gzip.compress(NEW), Content_Encoding="gzip"), "gzip"),
+    "not text": (sends(b"\xff\xfe\x00"), "UTF-8"),
+    "another format, broken": (sends(b'{"data": ['), ""),
+    "no end": (trickles, "in time"),
+    "no end of headers": (trickles_headers, "in time"),
+    "a stall": (stalls, "in time"),
+    "redirects without end": (redirects_forever, "redirected"),
+    "a redirect to itself": (redirects_to_itself, "redirected"),
+    "a redirect to a file": (sends(b"", 302, Location="file:///etc/passwd"), "neither an http"),
+}
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    path = tmp_path / "natab"
+    path.write_bytes(OLD)
+    return path
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_source_that_sends_no_registry_leaves_the_old_table(fault: str, target: Path) -> None:
+    handle, reason = FAULTS[fault]
+    with http(handle) as url, pytest.raises(PullFailed) as failed:
+        look(target, [url], seconds=0.5)
+    assert reason in str(failed.value)
+    assert url in str(failed.value)
+    assert target.read_bytes() == OLD
+    assert [path.name for path in target.parent.iterdir()] == ["natab"]
+
+
+def test_a_source_too_big_is_not_read_to_its_end() -> None:
+    with http(sends(b"#" * 100_000)) as url, pytest.raises(FetchError, match="more than 5000 octets"):
+        fetch(url, max_octets=5000)
+
+
+def test_a_server_that_is_gone(target: Path) -> None:
+    with http(sends(NEW)) as url:
+        pass
+    with pytest.raises(PullFailed, match="refused"):
+        look(target, [url])
+
+
+@pytest.mark.parametrize("stalling", [False, True])
+def test_tls_is_checked_and_bounded_in_time(stalling: bool, target: Path, tmp_path: Path) -> None:
+    write_certificate(tmp_path)
+    with http(trickles if stalling else sends(NEW), certificate=tmp_path) as url:
+        with pytest.raises(PullFailed, match="not trusted"):
+            look(target, [url])
+        if stalling:
+            with pytest.raises(PullFailed, match="in time"):
+                look(target, [url], cafile=str(tmp_path / "tls.crt"), seconds=0.5)
+        else:
+            assert look(target, [url], cafile=str(tmp_path / "tls.crt")).plan
+    with pytest.raises(PullFailed, match="no certificates"):
+        look(target, [url], cafile=str(tmp_path / "none"))
+
+
+def test_a_redirect_away_from_https_is_refused(target: Path, tmp_path: Path) -> None:
+    write_certificate(tmp_path)
+    trusted = str(tmp_path / "tls.crt")
+    with (
+        http(sends(NEW)) as plain,
+        http(sends(b"", 302, Location=plain), certificate=tmp_path) as url,
+        pytest.raises(PullFailed, match="away from https"),
+    ):
+        look(target, [url], cafile=trusted)
+
+
+def test_mirrors_are_tried_in_order_and_what_was_passed_over_is_told(target: Path) -> None:
+    with http(sends(b"<html>")) as page, http(sends(OLD[:60])) as shrunk, http(sends(NEW)) as good:
+        pull = look(target, [page, shrunk, good, "/nowhere"])
+    assert (pull.source, [entry.key for entry in pull.plan.added]) == (good, ["10010"])
+    assert "web page" in pull.passed_over[0]
+    assert "removes" in pull.passed_over[1]
+
+
+def test_a_plan_is_only_a_plan_and_applying_keeps_the_last_good_states(target: Path) -> None:
+    states = [natab(*range(10000, 10010 + extra)) for extra in range(1, 6)]
+    for number, content in enumerate(states):
+        with http(sends(content, ETag='"1"')) as url:
+            pull = look(target, [url])
+            assert target.read_bytes() == (states[number - 1] if number else OLD)
+            apply(pull, wall=lambda: 1234.5)
+    assert target.read_bytes() == states[4]
+    assert [(target.parent / f"natab.{n}").read_bytes() for n in (1, 2, 3)] == [states[3], states[2], states[1]]
+    assert not (target.parent / "natab.4").exists()
+    note = read_pull_file(target)
+    assert (note["checked"], note["etag"], note["sha256"]) == (1234.5, '"1"', hashlib.sha256(states[4]).hexdigest())
+
+
+def test_what_did_not_change_is_not_sent_again_and_only_confirmed(target: Path) -> None:
+    asked: list[str | None] = []
+
+    def handle(request: BaseHTTPRequestHandler) -> None:
+        asked.append(request.headers["If-None-Match"])
+        sends(b"", 304)(request) if asked[-1] else sends(NEW, ETag='"v1"')(request)
+
+    with http(handle) as url:
+        apply(look(target, [url]), wall=lambda: 1.0)
+        again = look(target, [url])
+        assert (bool(again.plan), again.content) == (False, None)
+        apply(again, wall=lambda: 2.0)
+        assert read_pull_file(target)["checked"] == 2.0
+        target.write_bytes(OLD)  # changed by hand: the tag is of another content now
+        assert look(target, [url]).plan
+    assert asked == [None, '"v1"', None]
+    assert not (target.parent / "natab.2").exists()
+
+
+def test_a_plan_that_removes_or_changes_too_much_is_refused_unless_forced(target: Path) -> None:
+    for content in (natab(*range(10000, 10005)), natab(*range(10000, 10010), host="evil.example.org")):
+        with http(sends(content)) as url:
+            with pytest.raises(UnsafePlan, match="the limit is 30%"):
+                look(target, [url])
+            assert look(target, [url], force=True).plan
+
+
+def test_the_checksum_decides_where_it_is_given(target: Path) -> None:
+    digest = hashlib.sha256(NEW).hexdigest()
+    with http(sends(NEW)) as url:
+        assert look(target, [url], sha256=digest.upper()).plan
+        with pytest.raises(PullFailed, match="SHA-256"):
+            look(target, [url], sha256="0" * 64)
+
+
+def test_a_redirect_is_followed_and_a_local_file_is_a_source_too(target: Path, tmp_path: Path) -> None:
+    with http(sends(NEW)) as url, http(sends(b"", 302, Location=url)) as first:
+        assert look(target, [first]).plan
+    source = tmp_path / "source"
+    source.write_bytes(NEW)
+    assert isinstance(look(target, [str(source)]), Pull)
+    assert look(tmp_path / "none-yet", [str(source)]).plan.size == 0
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(main, ["table", "pull", *arguments])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_command_plans_applies_and_refuses(target: Path) -> None:
+    into = ("--into", str(target))
+    with http(sends(NEW)) as url, http(sends(natab(10000))) as shrunk, http(sends(b"<html>")) as page:
+        code, out, _ = run(url, *into)
+        assert (code, out) == (1, "+ 10010 https://h.example.org/ark:/${content}\n")
+        assert json.loads(run(url, *into, "--json")[1])["plan"]["added"] == ["10010"]
+        assert "| added | `10010` |" in run(url, *into, "--markdown")[1]
+        assert run(shrunk, *into, "--apply")[0] == 1
+        assert run(page, *into, "--apply")[0] == 8
+        assert target.read_bytes() == OLD
+        assert run(url, *into, "--apply")[0] == 0
+        assert target.read_bytes() == NEW
+        assert run(url, *into)[:2] == (0, "")
+        assert run(shrunk, *into, "--apply", "--force")[0] == 0
+    assert run("x", *into, "--every", "1h")[0] == 2
+    assert run("x", *into, "--every", "soon", "--apply")[0] == 2
+    assert run("x", *into, "--sha256", "12")[0] == 2
+
+
+def test_every_goes_on_after_failures(target: Path) -> None:
+    answers = [sends(b"no", 500), sends(NEW)]
+    count = 0
+
+    def handle(request: BaseHTTPRequestHandler) -> None:
+        nonlocal count
+        count += 1
+        answers[min(count, 2) - 1](request)
+
+    with http(handle) as url:
+        command = [sys.executable, "-m", "maptr", "table", "pull", url, "--into", str(target), "--apply"]
+        with subprocess.Popen(
+            [*command, "--every", "0.1s"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        ) as process:
+            try:
+                until(lambda: count >= 3, "three pulls")
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait(10)
+    assert target.read_bytes() == NEW
