@@ -138,13 +138,17 @@ def _rrsets(owner: Labels, node: dns.node.Node, origin: dns.name.Name) -> dict[i
             ttl = min(rdataset.ttl, earlier.ttl) if earlier else rdataset.ttl
             rrsets[RRSIG] = RRset(owner, RRSIG, ttl, (earlier.rdatas if earlier else ()) + rdatas)
             continue
-        offset = _HOST_OFFSET.get(rdtype)
-        hosts = () if offset is None else tuple(fold(_read_name(wire, offset)[0]) for wire in rdatas)
-        rrsets[rdtype] = RRset(owner, rdtype, rdataset.ttl, rdatas, hosts)
+        rrsets[rdtype] = RRset(owner, rdtype, rdataset.ttl, rdatas, hosts_of(rdtype, rdatas))
     for covered, wires in signatures.items():
         if covered in rrsets:
             rrsets[covered] = replace(rrsets[covered], signatures=wires)
     return dict(sorted(rrsets.items()))
+
+
+def hosts_of(rdtype: int, rdatas: Iterable[bytes]) -> tuple[Labels, ...]:
+    """The folded names of hosts in rdata whose addresses go along with it."""
+    offset = _HOST_OFFSET.get(rdtype)
+    return () if offset is None else tuple(fold(_read_name(wire, offset)[0]) for wire in rdatas)
 
 
 def _wire(rdata: dns.rdata.Rdata, origin: dns.name.Name) -> bytes:
