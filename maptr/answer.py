@@ -1,23 +1,42 @@
 """The general path: query octets and a Snapshot in, reply octets out, every rule in one readable chain.
 
-No socket, thread, clock, log or file. What a zone says is in ``lookup.py``, how octets lie in ``packet.py``.
+No socket, thread, clock, log or file. What a zone says is in ``lookup.py``, how octets lie in ``packet.py``, what
+the options of EDNS mean in ``edns.py`` and ``cookies.py``.
 """
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 
 from dnslib import DNSError, DNSHeader, DNSQuestion
-from dnslib.dns import RR
+from dnslib.dns import RR, EDNSOption
 
-from maptr.edns import EDE_NOT_AUTHORITATIVE, check_options, find_opt, make_opt, udp_limit
-from maptr.lookup import ANY, Outcome, find_zone, look_up
-from maptr.packet import HEADER_SIZE, IN, WireBuffer, read_question, read_records, write_rrset
-from maptr.snapshot import Snapshot
+from maptr.chaos import CH, look_up_chaos
+from maptr.context import PLAIN, Context
+from maptr.cookies import answer_cookie
+from maptr.edns import (
+    EDE_NOT_AUTHORITATIVE,
+    EDE_NOT_SUPPORTED,
+    EDE_PROHIBITED,
+    NOTHING_ASKED,
+    Asked,
+    find_opt,
+    make_opt,
+    padding_to_block,
+    read_options,
+    reply_options,
+    udp_limit,
+)
+from maptr.lookup import ANY, NOERROR, NXDOMAIN, YXDOMAIN, Outcome, find_zone, look_up
+from maptr.names import fold
+from maptr.packet import HEADER_SIZE, IN, MAX_QUERY_RECORDS, WireBuffer, read_question, read_records, write_rrset
+from maptr.snapshot import SOA, Snapshot
 
-FORMERR, NOTIMP, REFUSED, BADVERS = 1, 4, 5, 16  # RFC 1035 4.1.1, RFC 6891 9
-OPCODE_QUERY = 0
+# RFC 1035 4.1.1, RFC 2136 2.2, RFC 6891 9, RFC 7873 8
+FORMERR, NOTIMP, REFUSED, NOTAUTH, BADVERS, BADCOOKIE = 1, 4, 5, 9, 16, 23
+OPCODE_QUERY, OPCODE_UPDATE = 0, 5
 IXFR, AXFR = 251, 252
 
 TCP_LIMIT = 0xFFFF  # RFC 1035 4.2.2: two octets of length
@@ -32,81 +51,157 @@ class Transport(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply and what a rate limit wants to know of it.
+
+    ``kind`` is equal for replies that tell the same (``Outcome.source``), whatever was asked to get them.
+    ``verified``: the client showed by its cookie that its address is not forged.
+    """
+
+    wire: bytes
+    kind: Hashable
+    verified: bool
+    question_end: int
+    opt_size: int
+
+    def truncated(self) -> bytes:
+        """The reply with TC and no records but OPT, so that a real client asks again over TCP."""
+        octets = bytearray(self.wire[: self.question_end])
+        octets[2] |= 0x02
+        octets[6:12] = bytes((0, 0, 0, 0, 0, bool(self.opt_size)))
+        return bytes(octets) + self.wire[len(self.wire) - self.opt_size :]
+
+
+@dataclass(frozen=True, slots=True)
 class _Query:
     """As much of a query as could be read; a reply is made from whatever is here."""
 
     header: DNSHeader
+    transport: Transport
+    context: Context
     question: DNSQuestion | None = None
     opt: RR | None = None
+    asked: Asked = NOTHING_ASKED
+    cookie: bytes | None = None  # to send back
+    verified: bool = False
 
 
 def respond(
-    query: bytes, snapshot: Snapshot, *, transport: Transport = Transport.UDP, client: str = ""
+    query: bytes,
+    snapshot: Snapshot,
+    *,
+    transport: Transport = Transport.UDP,
+    client: str = "",
+    context: Context = PLAIN,
 ) -> bytes | None:
     """The reply to a query, or None for silence. Raises nothing, whatever the octets.
 
-    ``client`` is the address that asked; nothing depends on it yet (ACLs, cookies and rate limits will).
+    ``client`` is the address that asked, which cookies are bound to.
     """
+    reply = make_reply(query, snapshot, transport=transport, client=client, context=context)
+    return None if reply is None else reply.wire
+
+
+def make_reply(
+    query: bytes, snapshot: Snapshot, *, transport: Transport, client: str = "", context: Context = PLAIN
+) -> Reply | None:
+    """As ``respond``, with what a rate limit wants to know of the reply."""
     if len(query) < HEADER_SIZE or query[2] & 0x80:
         return None  # no ID to answer to, or itself a response: answering those makes loops
-    bare = _Query(DNSHeader.parse(WireBuffer(query[:HEADER_SIZE])))
-    if bare.header.opcode != OPCODE_QUERY:
+    bare = _Query(DNSHeader.parse(WireBuffer(query[:HEADER_SIZE])), transport, context)
+    if bare.header.opcode not in (OPCODE_QUERY, OPCODE_UPDATE):
         return _frame(bare, NOTIMP)
     try:
         header, question, rest = read_question(query)
     except DNSError:
         return _frame(bare, FORMERR)
-    if question is None:
-        return _frame(bare, FORMERR)  # RFC 9619: QDCOUNT is 1, and no cookie-only query is known here
+    if header.q > 1:
+        return _frame(bare, FORMERR)  # RFC 9619: QDCOUNT is 1, or 0 to ask for a cookie
 
-    asked = _Query(header, question)
+    asked = replace(bare, question=question)
+    counts = (header.a, header.auth, header.ar)
+    if header.opcode == OPCODE_UPDATE and sum(counts) > MAX_QUERY_RECORDS:
+        return _refuse_update(asked, snapshot)  # its records may be many, and none would change the reply
     try:
-        opt = find_opt(*read_records(rest, (header.a, header.auth, header.ar)))
+        opt = find_opt(*read_records(rest, counts))
     except DNSError:
         return _frame(asked, FORMERR)
-    asked = _Query(header, question, opt)
     if opt is not None:
+        asked = replace(asked, opt=opt)
         if opt.edns_ver > 0:
             return _frame(asked, BADVERS)
         try:
-            check_options(opt)
+            asked = _read_options(asked, opt, client)
         except DNSError:
             return _frame(asked, FORMERR)
+        if asked.cookie and context.cookies.required and transport is Transport.UDP and not asked.verified:
+            return _frame(asked, BADCOOKIE)  # RFC 7873 5.2.3 and 5.2.4
 
-    if question.qclass != IN or question.qtype in (AXFR, IXFR):
-        return _frame(asked, REFUSED)
+    if header.opcode == OPCODE_UPDATE:
+        return _refuse_update(asked, snapshot)
+    if question is None:
+        return _frame(asked, NOERROR if asked.cookie else FORMERR)  # RFC 7873 5.4
     name = question.qname.label
+    if question.qclass == CH:
+        told = look_up_chaos(name, question.qtype, context.identity)
+        return _frame(asked, REFUSED) if told is None else _frame(asked, NOERROR, told)
+    if question.qclass != IN:
+        return _frame(asked, REFUSED, ede=EDE_NOT_SUPPORTED)
+    if question.qtype in (AXFR, IXFR):
+        return _frame(asked, REFUSED)
     zone = find_zone(snapshot, name, question.qtype)
     if zone is None:
         return _frame(asked, REFUSED, ede=EDE_NOT_AUTHORITATIVE)
     minimal = question.qtype == ANY and transport is Transport.UDP
     outcome = look_up(zone, name, question.qtype, minimal_any=minimal)
-    limit = udp_limit(opt) if transport is Transport.UDP else TCP_LIMIT
-    return _frame(asked, outcome.rcode, outcome, limit=limit)
+    return _frame(asked, outcome.rcode, outcome)
 
 
-def _frame(
-    query: _Query,
-    rcode: int,
-    outcome: Outcome | None = None,
-    *,
-    limit: int = TCP_LIMIT,
-    ede: int | None = None,
-) -> bytes:
+def _read_options(query: _Query, opt: RR, client: str) -> _Query:
+    """The query with what its options ask for, its cookie judged. Raises DNSError."""
+    asked = read_options(opt)
+    cookies = query.context.cookies
+    if asked.cookie is None or not cookies.secrets:
+        return replace(query, asked=asked)
+    answer = answer_cookie(asked.cookie, client, secrets=cookies.secrets, now=query.context.clock())
+    return replace(query, asked=asked, cookie=answer.option, verified=answer.verified)
+
+
+def _refuse_update(query: _Query, snapshot: Snapshot) -> Reply:
+    """RFC 2136 3.1, as BIND and Knot say no: zones change by their files, and by no one on the network."""
+    question = query.question
+    if question is None or question.qtype != SOA or question.qclass != IN:
+        # What is no zone section is not sent back: dnspython for one could not read it.
+        unsupported = question is not None and question.qtype == SOA
+        return _frame(replace(query, question=None), NOTIMP if unsupported else FORMERR)
+    if fold(question.qname.label) not in snapshot.zones:
+        return _frame(query, NOTAUTH)
+    return _frame(query, REFUSED, ede=EDE_PROHIBITED)
+
+
+def _frame(query: _Query, rcode: int, outcome: Outcome | None = None, *, ede: int | None = None) -> Reply:
     """Lay out a reply within the limit: whole RRsets only, TC where one that had to be there did not fit.
 
     Addresses that only help go before anything is truncated (RFC 2181 9); OPT stays (RFC 6891 7).
     """
+    payload = query.context.udp_payload
+    limit = udp_limit(query.opt, payload) if query.transport is Transport.UDP else TCP_LIMIT
     buffer = WireBuffer(bytes(HEADER_SIZE))
     buffer.offset = HEADER_SIZE
     if query.question is not None:
         query.question.pack(buffer)
-    opt = WireBuffer()
-    if query.opt is not None:
-        make_opt(query.opt, rcode=rcode, ede=ede).pack(opt)
+    question_end = len(buffer)
+    options = reply_options(
+        query.asked, query.context, cookie=query.cookie, ede=ede, stream=query.transport is not Transport.UDP
+    )
+    opt = _pack_opt(query, payload, options, rcode)
     outcome = outcome or Outcome(authoritative=False)
-    counts, truncated = _fit(buffer, outcome, limit - len(opt))
-    buffer.append(bytes(opt.data))
+    rdclass = IN if query.question is None else query.question.qclass
+    counts, truncated = _fit(buffer, outcome, limit - len(opt), rdclass)
+    if query.asked.padding and query.transport is Transport.TLS:  # RFC 7830 6: never in the clear
+        padding = padding_to_block(len(buffer) + len(opt), limit)
+        opt = opt if padding is None else _pack_opt(query, payload, [*options, padding], rcode)
+    buffer.append(opt)
     counts[2] += query.opt is not None
 
     # Of the query's flags RD alone is copied; RA, AD, CD and Z are clear, as NSD and Knot answer.
@@ -129,19 +224,35 @@ def _frame(
     head = WireBuffer()
     header.pack(head)
     buffer.data[:HEADER_SIZE] = head.data
+    return Reply(bytes(buffer.data), _kind(query, rcode, outcome), query.verified, question_end, len(opt))
+
+
+def _pack_opt(query: _Query, payload: int, options: list[EDNSOption], rcode: int) -> bytes:
+    if query.opt is None:
+        return b""
+    buffer = WireBuffer()
+    make_opt(query.opt, payload, options, rcode=rcode).pack(buffer)
     return bytes(buffer.data)
 
 
-def _fit(buffer: WireBuffer, outcome: Outcome, limit: int) -> tuple[list[int], bool]:
+def _kind(query: _Query, rcode: int, outcome: Outcome) -> Hashable:
+    """What all replies that tell the same have in common: errors by rcode, the rest by what they speak of."""
+    if query.question is None or rcode not in (NOERROR, NXDOMAIN, YXDOMAIN):
+        return rcode
+    # One name has as many empty answers as there are types, and a referral is the same for all of them.
+    return rcode, outcome.source, query.question.qtype if outcome.answer else 0
+
+
+def _fit(buffer: WireBuffer, outcome: Outcome, limit: int, rdclass: int) -> tuple[list[int], bool]:
     """Write what fits; the records of each section and whether TC must be set."""
     counts = [0, 0, 0]
     for section, rrsets in enumerate((outcome.answer, outcome.authority, outcome.glue)):
         for rrset in rrsets:
-            if not write_rrset(buffer, rrset, limit):
+            if not write_rrset(buffer, rrset, limit, rdclass):
                 return counts, True
             counts[section] += len(rrset.rdatas)
     for rrset in outcome.additional:
-        if not write_rrset(buffer, rrset, limit):
+        if not write_rrset(buffer, rrset, limit, rdclass):
             break
         counts[2] += len(rrset.rdatas)
     return counts, False

@@ -61,6 +61,7 @@ class Ark:
     ``name`` is the base name, ``qualifier`` what follows it (``/c3/s5.v7.xsl``), both in normal form.
     ``resolution`` is the text that rules match. ``tail`` is the inflection or query string as received,
     its question mark included. ``nma`` is what stood before the label; it identifies nothing.
+    An Ark made from its parts takes them as they are; received text goes through ``parse``.
     """
 
     naan: str
@@ -69,6 +70,10 @@ class Ark:
     resolution: str = field(default="", compare=False)
     tail: str = field(default="", compare=False)
     nma: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.resolution:  # made from its parts, not from received text
+            object.__setattr__(self, "resolution", str(self))
 
     @classmethod
     def parse(cls, text: str | bytes, *, profile: Profile = "draft") -> Ark:
@@ -143,7 +148,7 @@ class Ark:
         qualifier = self.qualifier
         while qualifier:
             qualifier = qualifier[: max(qualifier.rfind("."), qualifier.rfind("/"))]
-            steps.append(Ark(self.naan, self.name, qualifier, f"ark:{self.naan}/{self.name}{qualifier}"))
+            steps.append(Ark(self.naan, self.name, qualifier))
         return tuple(steps)
 
     def check(self) -> bool:

@@ -49,9 +49,16 @@ class Call:
         clock: Clock = time.monotonic,
     ) -> None:
         parsed = ark if isinstance(ark, Ark) else Ark.parse(ark)
-        self.walk = Walk(parsed, dataclasses.replace(settings or Settings(), origin=origin_labels(origin)))
+        labels = origin_labels(origin)
+        try:
+            self.walk = Walk(parsed, dataclasses.replace(settings or Settings(), origin=labels))
+        except ValueError as error:
+            raise ConfigError(f"{parsed.naan}.{origin} is no domain name: {error}", key="origin") from None
         self.clock = clock
-        self._deadline = clock() + (LIFETIME if lifetime is None else lifetime)
+        lifetime = LIFETIME if lifetime is None else lifetime
+        if not lifetime >= 0:  # NaN is neither, and would make a deadline that never comes
+            raise ConfigError(f"{lifetime} is no time in seconds", key="lifetime")
+        self._deadline = clock() + lifetime
         self._on_step = on_step
         self._shown = 0
 
@@ -100,8 +107,9 @@ def read_answer(answer: dns.resolver.Answer, elapsed: float) -> Answer:
     canonical = answer.canonical_name
     note = f"through CNAME {canonical}" if canonical != answer.qname else ""
     if answer.rrset is None:
-        if _is_referral(response):
-            return Answer(Outcome.REFERRAL, note="asked without recursion", server=server, elapsed=elapsed)
+        if _is_referral(response, aliased=bool(note)):
+            why = f"{note}, without recursion" if note else "asked without recursion"
+            return Answer(Outcome.REFERRAL, note=why, server=server, elapsed=elapsed)
         return Answer(Outcome.NODATA, ttl=_negative_ttl(response), note=note, server=server, elapsed=elapsed)
     records = [
         Naptr(rdata.order, rdata.preference, rdata.flags, rdata.service, rdata.regexp, rdata.replacement.labels[:-1])
@@ -144,11 +152,12 @@ def _failures(error: dns.exception.DNSException) -> str:
     return "; ".join(dict.fromkeys(told))[:500]
 
 
-def _is_referral(response: dns.message.Message) -> bool:
-    if response.flags & (dns.flags.AA | dns.flags.RA):
-        return False
+def _is_referral(response: dns.message.Message, *, aliased: bool) -> bool:
+    """True where a server says that others know: by NS at a cut, or by a CNAME that leads out of its zones."""
     kinds = {rrset.rdtype for rrset in response.authority}
-    return dns.rdatatype.NS in kinds and dns.rdatatype.SOA not in kinds
+    if response.flags & dns.flags.RA or dns.rdatatype.SOA in kinds:
+        return False
+    return aliased or (dns.rdatatype.NS in kinds and not response.flags & dns.flags.AA)
 
 
 def _negative_ttl(response: dns.message.Message) -> int | None:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
-from maptr import errors, names
+from maptr import errors, names, url
 from maptr.ark import Ark
-from maptr.ere import Budget
 from maptr.names import Labels
 from maptr.naptr import Kind, Naptr
+from maptr.nfa import Budget, BudgetSpent
 from maptr.regexp import Substitution
 
 REGEXP_STEPS = 200_000
@@ -74,17 +74,25 @@ class Candidate:
     def url(self, ark: Ark, *, scheme: str = "https") -> str:
         """The URL for an ARK: what the rule makes of it, or ``scheme://host[:port]/ark:NAAN/name`` for ``h``.
 
-        Inflection and query string are carried along. Raises DiscoveryError where the rule does not match the ARK.
+        Inflection and query string are carried along. Raises DiscoveryError where the rule does not match the ARK,
+        or makes a URL at another place of it: that is another candidate, which only a walk may judge.
         """
         if self.substitution is None:
             port = f":{self.port}" if self.port is not None else ""
             return f"{scheme}://{self.host}{port}/{ark.resolution}{ark.tail}"
         if ark.resolution == self.made_for:
             return self.target + ark.tail
-        made = self.substitution.apply(ark.resolution.encode(), Budget(REGEXP_STEPS))
-        if made is None:
+        try:
+            made = self.substitution.apply(ark.resolution.encode(), Budget(REGEXP_STEPS))
+            text = (made or b"").decode("ascii")
+            where = url.parse(text) if made is not None else None
+        except (BudgetSpent, ValueError) as error:
+            raise errors.DiscoveryError(f"the rule of {self.host} at {self.owner} fails for {ark}: {error}") from None
+        if where is None:
             raise errors.DiscoveryError(f"the rule of {self.host} at {self.owner} is not for {ark}")
-        return made.decode("ascii") + ark.tail
+        if (where.host.in_url.lower(), where.port) != (self.host.lower(), self.port):
+            raise errors.DiscoveryError(f"the rule of {self.host} at {self.owner} leads elsewhere for {ark}")
+        return text + ark.tail
 
 
 @dataclass(frozen=True, slots=True)

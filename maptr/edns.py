@@ -1,25 +1,46 @@
 """EDNS(0) as a server meets it (RFC 6891): the OPT of a query, checked, and the OPT of its reply.
 
-Cookies, NSID and keepalive are options to be answered here one day; now they are only checked for form.
+How octets lie is ``packet.py``'s; whether a cookie is one of ours, ``cookies.py``'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from dnslib import DNSError
 from dnslib.dns import RR, EDNSOption
 from dnslib.label import DNSLabel
 
+from maptr.context import MIN_PAYLOAD, Context
+from maptr.cookies import is_well_formed
 from maptr.packet import OPT
 
-# The largest UDP reply we send and ask for: it fits any path without fragments (DNS flag day 2020, RFC 9715).
-UDP_PAYLOAD = 1232
-MIN_PAYLOAD = 512  # RFC 6891 6.2.3: smaller values are treated as this
-
+NSID = 3  # RFC 5001 2.3
 COOKIE = 10  # RFC 7873 4
+KEEPALIVE = 11  # RFC 7828 3.1
+PADDING = 12  # RFC 7830 3
 EDE = 15  # RFC 8914 2
+EDE_PROHIBITED = 18  # RFC 8914 4.19
 EDE_NOT_AUTHORITATIVE = 20  # RFC 8914 4.21
+EDE_NOT_SUPPORTED = 21  # RFC 8914 4.22
+
+PADDING_BLOCK = 468  # RFC 8467 4.1: padded replies are multiples of this
+OPTION_HEADER = 4  # RFC 6891 6.1.2
+KEEPALIVE_UNITS = 10  # a second, RFC 7828 3.1
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which options a query has that we answer. Of one that comes twice the first counts."""
+
+    nsid: bool = False
+    cookie: bytes | None = None
+    keepalive: bool = False
+    padding: bool = False
+
+
+NOTHING_ASKED = Asked()
 
 
 def find_opt(answer: Iterable[RR], authority: Iterable[RR], additional: Iterable[RR]) -> RR | None:
@@ -34,19 +55,47 @@ def find_opt(answer: Iterable[RR], authority: Iterable[RR], additional: Iterable
     return found[0] if found else None
 
 
-def check_options(opt: RR) -> None:
+def read_options(opt: RR) -> Asked:
     """DNSError for a cookie of a wrong length (RFC 7873 5.2.2); unknown options pass (RFC 6891 6.1.2)."""
+    options: dict[int, bytes] = {}
     for option in opt.rdata:
-        if option.code == COOKIE and len(option.data) != 8 and not 16 <= len(option.data) <= 40:
+        if option.code == COOKIE and not is_well_formed(option.data):
             raise DNSError("a cookie of a wrong length")
+        options.setdefault(option.code, option.data)
+    # What comes with NSID, keepalive and padding is nothing to us, as in all four servers: none has a meaning.
+    return Asked(NSID in options, options.get(COOKIE), KEEPALIVE in options, PADDING in options)
 
 
-def udp_limit(opt: RR | None) -> int:
-    """How large a UDP reply may be (RFC 6891 6.2.5)."""
-    return MIN_PAYLOAD if opt is None else min(max(opt.edns_len, MIN_PAYLOAD), UDP_PAYLOAD)
+def udp_limit(opt: RR | None, payload: int) -> int:
+    """How large a UDP reply may be (RFC 6891 6.2.5), where we send no more than the payload."""
+    return MIN_PAYLOAD if opt is None else min(max(opt.edns_len, MIN_PAYLOAD), payload)
 
 
-def make_opt(query_opt: RR, *, rcode: int = 0, ede: int | None = None) -> RR:
+def reply_options(
+    asked: Asked, context: Context, *, cookie: bytes | None, ede: int | None, stream: bool
+) -> list[EDNSOption]:
+    """The options of a reply but for padding, in the order of their codes; only what was asked for, and EDE."""
+    options = []
+    if asked.nsid and context.identity.nsid:
+        options.append(EDNSOption(NSID, context.identity.nsid.encode()))
+    if cookie is not None:
+        options.append(EDNSOption(COOKIE, cookie))
+    if asked.keepalive and stream and context.idle_timeout is not None:
+        units = min(int(context.idle_timeout * KEEPALIVE_UNITS), 0xFFFF)
+        options.append(EDNSOption(KEEPALIVE, units.to_bytes(2, "big")))
+    if ede is not None:
+        options.append(EDNSOption(EDE, ede.to_bytes(2, "big")))
+    return options
+
+
+def padding_to_block(size: int, limit: int) -> EDNSOption | None:
+    """The last option of a reply that has so many octets without it; None where it would not fit."""
+    size += OPTION_HEADER
+    if size > limit:
+        return None
+    return EDNSOption(PADDING, bytes(min(-size % PADDING_BLOCK, limit - size)))
+
+
+def make_opt(query_opt: RR, payload: int, options: list[EDNSOption], *, rcode: int = 0) -> RR:
     """The OPT of a reply: version 0, DO copied (RFC 3225 3), nothing else of the query's echoed."""
-    options = [] if ede is None else [EDNSOption(EDE, ede.to_bytes(2, "big"))]
-    return RR(DNSLabel(()), OPT, UDP_PAYLOAD, (rcode >> 4) << 24 | query_opt.edns_do << 15, options)
+    return RR(DNSLabel(()), OPT, payload, (rcode >> 4) << 24 | query_opt.edns_do << 15, options)

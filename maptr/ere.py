@@ -1,19 +1,35 @@
-"""POSIX extended regular expressions, the subset that ``regexp`` documents: expression to program, and its match.
+"""POSIX extended regular expressions, the subset that ``regexp`` documents: from text to a program.
 
-All threads of a match run side by side (Thompson, Pike): time is program x text and no more, whatever the pattern.
+How a program matches is the business of ``nfa``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+
+from maptr import nfa
+from maptr.nfa import (
+    EMPTY,
+    END,
+    MATCH,
+    SAVE,
+    SET,
+    START,
+    Budget,
+    Groups,
+    Instruction,
+    Node,
+    Program,
+    either,
+    link,
+    repeat,
+    sequence,
+    single,
+)
 
 MAX_BOUND = 255  # RE_DUP_MAX of POSIX, and BIND's limit
 MAX_DEPTH = 64  # of groups; a field of 255 octets has room for 127
 MAX_PROGRAM = 2000  # instructions; our own rules compile to fewer than 100
-
-Groups = dict[int, int]
-"""Positions by slot: 2n and 2n+1 bound group n, 0 and 1 the whole match."""
 
 _CLASSES = {
     b"alnum": bytes(c for c in range(128) if chr(c).isalnum()),
@@ -31,6 +47,13 @@ _CLASSES = {
 }
 
 
+_DIGITS = frozenset(b"%d" % digit for digit in range(10))
+_NAMED = frozenset(b".=:")
+_REPEATS = frozenset(b"*+?")
+_ANCHORS = frozenset(b"^$")
+_ALL = frozenset(range(256))
+
+
 class RegexpError(ValueError):
     """A regexp field that cannot be used; ``refused`` is True where BIND refuses it too."""
 
@@ -39,27 +62,11 @@ class RegexpError(ValueError):
         self.refused = refused
 
 
-class BudgetSpent(Exception):
-    """A match needed more steps than were left; whether it would have matched is not known."""
-
-
-@dataclass(slots=True)
-class Budget:
-    """Steps left for matching; one budget covers a whole walk, whatever its rules."""
-
-    steps: int
-
-    def spend(self, steps: int) -> None:
-        self.steps -= steps
-        if self.steps < 0:
-            raise BudgetSpent
-
-
 @dataclass(frozen=True, slots=True)
 class Expression:
     """One compiled expression."""
 
-    program: tuple[_Instruction, ...]
+    program: Program
 
     @classmethod
     def parse(cls, ere: bytes, *, ignore_case: bool = False, groups_used: int = 0) -> Expression:
@@ -72,79 +79,11 @@ class Expression:
             raise RegexpError(parser.unsupported, refused=False)
         if tree.size > MAX_PROGRAM:
             raise RegexpError(f"compiles to more than {MAX_PROGRAM} instructions", refused=False)
-        return cls(_link([*tree.write(ignore_case), _Instruction(_MATCH)]))
+        return cls(link([*tree.write(ignore_case), Instruction(MATCH)]))
 
     def match(self, text: bytes, budget: Budget) -> Groups | None:
         """Positions by slot (2n and 2n+1 bound group n, 0 and 1 the match), or None; raises BudgetSpent."""
-        program = self.program
-        best: Groups | None = None
-        threads: list[tuple[int, Groups]] = []
-        for at in range(len(text) + 1):
-            octet = text[at] if at < len(text) else -1
-            seen: set[int] = set()
-            waiting: list[tuple[int, Groups]] = []
-            for pc, groups in threads:
-                _follow(program, pc, groups, at, len(text), seen, waiting)
-            if best is None:
-                _follow(program, 0, {0: at}, at, len(text), seen, waiting)
-            budget.spend(len(seen) + 1)
-            threads = []
-            for pc, groups in waiting:
-                step = program[pc]
-                if step.code == _MATCH:
-                    if best is None or groups[0] < best[0] or (groups[0] == best[0] and at > best[1]):
-                        best = {**groups, 1: at}
-                elif octet in step.octets:
-                    threads.append((pc + 1, groups))
-            if best is not None:
-                threads = [thread for thread in threads if thread[1][0] <= best[0]]
-                if not threads:
-                    break
-            elif not threads and program[0].code == _START:
-                break  # an anchored expression whose threads are gone never matches further on
-        return best
-
-
-def _follow(
-    program: tuple[_Instruction, ...],
-    pc: int,
-    groups: Groups,
-    at: int,
-    length: int,
-    seen: set[int],
-    waiting: list[tuple[int, Groups]],
-) -> None:
-    """Every octet test or match reachable without reading, best alternative first, each at most once a position."""
-    stack = [(pc, groups)]
-    while stack:
-        pc, groups = stack.pop()
-        if pc in seen:
-            continue
-        seen.add(pc)
-        step = program[pc]
-        if step.code == _SPLIT:
-            stack += ((step.second, groups), (step.first, groups))
-        elif step.code == _JUMP:
-            stack.append((step.first, groups))
-        elif step.code == _SAVE:
-            stack.append((pc + 1, {**groups, step.first: at}))
-        elif step.code == _START:
-            if at == 0:
-                stack.append((pc + 1, groups))
-        elif step.code == _END:
-            if at == length:
-                stack.append((pc + 1, groups))
-        else:
-            waiting.append((pc, groups))
-
-
-# ---- expression to tree. A node is a function that writes its instructions: a bound repeats by writing again.
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    size: int
-    write: Callable[[bool], list[_Instruction]]
+        return nfa.match(self.program, text, budget)
 
 
 class _Parser:
@@ -157,7 +96,7 @@ class _Parser:
         self.groups = 0
         self.unsupported = ""
 
-    def parse(self) -> _Node:
+    def parse(self) -> Node:
         return self._alternatives(depth=0)
 
     def _peek(self) -> int:
@@ -169,27 +108,27 @@ class _Parser:
         self.at += 1
         return self.ere[self.at - 1]
 
-    def _alternatives(self, depth: int) -> _Node:
+    def _alternatives(self, depth: int) -> Node:
         branches = [self._branch(depth)]
         while self._peek() == 0x7C:  # |
             self.at += 1
             branches.append(self._branch(depth))
         node = branches[-1]
         for branch in reversed(branches[:-1]):
-            node = _either(branch, node)
+            node = either(branch, node)
         return node
 
-    def _branch(self, depth: int) -> _Node:
-        items: list[_Node] = []
+    def _branch(self, depth: int) -> Node:
+        items: list[Node] = []
         while (octet := self._peek()) not in (-1, 0x7C) and not (octet == 0x29 and depth):
             items.append(self._repeated(depth))
         if not items:
             raise RegexpError("an empty alternative" if self.ere else "an empty expression")
-        return _sequence(items)
+        return sequence(items)
 
-    def _repeated(self, depth: int) -> _Node:
+    def _repeated(self, depth: int) -> Node:
         if self._peek() in _ANCHORS:
-            node = _single(_Instruction(_START if self._next("") == 0x5E else _END))
+            node = single(Instruction(START if self._next("") == 0x5E else END))
             repeatable = False
         else:
             node = self._atom(depth)
@@ -197,7 +136,7 @@ class _Parser:
         while (bound := self._bound()) is not None:
             if not repeatable:
                 raise RegexpError("a repeat of a repeat, or of an anchor")
-            node = _repeat(node, *bound)
+            node = repeat(node, *bound)
             repeatable = False
         return node
 
@@ -219,7 +158,7 @@ class _Parser:
         self.at = end + 1
         return least, most
 
-    def _atom(self, depth: int) -> _Node:
+    def _atom(self, depth: int) -> Node:
         octet = self._next("an atom")
         if octet in _REPEATS or (octet == 0x7B and self.ere[self.at : self.at + 1] in _DIGITS):
             raise RegexpError("a repeat of nothing")
@@ -230,29 +169,29 @@ class _Parser:
         elif octet == 0x5B:
             return self._bracket()
         elif octet == 0x2E:
-            return _single(_Instruction(_SET, octets=_ALL))
+            return single(Instruction(SET, octets=_ALL))
         elif octet == 0x5C:
             octet = self._next("an escape")
             if octet in b"123456789":
                 if octet - 0x30 > self.groups:
                     raise RegexpError("a back-reference to no group")
                 self.unsupported = self.unsupported or "a back-reference"
-        return _single(_Instruction(_SET, octets=frozenset((octet,))))
+        return single(Instruction(SET, octets=frozenset((octet,))))
 
-    def _group(self, depth: int) -> _Node:
+    def _group(self, depth: int) -> Node:
         self.groups += 1
         number = self.groups
         if depth >= MAX_DEPTH:
             raise RegexpError(f"groups nested more than {MAX_DEPTH} deep", refused=False)
-        inner = _EMPTY if self._peek() == 0x29 else self._alternatives(depth + 1)
+        inner = EMPTY if self._peek() == 0x29 else self._alternatives(depth + 1)
         if self._peek() != 0x29:
             raise RegexpError("an open group")
         self.at += 1
-        return _sequence(
-            [_single(_Instruction(_SAVE, first=2 * number)), inner, _single(_Instruction(_SAVE, first=2 * number + 1))]
+        return sequence(
+            [single(Instruction(SAVE, first=2 * number)), inner, single(Instruction(SAVE, first=2 * number + 1))]
         )
 
-    def _bracket(self) -> _Node:
+    def _bracket(self) -> Node:
         """``[...]``. A range that BIND would refuse is refused; ``-`` is literal first, last, or as an end."""
         negated = self._peek() == 0x5E
         self.at += negated
@@ -285,7 +224,7 @@ class _Parser:
                 continue
             octets.add(octet)
             start, ranged, first = octet, False, False
-        return _single(_Instruction(_SET, octets=_ALL - octets if negated else frozenset(octets)))
+        return single(Instruction(SET, octets=_ALL - octets if negated else frozenset(octets)))
 
     def _named(self, mark: int) -> frozenset[int]:
         end = self.ere.find(bytes((mark, 0x5D)), self.at)
@@ -301,73 +240,3 @@ class _Parser:
         if name not in _CLASSES:
             raise RegexpError(f"no character class [:{name.decode('ascii', 'replace')}:]")
         return frozenset(_CLASSES[name])
-
-
-_DIGITS = frozenset(b"%d" % digit for digit in range(10))
-_NAMED = frozenset(b".=:")
-_REPEATS = frozenset(b"*+?")
-_ANCHORS = frozenset(b"^$")
-_ALL = frozenset(range(256))
-
-# ---- tree to program. Jumps are relative while it is written, absolute once linked.
-
-_SET, _SAVE, _SPLIT, _JUMP, _START, _END, _MATCH = range(7)
-
-
-@dataclass(frozen=True, slots=True)
-class _Instruction:
-    code: int
-    octets: frozenset[int] = frozenset()
-    first: int = 0
-    second: int = 0
-
-
-def _single(instruction: _Instruction) -> _Node:
-    def write(ignore_case: bool) -> list[_Instruction]:
-        if ignore_case and instruction.code == _SET:
-            both = frozenset(ord(chr(c).swapcase()) if c < 128 else c for c in instruction.octets)
-            return [_Instruction(_SET, octets=instruction.octets | both)]
-        return [instruction]
-
-    return _Node(1, write)
-
-
-_EMPTY = _Node(0, lambda _: [])
-
-
-def _sequence(nodes: list[_Node]) -> _Node:
-    return _Node(sum(node.size for node in nodes), lambda i: [step for node in nodes for step in node.write(i)])
-
-
-def _either(left: _Node, right: _Node) -> _Node:
-    def write(ignore_case: bool) -> list[_Instruction]:
-        one, two = left.write(ignore_case), right.write(ignore_case)
-        split = _Instruction(_SPLIT, first=1, second=len(one) + 2)
-        return [split, *one, _Instruction(_JUMP, first=len(two) + 1), *two]
-
-    return _Node(left.size + right.size + 2, write)
-
-
-def _repeat(node: _Node, least: int, most: int | None) -> _Node:
-    def write(ignore_case: bool) -> list[_Instruction]:
-        body = node.write(ignore_case)
-        steps = body * least
-        if most is None:
-            split = _Instruction(_SPLIT, first=1, second=len(body) + 2)
-            return [*steps, split, *body, _Instruction(_JUMP, first=-len(body) - 1)]
-        optional = most - least
-        for left in range(optional, 0, -1):
-            steps = [*steps, _Instruction(_SPLIT, first=1, second=left * (len(body) + 1)), *body]
-        return steps
-
-    copies = least + 1 if most is None else most
-    return _Node(copies * (node.size + 2) + 2, write)
-
-
-def _link(program: list[_Instruction]) -> tuple[_Instruction, ...]:
-    return tuple(
-        _Instruction(step.code, step.octets, at + step.first, at + step.second)
-        if step.code in (_SPLIT, _JUMP)
-        else step
-        for at, step in enumerate(program)
-    )

@@ -16,9 +16,10 @@ question stays general: names below a DNAME, ANY, replies near the size limit, o
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
+from maptr.answer import Reply
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, is_below, to_wire, wire_length
 from maptr.packed import RRSET, PackedNodes, read_labels, read_rrsets, types_of
 from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, Snapshot, ZoneView
@@ -31,7 +32,8 @@ OPT_START = b"\0\0\x29"  # the root and type 41 (RFC 6891 6.1.2)
 OPT_SIZE = 11
 COOKIE = b"\0\x0a"  # RFC 7873 4
 # Whole options: a client cookie alone, and one with a server cookie of the usual size (RFC 9018 4).
-COOKIE_SIZES = {4 + 8, 4 + 24}
+COOKIE_SIZES = (4 + 8, 4 + 24)
+COOKIE_REPLY = 4 + 24
 CLASS_IN = b"\0\1"
 WILDCARD = b"\1*"  # RFC 4592 2.1.1
 
@@ -53,29 +55,64 @@ PLAIN_HEAD = struct.Struct("!5H")  # flags and the four counts
 NO_EDNS, EDNS, DO = range(3)  # the three forms of a reply, apart from its size
 _QUERY_OPTS = (b"", OPT_START + b"\x04\xd0" + bytes(6), OPT_START + b"\x04\xd0\0\0\x80" + bytes(3))
 
-General = Callable[[bytes], "bytes | None"]
+General = Callable[[bytes], "Reply | None"]
 
 
 class Ready(NamedTuple):
-    """A reply without ID and question: ``head`` is flags (RD clear) and counts, the records ``body[start:end]``."""
+    """A reply without ID and question: ``head`` is flags (RD clear) and counts, the records ``body[start:end]``.
+
+    ``kind`` is what a rate limit counts it by (``answer.Reply``); None where that is the name asked.
+    """
 
     head: bytes
     body: bytes
     start: int
     end: int
     opt: bytes
+    kind: Hashable
 
-    def reply(self, query: bytes, question_end: int) -> bytes:
-        """The whole reply to a query whose question ends there: ID, RD and question are the query's own."""
-        flags = self.head[0] | query[2] & 1
+
+class Found(NamedTuple):
+    """A ready reply to one query, whose question ends at ``question_end``, and the cookie that it sent."""
+
+    ready: Ready
+    question_end: int
+    cookie: bytes | None
+
+    def kind(self, query: bytes) -> Hashable:
+        """What a rate limit counts the reply by, the same as ``answer.py`` says."""
+        if self.ready.kind is not None:
+            return self.ready.kind
+        end = self.question_end
+        answered = self.ready.head[4:6] != b"\0\0"
+        name = read_labels(query[HEADER : end - 4].lower())
+        return NOERROR, name, query[end - 4] << 8 | query[end - 3] if answered else 0
+
+    def opt(self, cookie: bytes | None) -> bytes:
+        """The OPT of the reply, with a cookie for the client where one is to go."""
+        bare = self.ready.opt
+        if cookie is None:
+            return bare
+        return b"%b%c%c%b%c%c%b" % (bare[:9], 0, len(cookie) + 4, COOKIE, 0, len(cookie), cookie)
+
+    def reply(self, query: bytes, cookie: bytes | None = None) -> bytes:
+        """The whole reply: ID, RD and question are the query's own."""
+        ready = self.ready
+        flags = ready.head[0] | query[2] & 1
         return b"%b%c%b%b%b%b" % (
             query[:2],
             flags,
-            self.head[1:],
-            query[HEADER:question_end],
-            self.body[self.start : self.end],
-            self.opt,
+            ready.head[1:],
+            query[HEADER : self.question_end],
+            ready.body[ready.start : ready.end],
+            self.opt(cookie),
         )
+
+    def truncated(self, query: bytes, cookie: bytes | None = None) -> bytes:
+        """As ``answer.Reply.truncated``: TC and no records but OPT."""
+        opt = self.opt(cookie)
+        flags = bytes((self.ready.head[0] | query[2] & 1 | TC, self.ready.head[1], 0, 1, 0, 0, 0, 0, 0, bool(opt)))
+        return query[:2] + flags + query[HEADER : self.question_end] + opt
 
 
 class _Zone:
@@ -115,25 +152,30 @@ class ReadyAnswers:
     """The ready replies of one snapshot. ``general`` answers any query over a stream, as the general path does."""
 
     def __init__(self, snapshot: Snapshot, general: General) -> None:
+        self.snapshot = snapshot
         self._general = general
         self._zones = {to_wire(origin): _Zone(view) for origin, view in snapshot.zones.items()}
         self._learned: dict[object, Ready | None] = {}
         self._opts = self._learn_opts()
         self._max_payload = int.from_bytes(self._opts[EDNS][3:5], "big")
-        self._ignores_cookies = self._probe_cookies()
+        self._cookies = self._probe_cookies()
 
-    def find(self, query: bytes) -> tuple[Ready, int] | None:
-        """The ready reply and where the query's question ends; None for the general path.
+    def find(self, query: bytes) -> Found | None:
+        """The ready reply; None for the general path.
 
-        The reply is whole within what the query allows over UDP, so it is also the one over a stream.
+        The reply is whole within what the query allows over UDP, so it is also the one over a stream. Whoever
+        sends it adds the answer to the cookie.
         """
         counts = query[4:HEADER]
+        cookie, size = None, 0
         if counts == PLAIN_COUNTS:
             end, form, limit = len(query), NO_EDNS, MIN_PAYLOAD
         elif counts == EDNS_COUNTS:
             end = len(query) - OPT_SIZE
             if query[end : end + 3] != OPT_START or query[-2:] != b"\0\0":
-                end = self._before_cookie(query)
+                end = _before_cookie(query)
+                if self._cookies:
+                    cookie, size = query[end + OPT_SIZE + 4 :], COOKIE_REPLY
             if end <= HEADER or query[end + 6]:  # no OPT known here, or another version than 0
                 return None
             form = DO if query[end + 7] & 0x80 else EDNS
@@ -147,23 +189,11 @@ class ReadyAnswers:
         if qtype == OPT or META_FIRST <= qtype <= META_LAST or len(name) > MAX_NAME:
             return None
         ready = self._look_up(name, qtype, form)
-        if ready is None or end + ready.end - ready.start + len(ready.opt) > limit:
+        if ready is None or end + ready.end - ready.start + len(ready.opt) + size > limit:
             return None
-        return ready, end
-
-    def _before_cookie(self, query: bytes) -> int:
-        """Where the OPT starts whose one option is a cookie that changes nothing; 0 if there is none."""
-        if self._ignores_cookies:
-            for size in COOKIE_SIZES:
-                start = len(query) - OPT_SIZE - size
-                if (
-                    start > HEADER
-                    and query[start : start + 3] == OPT_START
-                    and query[start + 9 : start + 13] == bytes((0, size)) + COOKIE
-                    and query[start + 13 : start + 15] == bytes((0, size - 4))
-                ):
-                    return start
-        return 0
+        if cookie is not None and len(ready.opt) != OPT_SIZE:
+            return None  # with other options in a reply, which stands first is the general path's to say
+        return Found(ready, end, cookie)
 
     def _look_up(self, name: bytes, qtype: int, form: int) -> Ready | None:
         zones = self._zones
@@ -181,18 +211,18 @@ class ReadyAnswers:
             at += length + 1
         if qtype == DS and not offsets:
             return None  # the parent's to answer, where that is here
-        packed = zone.table.get(name)
-        if packed is None or zone.layered:
-            found = self._descend(zone, name, at, offsets, qtype, form)
-            if not isinstance(found, bytes):
-                return found
-            packed = found
-        return self._from_node(zone, name, at, offsets, packed, qtype, form)
+        source = name
+        if name not in zone.table or zone.layered:
+            reached = self._descend(zone, name, at, offsets, qtype, form)
+            if not isinstance(reached, bytes):
+                return reached
+            source = reached
+        return self._from_node(zone, name, at, offsets, source, qtype, form)
 
     def _descend(
         self, zone: _Zone, name: bytes, at: int, offsets: list[int], qtype: int, form: int
     ) -> Ready | bytes | None:
-        """From the origin down, as RFC 1034 4.3.2 has it: a node, or the reply where none is reached."""
+        """From the origin down, as RFC 1034 4.3.2 has it: the name of a node, or the reply where none is reached."""
         encloser = zone.origin
         if encloser in zone.odd:
             return None
@@ -206,16 +236,18 @@ class ReadyAnswers:
                 break
             encloser = suffix
         if encloser == name:
-            return zone.table[name]
+            return name
         wildcard = WILDCARD + encloser
         if wildcard in zone.odd:
             return None
-        packed = zone.table.get(wildcard) if zone.wild else None
-        return self._negative(zone, name, at, offsets, (qtype, form, NXDOMAIN)) if packed is None else packed
+        if zone.wild and wildcard in zone.table:
+            return wildcard
+        return self._negative(zone, name, at, offsets, (qtype, form, NXDOMAIN))
 
     def _from_node(
-        self, zone: _Zone, name: bytes, at: int, offsets: list[int], packed: bytes, qtype: int, form: int
+        self, zone: _Zone, name: bytes, at: int, offsets: list[int], source: bytes, qtype: int, form: int
     ) -> Ready | None:
+        packed = zone.table[source]
         signed = zone.signed and form == DO
         start, alias = 0, False
         while start < len(packed):
@@ -223,13 +255,17 @@ class ReadyAnswers:
             start += RRSET.size
             if rdtype == qtype and qtype not in INVOLVED and not signed:
                 head = PLAIN_HEAD.pack(QR_AA, 1, count, 0, form != NO_EDNS)
-                return Ready(head, packed, start, start + size, self._opts[form])
+                kind = None if source is name else (NOERROR, read_labels(source), qtype)
+                return Ready(head, packed, start, start + size, self._opts[form], kind)
             if rdtype in (qtype, CNAME):
                 alias = True
             start += size
         if not alias and not signed:
-            return self._negative(zone, name, at, offsets, (qtype, form, NOERROR))
-        if name not in zone.table:
+            ready = self._negative(zone, name, at, offsets, (qtype, form, NOERROR))
+            if ready is None:
+                return None
+            return ready._replace(kind=None if source is name else (NOERROR, read_labels(source), 0))
+        if source is not name:
             return None  # a wildcard has more names than could be learned
         return self._learn((name, qtype, form), name, qtype, form)
 
@@ -268,14 +304,17 @@ class ReadyAnswers:
         end = HEADER + len(question)
         plain = self._general(b"\0\0\0\0" + PLAIN_COUNTS + question)
         reply = plain if form == NO_EDNS else self._general(b"\0\0\0\0" + EDNS_COUNTS + question + _QUERY_OPTS[form])
-        if plain is None or reply is None or reply[2] & TC or plain[2] & TC:
+        if plain is None or reply is None:
+            return None
+        kind, wire, plain_size = reply.kind, reply.wire, len(plain.wire)
+        if (wire[2] | plain.wire[2]) & TC:
             return None
         # With no records before it the OPT may have options (RFC 8914); after records we look for a bare one.
-        opt_at = len(reply) if form == NO_EDNS else end if len(plain) == end else len(reply) - OPT_SIZE
-        opt = reply[opt_at:]
+        opt_at = len(wire) if form == NO_EDNS else end if plain_size == end else len(wire) - OPT_SIZE
+        opt = wire[opt_at:]
         if form != NO_EDNS and not opt.startswith(OPT_START):
             return None
-        return Ready(reply[2:HEADER], reply[end:opt_at], 0, opt_at - end, opt)
+        return Ready(wire[2:HEADER], wire[end:opt_at], 0, opt_at - end, opt, kind)
 
     def _learn_opts(self) -> tuple[bytes, bytes, bytes]:
         """The OPT of replies that are not errors, by form; all empty where there is no zone to ask about."""
@@ -287,11 +326,25 @@ class ReadyAnswers:
         return b"", edns, do
 
     def _probe_cookies(self) -> bool:
-        """Whether the general path answers a client cookie as it answers none."""
+        """Whether the general path answers cookies; where it does not, they change nothing."""
         question = b"\0" + SOA.to_bytes(2, "big") + CLASS_IN
-        head, opt = b"\0\0\0\0" + EDNS_COUNTS + question, _QUERY_OPTS[EDNS]
-        with_cookie = opt[:-2] + b"\0\x0c" + COOKIE + b"\0\x08" + bytes(8)
-        return self._general(head + opt) == self._general(head + with_cookie)
+        opt = _QUERY_OPTS[EDNS][:-2] + b"\0\x0c" + COOKIE + b"\0\x08" + bytes(8)
+        reply = self._general(b"\0\0\0\0" + EDNS_COUNTS + question + opt)
+        return reply is not None and COOKIE + b"\0\x18" in reply.wire
+
+
+def _before_cookie(query: bytes) -> int:
+    """Where the OPT starts whose one option is a cookie; 0 if there is none."""
+    for size in COOKIE_SIZES:
+        start = len(query) - OPT_SIZE - size
+        if (
+            start > HEADER
+            and query[start : start + 3] == OPT_START
+            and query[start + 9 : start + 13] == bytes((0, size)) + COOKIE
+            and query[start + 13 : start + 15] == bytes((0, size - 4))
+        ):
+            return start
+    return 0
 
 
 def _labels_above(base: Labels, names: Iterable[Labels]) -> frozenset[bytes]:

@@ -20,7 +20,11 @@ MAX_CHAIN = 16
 
 @dataclass(slots=True)
 class Outcome:
-    """Sections as lists of RRsets. ``glue`` must fit or TC is set (RFC 9471); ``additional`` may go."""
+    """Sections as lists of RRsets. ``glue`` must fit or TC is set (RFC 9471); ``additional`` may go.
+
+    ``source`` is the folded name that all replies like this one have in common, whatever name was asked: the
+    name itself, a wildcard, a DNAME, a delegation, or the zone for names that do not exist. Rate limits count by it.
+    """
 
     rcode: int = NOERROR
     authoritative: bool = True
@@ -28,6 +32,7 @@ class Outcome:
     authority: list[RRset] = field(default_factory=list)
     glue: list[RRset] = field(default_factory=list)
     additional: list[RRset] = field(default_factory=list)
+    source: Labels = ()
 
 
 def find_zone(snapshot: Snapshot, name: Labels, rdtype: int) -> ZoneView | None:
@@ -45,7 +50,7 @@ def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool = Tr
     ``minimal_any``: ANY gives one RRset (RFC 8482 4.1) rather than all.
     The owner of the first answer is the name as asked, case kept.
     """
-    outcome = Outcome()
+    outcome = Outcome(source=fold(name))
     seen: set[Labels] = set()
     while fold(name) not in seen and len(seen) < MAX_CHAIN:
         seen.add(fold(name))
@@ -71,14 +76,17 @@ def _step(zone: ZoneView, name: Labels, rdtype: int, outcome: Outcome, minimal_a
             _refer(zone, suffix, outcome)
             return None
         if start and DNAME in node:
+            outcome.source = suffix
             target = _redirect(name, start, node[DNAME], outcome)
             return None if rdtype == CNAME else target
     if node is None:
-        node = zone.nodes.get((b"*", *encloser))
+        wildcard = (b"*", *encloser)
+        node = zone.nodes.get(wildcard)
         if node is None:
-            outcome.rcode = NXDOMAIN
+            outcome.rcode, outcome.source = NXDOMAIN, zone.origin
             outcome.authority.append(zone.negative_soa)
             return None
+        outcome.source = wildcard
     return _take(zone, name, node, rdtype, outcome, minimal_any)
 
 
@@ -105,6 +113,7 @@ def _refer(zone: ZoneView, cut: Labels, outcome: Outcome) -> None:
     ns = zone.nodes[cut][NS]
     # Authority over the first owner of the answer is what AA speaks of (RFC 1035 4.1.1), so a chain keeps it.
     outcome.authoritative = bool(outcome.answer)
+    outcome.source = cut
     outcome.authority.append(ns)
     inside = [host for host in ns.hosts if host[-len(cut) :] == cut]
     outcome.glue += _addresses(zone, inside, outcome)

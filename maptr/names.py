@@ -23,6 +23,8 @@ def parse(text: str) -> Labels:
     """
     if text in ("", "."):
         return ()
+    if not text.isascii():
+        raise ValueError("not ASCII: an international name is written in A-labels (xn--...)")
     labels: list[bytes] = []
     label = bytearray()
     octets = iter(text.encode("ascii"))

@@ -167,12 +167,12 @@ def _read_options(data: bytes) -> list[EDNSOption]:
     return options
 
 
-def write_rrset(buffer: WireBuffer, rrset: RRset, limit: int) -> bool:
+def write_rrset(buffer: WireBuffer, rrset: RRset, limit: int, rdclass: int = IN) -> bool:
     """Append a whole RRset if the buffer then ends by the limit; else leave no trace of it and say False."""
     mark = buffer.offset
     owner = DNSLabel(rrset.owner)
     for rdata in rrset.rdatas:
-        RR(owner, rrset.rdtype, IN, rrset.ttl, WireRD(rdata, rrset.rdtype)).pack(buffer)
+        RR(owner, rrset.rdtype, rdclass, rrset.ttl, WireRD(rdata, rrset.rdtype)).pack(buffer)
         if buffer.offset > limit:
             buffer.cut(mark)
             return False

@@ -24,7 +24,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from maptr.ere import Budget, Expression, RegexpError
+from maptr.ere import Expression, RegexpError
+from maptr.nfa import Budget
 
 MAX_FIELD = 255  # octets of a character-string (RFC 1035 3.3)
 MAX_RESULT = 4096  # octets of a substitution's result

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -130,8 +131,16 @@ class Entry:
     who: Who = Who("")
     when: str = ""
     policy: Policy = Policy()
-    extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     line: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A mapping proxy cannot be pickled or deeply copied: the plain mapping takes its place on the way.
+        values = (getattr(self, field.name) for field in fields(self) if field.name not in ("extra", "line"))
+        return Entry, (*values, dict(self.extra), self.line)
 
     @property
     def key(self) -> str:
@@ -178,6 +187,9 @@ class Table(Mapping[str, Entry]):
 
     def __hash__(self) -> int:
         return hash(tuple(self._entries))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Table, metadata=dict(self.metadata)), (tuple(self._entries.values()),)
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.naans())} NAANs, {len(self) - len(self.naans())} shoulders>"

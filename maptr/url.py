@@ -26,6 +26,11 @@ class Host:
     address: ipaddress.IPv4Address | ipaddress.IPv6Address | None = None
 
     @property
+    def in_url(self) -> str:
+        """The host as a URL holds it: an IPv6 address in brackets."""
+        return f"[{self.text}]" if self.address is not None and self.address.version == 6 else self.text
+
+    @property
     def is_local(self) -> bool:
         """True for ``localhost`` (RFC 6761 6.3) and for every address that is not global (RFC 6890)."""
         if self.address is None:

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from maptr import names, url
 from maptr.ark import Ark
 from maptr.discovery import REGEXP_STEPS, Candidate, Discovery, Outcome, Reading, Step
-from maptr.ere import Budget, BudgetSpent
 from maptr.names import Labels
 from maptr.naptr import Kind, Naptr, Rule, read
+from maptr.nfa import Budget, BudgetSpent
 
 MAX_DEPTH = 8  # redirects on one path; deeper is a loop or an attack
 MAX_QUESTIONS = 32  # in one walk
@@ -203,7 +203,7 @@ class Walk:
         where = url.parse(made)
         self._keep(
             Candidate(
-                _bracketed(where.host),
+                where.host.in_url,
                 where.port,
                 *path[-1],
                 names.to_text(here.name),
@@ -318,7 +318,3 @@ class _Found:
 
 def _question_rank(question: Question) -> tuple[object, ...]:
     return question.path, names.fold(question.name), question.name, question.ttl
-
-
-def _bracketed(host: url.Host) -> str:
-    return f"[{host.text}]" if host.address is not None and host.address.version == 6 else host.text

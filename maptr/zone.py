@@ -50,6 +50,8 @@ class NameServer:
             raise ZoneError(f"name server {text}: {error}") from None
         if not name:
             raise ZoneError(f"name server {text}: no name")
+        if any("%" in address for address in addresses):
+            raise ZoneError(f"name server {text}: an address with a scope is known on one machine only")
         if "." not in name_text:
             name = names.check((*name, *origin))
         below = names.is_below(name, origin)

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 import dns.exception
 import dns.name
 import dns.rdatatype
-import dns.tokenizer
 import dns.zone
 
 from maptr import names, url
 from maptr.ark import BETANUMERIC
-from maptr.ere import Budget, BudgetSpent, RegexpError
+from maptr.ere import RegexpError
 from maptr.finding import Finding, Severity
+from maptr.masterfile import absolute, logical_lines, soa_owner, type_and_rdata
 from maptr.names import Labels
 from maptr.naptr import SERVICE, Kind, Naptr, quote, read
+from maptr.nfa import Budget, BudgetSpent
 from maptr.regexp import Substitution
 from maptr.walk import ARK_ARPA
 
@@ -28,6 +29,7 @@ MAX_REPLY = 1232  # octets of a UDP reply that no path fragments (DNS flag day 2
 _OVERHEAD = 12 + 4 + 11  # header, type and class of the question, OPT without options
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
+_SINGLE = ("SOA", "CNAME", "DNAME")  # a second one BIND and NSD refuse, and dnspython takes for the first
 
 
 def check_zone(text: str, *, origin: str | None = None, filename: str = "") -> list[Finding]:
@@ -69,33 +71,28 @@ def _warning(code: str, record: str, reason: str, value: str = "", line: int = 0
 # ---- the text as written
 
 
-def soa_owner(text: str) -> str:
-    """The origin that a zone text says itself, ``ark.arpa.`` where it says none."""
-    base = names.to_text(ARK_ARPA)
-    for _, leading, tokens in _logical_lines(text):
-        if len(tokens) > 1 and tokens[0].upper() == "$ORIGIN":
-            base = _absolute(tokens[1], base)
-        elif not leading and "SOA" in [token.upper() for token in tokens[1:4]]:
-            return _absolute(tokens[0], base)
-    return base
-
-
 def _written(text: str, origin: str) -> Iterator[Finding]:
     base = owner = origin if origin.endswith(".") else f"{origin}."
-    for line, leading, tokens in _logical_lines(text):
+    alone: set[tuple[str, str]] = set()
+    for line, leading, tokens in logical_lines(text):
         if not tokens:
             continue
         if tokens[0].upper() == "$ORIGIN" and len(tokens) > 1:
-            base = _absolute(tokens[1], base)
+            base = absolute(tokens[1], base)
+            continue
+        if tokens[0].startswith("$"):
             continue
         if not leading:
-            owner = _absolute(tokens[0], base)
-            if not owner.startswith("$") and not _within(owner, origin):
+            owner = absolute(tokens[0], base)
+            if not _within(owner, origin):
                 yield _error("out-of-zone", owner, f"is not below {origin}", line=line)
-        upper = [token.upper() for token in tokens]
-        if "NAPTR" not in upper[:4]:
+        kind, fields = type_and_rdata(tokens[0 if leading else 1 :])
+        if kind in _SINGLE:
+            if (owner.lower(), kind) in alone:
+                yield _error("second-of-one", owner, f"has a {kind} already, and may have one only", line=line)
+            alone.add((owner.lower(), kind))
+        if kind != "NAPTR":
             continue
-        fields = tokens[upper.index("NAPTR") + 1 :]
         if len(fields) != 6:
             yield _error("naptr-fields", owner, f"a NAPTR record has 6 fields, this one {len(fields)}", line=line)
         elif "ark" in fields[3].lower():
@@ -110,38 +107,11 @@ def _written_replacement(owner: str, flags: str, replacement: str, base: str, li
     if replacement.endswith(".") or replacement == "@":
         return
     if "." in replacement:
-        reason = f"has no final dot: a server reads {_absolute(replacement, base)}"
+        reason = f"has no final dot: a server reads {absolute(replacement, base)}"
         yield _error("relative-replacement", owner, reason, replacement, line)
     elif flags == "h":
-        reason = f"is relative: a server reads {_absolute(replacement, base)}"
+        reason = f"is relative: a server reads {absolute(replacement, base)}"
         yield _warning("relative-replacement", owner, reason, replacement, line)
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, bool, list[str]]]:
-    """(line number, begins with white space, raw tokens); a text whose tokens cannot be read ends early,
-    for the loader then says why."""
-    tokenizer = dns.tokenizer.Tokenizer(text)
-    try:
-        while True:
-            first = tokenizer.get(want_leading=True)
-            line = tokenizer.line_number
-            leading = first.is_whitespace()
-            token = tokenizer.get() if leading else first
-            tokens: list[str] = []
-            while not token.is_eol_or_eof():
-                tokens.append(token.value)
-                token = tokenizer.get()
-            yield line, leading, tokens
-            if token.is_eof():
-                return
-    except dns.exception.DNSException:
-        return
-
-
-def _absolute(name: str, base: str) -> str:
-    if name == "@":
-        return base
-    return name if name.endswith(".") else f"{name}.{base}" if base != "." else f"{name}."
 
 
 def _within(name: str, origin: str) -> bool:

@@ -157,3 +157,8 @@ def test_every_slash_and_period_of_a_normal_form_separates(naan: str, name: str)
     rest = text.partition("/")[2]
     assert all(part for component in rest.split("/") for part in component.split("."))
     assert "." not in rest.rpartition("/")[0]
+
+
+def test_an_ark_made_of_its_parts_has_a_resolution_form() -> None:
+    ark = Ark("12345", "x54", "/c2.v1")
+    assert (ark.resolution, ark) == ("ark:12345/x54/c2.v1", Ark.parse("ark:/12345/x5-4.v1/c2"))

@@ -193,6 +193,35 @@ def test_a_cname_at_the_owner_name_is_followed_and_told() -> None:
     assert discovery.ttl == 30
 
 
+def test_a_cname_that_leads_out_of_a_servers_zones_is_no_answer() -> None:
+    def alias(query: dns.message.Message) -> dns.message.Message:
+        reply = dns.message.make_response(query)
+        reply.flags |= dns.flags.AA
+        reply.answer.append(dns.rrset.from_text("12345.ark.arpa.", 60, "IN", "CNAME", "c.example."))
+        return reply
+
+    def recursive(query: dns.message.Message) -> dns.message.Message:
+        reply = alias(query)
+        reply.flags |= dns.flags.RA
+        return reply
+
+    with serving(alias) as port, pytest.raises(DiscoveryFailed, match=r"through CNAME c\.example\., without recursion"):
+        discover_at("127.0.0.1", ARK, port=port)
+    with serving(recursive) as port, pytest.raises(NoMappingAuthority):
+        discover_at("127.0.0.1", ARK, port=port)
+
+
+@pytest.mark.parametrize("lifetime", [-1.0, float("nan")])
+def test_a_lifetime_that_is_no_time(lifetime: float) -> None:
+    with pytest.raises(ConfigError, match="lifetime"):
+        discover_at("127.0.0.1", ARK, lifetime=lifetime)
+
+
+def test_a_naan_too_long_for_its_origin() -> None:
+    with pytest.raises(ConfigError, match="octets"):
+        discover_at("127.0.0.1", f"ark:{'b' * 63}/x", origin=".".join(["a" * 62] * 4))
+
+
 def test_steps_are_told_as_they_are_read_and_search_lists_are_not_used() -> None:
     steps: list[Step] = []
     records = {"12345.ark.arpa.": ['0 0 "" "ark" "" a.example.'], "a.example.": ['0 0 "h" "ark" "" h.example.']}

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maptr import fastpath
-from maptr.answer import Transport, respond
+from maptr.answer import Transport, make_reply
 from maptr.fastpath import ReadyAnswers
 from maptr.packed import PackedNodes
 from maptr.snapshot import Snapshot, view_zone
@@ -35,25 +35,24 @@ SHAPES = (
 
 
 def ready_of(snapshot: Snapshot) -> ReadyAnswers:
-    return ReadyAnswers(snapshot, functools.partial(respond, snapshot=snapshot, transport=Transport.TCP))
+    return ReadyAnswers(snapshot, functools.partial(make_reply, snapshot=snapshot, transport=Transport.TCP))
 
 
 def snapshot_of(*texts: tuple[str, str]) -> Snapshot:
     return Snapshot.from_zones(dns.zone.from_text(text, origin, relativize=False) for text, origin in texts)
 
 
-def fast(ready: ReadyAnswers, query: bytes) -> bytes | None:
-    found = ready.find(query)
-    return None if found is None else found[0].reply(query, found[1])
-
-
 def hold(ready: ReadyAnswers, snapshot: Snapshot, query: bytes) -> bool:
     """Both paths give the same octets over both transports; whether there was a ready answer."""
-    reply = fast(ready, query)
-    if reply is None:
+    found = ready.find(query)
+    if found is None:
         return False
     for transport in Transport:
-        assert reply == respond(query, snapshot, transport=transport), query.hex()
+        reply = make_reply(query, snapshot, transport=transport)
+        assert reply is not None
+        assert found.reply(query) == reply.wire, query.hex()
+        assert found.truncated(query) == reply.truncated()
+        assert found.kind(query) == reply.kind
     return True
 
 

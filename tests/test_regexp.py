@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.ere import MAX_PROGRAM, Budget, BudgetSpent, Expression, RegexpError
+from maptr.ere import MAX_PROGRAM, Expression, RegexpError
+from maptr.nfa import Budget, BudgetSpent
 from maptr.regexp import MAX_FIELD, MAX_RESULT, Substitution, escape
 
 PLENTY = 10_000_000

@@ -20,6 +20,7 @@ from dnslib.server import DNSLogger, DNSServer
 from maptr.answer import Transport
 from maptr.errors import ConfigError
 from maptr.serve import tcp
+from maptr.serve.connections import Connections
 from maptr.serve.daemon import Address, Daemon
 from maptr.serve.dnslib_resolver import MaptrResolver
 from maptr.snapshot import Snapshot
@@ -75,14 +76,14 @@ def serving(*addresses: Address) -> Iterator[Daemon]:
 
 
 @contextlib.contextmanager
-def tcp_serving(**limits: float) -> Iterator[int]:
+def tcp_serving(connections: Connections | None = None, **timeouts: float) -> Iterator[int]:
     """A TcpListener with limits of the test's own; gives its port."""
     running = Running()
     sock = tcp.open_socket("127.0.0.1", 0)
     port = sock.getsockname()[1]
     daemon = Daemon([], [], SNAPSHOT)
-    listener = tcp.TcpListener(sock, daemon.answer, **limits)  # type: ignore[arg-type]
-    asyncio.run_coroutine_threadsafe(listener.start(), running.loop).result(PATIENCE)
+    listener = tcp.TcpListener(sock, daemon.answer, connections or Connections(), limits=tcp.TcpLimits(**timeouts))  # type: ignore[arg-type]
+    running.call(listener.start)
     try:
         yield port
     finally:
@@ -246,22 +247,24 @@ def test_a_client_that_does_not_read_is_cut_off_and_others_are_answered() -> Non
 
 
 def test_a_client_beyond_its_share_is_refused() -> None:
-    with tcp_serving(max_per_client=2) as port, connect(port) as one, connect(port) as two:
+    connections = Connections(max_per_client=2)
+    with tcp_serving(connections) as port, connect(port) as one, connect(port) as two:
         for sock in (one, two):
             sock.sendall(FRAME)
             receive_message(sock)
         with connect(port) as three:
             assert is_closed(three)
         one.close()
-        two.sendall(FRAME)
-        receive_message(two)
+        deadline = time.monotonic() + PATIENCE  # the server has yet to notice
+        while connections.count > 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
         with connect(port) as four:
             four.sendall(FRAME)
             assert receive_message(four).id == QUERY.id
 
 
 def test_when_full_the_longest_idle_makes_room() -> None:
-    with tcp_serving(max_connections=2) as port, connect(port) as one, connect(port) as two:
+    with tcp_serving(Connections(max_connections=2)) as port, connect(port) as one, connect(port) as two:
         for sock in (one, two, one):
             sock.sendall(FRAME)
             receive_message(sock)
@@ -277,7 +280,7 @@ def test_a_bug_in_answering_costs_its_query_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     daemon = Daemon([], [], SNAPSHOT)
-    monkeypatch.setattr("maptr.serve.daemon.respond", lambda *_args, **_kwargs: 1 // 0)
+    monkeypatch.setattr(daemon.responder, "answer", lambda *_args, **_kwargs: 1 // 0)
     assert daemon.answer(WIRE, Transport.UDP, "") is None
     assert WIRE.hex() in caplog.text
 

@@ -277,6 +277,8 @@ def read(tmp_path: Path, text: str | bytes) -> None:
         (zone_text(1) + "other.test. A 192.0.2.1\n", r"z:6: the owner is outside the zone example\."),
         (zone_text(1) + "example.test. A 192.0.2.1\n", "z:6: the owner is outside"),
         (zone_text(1) + "ns CNAME x\n", "z:6: .*CNAME"),
+        (zone_text(1) + "x CNAME y\nx CNAME z\n", "z:7: a second CNAME at x"),
+        (zone_text(1) + "@ 60 SOA ns h 2 2 3 4 5\n", "z:6: a second SOA at example"),
         (zone_text(1) + "\n\nx A\n", "z:8: "),
         (zone_text(1) + "x A 192.0.2.1 (\n", "z:[67]: "),
         (zone_text(1) + "x CH A 192.0.2.1\n", "z:6: "),

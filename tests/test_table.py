@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 import os
+import pickle
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
@@ -189,3 +191,23 @@ def after(now: Table, events: list[Mapping[str, Any]]) -> Table:
         found.pop(event["what"], None)
         found |= registry.read(json.dumps({"data": [event["new"]] if "new" in event else []}))
     return Table(found.values())
+
+
+def test_tables_and_entries_are_pickled_and_copied_whole() -> None:
+    entry = Entry("12345", "x6", (Nma("https://h.example/${content}"),), extra={"rtype": "x"}, line=7)
+    table = Table([entry], metadata={"version": "1"})
+    for twin in (pickle.loads(pickle.dumps(table)), copy.deepcopy(table), copy.copy(table)):
+        assert twin == table
+        assert twin.metadata == table.metadata
+        assert twin.shoulders("12345")[0].line == 7
+        assert repr(twin) == repr(table)
+    assert copy.copy(entry) == entry
+
+
+def test_an_entry_keeps_extra_fields_that_nobody_can_change() -> None:
+    given = {"rtype": "x"}
+    entry = Entry("12345", extra=given)
+    given["rtype"] = "y"
+    assert entry.extra == {"rtype": "x"}
+    with pytest.raises(TypeError):
+        entry.extra["rtype"] = "y"  # type: ignore[index]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery, Outcome
-from maptr.errors import DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
+from maptr.errors import DiscoveryError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
 from maptr.names import Labels
 from maptr.naptr import Kind, Naptr
 from maptr.walk import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, Answer, Question, Settings, Walk
@@ -187,6 +187,31 @@ def test_a_candidate_makes_urls_for_other_arks_of_its_rule() -> None:
     assert candidate.url(Ark.parse("ark:12345/x2?info")) == "https://h.example/x2?info"
     with pytest.raises(Exception, match="not for ark:12345/y2"):
         candidate.url(Ark.parse("ark:12345/y2"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "http://127.0.0.1/",  # what a walk would refuse, no candidate makes
+        "https://h.example:8443/",
+        "https://h.example.evil.example/",
+        "javascript:alert(1)",
+        "x" * 4200,
+    ],
+)
+def test_a_candidate_makes_no_url_at_another_place(name: str) -> None:
+    rule = naptr('10 10 "u" "ark" "!^ark:/?12345/(.*)$!\\\\1!" .')
+    (candidate,) = run(Ark.parse("ark:12345/https://h.example/"), {(b"12345", b"ark", b"arpa"): [rule]})
+    assert candidate.url(Ark.parse("ark:12345/https://H.example/b")) == "https://H.example/b"
+    with pytest.raises(DiscoveryError, match=r"h\.example"):
+        candidate.url(Ark.parse(f"ark:12345/{name}"))
+
+
+def test_a_costly_rule_costs_another_ark_no_more_than_a_walk() -> None:
+    rule = naptr('10 10 "u" "ark" "!^(x{0,200}|.)*$!https://h.example/!" .')
+    candidate = run(ARK, {(b"12345", b"ark", b"arpa"): [rule]})[0]
+    with pytest.raises(DiscoveryError):
+        candidate.url(Ark.parse("ark:12345/" + "x" * 8000))
 
 
 def test_a_naan_too_long_for_the_origin_is_a_value_error() -> None:

@@ -28,6 +28,9 @@ in    IN NAPTR 0 0 "h" "ark" "" a.example.
 13031 IN NS ns.13031
 ns.13031 IN A 192.0.2.1
 b5060 IN NAPTR 10 10 "u" "E2U+sip" "!^.*$!sip:x@example!" .
+naptr IN TXT "an owner by the name of a type"
+txt 1h IN TXT SOA NAPTR
+    60 IN TXT "leading white space: the owner above"
 """
 )
 
@@ -43,6 +46,9 @@ def test_a_good_zone_has_no_findings() -> None:
 @pytest.mark.parametrize(
     ("lines", "finding"),
     [
+        ("@ IN SOA ns.example. a.example. 2 3600 900 1209600 300", ("error", "second-of-one", "ark.arpa.", 5)),
+        ("x CNAME a.example.\nX.ark.arpa. 1h CNAME b.", ("error", "second-of-one", "X.ark.arpa.", 6)),
+        ('x.example. IN TXT "x"', ("error", "out-of-zone", "x.example.", 5)),
         ('12345 IN NAPTR 0 0 "h" "ark" "USLC" a.example.', ("error", "regexp-refused", "12345.ark.arpa.", 0)),
         ('12345 IN NAPTR 0 0 "h" "ark" "!x!y!" a.example.', ("warning", "h-with-regexp", "12345.ark.arpa.", 0)),
         ('12345 IN NAPTR 0 0 "h" "ark" "" foobar.zaf.org', ("error", "relative-replacement", "12345.ark.arpa.", 5)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import errno
 from importlib import import_module
 from typing import Any
 
@@ -23,20 +23,6 @@ _COMMANDS = {
 class _LazyGroup(click.Group):
     """A click group whose commands are imported on first use; a first word that is an ARK means ``discover``."""
 
-    def main(self, *args: Any, **options: Any) -> Any:
-        """Run; what nobody foresaw is a bug of ours, said as such in one line and with a code of its own."""
-        try:
-            return super().main(*args, **options)
-        except Exception as error:
-            if os.environ.get("MAPTR_DEBUG"):
-                raise
-            from maptr.cli import output
-
-            kind = type(error).__name__
-            output.fail(
-                f"internal error, please report it ({kind}: {error}); MAPTR_DEBUG=1 shows where", output.EXIT_INTERNAL
-            )
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
@@ -53,6 +39,26 @@ class _LazyGroup(click.Group):
         if args and args[0] not in _COMMANDS and ("ark:" in args[0].lower() or args[0].startswith("@")):
             args = ["discover", *args]
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what no command foresaw leaves with an exit code of its own, never as "none found"."""
+        try:
+            return super().invoke(ctx)
+        except (click.exceptions.Exit, click.Abort, click.ClickException):
+            raise
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # click's own: whoever read stdout has read enough
+            from maptr.cli import output
+
+            output.fail(str(error), output.EXIT_UNREADABLE)
+        except Exception:
+            import traceback
+
+            from maptr.cli import output
+
+            traceback.print_exc()
+            output.fail("internal error, please report the lines above", output.EXIT_INTERNAL)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

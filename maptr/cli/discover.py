@@ -20,7 +20,14 @@ DEFAULT_PORT = 53
 _COMMON = (
     click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]"),
     click.option("--origin", default="ark.arpa.", show_default=True, metavar="NAME", help="DNS suffix below NAANs."),
-    click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For one whole discovery."),
+    click.option(
+        "--timeout",
+        default=5.0,
+        show_default=True,
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="For one whole discovery.",
+    ),
     click.option("--allow-private", is_flag=True, help="Take candidates on hosts that are not public."),
     click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK, trace included."),
 )
@@ -119,22 +126,16 @@ def _each(
         raise click.UsageError(str(error)) from None
     except DiscoveryError as error:
         output.fail(str(error), output.EXIT_NO_ANSWER)
+    on_step = _show if trace else None
     for ark in parsed:
         try:
-            yield (
-                ark,
-                ask(
-                    ark,
-                    resolver=resolver,
-                    origin=origin,
-                    lifetime=timeout,
-                    settings=settings,
-                    on_step=_show if trace else None,
-                ),
-                None,
-            )
+            found = ask(ark, resolver=resolver, origin=origin, lifetime=timeout, settings=settings, on_step=on_step)
         except DiscoveryError as error:
             yield ark, error.discovery, error
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from None
+        else:
+            yield ark, found, None
 
 
 def _server(text: str) -> tuple[str, int]:

@@ -53,8 +53,14 @@ def fail(message: str, code: int) -> NoReturn:
 def write_atomically(path: Path, text: str) -> None:
     """Write beside the target, flush to disk, rename: a reader sees the old file or the new, never half.
 
-    Raises OSError; the old file is then untouched and nothing is left beside it.
+    A symbolic link stays, and the file it names is replaced; a device or a pipe is written to, for a rename would
+    put a file in its place. Raises OSError; the old file is then untouched and nothing is left beside it.
     """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with path.open("w", encoding="utf-8", newline="\n") as device:
+            device.write(text)
+        return
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:

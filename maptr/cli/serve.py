@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 
 import click
 
+from maptr.address import Address
 from maptr.cli import output
+from maptr.context import Identity
 from maptr.errors import ConfigError, ZoneError
 from maptr.names import to_text
 from maptr.serve import zones
-from maptr.serve.daemon import Address, Daemon
+from maptr.serve.daemon import Daemon
+from maptr.serve.tls import Certificate, TlsSettings
 from maptr.serve.zones import ZoneSource
 from maptr.snapshot import Snapshot
 
@@ -31,7 +35,7 @@ class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generi
 
 
 @click.command(
-    epilog="SIGHUP reads the zone files again; a bad file leaves its zone as it was, and the log says why. "
+    epilog="SIGHUP reads the zone files and the certificate again; a bad file changes nothing, and the log says why. "
     "SIGTERM stops. Exit status: 0 stopped or checked, 1 a zone is bad or an address cannot be had, 2 usage, "
     "8 a file cannot be read."
 )
@@ -52,33 +56,81 @@ class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generi
     "[default: 127.0.0.1:5353]",
 )
 @click.option(
+    "--tls-listen",
+    "tls_addresses",
+    multiple=True,
+    type=_Parsed(Address, "HOST:PORT"),
+    help="Where to answer DNS over TLS, such as 127.0.0.1:853. Repeatable; needs --tls-cert and --tls-key.",
+)
+@click.option(
+    "--tls-cert",
+    "certificate",
+    type=click.Path(path_type=Path),
+    help="The certificate and the chain above it, as PEM.",
+)
+@click.option("--tls-key", "key", type=click.Path(path_type=Path), help="The certificate's private key, as PEM.")
+@click.option(
+    "--nsid",
+    default="",
+    help="Which server this is, told to those who ask by the NSID option (dig +nsid).  [default: not told]",
+)
+@click.option(
     "--check-config",
     is_flag=True,
     help="Read and check everything, print what would be served, and leave. Nothing is bound.",
 )
-def serve(sources: tuple[ZoneSource, ...], addresses: tuple[Address, ...], check_config: bool) -> None:
+def serve(
+    sources: tuple[ZoneSource, ...],
+    addresses: tuple[Address, ...],
+    tls_addresses: tuple[Address, ...],
+    certificate: Path | None,
+    key: Path | None,
+    nsid: str,
+    check_config: bool,
+) -> None:
     """Answer DNS queries from zone files.
 
-    Serves any zone, over UDP and TCP, IPv4 and IPv6, and says on stderr when it is ready:
+    Serves any zone, over UDP, TCP and TLS, IPv4 and IPv6, and says on stderr when it is ready:
 
     \b
         maptr serve --zone ark.arpa=ark.arpa.zone --listen 127.0.0.1:5353
         maptr: ready, serving 1 zone on 127.0.0.1:5353 (udp, tcp)
     """
     addresses = addresses or (Address("127.0.0.1", 5353),)
-    snapshot = _load(sources)
-    if check_config:
-        _describe(sources, addresses, snapshot)
-        return
-    logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
+    tls = _tls(tls_addresses, certificate, key)
     try:
-        asyncio.run(_run(sources, addresses, snapshot))
+        identity = Identity(nsid=nsid)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    snapshot = _load(sources)
+    try:
+        if check_config:
+            if tls is not None:
+                Certificate(tls)
+            _describe(sources, addresses, tls_addresses, snapshot)
+            return
+        logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
+        asyncio.run(_run(sources, addresses, snapshot, identity, tls))
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
 
 
-async def _run(sources: tuple[ZoneSource, ...], addresses: tuple[Address, ...], snapshot: Snapshot) -> None:
-    await Daemon(sources, addresses, snapshot).run(signals=True)
+async def _run(
+    sources: tuple[ZoneSource, ...],
+    addresses: tuple[Address, ...],
+    snapshot: Snapshot,
+    identity: Identity,
+    tls: TlsSettings | None,
+) -> None:
+    await Daemon(sources, addresses, snapshot, identity=identity, tls=tls).run(signals=True)
+
+
+def _tls(addresses: tuple[Address, ...], certificate: Path | None, key: Path | None) -> TlsSettings | None:
+    if addresses and certificate is not None and key is not None:
+        return TlsSettings(addresses, certificate, key)
+    if addresses or certificate is not None or key is not None:
+        raise click.UsageError("--tls-listen, --tls-cert and --tls-key go together")
+    return None
 
 
 def _load(sources: tuple[ZoneSource, ...]) -> Snapshot:
@@ -90,10 +142,17 @@ def _load(sources: tuple[ZoneSource, ...]) -> Snapshot:
         output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
 
 
-def _describe(sources: tuple[ZoneSource, ...], addresses: tuple[Address, ...], snapshot: Snapshot) -> None:
+def _describe(
+    sources: tuple[ZoneSource, ...],
+    addresses: tuple[Address, ...],
+    tls_addresses: tuple[Address, ...],
+    snapshot: Snapshot,
+) -> None:
     for source in sources:
         zone = snapshot.zones[source.origin]
         names = sum(1 for node in zone.nodes.values() if node)
         output.data(f"zone {to_text(zone.origin)} serial {zone.serial}, {names} names, from {source.path}")
     for address in addresses:
         output.data(f"listen {address} (udp, tcp)")
+    for address in tls_addresses:
+        output.data(f"listen {address} (tls)")

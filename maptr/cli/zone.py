@@ -15,7 +15,10 @@ from maptr.finding import Severity
 
 if TYPE_CHECKING:
     from maptr.finding import Finding
+    from maptr.names import Labels
     from maptr.table import Table
+
+DEFAULT_ORIGIN = "ark.arpa."
 
 
 @click.group()
@@ -26,7 +29,7 @@ def zone() -> None:
 @zone.command()
 @click.argument("source", metavar="SOURCE")
 @click.option("-o", "--output", "target", metavar="FILE", help="Write FILE, whole or not at all; else stdout.")
-@click.option("--origin", default="ark.arpa.", show_default=True, metavar="NAME", help="The zone's name.")
+@click.option("--origin", default=DEFAULT_ORIGIN, show_default=True, metavar="NAME", help="The zone's name.")
 @click.option(
     "--serial",
     default="date",
@@ -72,16 +75,17 @@ def build(
     from maptr.lint import publishable
     from maptr.zonecheck import check_zone
 
+    target = None if target == "-" else target
     table, refused = _read_table(source)
     table, errors = publishable(table)
     for line in [*map(str, refused), *map(str, errors)]:
         output.talk(f"left out: {line}")
+    labels = _name("--origin", origin)
     try:
-        labels = names.parse(origin)
         settings = zones.Settings(
             origin=labels,
             servers=tuple(zones.NameServer.parse(text, labels) for text in ns),
-            contact=names.parse(contact),
+            contact=_name("--contact", contact),
             ttl=ttl,
             include=tuple((file, _read_text(file)) for file in include),
         )
@@ -93,6 +97,8 @@ def build(
             output.talk(f"unchanged: {target} keeps serial {before[0]}")
             sys.exit(output.EXIT_NONE if strict and (refused or errors or built.left_out) else output.EXIT_OK)
     except (ValueError, ZoneError) as error:
+        if isinstance(error, ZoneError) and error.filename:  # it is in an included file
+            output.fail(str(error), output.EXIT_UNREADABLE)
         raise click.UsageError(str(error)) from None
     for left_out in built.left_out:
         output.talk(f"left out: {left_out}")
@@ -113,7 +119,7 @@ def build(
 
 @zone.command()
 @click.argument("file", metavar="FILE")
-@click.option("--origin", metavar="NAME", help="The zone's name. Default: the owner of its SOA.")
+@click.option("--origin", metavar="NAME", help=f"The zone's name. Default: what the file says, else {DEFAULT_ORIGIN}")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.option("--strict", is_flag=True, help="Warnings fail too.")
 def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
@@ -130,7 +136,8 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     """
     from maptr.zonecheck import check_zone
 
-    findings = check_zone(_read_text(file), origin=origin, filename=file)
+    text = _read_text(file)
+    findings = check_zone(text, origin=origin, filename=file)
     _report(findings, file, as_json)
     fatal = [f for f in findings if strict or f.severity is Severity.ERROR]
     sys.exit(output.EXIT_NONE if fatal else output.EXIT_OK)
@@ -144,6 +151,15 @@ def _report(findings: list[Finding], file: str, as_json: bool) -> None:
         output.data(f"{file}: {finding}")
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     output.talk(f"{file}: {errors} errors, {len(findings) - errors} warnings")
+
+
+def _name(option: str, text: str) -> Labels:
+    from maptr import names
+
+    try:
+        return names.parse(text)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {text} is no domain name: {error}") from None
 
 
 def _read_table(source: str) -> tuple[Table, list[TableError]]:
@@ -173,7 +189,7 @@ def _read_text(file: str) -> str:
 def _lines(target: str | None) -> list[str]:
     """The lines of the zone that is there already; none if there is none, or it cannot be read as text."""
     try:
-        return Path(target).read_text("utf-8").splitlines() if target else []
+        return Path(target).read_text("utf-8").splitlines() if target and Path(target).is_file() else []
     except (OSError, UnicodeDecodeError):
         return []
 

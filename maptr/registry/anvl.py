@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from maptr.errors import TableError
 from maptr.registry import where as where_
@@ -139,7 +138,7 @@ def _entry(block: Block, records: Records) -> Entry:
     except ValueError as error:
         raise records.error(str(error), line=block.line, record=name) from None
     when = decode(_one(fields, "when"))
-    extra = MappingProxyType(_others(fields, _KNOWN))
+    extra = _others(fields, _KNOWN)
     return Entry(naan, shoulder, nmas, who, when, policy, extra, line=block.line)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from maptr.errors import TableError
@@ -85,7 +84,7 @@ def entry(record: Any, records: Records, name: str) -> Entry:
         who=Who(who.text("name") or "", who.text("name_native"), who.text("acronym")),
         when=fields.text("when" if record.get("when") is not None else "date_created") or "",
         policy=Policy(*(policy.text(key) for key in _POLICY)),
-        extra=MappingProxyType(kept | more),
+        extra=kept | more,
     )
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from maptr.errors import TableError
 from maptr.registry import where as where_
@@ -110,7 +109,7 @@ def _close(prefix: _Prefix | None, records: Records) -> None:
     fields = dict(prefix.fields)
     name, redirect = fields.pop("name", None), fields.pop("redirect", None)
     nmas = (_nma(redirect),) if redirect and not redirect.startswith(where_.UNKNOWN) else ()
-    records.add(Entry(naan, shoulder, nmas, Who(name or ""), extra=MappingProxyType(fields), line=prefix.line))
+    records.add(Entry(naan, shoulder, nmas, Who(name or ""), extra=fields, line=prefix.line))
 
 
 def _nma(redirect: str) -> Nma:

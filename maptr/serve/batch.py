@@ -23,12 +23,14 @@ import socket
 import struct
 import sys
 import threading
+from collections.abc import Hashable
 from dataclasses import dataclass
 from operator import add
-from typing import Protocol
 
 from maptr.answer import Transport
-from maptr.fastpath import HEADER, OPT_SIZE, ReadyAnswers
+from maptr.fastpath import HEADER, OPT_SIZE, Found, ReadyAnswers
+from maptr.rrl import Verdict
+from maptr.serve.responder import Responder
 from maptr.serve.udp import is_anywhere
 
 log = logging.getLogger("maptr.serve")
@@ -43,6 +45,7 @@ CONTROL = 64  # one in6_pktinfo with its header is 40
 MAX_KNOWN = 1 << 17  # known answers, 250 octets each with their keys: 100,000 names asked in one way
 PATIENCE = 0.25  # seconds until a blocked thread looks whether it shall stop
 # NODATA is learned for the types that resolvers ask unasked, not for all 65,536: A, TXT, AAAA, NAPTR.
+MAX_EXEMPT = 10_000  # addresses remembered as free of the rate limit
 COMMON_TYPES = frozenset({1, 16, 28, 35})
 
 MSG_TRUNC = 0x20
@@ -69,15 +72,6 @@ class _Message(ctypes.Structure):
         ("length", ctypes.c_uint32),
         ("__", ctypes.c_uint32),
     )
-
-
-class Source(Protocol):
-    """What the replies come from now: the daemon. Both may be replaced at any time."""
-
-    @property
-    def ready(self) -> ReadyAnswers: ...
-
-    def general(self, query: bytes, transport: Transport, client: str) -> bytes | None: ...
 
 
 @dataclass(slots=True)
@@ -109,10 +103,10 @@ def why_not() -> str | None:
 class BatchListener:
     """Answers what arrives on one socket, in a thread of its own that mostly waits in the kernel."""
 
-    def __init__(self, sock: socket.socket, source: Source) -> None:
+    def __init__(self, sock: socket.socket, responder: Responder) -> None:
         self.counters = Counters()
         self._sock = sock
-        self._source = source
+        self._responder = responder
         self._anywhere = is_anywhere(sock)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="udp", daemon=True)
@@ -122,6 +116,8 @@ class BatchListener:
         self._ready: ReadyAnswers | None = None
         self._known: dict[bytes, bytes] = {}
         self._alive: list[bytes] = []  # what the plans of known answers point into
+        self._kinds: dict[bytes, Hashable] = {}  # of known answers, for clients that the rate limit counts
+        self._exempt: set[bytes] = set()  # addresses that it does not, as octets
 
     def start(self, loop: object = None) -> None:
         # A blocking socket with a timeout of the kernel's: Python's own would cost a poll a call.
@@ -156,7 +152,12 @@ class BatchListener:
             reply = _Message(name, namelen, start + self._plans + PLAN.size * i, 3, control, size)
             self._memory[received + 64 * i : received + 64 * i + 64] = bytes(head)
             self._memory[sent + 64 * i : sent + 64 * i + 64] = bytes(reply)
-        self._names = names
+        # struct sockaddr_in has the address at 4, sockaddr_in6 at 8.
+        at, size = (8, 16) if self._sock.family == socket.AF_INET6 else (4, 4)
+        self._clients = [(names + NAME * i + at, names + NAME * i + at + size) for i in range(BATCH)]
+        # IP_PKTINFO has the interface first, IPV6_PKTINFO after the address (ip(7), RFC 3542 6). Sent as none:
+        # the same address shall answer, but by the routes.
+        self._interfaces = controls + 16 + (16 if self._sock.family == socket.AF_INET6 else 0)
         self._view_memory(received, sent, start)
 
     def _view_memory(self, received: int, sent: int, start: int) -> None:
@@ -172,7 +173,11 @@ class BatchListener:
 
         self._lengths = every(quarters, received // 4 + 14, 16)
         self._flags = every(quarters, received // 4 + 12, 16)
-        control_of_received, control_of_sent = (every(words, place // 8 + 5, HEADER_WORDS) for place in (received, sent))
+        control_of_received, control_of_sent = (
+            every(words, place // 8 + 5, HEADER_WORDS) for place in (received, sent)
+        )
+        none = memoryview(bytes(4 * BATCH)).cast("I")
+        self._no_interface = every(quarters, self._interfaces // 4, CONTROL // 4)[BATCH], none
         full = memoryview(struct.pack(f"={BATCH}Q", *[CONTROL] * BATCH)).cast("Q")
         self._copy_control = [(control_of_sent[n], control_of_received[n]) for n in sizes]
         self._reset_control = (control_of_received[BATCH], full)
@@ -205,38 +210,70 @@ class BatchListener:
                 self._reset_control[0][:] = self._reset_control[1]
 
     def _answer(self, fd: int, count: int) -> None:
-        if self._ready is not self._source.ready:
-            self._ready = self._source.ready
+        ready = self._responder.ready
+        if ready is None:
+            return  # no zones yet
+        if self._ready is not ready:
+            self._ready = ready
             self._forget()
         memory = self._memory
         lengths = self._lengths[count].tolist()
-        keys = [
-            memory[start:end].lower()
-            for start, end in zip(self._starts, map(add, self._bases, lengths), strict=False)
-        ]
+        ends = map(add, self._bases, lengths)
+        keys = [memory[start:end].lower() for start, end in zip(self._starts, ends, strict=False)]
         plans = [*map(self._known.get, keys)]
-        silent: list[int] = []
+        made = set()  # slots whose replies were made, and limited, one by one
         if None in plans:
-            for i, plan in enumerate(plans):
-                if plan is None:
-                    plans[i] = self._plan(i, lengths[i], keys[i])
-                    if plans[i] is None:
-                        plans[i] = _NOTHING
-                        silent.append(i)
-                else:
-                    self.counters.known += 1
-        else:
-            self.counters.known += count
+            for i in range(count):
+                if plans[i] is None:
+                    plans[i], is_made = self._plan(ready, i, lengths[i], keys[i])
+                    if is_made:
+                        made.add(i)
+        self.counters.known += count - len(made)
+        clients = [memory[start:end] for start, end in self._clients[:count]]
+        if not self._exempt.issuperset(clients):
+            self._limit(ready, plans, clients, lengths, keys, made)
         memory[self._plans : self._plans + count * PLAN.size] = b"".join(plans)  # type: ignore[arg-type]
         for to, of in self._fields[count]:
             to[:] = of
         if self._anywhere:
             to, of = self._copy_control[count]
             to[:] = of
+            self._no_interface[0][:] = self._no_interface[1]
         first = 0
+        silent = sorted(i for i in made if plans[i] is SILENCE) if made else []
         for end in (*silent, count):
             self._send(fd, first, end)
             first = end + 1
+
+    def _limit(
+        self,
+        ready: ReadyAnswers,
+        plans: list[bytes | None],
+        clients: list[bytes],
+        lengths: list[int],
+        keys: list[bytes],
+        made: set[int],
+    ) -> None:
+        """Hold the known answers of a batch to the rate limit; those that go too far are made, or silent."""
+        for i, octets in enumerate(clients):
+            if octets in self._exempt or i in made:
+                continue
+            client = self._client(octets)
+            if self._responder.limiter.is_exempt(client):
+                if len(self._exempt) < MAX_EXEMPT:
+                    self._exempt.add(octets)
+                continue
+            query = self._query(i, lengths[i])
+            kind = self._kinds.get(keys[i])
+            if kind is None:
+                found = ready.find(query)
+                kind = self._kinds[keys[i]] = found and found.kind(query)
+            verdict = self._responder.limiter.judge(client, kind)
+            if verdict is not Verdict.SEND:
+                self._responder.report(client)
+                made.add(i)
+                found = ready.find(query) if verdict is Verdict.TRUNCATE else None
+                plans[i] = SILENCE if found is None else self._own(i, found.truncated(query))
 
     def _send(self, fd: int, first: int, end: int) -> None:
         """Send replies of a run of slots. One that the kernel refuses is lost, as on any network."""
@@ -249,68 +286,87 @@ class BatchListener:
                 self.counters.lost += 1
                 first += 1
 
-    def _plan(self, i: int, length: int, key: bytes) -> bytes | None:
-        """The plan for a query that is not known by its octets; None for silence."""
-        base = self._bases[i]
+    def _plan(self, ready: ReadyAnswers, i: int, length: int, key: bytes) -> tuple[bytes, bool]:
+        """The plan for a query that is not known by its octets, and whether it was made for this query alone."""
         if self._flags[BATCH][i] & MSG_TRUNC:
             self.counters.silent += 1
-            return None
-        query = self._memory[base : base + length]
-        assert self._ready is not None
-        found = self._ready.find(query)
-        if found is not None:
+            return SILENCE, True
+        query = self._query(i, length)
+        found = ready.find(query)
+        if found is None:
+            self.counters.general += 1
+            reply = self._general(ready, query, self._client_of(i))
+        elif _is_worth_knowing(query, found):
+            return self._learn(key, query, found), False
+        else:
             self.counters.ready += 1
-            ready, end = found
-            octets = ready.end - ready.start
-            flags = ready.head[0] | query[2] & 1
-            head = b"%c%b" % (flags, ready.head[1:8])
-            if self._is_worth_knowing(query, end, ready.head):
-                if len(self._known) >= MAX_KNOWN:
-                    self._forget()
-                self._alive += (ready.body, ready.opt)
-                body, opt = _address(ready.body) + ready.start, _address(ready.opt)
-                plan = PLAN.pack(0, end, body, octets, opt, len(ready.opt), head, ready.head[8:])
-                self._known[key] = plan
-                return plan
-            return self._own(i, end, ready.body[ready.start : ready.end] + ready.opt, head, ready.head[8:])
-        reply = self._source.general(query, Transport.UDP, self._client(i))
+            self.counters.ready += 1
+            reply = self._responder.settle(found, query, ready.snapshot, Transport.UDP, self._client_of(i))
         if reply is None:
             self.counters.silent += 1
-            return None
-        self.counters.general += 1
-        return self._own(i, HEADER, reply[HEADER:], reply[2:10], reply[10:HEADER])
+            return SILENCE, True
+        return self._own(i, reply), True
 
-    def _own(self, i: int, end: int, rest: bytes, head: bytes, last: bytes) -> bytes:
+    def _general(self, ready: ReadyAnswers, query: bytes, client: str) -> bytes | None:
+        try:
+            return self._responder.general(query, ready.snapshot, Transport.UDP, client)
+        except Exception:
+            log.exception("internal error, query dropped: %s", query.hex())
+            return None
+
+    def _learn(self, key: bytes, query: bytes, found: Found) -> bytes:
+        """Know from now on what is asked by these octets."""
+        if len(self._known) >= MAX_KNOWN:
+            self._forget()
+        ready, end, _ = found
+        self._alive += (ready.body, ready.opt)
+        plan = self._known[key] = PLAN.pack(
+            *(0, end),
+            *(_address(ready.body) + ready.start, ready.end - ready.start),
+            *(_address(ready.opt), len(ready.opt)),
+            bytes((ready.head[0] | query[2] & 1,)) + ready.head[1:8],
+            ready.head[8:],
+        )
+        return plan
+
+    def _own(self, i: int, reply: bytes) -> bytes:
         """The plan of a reply that goes through the slot's area."""
         place = self._areas + AREA * i
-        self._memory[place : place + len(rest)] = rest
-        return PLAN.pack(0, end, self._area_addresses[i], len(rest), 0, 0, head, last)
-
-    @staticmethod
-    def _is_worth_knowing(query: bytes, end: int, head: bytes) -> bool:
-        """Whether the same octets may come again, and only they can have this key."""
-        if not head[0] & AA or head[1] & RCODE or len(query) > end + OPT_SIZE:
-            return False
-        if not (head[4] or head[5]) and (query[end - 4] << 8 | query[end - 3]) not in COMMON_TYPES:
-            return False
-        # Outside the name there is no case: two octets that differ by 32 are two things (types 65 and 97).
-        exact = query[2:HEADER] + query[end - 4 :]
-        return exact.lower() == exact == exact.upper()
+        self._memory[place : place + len(reply) - HEADER] = reply[HEADER:]
+        return PLAN.pack(0, HEADER, self._area_addresses[i], len(reply) - HEADER, 0, 0, reply[2:10], reply[10:HEADER])
 
     def _forget(self) -> None:
         self._known.clear()
         self._alive.clear()
+        self._kinds.clear()
 
-    def _client(self, i: int) -> str:
-        place = self._names + NAME * i
-        if self._sock.family == socket.AF_INET6:
-            return socket.inet_ntop(socket.AF_INET6, self._memory[place + 8 : place + 24])
-        return socket.inet_ntoa(self._memory[place + 4 : place + 8])
+    def _query(self, i: int, length: int) -> bytes:
+        return self._memory[self._bases[i] : self._bases[i] + length]
+
+    def _client_of(self, i: int) -> str:
+        start, end = self._clients[i]
+        return self._client(self._memory[start:end])
+
+    def _client(self, octets: bytes) -> str:
+        return socket.inet_ntop(self._sock.family, octets)
+
+
+def _is_worth_knowing(query: bytes, found: Found) -> bool:
+    """Whether the same octets may come again, and only they can have this key."""
+    end, head = found.question_end, found.ready.head
+    if not head[0] & AA or head[1] & RCODE or found.cookie is not None or len(query) > end + OPT_SIZE:
+        return False
+    if not (head[4] or head[5]) and (query[end - 4] << 8 | query[end - 3]) not in COMMON_TYPES:
+        return False
+    # Outside the name there is no case: two octets that differ by 32 are two things (types 65 and 97).
+    exact = query[2:HEADER] + query[end - 4 :]
+    return exact.lower() == exact == exact.upper()
 
 
 def _address(octets: bytes) -> int:
     """Where they lie, as long as they live."""
-    return ctypes.cast(octets, ctypes.c_void_p).value or 0
+    return ctypes.cast(ctypes.c_char_p(octets), ctypes.c_void_p).value or 0
 
 
-_NOTHING = PLAN.pack(0, 0, 0, 0, 0, 0, bytes(8), bytes(2))
+# The plan of what is not sent.
+SILENCE = PLAN.pack(0, 0, 0, 0, 0, 0, bytes(8), bytes(2))

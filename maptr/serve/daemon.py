@@ -1,22 +1,28 @@
 """The daemon: binds, answers from one immutable Snapshot, and swaps it when the zones are read again.
 
-SIGHUP reads the zone files anew, SIGTERM and SIGINT stop. Whoever runs it configures logging ("maptr.serve").
+SIGHUP reads the zone files and the certificate anew, SIGTERM and SIGINT stop. Whoever runs it configures logging
+("maptr.serve").
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import logging
 import signal
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from maptr.answer import Transport, respond
+from maptr.address import Address as Address  # whoever has a Daemon has these
+from maptr.answer import Transport
+from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Identity
+from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError
-from maptr.serve import tcp, udp, zones
+from maptr.rrl import RrlSettings
+from maptr.serve import batch, tcp, udp, zones
+from maptr.serve.connections import Connections
+from maptr.serve.responder import Responder
+from maptr.serve.tls import Certificate, TlsSettings
 from maptr.snapshot import Snapshot
 
 log = logging.getLogger("maptr.serve")
@@ -25,41 +31,43 @@ log = logging.getLogger("maptr.serve")
 PORT_TRIES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen: an IP address literal and a port, 0 for any free one."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def from_text(cls, text: str) -> Address:
-        """Read ``HOST:PORT``, an IPv6 host in brackets. Raises ValueError."""
-        host, colon, port = text.rpartition(":")
-        bracketed = host.startswith("[") and host.endswith("]")
-        if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-            raise ValueError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:5353 or [::1]:5353")
-        try:
-            address = ipaddress.ip_address(host[1:-1] if bracketed else host)
-        except ValueError:
-            raise ValueError(f"{text!r}: the host must be an IP address, IPv6 in brackets") from None
-        if bracketed is not (address.version == 6):
-            raise ValueError(f"{text!r}: IPv6 addresses, and only those, stand in brackets")
-        return cls(str(address), int(port))
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
 class Daemon:
-    """Serve the zones on the addresses until told to stop. ``snapshot`` is what it answers from now."""
+    """Serve the zones on the addresses until told to stop. ``snapshot`` is what it answers from now.
 
-    def __init__(self, sources: Sequence[zones.ZoneSource], addresses: Sequence[Address], snapshot: Snapshot) -> None:
+    ``cookies`` None takes a secret of its own, ``rrl`` None the default limits. Raises ConfigError for a
+    certificate that cannot be used.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[zones.ZoneSource],
+        addresses: Sequence[Address],
+        snapshot: Snapshot,
+        *,
+        identity: Identity = NO_IDENTITY,
+        cookies: CookieSettings | None = None,
+        rrl: RrlSettings | None = None,
+        tls: TlsSettings | None = None,
+        tcp_limits: tcp.TcpLimits = tcp.DEFAULT_LIMITS,
+        udp_payload: int = UDP_PAYLOAD,
+    ) -> None:
         self.snapshot = snapshot
+        self.responder = Responder(
+            identity=identity,
+            cookies=cookies,
+            rrl=rrl,
+            udp_payload=udp_payload,
+            idle_timeout=tcp_limits.idle_timeout,
+        )
+        self._tcp_limits = tcp_limits
         self.bound: list[Address] = []
+        self.tls_bound: list[Address] = []
         self._sources = tuple(sources)
         self._addresses = tuple(addresses)
+        self._tls_addresses = tls.listen if tls else ()
+        self._certificate = Certificate(tls) if tls else None
         self._sockets: list[tuple[socket.socket, socket.socket]] = []
+        self._tls_sockets: list[socket.socket] = []
         self._stopping = asyncio.Event()
         self._reload_wanted = asyncio.Event()
 
@@ -70,11 +78,15 @@ class Daemon:
                 pair = _bind_pair(address)
                 self._sockets.append(pair)
                 self.bound.append(Address(address.host, pair[0].getsockname()[1]))
+            for address in self._tls_addresses:
+                sock = _bind_tls(address)
+                self._tls_sockets.append(sock)
+                self.tls_bound.append(Address(address.host, sock.getsockname()[1]))
         except BaseException:
-            for pair in self._sockets:
-                for sock in pair:
-                    sock.close()
+            for sock in [*(sock for pair in self._sockets for sock in pair), *self._tls_sockets]:
+                sock.close()
             self._sockets.clear()
+            self._tls_sockets.clear()
             raise
 
     async def run(self, *, signals: bool = False) -> None:
@@ -85,10 +97,22 @@ class Daemon:
         if not self._sockets:
             self.bind()
         loop = asyncio.get_running_loop()
-        udp_listeners = [udp.UdpListener(pair[0], self.answer) for pair in self._sockets]
-        tcp_listeners = [tcp.TcpListener(pair[1], self.answer) for pair in self._sockets]
+        self.responder.prepare(self.snapshot)
+        batched = batch.why_not() is None
+        udp_listeners: list[udp.UdpListener | batch.BatchListener] = [
+            batch.BatchListener(pair[0], self.responder) if batched else udp.UdpListener(pair[0], self.answer)
+            for pair in self._sockets
+        ]
+        limits = self._tcp_limits
+        connections = Connections(max_connections=limits.max_connections, max_per_client=limits.max_per_client)
+        plain = [(pair[1], None) for pair in self._sockets]
+        secure = [(sock, self._certificate.context) for sock in self._tls_sockets if self._certificate]
+        tcp_listeners = [
+            tcp.TcpListener(sock, self.answer, connections, security=security, limits=limits)
+            for sock, security in (*plain, *secure)
+        ]
         for tcp_listener in tcp_listeners:
-            await tcp_listener.start()
+            tcp_listener.start()
         for udp_listener in udp_listeners:
             udp_listener.start(loop)
         if signals:
@@ -98,10 +122,11 @@ class Daemon:
         reloader = loop.create_task(self._reload_when_wanted())
         count = len(self.snapshot.zones)
         log.info(
-            "ready, serving %d zone%s on %s (udp, tcp)",
+            "ready, serving %d zone%s on %s (udp, tcp)%s",
             count,
             "" if count == 1 else "s",
             ", ".join(map(str, self.bound)),
+            f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
         try:
             await self._stopping.wait()
@@ -117,13 +142,13 @@ class Daemon:
         self._stopping.set()
 
     def reload(self) -> None:
-        """Read the zones again soon; asked for during a reload, once more after it."""
+        """Read the zones and the certificate again soon; asked for during a reload, once more after it."""
         self._reload_wanted.set()
 
     def answer(self, query: bytes, transport: Transport, client: str) -> bytes | None:
         """One reply from the snapshot of this moment. A bug in answering costs its query, not the server."""
         try:
-            return respond(query, self.snapshot, transport=transport, client=client)
+            return self.responder.answer(query, self.snapshot, transport, client)
         except Exception:
             log.exception("internal error, query dropped: %s", query.hex())
             return None
@@ -134,9 +159,16 @@ class Daemon:
             self._reload_wanted.clear()
             # In a thread, for parsing takes far longer than any query may wait.
             try:
-                self.snapshot = await asyncio.to_thread(zones.reload, self._sources, self.snapshot)
+                if self._certificate is not None:
+                    await asyncio.to_thread(self._certificate.reload)
+                await asyncio.to_thread(self._read_zones)
             except Exception:
                 log.exception("internal error, nothing reloaded")
+
+    def _read_zones(self) -> None:
+        snapshot = zones.reload(self._sources, self.snapshot)
+        self.responder.prepare(snapshot)
+        self.snapshot = snapshot
 
 
 def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
@@ -153,6 +185,14 @@ def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
             if address.port or error.errno != errno.EADDRINUSE or attempt == PORT_TRIES - 1:
                 raise _cannot_listen(address, error) from error
     raise AssertionError("unreachable")
+
+
+def _bind_tls(address: Address) -> socket.socket:
+    """A TCP socket for DNS over TLS. Raises ConfigError."""
+    try:
+        return tcp.open_socket(address.host, address.port)
+    except OSError as error:
+        raise _cannot_listen(address, error) from error
 
 
 def _cannot_listen(address: Address, error: OSError) -> ConfigError:

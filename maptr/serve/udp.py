@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+import struct
 from collections.abc import Callable
 
 from maptr.answer import Transport
@@ -83,4 +84,15 @@ class UdpListener:
             reply = self._answer(query, Transport.UDP, client[0])
             if reply is not None:
                 with contextlib.suppress(OSError):
-                    self._sock.sendmsg([reply], control, 0, client)
+                    self._sock.sendmsg([reply], _sources(control), 0, client)
+
+
+def _sources(control: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
+    """The packet information to answer with: the same address, but no interface, which would bypass the routes."""
+    sources = []
+    for level, kind, data in control:
+        if (level, kind) == (socket.IPPROTO_IP, IP_PKTINFO):  # ip(7): interface, local address, destination
+            sources.append((level, kind, struct.pack("@i", 0) + data[4:]))
+        elif (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO):  # RFC 3542 6: address, interface
+            sources.append((level, kind, data[:16] + struct.pack("@I", 0)))
+    return sources

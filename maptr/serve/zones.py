@@ -10,7 +10,10 @@ from pathlib import Path
 import dns.exception
 import dns.name
 import dns.rdataclass
+import dns.rdataset
+import dns.rdatatype
 import dns.tokenizer
+import dns.transaction
 import dns.zone
 import dns.zonefile
 
@@ -49,6 +52,7 @@ def read_zone(source: ZoneSource) -> ZoneView:
     origin = dns.name.Name((*source.origin, b""))
     zone = dns.zone.Zone(origin, relativize=False)
     with source.path.open(encoding="utf-8") as file, zone.writer(True) as transaction:
+        transaction.check_put_rdataset(_only_one)
         tokens = dns.tokenizer.Tokenizer(file, str(source.path))
         reader = _Reader(tokens, dns.rdataclass.IN, transaction, allow_include=True)
         # With the root for an origin the reader lets everything through to the transaction, which refuses
@@ -73,6 +77,14 @@ def read_zone(source: ZoneSource) -> ZoneView:
         raise ZoneError("no NS at the origin", filename=str(source.path)) from None
     except KeyError:
         raise ZoneError(f"nothing at {to_text(source.origin)}", filename=str(source.path)) from None
+
+
+def _only_one(transaction: dns.transaction.Transaction, name: dns.name.Name, rdataset: dns.rdataset.Rdataset) -> None:
+    """Refuse a second SOA or CNAME, as BIND and NSD do; dnspython would put it in place of the first."""
+    if dns.rdatatype.is_singleton(rdataset.rdtype):
+        there = transaction.get(name, rdataset.rdtype, rdataset.covers)
+        if there is not None and there != rdataset:
+            raise ValueError(f"a second {dns.rdatatype.to_text(rdataset.rdtype)} at {name}")
 
 
 class _Tokens(dns.tokenizer.Tokenizer):

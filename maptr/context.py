@@ -1,0 +1,61 @@
+"""What a reply depends on beside the query and the zones: who the server says it is, cookies, sizes, the time.
+
+Values alone. ``serve`` makes a Context from its settings; without one, nothing optional is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from maptr.cookies import CookieSettings
+
+# The largest UDP reply we send and ask for: it fits any path without fragments (DNS flag day 2020, RFC 9715).
+UDP_PAYLOAD = 1232
+MIN_PAYLOAD = 512  # RFC 6891 6.2.3: smaller values are treated as this
+MAX_PAYLOAD = 4096  # RFC 6891 6.2.5: the usual largest; beyond it UDP is only good for amplification
+
+MAX_IDENTITY = 255  # octets: one character string (RFC 1035 3.3)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the server tells about itself; what is empty is not told. Raises ValueError beyond MAX_IDENTITY.
+
+    ``nsid`` answers the option of RFC 5001, as UTF-8. ``version`` answers ``version.bind`` and ``version.server``,
+    ``hostname`` answers ``hostname.bind`` and ``id.server`` (RFC 4892), all TXT of class CHAOS.
+    """
+
+    nsid: str = ""
+    version: str = ""
+    hostname: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("nsid", "version", "hostname"):
+            if len(getattr(self, name).encode()) > MAX_IDENTITY:
+                raise ValueError(f"{name} is longer than {MAX_IDENTITY} octets")
+
+
+NO_IDENTITY = Identity()
+NO_COOKIES = CookieSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """``idle_timeout`` is the seconds a TCP connection may be silent, told to clients that ask (RFC 7828).
+
+    ``clock`` gives UNIX time, for cookies; ``udp_payload`` is the most octets of a UDP reply. Raises ValueError.
+    """
+
+    identity: Identity = NO_IDENTITY
+    cookies: CookieSettings = NO_COOKIES
+    clock: Callable[[], float] = lambda: 0.0
+    idle_timeout: float | None = None
+    udp_payload: int = UDP_PAYLOAD
+
+    def __post_init__(self) -> None:
+        if not MIN_PAYLOAD <= self.udp_payload <= MAX_PAYLOAD:
+            raise ValueError(f"a UDP payload of {self.udp_payload}, not {MIN_PAYLOAD} to {MAX_PAYLOAD}")
+
+
+PLAIN = Context()

@@ -1,0 +1,65 @@
+"""Master files as they are written (RFC 1035 section 5): logical lines of raw tokens, and the names in them.
+
+A reader of zones hides what this shows: whether a name was relative, and how it was escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import dns.exception
+import dns.tokenizer
+
+from maptr import names
+from maptr.walk import ARK_ARPA
+
+CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 section 3.2.4
+
+
+def logical_lines(text: str) -> Iterator[tuple[int, bool, list[str]]]:
+    """Line number, whether it begins with white space, and raw tokens, of each logical line.
+
+    A text whose tokens cannot be read ends early: whoever loads it says why.
+    """
+    tokenizer = dns.tokenizer.Tokenizer(text)
+    try:
+        while True:
+            first = tokenizer.get(want_leading=True)
+            line = tokenizer.line_number
+            leading = first.is_whitespace()
+            token = tokenizer.get() if leading else first
+            tokens: list[str] = []
+            while not token.is_eol_or_eof():
+                tokens.append(token.value)
+                token = tokenizer.get()
+            yield line, leading, tokens
+            if token.is_eof():
+                return
+    except dns.exception.DNSException:
+        return
+
+
+def absolute(name: str, base: str) -> str:
+    """A name as the file means it below an origin, both in presentation format."""
+    if name == "@":
+        return base
+    return name if name.endswith(".") else f"{name}.{base}" if base != "." else f"{name}."
+
+
+def type_and_rdata(tokens: list[str]) -> tuple[str, list[str]]:
+    """Type, in upper case, and rdata of the tokens after an owner: before the type stand TTL and class, or not."""
+    for at, token in enumerate(tokens):
+        if not (token[:1].isdigit() or token.upper() in CLASSES):
+            return token.upper(), tokens[at + 1 :]
+    return "", []
+
+
+def soa_owner(text: str) -> str:
+    """The origin that a zone text says itself, ``ark.arpa.`` where it says none."""
+    base = names.to_text(ARK_ARPA)
+    for _, leading, tokens in logical_lines(text):
+        if len(tokens) > 1 and tokens[0].upper() == "$ORIGIN":
+            base = absolute(tokens[1], base)
+        elif not leading and type_and_rdata(tokens[1:])[0] == "SOA":
+            return absolute(tokens[0], base)
+    return base

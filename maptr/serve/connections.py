@@ -1,0 +1,77 @@
+"""Who is connected, over every stream listener together: limits overall and per client (RFC 7766 6.2.2)."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+MAX_CONNECTIONS = 500  # BIND's tcp-clients is 150, NSD's tcp-count 100; an idle one here costs some kilobytes
+MAX_PER_CLIENT = 50  # RFC 7766 6.2.2 lets a server limit connections of one client
+CLIENT_IPV6_PREFIX = 64  # whoever has one address of a link has them all (RFC 4291 2.5.1)
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """One admitted connection; ``close`` ends it from outside."""
+
+    client: str
+    close: Callable[[], object]
+
+
+class Connections:
+    """Past the limit the connection idle for longest makes room; past a client's own its new one is refused."""
+
+    def __init__(self, *, max_connections: int = MAX_CONNECTIONS, max_per_client: int = MAX_PER_CLIENT) -> None:
+        self._max_connections = max_connections
+        self._max_per_client = max_per_client
+        self._open: dict[Connection, None] = {}  # longest idle first
+        self._per_client: Counter[str] = Counter()
+
+    @property
+    def count(self) -> int:
+        """How many are open now."""
+        return len(self._open)
+
+    def admit(self, address: str, close: Callable[[], object]) -> Connection | None:
+        """Count one more connection; None where its client has enough."""
+        client = _client(address)
+        if self._per_client[client] >= self._max_per_client:
+            return None
+        if len(self._open) >= self._max_connections:
+            self.shed()
+        connection = Connection(client, close)
+        self._open[connection] = None
+        self._per_client[client] += 1
+        return connection
+
+    def shed(self) -> None:
+        """Close the connection idle for longest, if there is one."""
+        for connection in self._open:
+            self.remove(connection)
+            connection.close()
+            return
+
+    def touch(self, connection: Connection) -> None:
+        """It has just asked something, so it is the least idle."""
+        if connection in self._open:
+            del self._open[connection]
+            self._open[connection] = None
+
+    def remove(self, connection: Connection) -> None:
+        """It is closed; saying so twice is fine."""
+        if connection not in self._open:
+            return
+        del self._open[connection]
+        self._per_client[connection.client] -= 1
+        if not self._per_client[connection.client]:
+            del self._per_client[connection.client]
+
+
+def _client(address: str) -> str:
+    """What counts as one client: an IPv4 address, or the network of an IPv6 link."""
+    if ":" not in address:
+        return address
+    network = ipaddress.IPv6Network((address.partition("%")[0], CLIENT_IPV6_PREFIX), strict=False)
+    return str(network)

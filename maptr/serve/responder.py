@@ -1,0 +1,111 @@
+"""Between the listeners and ``answer.py``: the context that replies depend on, and the rate limit on UDP."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import secrets
+import time
+from collections.abc import Callable
+
+from maptr.answer import Transport, make_reply
+from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Context, Identity
+from maptr.cookies import CookieSettings, answer_cookie
+from maptr.fastpath import Found, ReadyAnswers
+from maptr.rrl import RateLimiter, RrlSettings, Verdict
+from maptr.serve.tcp import IDLE_TIMEOUT
+from maptr.siphash import KEY_SIZE
+from maptr.snapshot import Snapshot
+
+log = logging.getLogger("maptr.serve")
+
+# Seconds between two lines about the rate limit: a flood must not become a flood of log lines.
+REPORT_INTERVAL = 60.0
+
+
+def fresh_cookies() -> CookieSettings:
+    """Cookies of a secret made now: for one process that shares its addresses with no other."""
+    return CookieSettings((secrets.token_bytes(KEY_SIZE),))
+
+
+class Responder:
+    """Answers one query at a time. ``context`` may be replaced at any time, to rotate cookie secrets for one.
+
+    Several workers are given equal cookie settings and each ``RrlSettings.shared(workers)``.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: Identity = NO_IDENTITY,
+        cookies: CookieSettings | None = None,
+        rrl: RrlSettings | None = None,
+        udp_payload: int = UDP_PAYLOAD,
+        idle_timeout: float = IDLE_TIMEOUT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.context = Context(
+            identity=identity,
+            cookies=fresh_cookies() if cookies is None else cookies,
+            clock=time.time,
+            idle_timeout=idle_timeout,
+            udp_payload=udp_payload,
+        )
+        self.limiter = RateLimiter(rrl or RrlSettings(), clock)
+        self._clock = clock
+        self._reported = -REPORT_INTERVAL
+        self.ready: ReadyAnswers | None = None
+
+    def prepare(self, snapshot: Snapshot) -> None:
+        """Make answers from this snapshot fast. Takes a moment for a large zone, and nobody has to wait for it."""
+        self.ready = ReadyAnswers(
+            snapshot, functools.partial(make_reply, snapshot=snapshot, transport=Transport.TCP, context=self.context)
+        )
+
+    def answer(self, query: bytes, snapshot: Snapshot, transport: Transport, client: str) -> bytes | None:
+        """The octets to send, or None for silence."""
+        ready = self.ready
+        found = ready.find(query) if ready is not None and ready.snapshot is snapshot else None
+        if found is None:
+            return self.general(query, snapshot, transport, client)
+        return self.settle(found, query, snapshot, transport, client)
+
+    def settle(self, found: Found, query: bytes, snapshot: Snapshot, transport: Transport, client: str) -> bytes | None:
+        """The same for a ready reply: cookies and the rate limit are what it lacks."""
+        cookie, verified = None, False
+        if found.cookie is not None:
+            cookies = self.context.cookies
+            answer = answer_cookie(found.cookie, client, secrets=cookies.secrets, now=self.context.clock())
+            cookie, verified = answer.option, answer.verified
+            if cookies.required and not verified:
+                return self.general(query, snapshot, transport, client)
+        if transport is not Transport.UDP or verified or self.limiter.is_exempt(client):
+            return found.reply(query, cookie)
+        verdict = self.limiter.judge(client, found.kind(query))
+        if verdict is Verdict.SEND:
+            return found.reply(query, cookie)
+        self.report(client)
+        return found.truncated(query, cookie) if verdict is Verdict.TRUNCATE else None
+
+    def general(self, query: bytes, snapshot: Snapshot, transport: Transport, client: str) -> bytes | None:
+        """The same by the general path alone."""
+        reply = make_reply(query, snapshot, transport=transport, client=client, context=self.context)
+        if reply is None or transport is not Transport.UDP or reply.verified:
+            return None if reply is None else reply.wire
+        verdict = self.limiter.judge(client, reply.kind)
+        if verdict is Verdict.SEND:
+            return reply.wire
+        self.report(client)
+        return reply.truncated() if verdict is Verdict.TRUNCATE else None
+
+    def report(self, client: str) -> None:
+        """Say in the log, once in a while, that the limit was reached."""
+        now = self._clock()
+        if now - self._reported >= REPORT_INTERVAL:
+            self._reported = now
+            log.warning(
+                "response rate limit reached, by %s for one: since the start %d replies dropped, %d truncated",
+                client,
+                self.limiter.dropped,
+                self.limiter.truncated,
+            )

@@ -1,0 +1,79 @@
+"""What every command shares: files replaced whole, and exit codes for what no command foresaw."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from maptr import cli
+from maptr.cli import output
+
+
+def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    target = tmp_path / "zone"
+    target.write_text("old")
+    target.chmod(0o640)
+    output.write_atomically(target, "new")
+    assert (target.read_text(), target.stat().st_mode & 0o777, list(tmp_path.iterdir())) == ("new", 0o640, [target])
+
+
+def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+    target, link = tmp_path / "zone", tmp_path / "link"
+    link.symlink_to(target.name)
+    output.write_atomically(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
+def test_a_loop_of_links_is_an_os_error(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("link")
+    with pytest.raises(OSError):
+        output.write_atomically(link / "zone", "new")
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    output.write_atomically(pipe, "new")
+    reader.join(10)
+    assert read == ["new"]
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("raised", [ValueError("a bug"), KeyError("a bug")])
+def test_a_bug_is_exit_10_and_never_none_found(raised: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def broken() -> None:
+        raise raised
+
+    monkeypatch.setattr(cli._LazyGroup, "get_command", lambda *_: broken)
+    result = CliRunner().invoke(cli.main, ["table"])
+    assert result.exit_code == output.EXIT_INTERNAL
+    assert "a bug" in result.stderr
+    assert result.stderr.endswith("maptr: internal error, please report the lines above\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_below_stdout_is_exit_8(tmp_path: Path) -> None:
+    registry = tmp_path / "registry.json"
+    registry.write_text('{"data": [{"what": "aeiou"}]}')
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "maptr", "table", "check", str(registry)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert (done.returncode, done.stderr) == (8, "maptr: [Errno 28] No space left on device\n")
