@@ -261,23 +261,23 @@ class ReadyAnswers:
                 alias = True
             start += size
         if not alias and not signed:
-            ready = self._negative(zone, name, at, offsets, (qtype, form, NOERROR))
-            if ready is None:
-                return None
-            return ready._replace(kind=None if source is name else (NOERROR, read_labels(source), 0))
+            return self._negative(zone, name, at, offsets, (qtype, form, NOERROR), source)
         if source is not name:
             return None  # a wildcard has more names than could be learned
         return self._learn((name, qtype, form), name, qtype, form)
 
     def _negative(
-        self, zone: _Zone, name: bytes, at: int, offsets: list[int], asked: tuple[int, int, int]
+        self, zone: _Zone, name: bytes, at: int, offsets: list[int], asked: tuple[int, int, int], source: bytes = b""
     ) -> Ready | None:
+        """NXDOMAIN, or NODATA from a name or wildcard."""
         qtype, form, rcode = asked
         if zone.signed and form == DO:
             return None  # each proof is of its own
         if offsets and name[offsets[-1] : at] in zone.soa_labels:
             return None
-        return self._learn((zone.origin, at, rcode, form), name, qtype, form)
+        if source is name:
+            return self._learn((at, zone.origin, form), name, qtype, form, by_name=True)
+        return self._learn((at, zone.origin, form, rcode, source), name, qtype, form)
 
     def _referral(
         self, zone: _Zone, name: bytes, offsets: list[int], offset: int, qtype: int, form: int
@@ -290,13 +290,15 @@ class ReadyAnswers:
             return None
         return self._learn((cut, offset, form), name, qtype, form)
 
-    def _learn(self, key: object, name: bytes, qtype: int, form: int) -> Ready | None:
-        """What is known by that key, or else learned from this question."""
+    def _learn(self, key: object, name: bytes, qtype: int, form: int, by_name: bool = False) -> Ready | None:
+        """What is known by that key, or else learned from this question; ``by_name`` is of ``Ready.kind``."""
         if key in self._learned:
             return self._learned[key]
         if len(self._learned) >= MAX_LEARNED:
             self._learned.clear()
         ready = self._learned[key] = self._ask(name + qtype.to_bytes(2, "big") + CLASS_IN, form)
+        if ready is not None and by_name:
+            ready = self._learned[key] = ready._replace(kind=None)
         return ready
 
     def _ask(self, question: bytes, form: int) -> Ready | None:

@@ -43,6 +43,7 @@ AREA = 4096  # octets for the records of one reply, at most 1232 (edns.UDP_PAYLO
 NAME = 32  # struct sockaddr_in6 is 28
 CONTROL = 64  # one in6_pktinfo with its header is 40
 MAX_KNOWN = 1 << 17  # known answers, 250 octets each with their keys: 100,000 names asked in one way
+MAX_SHARED = 1 << 14  # plans of replies that many questions share
 PATIENCE = 0.25  # seconds until a blocked thread looks whether it shall stop
 # NODATA is learned for the types that resolvers ask unasked, not for all 65,536: A, TXT, AAAA, NAPTR.
 MAX_EXEMPT = 10_000  # addresses remembered as free of the rate limit
@@ -115,7 +116,8 @@ class BatchListener:
         self._lay_out()
         self._ready: ReadyAnswers | None = None
         self._known: dict[bytes, bytes] = {}
-        self._alive: list[bytes] = []  # what the plans of known answers point into
+        self._shared: dict[tuple[int, int, int], bytes] = {}
+        self._alive: list[object] = []  # what the plans of known answers point into
         self._kinds: dict[bytes, Hashable] = {}  # of known answers, for clients that the rate limit counts
         self._exempt: set[bytes] = set()  # addresses that it does not, as octets
 
@@ -297,7 +299,10 @@ class BatchListener:
             self.counters.general += 1
             reply = self._general(ready, query, self._client_of(i))
         elif _is_worth_knowing(query, found):
-            return self._learn(key, query, found), False
+            plan = self._known[key] = self._pack(query, found)
+            return plan, False
+        elif found.cookie is None and not found.ready.start:
+            return self._shared_plan(query, found), False
         else:
             self.counters.ready += 1
             self.counters.ready += 1
@@ -314,20 +319,27 @@ class BatchListener:
             log.exception("internal error, query dropped: %s", query.hex())
             return None
 
-    def _learn(self, key: bytes, query: bytes, found: Found) -> bytes:
-        """Know from now on what is asked by these octets."""
-        if len(self._known) >= MAX_KNOWN:
+    def _shared_plan(self, query: bytes, found: Found) -> bytes:
+        """The plan of a learned reply, one for all queries whose questions are as long."""
+        key = id(found.ready), found.question_end, query[2] & 1
+        plan = self._shared.get(key)
+        if plan is None:
+            plan = self._shared[key] = self._pack(query, found)
+        return plan
+
+    def _pack(self, query: bytes, found: Found) -> bytes:
+        """The plan of a ready reply, which points into the reply itself."""
+        if len(self._known) >= MAX_KNOWN or len(self._shared) >= MAX_SHARED:
             self._forget()
-        ready, end, _ = found
-        self._alive += (ready.body, ready.opt)
-        plan = self._known[key] = PLAN.pack(
-            *(0, end),
+        ready = found.ready
+        self._alive += (ready.body, ready.opt) if ready.start else (ready,)  # the latter for its id as well
+        return PLAN.pack(
+            *(0, found.question_end),
             *(_address(ready.body) + ready.start, ready.end - ready.start),
             *(_address(ready.opt), len(ready.opt)),
             bytes((ready.head[0] | query[2] & 1,)) + ready.head[1:8],
             ready.head[8:],
         )
-        return plan
 
     def _own(self, i: int, reply: bytes) -> bytes:
         """The plan of a reply that goes through the slot's area."""
@@ -337,6 +349,7 @@ class BatchListener:
 
     def _forget(self) -> None:
         self._known.clear()
+        self._shared.clear()
         self._alive.clear()
         self._kinds.clear()
 
