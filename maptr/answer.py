@@ -36,7 +36,7 @@ from maptr.snapshot import SOA, Snapshot
 
 # RFC 1035 4.1.1, RFC 2136 2.2, RFC 6891 9, RFC 7873 8
 FORMERR, NOTIMP, REFUSED, NOTAUTH, BADVERS, BADCOOKIE = 1, 4, 5, 9, 16, 23
-OPCODE_QUERY, OPCODE_UPDATE = 0, 5
+OPCODE_QUERY, OPCODE_NOTIFY, OPCODE_UPDATE = 0, 4, 5
 IXFR, AXFR = 251, 252
 
 TCP_LIMIT = 0xFFFF  # RFC 1035 4.2.2: two octets of length
@@ -84,6 +84,7 @@ class _Query:
     asked: Asked = NOTHING_ASKED
     cookie: bytes | None = None  # to send back
     verified: bool = False
+    reserve: int = 0  # octets to leave free for a signature
 
 
 def respond(
@@ -103,24 +104,38 @@ def respond(
 
 
 def make_reply(
-    query: bytes, snapshot: Snapshot, *, transport: Transport, client: str = "", context: Context = PLAIN
+    query: bytes,
+    snapshot: Snapshot,
+    *,
+    transport: Transport,
+    client: str = "",
+    context: Context = PLAIN,
+    reserve: int = 0,
+    rcode: int | None = None,
 ) -> Reply | None:
-    """As ``respond``, with what a rate limit wants to know of the reply."""
+    """As ``respond``, with what a rate limit wants to know of the reply.
+
+    ``reserve`` octets of the reply's limit are left free, for a signature. ``rcode`` is the answer where that is
+    settled already, unless the query is malformed: an error, or NOERROR for the start of a zone transfer (AA set).
+    """
     if len(query) < HEADER_SIZE or query[2] & 0x80:
         return None  # no ID to answer to, or itself a response: answering those makes loops
-    bare = _Query(DNSHeader.parse(WireBuffer(query[:HEADER_SIZE])), transport, context)
-    if bare.header.opcode not in (OPCODE_QUERY, OPCODE_UPDATE):
-        return _frame(bare, NOTIMP)
+    bare = _Query(DNSHeader.parse(WireBuffer(query[:HEADER_SIZE])), transport, context, reserve=reserve)
+    if bare.header.opcode not in (OPCODE_QUERY, OPCODE_NOTIFY, OPCODE_UPDATE):
+        return _frame(bare, NOTIMP if rcode is None else rcode)
     try:
         header, question, rest = read_question(query)
     except DNSError:
         return _frame(bare, FORMERR)
     if header.q > 1:
         return _frame(bare, FORMERR)  # RFC 9619: QDCOUNT is 1, or 0 to ask for a cookie
+    if header.opcode == OPCODE_UPDATE and (question is None or question.qtype != SOA or question.qclass != IN):
+        # What is no zone section (RFC 2136 2.3) is not sent back: dnspython for one could not read the reply.
+        return _frame(bare, NOTIMP if question is not None and question.qtype == SOA else FORMERR)
 
     asked = replace(bare, question=question)
     counts = (header.a, header.auth, header.ar)
-    if header.opcode == OPCODE_UPDATE and sum(counts) > MAX_QUERY_RECORDS:
+    if header.opcode == OPCODE_UPDATE and sum(counts) > MAX_QUERY_RECORDS and rcode is None:
         return _refuse_update(asked, snapshot)  # its records may be many, and none would change the reply
     try:
         opt = find_opt(*read_records(rest, counts))
@@ -137,11 +152,16 @@ def make_reply(
         if asked.cookie and context.cookies.required and transport is Transport.UDP and not asked.verified:
             return _frame(asked, BADCOOKIE)  # RFC 7873 5.2.3 and 5.2.4
 
+    if rcode is not None and (rcode != NOERROR or question is not None):
+        return _frame(asked, rcode, Outcome(authoritative=rcode == NOERROR))
     if header.opcode == OPCODE_UPDATE:
         return _refuse_update(asked, snapshot)
     if question is None:
         return _frame(asked, NOERROR if asked.cookie else FORMERR)  # RFC 7873 5.4
     name = question.qname.label
+    if header.opcode == OPCODE_NOTIFY:
+        # The primary of all its zones takes no news of them (RFC 1996 3.11); so say NSD and PowerDNS.
+        return _frame(asked, REFUSED if fold(name) in snapshot.zones else NOTAUTH)
     if question.qclass == CH:
         told = look_up_chaos(name, question.qtype, context.identity)
         return _frame(asked, REFUSED) if told is None else _frame(asked, NOERROR, told)
@@ -168,13 +188,8 @@ def _read_options(query: _Query, opt: RR, client: str) -> _Query:
 
 
 def _refuse_update(query: _Query, snapshot: Snapshot) -> Reply:
-    """RFC 2136 3.1, as BIND and Knot say no: zones change by their files, and by no one on the network."""
-    question = query.question
-    if question is None or question.qtype != SOA or question.qclass != IN:
-        # What is no zone section is not sent back: dnspython for one could not read it.
-        unsupported = question is not None and question.qtype == SOA
-        return _frame(replace(query, question=None), NOTIMP if unsupported else FORMERR)
-    if fold(question.qname.label) not in snapshot.zones:
+    """RFC 2136 3.1 and 3.3, as BIND says no: zones change by their files, and by no one on the network."""
+    if query.question is None or fold(query.question.qname.label) not in snapshot.zones:
         return _frame(query, NOTAUTH)
     return _frame(query, REFUSED, ede=EDE_PROHIBITED)
 
@@ -185,7 +200,7 @@ def _frame(query: _Query, rcode: int, outcome: Outcome | None = None, *, ede: in
     Addresses that only help go before anything is truncated (RFC 2181 9); OPT stays (RFC 6891 7).
     """
     payload = query.context.udp_payload
-    limit = udp_limit(query.opt, payload) if query.transport is Transport.UDP else TCP_LIMIT
+    limit = (udp_limit(query.opt, payload) if query.transport is Transport.UDP else TCP_LIMIT) - query.reserve
     buffer = WireBuffer(bytes(HEADER_SIZE))
     buffer.offset = HEADER_SIZE
     if query.question is not None:
@@ -199,7 +214,7 @@ def _frame(query: _Query, rcode: int, outcome: Outcome | None = None, *, ede: in
     rdclass = IN if query.question is None else query.question.qclass
     counts, truncated = _fit(buffer, outcome, limit - len(opt), rdclass)
     if query.asked.padding and query.transport is Transport.TLS:  # RFC 7830 6: never in the clear
-        padding = padding_to_block(len(buffer) + len(opt), limit)
+        padding = padding_to_block(len(buffer) + len(opt) + query.reserve, limit + query.reserve)
         opt = opt if padding is None else _pack_opt(query, payload, [*options, padding], rcode)
     buffer.append(opt)
     counts[2] += query.opt is not None

@@ -69,8 +69,13 @@ class Expression:
     program: Program
 
     @classmethod
-    def parse(cls, ere: bytes, *, ignore_case: bool = False, groups_used: int = 0) -> Expression:
-        """The expression as a program; RegexpError otherwise, also where it has fewer groups than are used."""
+    def parse(
+        cls, ere: bytes, *, ignore_case: bool = False, groups_used: int = 0, budget: Budget | None = None
+    ) -> Expression:
+        """The expression as a program; RegexpError otherwise, also where it has fewer groups than are used.
+
+        Writing the program costs a step of the budget for each instruction: 20 octets may ask for 2000 of them.
+        """
         parser = _Parser(ere)
         tree = parser.parse()
         if groups_used > parser.groups:
@@ -79,6 +84,8 @@ class Expression:
             raise RegexpError(parser.unsupported, refused=False)
         if tree.size > MAX_PROGRAM:
             raise RegexpError(f"compiles to more than {MAX_PROGRAM} instructions", refused=False)
+        if budget is not None:
+            budget.spend(tree.size)
         return cls(link([*tree.write(ignore_case), Instruction(MATCH)]))
 
     def match(self, text: bytes, budget: Budget) -> Groups | None:

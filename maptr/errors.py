@@ -83,6 +83,10 @@ class ZoneError(LocatedError):
     """A zone that no server should load, or a record that cannot be written."""
 
 
+class JournalError(LocatedError):
+    """A journal of differences that is damaged, or belongs to another zone."""
+
+
 class ConfigError(MaptrError):
     """A bad option or configuration value; ``key`` is its dotted name."""
 

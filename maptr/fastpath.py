@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Hashable, Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from maptr.answer import Reply
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, is_below, to_wire, wire_length
@@ -149,12 +149,18 @@ class _Zone:
 
 
 class ReadyAnswers:
-    """The ready replies of one snapshot. ``general`` answers any query over a stream, as the general path does."""
+    """The ready replies of one snapshot. ``general`` answers any query over a stream, as the general path does.
 
-    def __init__(self, snapshot: Snapshot, general: General) -> None:
+    ``elsewhere`` are folded origins that others answer for, a catalog for some clients say: nothing there is ready.
+    """
+
+    def __init__(self, snapshot: Snapshot, general: General, elsewhere: Iterable[Labels] = ()) -> None:
         self.snapshot = snapshot
         self._general = general
-        self._zones = {to_wire(origin): _Zone(view) for origin, view in snapshot.zones.items()}
+        self._zones: dict[bytes, _Zone | Literal[False]] = {
+            **{to_wire(origin): _Zone(view) for origin, view in snapshot.zones.items()},
+            **{to_wire(origin): False for origin in elsewhere},
+        }
         self._learned: dict[object, Ready | None] = {}
         self._opts = self._learn_opts()
         self._max_payload = int.from_bytes(self._opts[EDNS][3:5], "big")
@@ -209,7 +215,7 @@ class ReadyAnswers:
                 return None
             offsets.append(at)
             at += length + 1
-        if qtype == DS and not offsets:
+        if not zone or (qtype == DS and not offsets):
             return None  # the parent's to answer, where that is here
         source = name
         if name not in zone.table or zone.layered:
@@ -320,7 +326,7 @@ class ReadyAnswers:
 
     def _learn_opts(self) -> tuple[bytes, bytes, bytes]:
         """The OPT of replies that are not errors, by form; all empty where there is no zone to ask about."""
-        origin = next(iter(self._zones), None)
+        origin = next((origin for origin, zone in self._zones.items() if zone), None)
         if origin is None:
             return b"", b"", b""
         asked = (self._ask(origin + SOA.to_bytes(2, "big") + CLASS_IN, form) for form in (EDNS, DO))

@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
+from maptr.printable import printable
+
 
 class Severity(enum.StrEnum):
     """An error is not published (a record) or not loaded (a zone); a warning is, all the same."""
@@ -31,7 +33,7 @@ class Finding:
         value = f" [{self.value}]" if self.value and self.value not in self.reason else ""
         line = f"{self.line}: " if self.line else ""
         text = f"{line}{self.severity} {self.record} {self.code}: {self.reason}{value}"
-        return "".join(character if character.isprintable() else "?" for character in text)
+        return printable(text)
 
     def to_dict(self) -> dict[str, Any]:
         return {

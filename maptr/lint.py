@@ -44,14 +44,14 @@ def lint(table: Table) -> list[Finding]:
 
 
 def publishable(table: Table) -> tuple[Table, list[Finding]]:
-    """What of a table a zone may hold, and the errors of what it may not.
+    """What of a table a zone may hold, and the findings of what it may not.
 
-    Records with an error are gone; of the others, the NMAs that no client can use.
+    Records with an error are gone; of the others, the NMAs that no client can use, each of which is a warning.
     """
-    errors = [finding for finding in lint(table) if finding.severity is Severity.ERROR]
-    entries = table.without(finding.record for finding in errors).values()
+    left_out = [finding for entry in table.values() for finding in dict.fromkeys(_errors(entry))]
+    entries = table.without(finding.record for finding in left_out if finding.severity is Severity.ERROR).values()
     usable = (replace(entry, nmas=tuple(nma for nma in entry.nmas if unusable(nma) is None)) for entry in entries)
-    return Table(usable, metadata=table.metadata), errors
+    return Table(usable, metadata=table.metadata), left_out
 
 
 def unusable(nma: Nma) -> tuple[str, str] | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from maptr import names, url
 from maptr.ere import RegexpError
 from maptr.names import Labels
+from maptr.nfa import Budget
 from maptr.regexp import Substitution
 
 SERVICE = b"ark"
@@ -104,8 +105,9 @@ class Rule:
     substitution: Substitution | None = None
 
 
-def read(naptr: Naptr, *, undotted: Labels | None = None) -> Rule:
+def read(naptr: Naptr, *, undotted: Labels | None = None, budget: Budget | None = None) -> Rule:
     """The record as a rule; never raises, for a record that cannot be used is a rule of kind OTHER that says why.
+    Only with a budget, which compiling its regexp is paid from, it may raise BudgetSpent.
 
     Reading is liberal: flags and service in any case, both fields set (``h`` takes the replacement, ``u`` the
     regexp, an empty flag the regexp if valid), a port in the last label of a host. ``undotted`` is an origin that
@@ -121,9 +123,9 @@ def read(naptr: Naptr, *, undotted: Labels | None = None) -> Rule:
     if flags == b"h":
         return _read_host(naptr, notes, undotted)
     if flags == b"u":
-        return _read_url(naptr, notes)
+        return _read_url(naptr, notes, budget)
     if flags == b"":
-        return _read_redirect(naptr, notes)
+        return _read_redirect(naptr, notes, budget)
     return Rule(naptr, Kind.OTHER, (*notes, f"flags {quote(naptr.flags)} mean nothing to Maptr"))
 
 
@@ -152,23 +154,23 @@ def _looks_whole(labels: Labels) -> bool:
     return len(labels) > 1 and labels[-1].partition(b":")[0].isalpha() and len(labels[-1].partition(b":")[0]) > 1
 
 
-def _read_url(naptr: Naptr, notes: list[str]) -> Rule:
+def _read_url(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rule:
     if naptr.replacement:
         notes.append("a u record with a replacement, which it has no use for")
     try:
-        substitution = Substitution.parse(naptr.regexp)
+        substitution = Substitution.parse(naptr.regexp, budget)
     except RegexpError as error:
         return Rule(naptr, Kind.OTHER, (*notes, f"regexp {quote(naptr.regexp)} cannot be used: {error}"))
     return Rule(naptr, Kind.URL, tuple(notes), substitution=substitution)
 
 
-def _read_redirect(naptr: Naptr, notes: list[str]) -> Rule:
+def _read_redirect(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rule:
     substitution = None
     if naptr.regexp:
         if naptr.replacement:
             notes.append("both regexp and replacement are set")
         try:
-            substitution = Substitution.parse(naptr.regexp)
+            substitution = Substitution.parse(naptr.regexp, budget)
         except RegexpError as error:
             notes.append(f"regexp {quote(naptr.regexp)} cannot be used: {error}")
     if substitution is None and not naptr.replacement:

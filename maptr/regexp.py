@@ -39,10 +39,10 @@ class Substitution:
     replacement: tuple[bytes | int, ...]
 
     @classmethod
-    def parse(cls, field: bytes) -> Substitution:
-        """The field as a substitution; RegexpError with the reason otherwise."""
+    def parse(cls, field: bytes, budget: Budget | None = None) -> Substitution:
+        """The field as a substitution; RegexpError with the reason otherwise, BudgetSpent where it costs too much."""
         ere, replacement, flags = _split(field)
-        expression = Expression.parse(ere, ignore_case=bool(flags), groups_used=_highest(replacement))
+        expression = Expression.parse(ere, ignore_case=bool(flags), groups_used=_highest(replacement), budget=budget)
         return cls(expression, replacement)
 
     def apply(self, text: bytes, budget: Budget) -> bytes | None:

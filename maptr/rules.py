@@ -17,7 +17,7 @@ from maptr.ere import RegexpError
 from maptr.errors import ZoneError
 from maptr.naptr import SERVICE, Naptr
 from maptr.regexp import Substitution, escape
-from maptr.table import Entry, Nma, template_parts
+from maptr.table import Entry, Nma, example_url, template_parts
 
 ORDER_NAAN = 10  # of a NAAN's u rules; shoulders come before, longest first
 ORDER_HOST = 100  # of h records: the fallback
@@ -123,9 +123,7 @@ def host_labels(nma: Nma) -> names.Labels:
     An IPv6 address is no domain name, so it has none.
     """
     try:
-        where = url.parse(
-            "".join(literal + ("x" if variable else "") for literal, variable in template_parts(nma.target))
-        )
+        where = url.parse(example_url(nma.target))
     except ValueError:
         return ()
     if where.host.address is not None and where.host.address.version == 6:

@@ -15,14 +15,12 @@ from typing import Any
 
 from maptr.ark import BETANUMERIC, MAX_NAAN, Ark
 
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")  # any name, so that a bad one is found and not sent to a server
 
 VARIABLES = ("content", "value", "pid", "suffix")
 """What a target may ask for: NAAN/name, name, the whole ARK, what follows the shoulder."""
 
 DEFAULT_STATUS = 302  # what the central resolver answers where a record says nothing else
-
-_ANY_VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 MAX_SHOULDER = 63  # the longest registered one has 8; a regexp field of 255 octets must hold it
 
@@ -33,12 +31,12 @@ _LABEL = re.compile(r"ark:/?", re.IGNORECASE)
 
 def example_url(target: str) -> str:
     """The target with something harmless in place of each variable, whatever its name: a URL to judge."""
-    return _ANY_VARIABLE.sub("x", target)
+    return _VARIABLE.sub("x", target)
 
 
 def variables(target: str) -> list[str]:
     """The names of the variables in a target, also those that nothing fills in."""
-    return _ANY_VARIABLE.findall(target)
+    return _VARIABLE.findall(target)
 
 
 def parse_key(text: str) -> tuple[str, str]:

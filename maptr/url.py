@@ -113,6 +113,8 @@ def parse(text: str) -> Url:
     scheme = match["scheme"].lower()
     if scheme not in ("http", "https"):
         raise ValueError("neither http nor https")
+    if not match["authority"].isascii():
+        raise ValueError("the host is not ASCII: an international name is written in A-labels (xn--...)")
     if unsafe := _UNSAFE.search(text):
         raise ValueError(f"the character U+{ord(unsafe[0]):04X} belongs in no URL")
     authority = match["authority"]

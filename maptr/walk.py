@@ -26,6 +26,7 @@ from maptr.nfa import Budget, BudgetSpent
 MAX_DEPTH = 8  # redirects on one path; deeper is a loop or an attack
 MAX_QUESTIONS = 32  # in one walk
 MAX_CANDIDATES = 64  # the best are kept
+MAX_RECORDS = 2048  # read in one walk; one reply has room for about that many, and the longest real one has 17
 MAX_TTL = 0x7FFF_FFFF  # RFC 2181 section 8; a greater TTL counts as 0
 
 ARK_ARPA: Labels = (b"ark", b"arpa")
@@ -47,6 +48,7 @@ class Settings:
     max_depth: int = MAX_DEPTH
     max_questions: int = MAX_QUESTIONS
     max_candidates: int = MAX_CANDIDATES
+    max_records: int = MAX_RECORDS
     regexp_steps: int = REGEXP_STEPS
 
     def reading_origin(self) -> Labels | None:
@@ -95,6 +97,7 @@ class Walk:
         self._steps: list[Step] = []
         self._found: list[_Found] = []
         self._budget = Budget(self.settings.regexp_steps)
+        self._records_left = self.settings.max_records
         self._complete = True
         self._ttls: list[int] = []
 
@@ -154,14 +157,24 @@ class Walk:
             self._ttls.append(ttl)
         here = Question(question.name, question.path, min(question.ttl, MAX_TTL if ttl is None else ttl))
         unique = {naptr.canonical(): naptr for naptr in answer.records}
-        readings = tuple(self._read_record(here, unique[key], onward) for key in sorted(unique))
+        taken = sorted(unique)[: self._records_left]
+        self._records_left -= len(taken)
+        note = answer.note
+        if len(taken) < len(unique):
+            self._complete = False
+            over = f"{len(taken)} of {len(unique)} records read, {self.settings.max_records} in one walk"
+            note = f"{note}; {over}" if note else over
+        readings = tuple(self._read_record(here, unique[key], onward) for key in taken)
         outcome = Outcome.NODATA if answer.outcome is Outcome.ANSWER and not unique else answer.outcome
-        return Step(
-            question.name, question.depth, outcome, readings, answer.note, answer.ttl, answer.server, answer.elapsed
-        )
+        return Step(question.name, question.depth, outcome, readings, note, answer.ttl, answer.server, answer.elapsed)
 
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
-        rule = read(naptr, undotted=self.settings.reading_origin())
+        spent = f"not read: the {self.settings.regexp_steps} regexp steps of this walk are spent"
+        try:
+            rule = read(naptr, undotted=self.settings.reading_origin(), budget=self._budget)
+        except BudgetSpent:
+            self._complete = False
+            return Reading(naptr, Kind.OTHER, False, (spent,))
         path = (*here.path, (naptr.order, naptr.preference))
         if rule.kind is Kind.OTHER:
             return Reading(naptr, rule.kind, False, rule.notes)
@@ -174,7 +187,7 @@ class Walk:
                 reasons = self._redirect(here, rule, path, onward)
         except BudgetSpent:
             self._complete = False
-            reasons = [f"not read: the {self.settings.regexp_steps} regexp steps of this walk are spent"]
+            reasons = [spent]
         except _Passed as passed:
             reasons = [str(passed)]
         else:

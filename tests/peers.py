@@ -87,10 +87,11 @@ class Peer:
     name: ClassVar[str]
     commands: ClassVar[tuple[str, ...]]  # the server first, then the checkers
 
-    def __init__(self, zones: Mapping[str, Path | str]) -> None:
+    def __init__(self, zones: Mapping[str, Path | str], port: int = 0) -> None:
         self.zones = {dns.name.from_text(origin).to_text(): Path(path).resolve() for origin, path in zones.items()}
         self.host = HOST
         self.port = 0
+        self._wanted_port = port  # 0: any that is free
         self.directory = Path()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -142,7 +143,7 @@ class Peer:
         return self
 
     def _start(self) -> None:
-        self.port = free_port(self.host)
+        self.port = self._wanted_port or free_port(self.host)
         self.directory = _temporary_directory(f"maptr-{self.name}-")
         command = self.configure()
         with (self.directory / "log").open("wb") as log:
@@ -224,9 +225,13 @@ class Maptr(Peer):
     name = "maptr"
     commands = (sys.executable,)
 
+    def __init__(self, zones: Mapping[str, Path | str], *options: str, port: int = 0) -> None:
+        super().__init__(zones, port)
+        self.options = options  # further ones of ``maptr serve``
+
     def configure(self) -> list[str]:
         zones = [f"--zone={origin}={path}" for origin, path in self.zones.items()]
-        return [sys.executable, "-m", "maptr", "serve", *zones, f"--listen={self.host}:{self.port}"]
+        return [sys.executable, "-m", "maptr", "serve", *zones, f"--listen={self.host}:{self.port}", *self.options]
 
 
 class Bind(Peer):

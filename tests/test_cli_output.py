@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import cli
-from maptr.cli import output
+from maptr.cli import output, source
 
 
 def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -64,6 +64,15 @@ def test_a_bug_is_exit_10_and_never_none_found(raised: Exception, monkeypatch: p
     assert result.stderr.endswith("maptr: internal error, please report the lines above\n")
 
 
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no /dev/fd here")
+def test_an_open_pipe_by_its_number_is_written_to() -> None:
+    reading, writing = os.pipe()
+    output.write_atomically(Path(f"/dev/fd/{writing}"), "new")
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        assert pipe.read() == "new"
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_below_stdout_is_exit_8(tmp_path: Path) -> None:
     registry = tmp_path / "registry.json"
@@ -77,3 +86,11 @@ def test_a_full_disk_below_stdout_is_exit_8(tmp_path: Path) -> None:
             timeout=60,
         )
     assert (done.returncode, done.stderr) == (8, "maptr: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.parametrize("command", [["table", "check"], ["zone", "build"], ["zone", "check"]])
+def test_a_file_without_end_is_exit_8(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "MAX_OCTETS", 1000)
+    result = CliRunner().invoke(cli.main, [*command, "-"], input="#" * 1001)
+    assert result.exit_code == output.EXIT_UNREADABLE
+    assert result.stderr == "maptr: <stdin>: longer than 1000 octets\n"

@@ -64,6 +64,26 @@ def test_records_with_errors_are_left_out_and_named(tmp_path: Path) -> None:
     assert run("build", "--strict", str(source), "--serial", "1").exit_code == 1
 
 
+def test_whatever_is_left_out_is_said_even_of_a_zone_that_does_not_change(tmp_path: Path) -> None:
+    def nma(url: str) -> dict[str, object]:
+        return {"where": "", "target": {"url": url, "http_code": 302}}
+
+    good = "https://h.nlm.nih.gov/${content}"
+    records = [
+        {"what": "12345", "nmas": [nma("http://192.168.1.12/${content}"), nma(good)]},
+        {"what": "13030", "target": {"url": "https://h.nlm.nih.gov/" + "x" * 250, "http_code": 302}},
+    ]
+    source, target = tmp_path / "registry.json", tmp_path / "zone"
+    source.write_text(json.dumps({"data": records}))
+    for _ in range(2):
+        result = run("build", str(source), "-o", str(target))
+        assert result.exit_code == 0
+        assert "left out: warning 12345 no-public-host: 192.168.1.12" in result.stderr
+        assert "left out: record 13030" in result.stderr
+    assert "unchanged" in result.stderr
+    assert run("build", "--strict", str(source), "-o", str(target)).exit_code == 1
+
+
 def test_date_serials_go_forward_and_an_unchanged_zone_keeps_its_own(tmp_path: Path) -> None:
     target = tmp_path / "zone"
     run("build", SAMPLE, "-o", str(target))

@@ -169,6 +169,13 @@ def test_names_in_the_soa_compress_further_than_its_owner() -> None:
         hold(ready, snapshot, dns.message.make_query(f"{name}.example.", "TXT").to_wire())
 
 
+def test_what_others_answer_for_is_not_ready() -> None:
+    general = functools.partial(make_reply, snapshot=SNAPSHOT, transport=Transport.TCP)
+    ready = ReadyAnswers(SNAPSHOT, general, [(b"catalog",), (b"sub", b"example")])
+    for name, expected in (("x.catalog.", False), ("catalog.", False), ("a.sub.example.", False), ("x.other.", True)):
+        assert (ready.find(dns.message.make_query(name, "SOA").to_wire()) is not None) is expected
+
+
 def test_learned_replies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastpath, "MAX_LEARNED", 5)
     ready = ready_of(SNAPSHOT)

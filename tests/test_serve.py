@@ -82,7 +82,7 @@ def tcp_serving(connections: Connections | None = None, **timeouts: float) -> It
     sock = tcp.open_socket("127.0.0.1", 0)
     port = sock.getsockname()[1]
     daemon = Daemon([], [], SNAPSHOT)
-    listener = tcp.TcpListener(sock, daemon.answer, connections or Connections(), limits=tcp.TcpLimits(**timeouts))  # type: ignore[arg-type]
+    listener = tcp.TcpListener(sock, daemon.answers, connections or Connections(), limits=tcp.TcpLimits(**timeouts))  # type: ignore[arg-type]
     running.call(listener.start)
     try:
         yield port

@@ -139,6 +139,26 @@ def test_a_spent_regexp_budget_makes_the_walk_incomplete() -> None:
     assert any("regexp steps" in reason for step in discovery.trace for r in step.readings for reason in r.reasons)
 
 
+def test_compiling_regexps_is_paid_from_the_same_budget() -> None:
+    costly = [Naptr(0, i, b"u", b"ark", b"!a{255}b{255}!x!", ()) for i in range(500)]
+    walk = Walk(ARK)
+    walk.tell(walk.next()[0], Answer(Outcome.ANSWER, costly, 60))
+    (step,) = walk.result().trace
+    spent = [reading for reading in step.readings if "regexp steps" in " ".join(reading.reasons)]
+    assert len(spent) > 300
+    assert not walk.result().complete
+
+
+def test_records_are_read_to_the_limit_in_canonical_order() -> None:
+    records = [host(i, 0, f"h{i}.example") for i in range(40)]
+    walk = Walk(ARK, Settings(max_records=30))
+    walk.tell(walk.next()[0], Answer(Outcome.ANSWER, records[::-1], 60))
+    discovery = walk.result()
+    assert [candidate.order for candidate in discovery] == list(range(30))
+    assert not discovery.complete
+    assert discovery.trace[0].note == "30 of 40 records read, 30 in one walk"
+
+
 def test_what_is_open_at_the_end_was_not_answered_in_time() -> None:
     walk = Walk(ARK)
     (root,) = walk.next()

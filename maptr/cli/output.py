@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 import click
 
+from maptr.printable import printable
+
 SCHEMA = "maptr/1"
 
 # Exit codes are dig's where dig has one.
@@ -26,17 +28,12 @@ EXIT_INTERNAL = 10  # a bug in maptr
 
 def data(text: str) -> None:
     """A line of data, on stdout."""
-    click.echo(_printable(text))
+    click.echo(printable(text, keep="\n\t"))
 
 
 def talk(text: str) -> None:
     """A line for the person, on stderr."""
-    click.echo(_printable(text), err=True)
-
-
-def _printable(text: str) -> str:
-    """Text from files and from DNS, without what a terminal would obey."""
-    return "".join(character if character.isprintable() or character in "\n\t" else "?" for character in text)
+    click.echo(printable(text, keep="\n\t"), err=True)
 
 
 def json_data(document: Mapping[str, Any]) -> None:
@@ -56,11 +53,11 @@ def write_atomically(path: Path, text: str) -> None:
     A symbolic link stays, and the file it names is replaced; a device or a pipe is written to, for a rename would
     put a file in its place. Raises OSError; the old file is then untouched and nothing is left beside it.
     """
-    path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file() and not path.is_dir():
         with path.open("w", encoding="utf-8", newline="\n") as device:
             device.write(text)
         return
+    path = Path(os.path.realpath(path))
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import click
 
+from maptr.acl import Acl, Key, NotifyTarget, Rule, Secondaries
 from maptr.address import Address
 from maptr.cli import output
 from maptr.context import Identity
 from maptr.errors import ConfigError, ZoneError
-from maptr.names import to_text
+from maptr.names import fold, parse, to_text
 from maptr.serve import zones
 from maptr.serve.daemon import Daemon
-from maptr.serve.tls import Certificate, TlsSettings
+from maptr.serve.primary import PrimarySettings
+from maptr.serve.tls import TlsSettings
 from maptr.serve.zones import ZoneSource
 from maptr.snapshot import Snapshot
 
@@ -23,15 +26,43 @@ from maptr.snapshot import Snapshot
 class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
     """A value with a ``from_text`` that raises ValueError."""
 
-    def __init__(self, kind: type[ZoneSource] | type[Address], name: str) -> None:
+    def __init__(self, kind: Any, name: str) -> None:
         self.kind = kind
         self.name = name
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> ZoneSource | Address:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         try:
             return self.kind.from_text(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+        except OSError as error:
+            self.fail(f"{error.filename}: {error.strerror}", param, ctx)
+
+
+class _KeyText:
+    """A key as the command line gives it."""
+
+    @staticmethod
+    def from_text(text: str) -> Key:
+        """``NAME=ALGORITHM:@FILE``, or the secret itself in place of ``@FILE``. Raises ValueError and OSError."""
+        name, equals, rest = text.partition("=")
+        algorithm, colon, secret = rest.partition(":")
+        if not (name and equals and colon and secret):
+            raise ValueError("a key is NAME=ALGORITHM:@FILE, such as xfr=hmac-sha256:@xfr.key")
+        if secret.startswith("@"):
+            secret = Path(secret[1:]).read_text(encoding="ascii", errors="replace")
+        return Key.of(name, algorithm, secret)
+
+
+class _OriginText:
+    """The origin of the catalog zone."""
+
+    @staticmethod
+    def from_text(text: str) -> tuple[bytes, ...]:
+        try:
+            return fold(parse(text))
+        except ValueError as error:
+            raise ValueError(f"{text!r} is no domain name: {error}") from None
 
 
 @click.command(
@@ -75,6 +106,39 @@ class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generi
     help="Which server this is, told to those who ask by the NSID option (dig +nsid).  [default: not told]",
 )
 @click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=_Parsed(_KeyText, "NAME=ALGORITHM:@FILE"),
+    help="A TSIG key, its secret in base64 in a file: xfr=hmac-sha256:@xfr.key. Without the @, the secret itself, "
+    "which other users of the machine then see. Repeatable.",
+)
+@click.option(
+    "--transfer",
+    "rules",
+    multiple=True,
+    type=_Parsed(Rule, "WHO"),
+    help="Who may transfer the zones: key:NAME, an address or prefix, or both as 'PREFIX key:NAME'. Repeatable.  "
+    "[default: nobody]",
+)
+@click.option(
+    "--notify",
+    "targets",
+    multiple=True,
+    type=_Parsed(NotifyTarget, "HOST[:PORT] [key:NAME]"),
+    help="A secondary to tell of each new serial, signed with the key where one is named. Repeatable.",
+)
+@click.option(
+    "--catalog",
+    type=_Parsed(_OriginText, "ORIGIN"),
+    help="Also serve a catalog of the zones (RFC 9432) to those who may transfer it, such as catalog.invalid.",
+)
+@click.option(
+    "--state",
+    type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
+    help="Where to keep the journals that IXFR is answered from.  [default: beside each zone's file]",
+)
+@click.option(
     "--check-config",
     is_flag=True,
     help="Read and check everything, print what would be served, and leave. Nothing is bound.",
@@ -86,6 +150,11 @@ def serve(
     certificate: Path | None,
     key: Path | None,
     nsid: str,
+    keys: tuple[Key, ...],
+    rules: tuple[Rule, ...],
+    targets: tuple[NotifyTarget, ...],
+    catalog: tuple[bytes, ...] | None,
+    state: Path | None,
     check_config: bool,
 ) -> None:
     """Answer DNS queries from zone files.
@@ -103,26 +172,22 @@ def serve(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     snapshot = _load(sources)
+    who = Secondaries(Acl(rules), targets)
     try:
+        primary = PrimarySettings(
+            keys,
+            {source.origin: who for source in sources},
+            None if catalog is None else (catalog, who),
+            state,
+        )
+        daemon = Daemon(sources, addresses, snapshot, identity=identity, tls=tls, primary=primary)
         if check_config:
-            if tls is not None:
-                Certificate(tls)
             _describe(sources, addresses, tls_addresses, snapshot)
             return
         logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
-        asyncio.run(_run(sources, addresses, snapshot, identity, tls))
+        asyncio.run(daemon.run(signals=True))
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
-
-
-async def _run(
-    sources: tuple[ZoneSource, ...],
-    addresses: tuple[Address, ...],
-    snapshot: Snapshot,
-    identity: Identity,
-    tls: TlsSettings | None,
-) -> None:
-    await Daemon(sources, addresses, snapshot, identity=identity, tls=tls).run(signals=True)
 
 
 def _tls(addresses: tuple[Address, ...], certificate: Path | None, key: Path | None) -> TlsSettings | None:

@@ -12,7 +12,7 @@ import click
 
 from maptr import registry
 from maptr.cli import output
-from maptr.errors import TableError
+from maptr.cli.source import read_table
 from maptr.finding import Finding, Severity
 from maptr.lint import lint
 from maptr.table import Table
@@ -43,8 +43,7 @@ def check(file: str, as_json: bool, strict: bool) -> None:
                1  errors
                8  FILE cannot be read, or is no registry
     """
-    bad: list[TableError] = []
-    read = _read(file, bad)
+    read, bad = read_table(file)
     findings = lint(read)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if as_json:
@@ -88,8 +87,7 @@ def convert(source: str, form: str, target: Path | None) -> None:
                1  a record of SOURCE is bad; nothing is written
                8  SOURCE cannot be read or is no registry, or the file cannot be written
     """
-    bad: list[TableError] = []
-    read = _read(source, bad)
+    read, bad = read_table(source)
     if bad:
         for error in bad:
             output.talk(f"maptr: {error}")
@@ -108,18 +106,6 @@ def convert(source: str, form: str, target: Path | None) -> None:
         output.write_atomically(target, text)
     except OSError as error:
         output.fail(f"{target}: {error.strerror or error}", output.EXIT_UNREADABLE)
-
-
-def _read(file: str, bad: list[TableError]) -> Table:
-    """The table in a file, its bad records told apart; leaves with exit code 8 if there is none."""
-    name = "<stdin>" if file == "-" else file
-    try:
-        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        return registry.read(content, filename=name, on_bad=bad.append)
-    except OSError as error:
-        output.fail(f"{name}: {error.strerror or error}", output.EXIT_UNREADABLE)
-    except TableError as error:
-        output.fail(str(error), output.EXIT_UNREADABLE)
 
 
 def _summary(read: Table, bad: int, findings: list[Finding]) -> str:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output
-from maptr.errors import MaptrError, TableError, ZoneError
+from maptr.errors import ZoneError
 from maptr.finding import Severity
 
 if TYPE_CHECKING:
     from maptr.finding import Finding
     from maptr.names import Labels
-    from maptr.table import Table
 
 DEFAULT_ORIGIN = "ark.arpa."
 
@@ -72,13 +71,15 @@ def build(
     """
     from maptr import names
     from maptr import zone as zones
+    from maptr.cli.source import read_table, read_text
     from maptr.lint import publishable
     from maptr.zonecheck import check_zone
 
     target = None if target == "-" else target
-    table, refused = _read_table(source)
-    table, errors = publishable(table)
-    for line in [*map(str, refused), *map(str, errors)]:
+    table, refused = read_table(source)
+    table, unfit = publishable(table)
+    errors = [finding for finding in unfit if finding.severity is Severity.ERROR]
+    for line in [*map(str, refused), *map(str, unfit)]:
         output.talk(f"left out: {line}")
     labels = _name("--origin", origin)
     try:
@@ -87,15 +88,11 @@ def build(
             servers=tuple(zones.NameServer.parse(text, labels) for text in ns),
             contact=_name("--contact", contact),
             ttl=ttl,
-            include=tuple((file, _read_text(file)) for file in include),
+            include=tuple((file, read_text(file)) for file in include),
         )
         before = zones.serial_of(_lines(target))
         number = zones.next_serial(serial, time.time(), before[0] if before else None)
         built = zones.build(table, number, settings)
-        after = zones.serial_of(built.text.splitlines())
-        if before and after and before[1] == after[1] and not serial.isdigit():
-            output.talk(f"unchanged: {target} keeps serial {before[0]}")
-            sys.exit(output.EXIT_NONE if strict and (refused or errors or built.left_out) else output.EXIT_OK)
     except (ValueError, ZoneError) as error:
         if isinstance(error, ZoneError) and error.filename:  # it is in an included file
             output.fail(str(error), output.EXIT_UNREADABLE)
@@ -104,6 +101,11 @@ def build(
         output.talk(f"left out: {left_out}")
     for naan in built.delegated:
         output.talk(f"delegated: {naan} is left to the included records")
+    done = output.EXIT_NONE if strict and (refused or errors or built.left_out) else output.EXIT_OK
+    after = zones.serial_of(built.text.splitlines())
+    if before and after and before[1] == after[1] and not serial.isdigit():
+        output.talk(f"unchanged: {target} keeps serial {before[0]}")
+        sys.exit(done)
     bad = [f for f in check_zone(built.text, filename=target or "-") if f.severity is Severity.ERROR]
     for finding in bad:
         output.talk(str(finding))
@@ -113,8 +115,7 @@ def build(
     output.talk(
         f"zone {names.to_text(labels)} serial {number}: {built.counts['naans']} NAANs, {built.counts['rules']} rules"
     )
-    if strict and (refused or errors or built.left_out):
-        sys.exit(output.EXIT_NONE)
+    sys.exit(done)
 
 
 @zone.command()
@@ -134,9 +135,10 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
       1  errors
       8  FILE cannot be read
     """
+    from maptr.cli.source import read_text
     from maptr.zonecheck import check_zone
 
-    text = _read_text(file)
+    text = read_text(file)
     findings = check_zone(text, origin=origin, filename=file)
     _report(findings, file, as_json)
     fatal = [f for f in findings if strict or f.severity is Severity.ERROR]
@@ -160,30 +162,6 @@ def _name(option: str, text: str) -> Labels:
         return names.parse(text)
     except ValueError as error:
         raise click.UsageError(f"{option}: {text} is no domain name: {error}") from None
-
-
-def _read_table(source: str) -> tuple[Table, list[TableError]]:
-    from maptr import registry
-
-    refused: list[TableError] = []
-    try:
-        return registry.read(_read_octets(source), filename=source, on_bad=refused.append), refused
-    except MaptrError as error:
-        output.fail(str(error), output.EXIT_UNREADABLE)
-
-
-def _read_octets(file: str) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        output.fail(f"{file}: {error.strerror}", output.EXIT_UNREADABLE)
-
-
-def _read_text(file: str) -> str:
-    try:
-        return _read_octets(file).decode()
-    except UnicodeDecodeError as error:
-        output.fail(f"{file}: not UTF-8: {error}", output.EXIT_UNREADABLE)
 
 
 def _lines(target: str | None) -> list[str]:

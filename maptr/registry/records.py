@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from maptr.errors import TableError
+from maptr.printable import printable
 from maptr.table import Entry, Table, parse_key
 
 OnBad = Callable[[TableError], None]
@@ -61,5 +62,5 @@ class Records:
 
 def shown(text: str) -> str:
     """Text from a file as a message may show it: one line, printable, not too long."""
-    plain = "".join(character if character.isprintable() else "?" for character in text)
+    plain = printable(text)
     return plain if len(plain) <= 60 else plain[:57] + "..."

@@ -31,7 +31,7 @@ from maptr.answer import Transport
 from maptr.fastpath import HEADER, OPT_SIZE, Found, ReadyAnswers
 from maptr.rrl import Verdict
 from maptr.serve.responder import Responder
-from maptr.serve.udp import is_anywhere
+from maptr.serve.udp import Answer, is_anywhere
 
 log = logging.getLogger("maptr.serve")
 
@@ -104,10 +104,11 @@ def why_not() -> str | None:
 class BatchListener:
     """Answers what arrives on one socket, in a thread of its own that mostly waits in the kernel."""
 
-    def __init__(self, sock: socket.socket, responder: Responder) -> None:
+    def __init__(self, sock: socket.socket, responder: Responder, general: Answer) -> None:
         self.counters = Counters()
         self._sock = sock
         self._responder = responder
+        self._general = general
         self._anywhere = is_anywhere(sock)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="udp", daemon=True)
@@ -297,7 +298,7 @@ class BatchListener:
         found = ready.find(query)
         if found is None:
             self.counters.general += 1
-            reply = self._general(ready, query, self._client_of(i))
+            reply = self._general(query, Transport.UDP, self._client_of(i))
         elif _is_worth_knowing(query, found):
             plan = self._known[key] = self._pack(query, found)
             return plan, False
@@ -311,13 +312,6 @@ class BatchListener:
             self.counters.silent += 1
             return SILENCE, True
         return self._own(i, reply), True
-
-    def _general(self, ready: ReadyAnswers, query: bytes, client: str) -> bytes | None:
-        try:
-            return self._responder.general(query, ready.snapshot, Transport.UDP, client)
-        except Exception:
-            log.exception("internal error, query dropped: %s", query.hex())
-            return None
 
     def _shared_plan(self, query: bytes, found: Found) -> bytes:
         """The plan of a learned reply, one for all queries whose questions are as long."""

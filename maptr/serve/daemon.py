@@ -11,16 +11,19 @@ import errno
 import logging
 import signal
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 from maptr.address import Address as Address  # whoever has a Daemon has these
 from maptr.answer import Transport
 from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Identity
 from maptr.cookies import CookieSettings
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, ZoneError
+from maptr.exchange import Access, exchange
 from maptr.rrl import RrlSettings
 from maptr.serve import batch, tcp, udp, zones
 from maptr.serve.connections import Connections
+from maptr.serve.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.serve.responder import Responder
 from maptr.serve.tls import Certificate, TlsSettings
 from maptr.snapshot import Snapshot
@@ -34,8 +37,8 @@ PORT_TRIES = 20
 class Daemon:
     """Serve the zones on the addresses until told to stop. ``snapshot`` is what it answers from now.
 
-    ``cookies`` None takes a secret of its own, ``rrl`` None the default limits. Raises ConfigError for a
-    certificate that cannot be used.
+    ``cookies`` None takes a secret of its own, ``rrl`` None the default limits, ``clock`` is in seconds since 1970.
+    Raises ConfigError for a certificate that cannot be used and for secondaries' keys that are not there.
     """
 
     def __init__(
@@ -50,7 +53,12 @@ class Daemon:
         tls: TlsSettings | None = None,
         tcp_limits: tcp.TcpLimits = tcp.DEFAULT_LIMITS,
         udp_payload: int = UDP_PAYLOAD,
+        primary: PrimarySettings = NO_SECONDARIES,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        self._clock = clock
+        self.primary = Primary(primary, clock=clock)
+        self._access = self.primary.access(snapshot)
         self.snapshot = snapshot
         self.responder = Responder(
             identity=identity,
@@ -96,11 +104,14 @@ class Daemon:
         """
         if not self._sockets:
             self.bind()
+        self._access = self.primary.start(self._sources, self.snapshot)
         loop = asyncio.get_running_loop()
-        self.responder.prepare(self.snapshot)
+        self._prepare(self.snapshot, self._access)
         batched = batch.why_not() is None
         udp_listeners: list[udp.UdpListener | batch.BatchListener] = [
-            batch.BatchListener(pair[0], self.responder) if batched else udp.UdpListener(pair[0], self.answer)
+            batch.BatchListener(pair[0], self.responder, self.answer)
+            if batched
+            else udp.UdpListener(pair[0], self.answer)
             for pair in self._sockets
         ]
         limits = self._tcp_limits
@@ -108,7 +119,7 @@ class Daemon:
         plain = [(pair[1], None) for pair in self._sockets]
         secure = [(sock, self._certificate.context) for sock in self._tls_sockets if self._certificate]
         tcp_listeners = [
-            tcp.TcpListener(sock, self.answer, connections, security=security, limits=limits)
+            tcp.TcpListener(sock, self.answers, connections, security=security, limits=limits)
             for sock, security in (*plain, *secure)
         ]
         for tcp_listener in tcp_listeners:
@@ -128,10 +139,12 @@ class Daemon:
             ", ".join(map(str, self.bound)),
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
+        self.primary.tell(self._access, self.snapshot)
         try:
             await self._stopping.wait()
         finally:
             reloader.cancel()
+            await self.primary.stop()
             for udp_listener in udp_listeners:
                 udp_listener.stop(loop)
             for tcp_listener in tcp_listeners:
@@ -147,11 +160,36 @@ class Daemon:
 
     def answer(self, query: bytes, transport: Transport, client: str) -> bytes | None:
         """One reply from the snapshot of this moment. A bug in answering costs its query, not the server."""
+        return next(self.answers(query, transport, client), None)
+
+    def answers(self, query: bytes, transport: Transport, client: str) -> Iterator[bytes]:
+        """The messages of one reply, many for a transfer. Raises ZoneError, logged, where one cannot go on."""
+        now, respond = int(self._clock()), self.responder.answer
+        begun = False
         try:
-            return self.responder.answer(query, self.snapshot, transport, client)
+            if (found := self.responder.find(query, self.snapshot)) is not None:
+                reply = self.responder.settle(found, query, self.snapshot, transport, client)
+                yield from () if reply is None else (reply,)
+                return
+            for message in exchange(
+                query,
+                self.snapshot,
+                self._access,
+                transport=transport,
+                client=client,
+                now=now,
+                reply=respond,
+                note=log.info,
+            ):
+                yield message
+                begun = True
+        except ZoneError as error:
+            log.error("a transfer to %s ends early: %s", client, error)
+            raise
         except Exception:
             log.exception("internal error, query dropped: %s", query.hex())
-            return None
+            if begun:
+                raise ZoneError("a transfer cut off") from None
 
     async def _reload_when_wanted(self) -> None:
         while True:
@@ -161,14 +199,20 @@ class Daemon:
             try:
                 if self._certificate is not None:
                     await asyncio.to_thread(self._certificate.reload)
-                await asyncio.to_thread(self._read_zones)
+                await self._publish(await asyncio.to_thread(zones.reload, self._sources, self.snapshot))
             except Exception:
                 log.exception("internal error, nothing reloaded")
 
-    def _read_zones(self) -> None:
-        snapshot = zones.reload(self._sources, self.snapshot)
-        self.responder.prepare(snapshot)
-        self.snapshot = snapshot
+    def _prepare(self, snapshot: Snapshot, access: Access) -> None:
+        self.responder.prepare(snapshot, [access.catalog.view.origin] if access.catalog else [])
+
+    async def _publish(self, snapshot: Snapshot) -> None:
+        """Answer from this snapshot from now on, its journals swapped with it, and tell the secondaries."""
+        old, before = self.snapshot, self._access
+        access = await asyncio.to_thread(self.primary.follow, before, self._sources, old, snapshot)
+        await asyncio.to_thread(self._prepare, snapshot, access)
+        self.snapshot, self._access = snapshot, access
+        self.primary.tell(access, snapshot, old, before)
 
 
 def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:

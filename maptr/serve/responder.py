@@ -6,12 +6,13 @@ import functools
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from maptr.answer import Transport, make_reply
 from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Context, Identity
 from maptr.cookies import CookieSettings, answer_cookie
 from maptr.fastpath import Found, ReadyAnswers
+from maptr.names import Labels
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
 from maptr.serve.tcp import IDLE_TIMEOUT
 from maptr.siphash import KEY_SIZE
@@ -56,29 +57,25 @@ class Responder:
         self._reported = -REPORT_INTERVAL
         self.ready: ReadyAnswers | None = None
 
-    def prepare(self, snapshot: Snapshot) -> None:
-        """Make answers from this snapshot fast. Takes a moment for a large zone, and nobody has to wait for it."""
-        self.ready = ReadyAnswers(
-            snapshot, functools.partial(make_reply, snapshot=snapshot, transport=Transport.TCP, context=self.context)
-        )
+    def prepare(self, snapshot: Snapshot, elsewhere: Iterable[Labels] = ()) -> None:
+        """Make answers from this snapshot fast, but not below ``elsewhere``. Takes a moment for a large zone."""
+        general = functools.partial(make_reply, snapshot=snapshot, transport=Transport.TCP, context=self.context)
+        self.ready = ReadyAnswers(snapshot, general, elsewhere)
 
-    def answer(self, query: bytes, snapshot: Snapshot, transport: Transport, client: str) -> bytes | None:
-        """The octets to send, or None for silence."""
+    def find(self, query: bytes, snapshot: Snapshot) -> Found | None:
+        """The ready reply to a query from that snapshot, if there is one."""
         ready = self.ready
-        found = ready.find(query) if ready is not None and ready.snapshot is snapshot else None
-        if found is None:
-            return self.general(query, snapshot, transport, client)
-        return self.settle(found, query, snapshot, transport, client)
+        return ready.find(query) if ready is not None and ready.snapshot is snapshot else None
 
     def settle(self, found: Found, query: bytes, snapshot: Snapshot, transport: Transport, client: str) -> bytes | None:
-        """The same for a ready reply: cookies and the rate limit are what it lacks."""
+        """As ``answer`` for a ready reply: cookies and the rate limit are what it lacks."""
         cookie, verified = None, False
         if found.cookie is not None:
             cookies = self.context.cookies
             answer = answer_cookie(found.cookie, client, secrets=cookies.secrets, now=self.context.clock())
             cookie, verified = answer.option, answer.verified
             if cookies.required and not verified:
-                return self.general(query, snapshot, transport, client)
+                return self.answer(query, snapshot, transport=transport, client=client)
         if transport is not Transport.UDP or verified or self.limiter.is_exempt(client):
             return found.reply(query, cookie)
         verdict = self.limiter.judge(client, found.kind(query))
@@ -87,10 +84,31 @@ class Responder:
         self.report(client)
         return found.truncated(query, cookie) if verdict is Verdict.TRUNCATE else None
 
-    def general(self, query: bytes, snapshot: Snapshot, transport: Transport, client: str) -> bytes | None:
-        """The same by the general path alone."""
-        reply = make_reply(query, snapshot, transport=transport, client=client, context=self.context)
-        if reply is None or transport is not Transport.UDP or reply.verified:
+    def answer(
+        self,
+        query: bytes,
+        snapshot: Snapshot,
+        *,
+        transport: Transport,
+        client: str,
+        reserve: int = 0,
+        rcode: int | None = None,
+        verified: bool = False,
+    ) -> bytes | None:
+        """The octets to send, or None for silence.
+
+        ``reserve`` and ``rcode`` as in ``make_reply``; ``verified``: the client showed who it is, so has no limit.
+        """
+        reply = make_reply(
+            query,
+            snapshot,
+            transport=transport,
+            client=client,
+            context=self.context,
+            reserve=reserve,
+            rcode=rcode,
+        )
+        if reply is None or transport is not Transport.UDP or reply.verified or verified:
             return None if reply is None else reply.wire
         verdict = self.limiter.judge(client, reply.kind)
         if verdict is Verdict.SEND:

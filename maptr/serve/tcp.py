@@ -10,21 +10,25 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from maptr.answer import Transport
+from maptr.errors import ZoneError
 from maptr.serve.connections import MAX_CONNECTIONS, MAX_PER_CLIENT, Connection, Connections
-from maptr.serve.udp import Answer
 
 log = logging.getLogger("maptr.serve")
+
+# The messages of one reply, taken as the client reads them: none, one, or many for a zone transfer.
+Answers = Callable[[bytes, Transport, str], Iterable[bytes]]
 
 # Seconds a client has for one whole message, from the last reply to its final octet: "on the order of a few
 # seconds" (RFC 7766 6.2.3). It bounds a trickle of octets as it does silence.
 IDLE_TIMEOUT = 10.0
 # Seconds a client has to read what is waiting for it once the send buffer is full.
 WRITE_TIMEOUT = 10.0
+REPLY_TIMEOUT = 7200.0  # seconds for all messages of one reply, however they trickle: BIND's max-transfer-time-out
 HANDSHAKE_TIMEOUT = 10.0  # seconds for all of a TLS handshake, as long as for a message
 SHUTDOWN_TIMEOUT = 1.0  # seconds to wait for a client's own close of TLS, which tells us nothing
 BACKLOG = 128
@@ -73,7 +77,7 @@ class TcpListener:
     def __init__(
         self,
         sock: socket.socket,
-        answer: Answer,
+        answer: Answers,
         connections: Connections,
         *,
         security: Callable[[], ssl.SSLContext] | None = None,
@@ -133,8 +137,8 @@ class TcpListener:
         task.add_done_callback(forget)
 
     async def _serve(self, sock: socket.socket, client: str, connection: Connection) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, TimeoutError, OSError):
-            # The client left, stalled or was cut off: nothing to say, and nobody to say it to.
+        with contextlib.suppress(TimeoutError, OSError, ZoneError):
+            # The client left, stalled or was cut off, or a transfer was: nothing to say, and nobody to say it to.
             reader, writer = await self._open(sock)
             try:
                 await converse(
@@ -181,28 +185,29 @@ class Writer(Protocol):
 async def converse(
     reader: asyncio.StreamReader,
     writer: Writer,
-    answer: Callable[[bytes], bytes | None],
+    answer: Callable[[bytes], Iterable[bytes]],
     *,
     idle_timeout: float = IDLE_TIMEOUT,
     write_timeout: float = WRITE_TIMEOUT,
     on_message: Callable[[], object] = lambda: None,
 ) -> None:
-    """Message after message, in order, to the end of the stream: what was asked before is answered.
+    """Message after message, in order, until the stream ends or is idle: what was asked before is answered.
 
-    Raises IncompleteReadError where the stream ends inside a message, TimeoutError and what the streams raise.
+    Raises TimeoutError for a client that does not read, and what the streams raise.
     """
     while True:
-        async with asyncio.timeout(idle_timeout):
-            try:
-                length = int.from_bytes(await reader.readexactly(2), "big")
-            except asyncio.IncompleteReadError:
-                return
-            query = await reader.readexactly(length)
+        try:
+            async with asyncio.timeout(idle_timeout):
+                query = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
+        except (asyncio.IncompleteReadError, TimeoutError):
+            return
         on_message()
-        reply = answer(query)
-        if reply is not None:
-            writer.write(len(reply).to_bytes(2, "big") + reply)
-            async with asyncio.timeout(write_timeout):
-                await writer.drain()
-        # Neither read nor drain gives way while octets are ready, so a long pipeline would hold the loop.
-        await asyncio.sleep(0)
+        async with asyncio.timeout(REPLY_TIMEOUT):
+            for reply in answer(query):
+                writer.write(len(reply).to_bytes(2, "big") + reply)
+                async with asyncio.timeout(write_timeout):
+                    await writer.drain()
+                # Neither read nor drain gives way while octets are ready, so a transfer would hold the loop,
+                await asyncio.sleep(0)
+                on_message()
+        await asyncio.sleep(0)  # and so would a long pipeline of queries.

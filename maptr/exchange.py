@@ -1,0 +1,205 @@
+"""One query and all that is sent back for it: TSIG around whatever ``respond`` says, and zone transfers.
+
+Pure, like what it calls. A reply to UDP is one message at most; over TCP and TLS a transfer is many, made lazily.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
+
+from dnslib import DNSQuestion
+from dnslib.dns import RR
+
+from maptr.acl import Acl, Key, Secondaries
+from maptr.answer import AXFR, IXFR, OPCODE_QUERY, Transport, make_reply
+from maptr.journal import Journal, Record, serial_of, soa_of
+from maptr.names import Labels, fold, to_text
+from maptr.packet import HEADER_SIZE, IN, read_question, read_records
+from maptr.snapshot import SOA, Snapshot, ZoneView
+from maptr.transfer import axfr, ixfr, messages
+from maptr.tsig import Opened, open_query
+
+NOERROR, FORMERR, REFUSED, NOTAUTH = 0, 1, 5, 9  # RFC 1035 4.1.1, RFC 2136 2.2
+AA = 0x04  # in the header's third octet
+MIN_SOA = 22  # octets of SOA rdata: two root names and five numbers (RFC 1035 3.3.13)
+
+NOBODY = Secondaries()
+
+
+class Respond(Protocol):
+    """``maptr.answer.make_reply`` with its context set; ``verified`` where a key showed who the client is."""
+
+    def __call__(
+        self,
+        query: bytes,
+        snapshot: Snapshot,
+        *,
+        transport: Transport,
+        client: str,
+        reserve: int,
+        rcode: int | None,
+        verified: bool,
+    ) -> bytes | None: ...
+
+
+def plain(
+    query: bytes,
+    snapshot: Snapshot,
+    *,
+    transport: Transport,
+    client: str,
+    reserve: int,
+    rcode: int | None,
+    verified: bool,
+) -> bytes | None:
+    """A ``Respond`` with nothing configured and no limit."""
+    made = make_reply(query, snapshot, transport=transport, client=client, reserve=reserve, rcode=rcode)
+    return None if made is None else made.wire
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """A catalog zone as it is served: to those who may transfer it, and to nobody else (RFC 9432 7)."""
+
+    view: ZoneView
+    secondaries: Secondaries = NOBODY
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Keys, who may have which zone, and the journals that go with a snapshot. Replaced as a whole."""
+
+    keys: Mapping[Labels, Key] = field(default_factory=lambda: MappingProxyType({}))
+    secondaries: Mapping[Labels, Secondaries] = field(default_factory=lambda: MappingProxyType({}))
+    journals: Mapping[Labels, Journal] = field(default_factory=lambda: MappingProxyType({}))
+    catalog: Catalog | None = None
+
+    def acl(self, origin: Labels) -> Acl:
+        if self.catalog is not None and origin == self.catalog.view.origin:
+            return self.catalog.secondaries.transfer
+        return self.secondaries.get(origin, NOBODY).transfer
+
+
+def exchange(
+    query: bytes,
+    snapshot: Snapshot,
+    access: Access,
+    *,
+    transport: Transport,
+    client: str,
+    now: int,
+    reply: Respond = plain,
+    note: Callable[[str], None] | None = None,
+) -> Iterator[bytes]:
+    """Every message of the reply to a query, none where it gets silence.
+
+    ``now`` is in seconds since 1970. ``note`` is told, in a line for the log, of transfers made and denied.
+    Raises nothing, whatever the octets; ZoneError in the middle of a transfer, for a record that fits no message.
+    """
+    if len(query) < HEADER_SIZE or query[2] & 0x80:
+        return
+    opened = open_query(query, access.keys, now)
+    question_type, name = _peek(opened.query, access.catalog is not None)
+    if access.catalog is not None and access.catalog.secondaries.transfer.allows(client, opened.key):
+        origin = access.catalog.view.origin
+        if name[-len(origin) :] == origin:
+            snapshot = Snapshot.of((access.catalog.view,))
+
+    def ask(rcode: int | None) -> bytes | None:
+        return reply(
+            opened.query,
+            snapshot,
+            transport=transport,
+            client=client,
+            reserve=opened.size,
+            rcode=rcode,
+            verified=opened.key is not None,
+        )
+
+    if opened.rcode is None and question_type in (AXFR, IXFR) and query[2] >> 3 & 15 == OPCODE_QUERY:
+        yield from _Transfer(opened, snapshot, access, transport, client, note or _ignore).messages(ask)
+        return
+    message = ask(opened.rcode)
+    if message is not None:
+        yield opened.seal(message)
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+def _peek(query: bytes, with_name: bool) -> tuple[int, Labels]:
+    """The question's type, and its folded name if wanted, without a promise that it can be read."""
+    offset = HEADER_SIZE
+    labels: list[bytes] = []
+    while offset < len(query) and 0 < query[offset] < 0x40:
+        if with_name:
+            labels.append(query[offset + 1 : offset + 1 + query[offset]].lower())
+        offset += 1 + query[offset]
+    return int.from_bytes(query[offset + 1 : offset + 3], "big"), tuple(labels)
+
+
+@dataclass(frozen=True, slots=True)
+class _Transfer:
+    """A question for a zone or its changes."""
+
+    opened: Opened
+    snapshot: Snapshot
+    access: Access
+    transport: Transport
+    client: str
+    note: Callable[[str], None]
+
+    def messages(self, ask: Callable[[int | None], bytes | None]) -> Iterator[bytes]:
+        template = ask(NOERROR)
+        if template is None:
+            return
+        if not template[2] & AA:  # whatever is wrong with the query as such
+            yield self.opened.seal(template)
+            return
+        _, question, rest = read_question(self.opened.query)
+        assert question is not None  # noqa: S101 - or there were no template
+        counts = [int.from_bytes(self.opened.query[at : at + 2], "big") for at in (6, 8, 10)]
+        authority = read_records(rest, counts)[1]
+        serial = next((serial_of(Record((), SOA, 0, r.rdata.data)) for r in authority if _is_soa(r, question)), None)
+        rcode, content = self._decide(question, serial)
+        if rcode != NOERROR:
+            refusal = ask(rcode)
+            if refusal is not None:
+                yield self.opened.seal(refusal)
+            return
+        for message in messages(template, question, content, reserve=self.opened.size):
+            yield self.opened.seal(message)
+
+    def _decide(self, question: DNSQuestion, serial: int | None) -> tuple[int, Iterator[Record]]:
+        """An rcode, and the records to send: NOTAUTH for a zone that is not ours (RFC 5936 2.2.1), REFUSED for
+        one that this client may not have, and for AXFR by UDP, where it is not defined (RFC 5936 4.2)."""
+        nothing: Iterator[Record] = iter(())
+        if question.qclass != IN or (question.qtype == AXFR and self.transport is Transport.UDP):
+            return REFUSED, nothing
+        view = self.snapshot.zones.get(fold(question.qname.label))
+        if view is None:
+            return NOTAUTH, nothing
+        what = f"{'AXFR' if question.qtype == AXFR else 'IXFR'} of zone {to_text(view.origin)} to {self.client}"
+        what += "" if self.opened.key is None else f" key {to_text(self.opened.key)}"
+        if not self.access.acl(view.origin).allows(self.client, self.opened.key):
+            self.note(f"{what} refused")
+            return REFUSED, nothing
+        if question.qtype == AXFR:
+            self.note(f"{what}: serial {view.serial}")
+            return NOERROR, axfr(view)
+        if serial is None:
+            return FORMERR, nothing
+        if self.transport is Transport.UDP:
+            # One SOA, by which the secondary knows to come by TCP (RFC 1995 2): no amplification this way.
+            return NOERROR, iter((soa_of(view),))
+        self.note(f"{what}: from serial {serial} to {view.serial}")
+        return NOERROR, ixfr(view, self.access.journals.get(view.origin), serial)
+
+
+def _is_soa(record: RR, question: DNSQuestion) -> bool:
+    same = fold(record.rname.label) == fold(question.qname.label)
+    return record.rtype == SOA and same and len(record.rdata.data) >= MIN_SOA

@@ -1,0 +1,107 @@
+"""A zone on its way to a secondary: the records of AXFR (RFC 5936) and IXFR (RFC 1995), and their messages.
+
+Messages are made one at a time as they are asked for, so a slow secondary costs one of them and not the zone.
+Who may have a zone is decided in ``exchange.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+
+from dnslib import DNSQuestion
+
+from maptr.errors import ZoneError
+from maptr.journal import Journal, Record, is_newer, records, soa_of
+from maptr.names import to_text
+from maptr.packet import HEADER_SIZE, IN, MAX_POINTER, WireBuffer, WireRD
+from maptr.snapshot import ZoneView
+
+# Octets of a message: names beyond cannot be pointed to (RFC 1035 4.1.4), and it is made while queries wait.
+MESSAGE_SIZE = MAX_POINTER
+MAX_MESSAGE = 0xFFFF  # RFC 1035 4.2.2; for a record that needs it
+
+
+def axfr(view: ZoneView) -> Iterator[Record]:
+    """The whole zone between its SOA and its SOA again (RFC 5936 2.2)."""
+    soa = soa_of(view)
+    yield soa
+    yield from records(view)
+    yield soa
+
+
+def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[Record]:
+    """What leads from a serial to the zone (RFC 1995 4), or the whole zone where that is not known, or is less.
+
+    A secondary that has this serial or a later one gets the SOA alone (RFC 1995 2).
+    """
+    soa = soa_of(view)
+    if serial == view.serial or is_newer(serial, view.serial):
+        yield soa
+        return
+    known = journal.since(serial) if journal is not None and journal.serial == view.serial else None
+    if known is None or sum(map(len, known)) > _count(view):
+        yield from axfr(view)
+        return
+    yield soa
+    for change in known:
+        yield change.old
+        yield from change.removed
+        yield change.new
+        yield from change.added
+    yield soa
+
+
+def messages(template: bytes, question: DNSQuestion, content: Iterable[Record], *, reserve: int = 0) -> Iterator[bytes]:
+    """The messages of a transfer, like a reply without records: its header, question and OPT are in each.
+
+    ``reserve`` octets are left for a signature. Raises ZoneError for a record that fits no message.
+    """
+    writer = _Writer(template, question)
+    for record in content:
+        if writer.add(record, MESSAGE_SIZE - reserve):
+            continue
+        if writer.count:
+            yield writer.message()
+            writer = _Writer(template, question)
+        if not writer.add(record, MAX_MESSAGE - reserve):
+            where = f"{to_text(record.owner)} type {record.rdtype}"
+            raise ZoneError(f"{where}: {len(record.rdata)} octets of rdata fit no message")
+    if writer.count:
+        yield writer.message()
+
+
+class _Writer:
+    """One message being filled."""
+
+    def __init__(self, template: bytes, question: DNSQuestion) -> None:
+        self.count = 0
+        self._buffer = WireBuffer(bytes(HEADER_SIZE))
+        self._buffer.offset = HEADER_SIZE
+        question.pack(self._buffer)
+        self._head = template[:HEADER_SIZE]
+        self._tail = template[self._buffer.offset :]
+
+    def add(self, record: Record, limit: int) -> bool:
+        """Append the record if the message then keeps the limit; else leave no trace of it and say False."""
+        buffer = self._buffer
+        mark = buffer.offset
+        buffer.encode_name(record.owner)
+        buffer.append(struct.pack("!HHIH", record.rdtype, IN, record.ttl, 0))
+        start = buffer.offset
+        WireRD(record.rdata, record.rdtype).pack(buffer)
+        if buffer.offset + len(self._tail) > limit:
+            buffer.cut(mark)
+            return False
+        buffer.data[start - 2 : start] = (buffer.offset - start).to_bytes(2, "big")
+        self.count += 1
+        return True
+
+    def message(self) -> bytes:
+        self._buffer.data[:HEADER_SIZE] = self._head[:6] + self.count.to_bytes(2, "big") + self._head[8:]
+        return bytes(self._buffer.data) + self._tail
+
+
+def _count(view: ZoneView) -> int:
+    """Records of a zone, near enough: signatures are RRsets of their own."""
+    return sum(len(rrset.rdatas) for node in view.nodes.values() for rrset in node.values())

@@ -1,0 +1,261 @@
+"""TSIG (RFC 8945): a signed query opened, a reply signed, message after message where there are several.
+
+Octets in, octets out. Which keys there are and what they allow is said in ``acl.py``; the time is an argument.
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dnslib import DNSError
+from dnslib.buffer import BufferError
+
+from maptr.acl import DIGESTS, MIN_MAC, Key
+from maptr.names import Labels, fold, to_wire
+from maptr.packet import HEADER_SIZE, WireBuffer
+
+TSIG, ANY_CLASS = 250, 255  # RFC 8945 4.2
+FORMERR, NOTAUTH = 1, 9  # RFC 1035 4.1.1, RFC 2136 2.2
+BADSIG, BADKEY, BADTIME, BADTRUNC = 16, 17, 18, 22  # RFC 8945 3
+FUDGE = 300  # seconds between two clocks, "RECOMMENDED" (RFC 8945 10)
+
+_TYPE = struct.pack("!H", TSIG)
+# Names on the wire that also say how far MACs are cut (RFC 8945 6).
+_CUT_NAMES = frozenset({"hmac-sha256-128", "hmac-sha384-192", "hmac-sha512-256"})
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The TSIG record of a message, as RFC 8945 4.2 lays it out. ``start`` is where it lies."""
+
+    start: int
+    key: Labels
+    algorithm: Labels
+    time: int
+    fudge: int
+    mac: bytes
+    original_id: int
+    error: int
+    other: bytes
+
+
+@dataclass(slots=True)
+class Signer:
+    """Signs the messages of one exchange, each covering the one before it (RFC 8945 5.3.1)."""
+
+    key: Key
+    algorithm: Labels  # as the other side wrote it
+    mac_size: int
+    time: int
+    fudge: int = FUDGE
+    error: int = 0
+    other: bytes = b""
+    previous: bytes = b""  # the MAC before, first the query's
+    first: bool = True
+
+    @property
+    def size(self) -> int:
+        """Octets that signing adds to a message."""
+        names = len(to_wire(self.key.name)) + len(to_wire(self.algorithm))
+        return names + 10 + 16 + self.mac_size + len(self.other)
+
+    def sign(self, message: bytes) -> bytes:
+        """The message with its TSIG record, which covers all of it."""
+        timers = _timers(self.time, self.fudge)
+        parts = [len(self.previous).to_bytes(2, "big") + self.previous] if self.previous else []
+        parts.append(message)
+        parts.append(self._variables(timers) if self.first else timers)
+        mac = _mac(self.key, b"".join(parts))[: self.mac_size]
+        self.previous, self.first = mac, False
+        return attach(message, self.key.name, self.algorithm, timers, mac, self.error, self.other)
+
+    def _variables(self, timers: bytes) -> bytes:
+        return variables(self.key.name, self.algorithm, timers, self.error, self.other)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a query turned out to be: its octets without TSIG, and who signed it.
+
+    Where ``rcode`` is set the query gets that and nothing else, signed if there is a signer, else with the
+    record of ``unsigned`` if that is there.
+    """
+
+    query: bytes
+    signer: Signer | None = None
+    rcode: int | None = None
+    unsigned: tuple[Record, int] | None = field(default=None, repr=False)
+
+    @property
+    def key(self) -> Labels | None:
+        """The key that signed the query; None too where that was in vain."""
+        return self.signer.key.name if self.signer is not None and self.rcode is None else None
+
+    @property
+    def size(self) -> int:
+        """Octets to leave for TSIG in each reply."""
+        return self.signer.size if self.signer is not None else 0
+
+    def seal(self, reply: bytes) -> bytes:
+        """The reply as it is sent: signed, or with the error of RFC 8945 5.3.2, or as it is."""
+        if self.signer is not None:
+            return self.signer.sign(reply)
+        if self.unsigned is not None:
+            record, error = self.unsigned
+            timers = _timers(record.time, record.fudge)
+            return attach(reply, record.key, record.algorithm, timers, b"", error, b"")
+        return reply
+
+
+def may_be_signed(query: bytes) -> bool:
+    """False where there is surely no TSIG: what nearly every query is spared the reading by."""
+    return query[6:12] != b"\0\0\0\0\0\0" and _TYPE in query
+
+
+def open_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> Opened:
+    """Check a query's TSIG: form, key, MAC, time and truncation, in the order of RFC 8945 5.2.
+
+    A query whose octets cannot be read is given back as it is, for whoever answers it to say so. ``now`` is in
+    seconds since 1970. The latest time of a key is not kept: over UDP, honest queries overtake each other.
+    """
+    if not may_be_signed(query):
+        return Opened(query)
+    try:
+        record = find(query)
+    except (DNSError, BufferError, ValueError, struct.error):
+        # Either not a message at all, or TSIG out of place: FORMERR both ways (RFC 8945 5.2).
+        return Opened(query, rcode=FORMERR)
+    if record is None:
+        return Opened(query)
+    stripped = _strip(query, record)
+    key = keys.get(record.key)
+    if key is None or not _suits(key, record.algorithm):
+        return Opened(stripped, rcode=NOTAUTH, unsigned=(record, BADKEY))
+    full = DIGESTS[key.digest]
+    length = len(record.mac)
+    if length > full or length < max(MIN_MAC, full // 2):
+        # No MAC at all proves nothing; one of a length that none may have is malformed (RFC 8945 5.2.2.1).
+        return Opened(stripped, rcode=FORMERR) if length else _bad_signature(stripped, record)
+    timers = _timers(record.time, record.fudge)
+    covered = record.original_id.to_bytes(2, "big") + stripped[2:]
+    covered += variables(record.key, record.algorithm, timers, record.error, record.other)
+    if not hmac.compare_digest(_mac(key, covered)[:length], record.mac):
+        return _bad_signature(stripped, record)
+    signer = Signer(key, record.algorithm, length, now, record.fudge, previous=record.mac)
+    if abs(now - record.time) > record.fudge:
+        # The client's time, which it can check against, and ours beside it (RFC 8945 5.2.3).
+        signer.time, signer.error, signer.other = record.time, BADTIME, now.to_bytes(6, "big")
+        return Opened(stripped, signer, NOTAUTH)
+    if length < key.mac_size:
+        signer.error, signer.mac_size = BADTRUNC, key.mac_size
+        return Opened(stripped, signer, NOTAUTH)
+    return Opened(stripped, signer)
+
+
+def find(message: bytes) -> Record | None:
+    """The TSIG record of a message, or None.
+
+    Raises DNSError for one that is not last, not alone, or not of class ANY with TTL 0 (RFC 8945 4.2, 5.2), DNSError or
+    BufferError for octets that cannot be read.
+    """
+    buffer = WireBuffer(message)
+    buffer.offset = 4
+    questions, *counts = buffer.unpack("!4H")
+    for _ in range(questions):
+        buffer.decode_name()
+        buffer.get(4)
+    left = sum(counts)
+    while left:
+        start = buffer.offset
+        name = buffer.decode_name()
+        rdtype, rdclass, ttl, length = buffer.unpack("!HHIH")
+        left -= 1
+        if rdtype == TSIG:
+            if left or not counts[2] or (rdclass, ttl) != (ANY_CLASS, 0):
+                raise DNSError("TSIG is not last, or not of class ANY with TTL 0")
+            if buffer.remaining() != length:
+                raise DNSError("octets after TSIG")
+            return _read(buffer, start, fold(name.label), buffer.offset + length)
+        buffer.get(length)
+    return None
+
+
+def _read(buffer: WireBuffer, start: int, key: Labels, end: int) -> Record:
+    algorithm = fold(buffer.decode_name().label)
+    high, low, fudge, length = buffer.unpack("!HIHH")
+    mac = buffer.get(length)
+    original_id, error, length = buffer.unpack("!HHH")
+    other = buffer.get(length)
+    if buffer.offset != end:
+        raise DNSError("TSIG rdata of a wrong length")
+    return Record(start, key, algorithm, high << 32 | low, fudge, bytes(mac), original_id, error, bytes(other))
+
+
+def _strip(message: bytes, record: Record) -> bytes:
+    """The message as it was signed, but for its ID: without the record, which the count no longer has."""
+    count = int.from_bytes(message[10:12], "big") - 1
+    return message[:10] + count.to_bytes(2, "big") + message[HEADER_SIZE : record.start]
+
+
+def _suits(key: Key, algorithm: Labels) -> bool:
+    if len(algorithm) != 1:
+        return False
+    name = algorithm[0].decode("latin-1")
+    return name == f"hmac-{key.digest}" or (name == key.algorithm and name in _CUT_NAMES)
+
+
+def _bad_signature(stripped: bytes, record: Record) -> Opened:
+    return Opened(stripped, rcode=NOTAUTH, unsigned=(record, BADSIG))
+
+
+def _mac(key: Key, octets: bytes) -> bytes:
+    return hmac.digest(key.secret, octets, key.digest)
+
+
+def _timers(time: int, fudge: int) -> bytes:
+    return struct.pack("!HIH", time >> 32 & 0xFFFF, time & 0xFFFFFFFF, fudge)
+
+
+def variables(key: Labels, algorithm: Labels, timers: bytes, error: int, other: bytes) -> bytes:
+    """The TSIG variables (RFC 8945 4.3.3)."""
+    head = to_wire(key) + struct.pack("!HI", ANY_CLASS, 0) + to_wire(algorithm) + timers
+    return head + struct.pack("!HH", error, len(other)) + other
+
+
+def attach(
+    message: bytes, key: Labels, algorithm: Labels, timers: bytes, mac: bytes, error: int, other: bytes
+) -> bytes:
+    """The message with a TSIG record as its last."""
+    rdata = to_wire(algorithm) + timers + struct.pack("!H", len(mac)) + mac
+    rdata += message[:2] + struct.pack("!HH", error, len(other)) + other
+    record = to_wire(key) + struct.pack("!HHIH", TSIG, ANY_CLASS, 0, len(rdata)) + rdata
+    count = int.from_bytes(message[10:12], "big") + 1
+    return message[:10] + count.to_bytes(2, "big") + message[HEADER_SIZE:] + record
+
+
+def sign_query(message: bytes, key: Key, now: int) -> tuple[bytes, Signer]:
+    """A query of our own, signed; the signer then has its MAC, by which ``check_reply`` knows the reply."""
+    name = key.algorithm if key.algorithm in _CUT_NAMES else f"hmac-{key.digest}"
+    signer = Signer(key, (name.encode(),), key.mac_size, now)
+    return signer.sign(message), signer
+
+
+def check_reply(reply: bytes, asked: Signer, now: int) -> bool:
+    """True where a reply is signed for this query by its key, now (RFC 8945 5.3)."""
+    try:
+        record = find(reply)
+    except (DNSError, BufferError, ValueError, struct.error):
+        return False
+    if record is None or record.key != asked.key.name or record.algorithm != asked.algorithm:
+        return False
+    if record.error or not asked.mac_size <= len(record.mac) <= DIGESTS[asked.key.digest]:
+        return False
+    timers = _timers(record.time, record.fudge)
+    covered = len(asked.previous).to_bytes(2, "big") + asked.previous
+    covered += record.original_id.to_bytes(2, "big") + _strip(reply, record)[2:]
+    covered += variables(record.key, record.algorithm, timers, record.error, record.other)
+    mac = _mac(asked.key, covered)[: len(record.mac)]
+    return hmac.compare_digest(mac, record.mac) and abs(now - record.time) <= record.fudge

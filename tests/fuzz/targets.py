@@ -1,0 +1,127 @@
+"""What is fuzzed: functions of octets that return, or raise AssertionError where a promise was not kept.
+
+The promise: a reply or silence, never an exception, every reply a DNS message within its limit. Hypothesis
+(``tests/test_answer_fuzz.py``), the fuzzer (``scripts/fuzz``) and the replay of its corpus all call these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import dns.message
+import dns.zone
+
+from maptr.answer import Transport, make_reply
+from maptr.context import PLAIN, Context, Identity
+from maptr.cookies import CookieSettings
+from maptr.packet import Message
+from maptr.serve.tcp import converse
+from maptr.snapshot import Snapshot
+
+CORPUS = Path(__file__).parent / "corpus"
+_ANSWER = tomllib.loads((CORPUS.parent.parent / "vectors" / "answer.toml").read_text(encoding="utf-8"))
+SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(_ANSWER["zone"], "example.", relativize=False)])
+
+_FULL = {
+    "identity": Identity(nsid="ns1", version="maptr", hostname="ns1.example"),
+    "clock": lambda: 1559731985.0,
+    "idle_timeout": 10.0,
+}
+CONTEXTS = (
+    PLAIN,
+    Context(cookies=CookieSettings((bytes(16),)), **_FULL),  # type: ignore[arg-type]
+    Context(cookies=CookieSettings((bytes(16), bytes(range(16))), required=True), **_FULL),  # type: ignore[arg-type]
+)
+TRANSPORTS = tuple(Transport)
+
+
+def check_respond(packet: bytes, transport: Transport, context: Context = PLAIN) -> None:
+    """One packet by one transport, and what the rate limit would make of its reply."""
+    reply = make_reply(packet, SNAPSHOT, transport=transport, client="192.0.2.1", context=context)
+    if reply is None:
+        assert len(packet) < 12 or packet[2] & 0x80
+        return
+    hash(reply.kind)
+    limit = 1232 if transport is Transport.UDP else 65535
+    _check_reply(packet, reply.wire, limit)
+    short = reply.truncated()
+    _check_reply(packet, short, min(limit, len(reply.wire)))
+    assert short[2] & 0x02
+
+
+def _check_reply(packet: bytes, reply: bytes, limit: int) -> None:
+    assert reply[:2] == packet[:2]
+    assert reply[2] & 0x80
+    assert len(reply) <= limit
+    message = dns.message.from_wire(reply)  # raises on anything malformed, trailing octets among it
+    ours = Message.parse(reply)
+    assert len(ours.rr) == sum(map(len, message.answer))
+    assert len(ours.auth) == sum(map(len, message.authority))
+    assert len(ours.ar) == sum(map(len, message.additional)) + (message.edns >= 0)
+    if message.question:
+        end = 12 + sum(len(label) + 1 for label in message.question[0].name.labels) + 4
+        assert reply[12:end] == packet[12:end], "the question comes back as it was, case and all"
+
+
+class Sink:
+    """A writer that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    async def drain(self) -> None:
+        await asyncio.sleep(0)
+
+
+def converse_over(pieces: list[bytes], answer: Callable[[bytes], bytes | None]) -> bytes:
+    """What comes back for a stream that arrives in these pieces."""
+
+    async def run() -> bytes:
+        reader, sink = asyncio.StreamReader(), Sink()
+        conversation = asyncio.create_task(converse(reader, sink, answer))
+        for piece in pieces:
+            reader.feed_data(piece)
+            await asyncio.sleep(0)
+        reader.feed_eof()
+        await conversation
+        return sink.data
+
+    return asyncio.run(run())
+
+
+def fuzz_respond(data: bytes) -> None:
+    """The first octet chooses transport and context, the rest is the packet."""
+    choice = data[0] if data else 0
+    context = CONTEXTS[choice // len(TRANSPORTS) % len(CONTEXTS)]
+    check_respond(data[1:], TRANSPORTS[choice % len(TRANSPORTS)], context)
+
+
+def fuzz_stream(data: bytes) -> None:
+    """The first octet is the size of the pieces, the rest the stream; replies are whole messages."""
+    size = (data[0] if data else 0) + 1
+    pieces = [data[start : start + size] for start in range(1, len(data), size)]
+
+    def answer(query: bytes) -> bytes | None:
+        reply = make_reply(query, SNAPSHOT, transport=Transport.TLS, client="192.0.2.1", context=CONTEXTS[1])
+        return None if reply is None else reply.wire
+
+    replies = converse_over(pieces, answer)
+    while replies:
+        length = int.from_bytes(replies[:2], "big")
+        assert 12 <= length <= len(replies) - 2
+        dns.message.from_wire(replies[2 : 2 + length])
+        replies = replies[2 + length :]
+
+
+TARGETS: Mapping[str, Callable[[bytes], None]] = {"respond": fuzz_respond, "stream": fuzz_stream}
+
+
+def read_corpus(target: str) -> list[bytes]:
+    """The inputs that are kept for a target: a line of hexadecimal octets each."""
+    return [bytes.fromhex(line) for line in (CORPUS / f"{target}.hex").read_text(encoding="ascii").splitlines()]

@@ -1,0 +1,137 @@
+"""dig, kdig, drill and OpenSSL ask maptr over UDP, TCP and TLS, with each option they know to send."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.certificates import write_certificate
+from tests.peers import Maptr, find, free_port, require
+
+SECONDS = 20.0
+
+
+class TlsMaptr(Maptr):
+    """Our own server with DNS over TLS and a name for itself."""
+
+    tls_port = 0
+
+    def configure(self) -> list[str]:
+        write_certificate(self.directory)
+        self.tls_port = free_port(self.host)
+        tls = [f"--tls-listen={self.host}:{self.tls_port}"]
+        tls += [f"--tls-cert={self.directory}/tls.crt", f"--tls-key={self.directory}/tls.key"]
+        return [*super().configure(), *tls, "--nsid=ns1"]
+
+
+@pytest.fixture(scope="module")
+def server(vectors: Path) -> Iterator[TlsMaptr]:
+    with TlsMaptr({"ark.arpa.": vectors / "peers.zone"}) as running:
+        yield running
+
+
+def run(*command: str, text: str = "") -> str:
+    require(command[0])
+    path = find(command[0])
+    assert path is not None
+    done = subprocess.run(
+        [path, *command[1:]], input=text, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def dig(server: TlsMaptr, *options: str) -> str:
+    port = server.tls_port if any(option.startswith("+tls") for option in options) else server.port
+    out = run("dig", f"@{server.host}", "-p", str(port), "12345.ark.arpa.", "NAPTR", "+norec", "+time=5", *options)
+    assert "status: NOERROR" in out, out
+    assert "ANSWER: 2" in out, out
+    assert "WARNING" not in out, out
+    return out
+
+
+def kdig(server: TlsMaptr, *options: str) -> str:
+    port = server.tls_port if any(option.startswith("+tls") for option in options) else server.port
+    out = run("kdig", f"@{server.host}", "-p", str(port), "12345.ark.arpa.", "NAPTR", "+norec", "+retry=0", *options)
+    assert "status: NOERROR" in out, out
+    assert "ANSWER: 2" in out, out
+    assert "WARNING" not in out, out
+    return out
+
+
+@pytest.mark.parametrize("ask", [dig, kdig])
+@pytest.mark.parametrize("transport", ["+notcp", "+tcp", "+tls"])
+def test_dig_and_kdig(server: TlsMaptr, ask: object, transport: str) -> None:
+    assert callable(ask)
+    ask(server, transport)
+
+
+@pytest.mark.parametrize("transport", ["+notcp", "+tcp", "+tls"])
+def test_rfc7873_dig_takes_our_cookie(server: TlsMaptr, transport: str) -> None:
+    out = dig(server, transport, "+cookie=0102030405060708")
+    assert re.search(r"; COOKIE: 0102030405060708010000[0-9a-f]{26} \(good\)", out), out
+
+
+@pytest.mark.parametrize("transport", ["+notcp", "+tcp"])
+def test_rfc7873_kdig_takes_our_cookie_and_sends_it_again(server: TlsMaptr, transport: str) -> None:
+    out = kdig(server, transport, "+cookie=0102030405060708")
+    found = re.search(r"COOKIE: ([0-9A-Fa-f]{48})", out.replace(" ", "").replace("COOKIE:", "COOKIE: "))
+    assert found, out
+    again = kdig(server, transport, f"+cookie={found[1]}")
+    assert found[1].lower() in again.replace(" ", "").lower()
+
+
+@pytest.mark.parametrize("transport", ["+notcp", "+tcp", "+tls"])
+def test_rfc5001_nsid(server: TlsMaptr, transport: str) -> None:
+    assert '("ns1")' in dig(server, transport, "+nsid")
+    assert "ns1" in kdig(server, transport, "+nsid")
+    assert "ns1" not in kdig(server, transport)
+
+
+def test_rfc7828_keepalive(server: TlsMaptr) -> None:
+    assert "TCP KEEPALIVE: 10.0 secs" in dig(server, "+tcp", "+keepalive").replace("TCP-KEEPALIVE", "TCP KEEPALIVE")
+    assert "KEEPALIVE" not in dig(server, "+notcp", "+keepalive")
+
+
+def test_rfc8467_padding(server: TlsMaptr) -> None:
+    padded = kdig(server, "+tls", "+padding")
+    assert re.search(r"Received 468 B", padded), padded
+    assert "PADDING" in padded
+    assert "PADDING" not in kdig(server, "+tcp", "+padding=128")
+    assert "PAD" in dig(server, "+tls", "+padding=64")
+
+
+def test_several_queries_on_one_tls_connection(server: TlsMaptr) -> None:
+    questions = ["12345.ark.arpa.", "NAPTR"] * 3
+    out = run("kdig", f"@{server.host}", "-p", str(server.tls_port), "+tls", "+keepopen", "+norec", *questions)
+    assert out.count("status: NOERROR") == 3
+
+
+def test_rfc7858_the_name_of_the_server_is_proved(server: TlsMaptr) -> None:
+    strict = f"+tls-ca={server.directory}/tls.crt", "+tls-hostname=ns1.example"
+    kdig(server, "+tls", *strict)
+
+
+def test_drill(server: TlsMaptr) -> None:
+    for options in ([], ["-t"], ["-b", "1232"]):
+        out = run("drill", "-p", str(server.port), *options, "12345.ark.arpa.", "NAPTR", f"@{server.host}")
+        assert "rcode: NOERROR" in out
+        assert "ANSWER: 2" in out
+
+
+def test_rfc7858_openssl_agrees_on_dot(server: TlsMaptr) -> None:
+    out = run(
+        *("openssl", "s_client", "-connect", f"{server.host}:{server.tls_port}", "-alpn", "dot"),
+        *("-CAfile", f"{server.directory}/tls.crt", "-verify_return_error"),
+    )
+    assert "ALPN protocol: dot" in out
+    assert re.search(r"TLSv1\.3|Protocol *: TLSv1\.3", out)
+
+
+def test_chaos_is_refused_until_it_is_configured(server: TlsMaptr) -> None:
+    out = run("dig", f"@{server.host}", "-p", str(server.port), "version.bind", "TXT", "CH", "+norec")
+    assert "status: REFUSED" in out

@@ -1,0 +1,222 @@
+"""The real servers as secondaries of maptr, configured with the very lines that docs/transfers.md shows.
+
+Around those lines comes only what a test needs: a temporary directory, a port, one process, no control channel,
+and leave to transfer the zone again, so that its content can be seen.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+from pathlib import Path
+from typing import ClassVar
+
+from tests.peers import Bind, Knot, Nsd, Peer, PeerError, PowerDns, find
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "transfers.md"
+SECRET = "dGhpcyBpcyBhIHRlc3Qga2V5LCBrbm93biB0byBhbGwhISE="  # 32 octets
+ORIGIN = "ark.arpa."
+CATALOG = "catalog.invalid."
+
+# Where Debian and others put it.
+SQLITE_SCHEMAS = (
+    Path("/usr/share/pdns-backend-sqlite3/schema/schema.sqlite3.sql"),
+    Path("/usr/share/doc/pdns-backend-sqlite3/schema.sqlite3.sql"),
+    Path("/usr/share/doc/pdns/schema.sqlite3.sql"),
+)
+
+
+def snippet(language: str) -> str:
+    """The block of the page with this language."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    if len(blocks) != 1:
+        raise ValueError(f"{len(blocks)} blocks of {language} in {PAGE.name}")
+    return str(blocks[0])
+
+
+class Secondary(Peer):
+    """A server whose zone comes from a primary at ``host`` and ``primary_port``; ready when it has the zone."""
+
+    snippets: ClassVar[tuple[str, ...]]
+    documented = ORIGIN
+
+    def __init__(self, primary_port: int, port: int = 0) -> None:
+        super().__init__({ORIGIN: Path()}, port)
+        self.primary_port = primary_port
+
+    def documented_lines(self, language: str) -> str:
+        """What the page says, with the test's own addresses and secret."""
+        text = snippet(language).replace("192.0.2.1", self.host).replace("SECRET", SECRET)
+        return re.sub(r"\b5353\b", str(self.primary_port), text)
+
+
+class NsdSecondary(Secondary):
+    name = "nsd"
+    commands = Nsd.commands
+    snippets = ("nsd",)
+
+    def configure(self) -> list[str]:
+        config = self.directory / "nsd.conf"
+        config.write_text(
+            f"""\
+server:
+    ip-address: {self.host}@{self.port}
+    port: {self.port}
+    do-ip6: no
+    username: ""
+    zonesdir: "{self.directory}"
+    zonelistfile: "{self.directory}/zone.list"
+    xfrdfile: "{self.directory}/xfrd.state"
+    xfrdir: "{self.directory}"
+    cookie-secret-file: "{self.directory}/cookie"
+    pidfile: "{self.directory}/pid"
+    database: ""
+    server-count: 1
+    verbosity: 2
+    rrl-ratelimit: 0
+    rrl-whitelist-ratelimit: 0
+remote-control:
+    control-enable: no
+{self.documented_lines("nsd")}
+    provide-xfr: {self.host} NOKEY
+"""
+        )
+        return [self.program(), "-d", "-c", str(config)]
+
+
+class KnotSecondary(Secondary):
+    name = "knot"
+    commands = Knot.commands
+    snippets = ("knot",)
+
+    def configure(self) -> list[str]:
+        (self.directory / "db").mkdir()  # Knot 3.2 crashes where a catalog's database cannot be made
+        lines = self.documented_lines(self.snippets[0])
+        storage = f'    storage: "{self.directory}"\n'
+        lines = lines.replace("  - id: member\n", "  - id: member\n" + storage)
+        lines = re.sub(r"(  - domain: .*\n)", rf"\1{storage}", lines)
+        lines = lines.replace("acl: maptr-may-notify", "acl: [maptr-may-notify, test-may-look]")
+        config = self.directory / "knot.conf"
+        config.write_text(
+            f"""\
+server:
+    rundir: "{self.directory}"
+    pidfile: "{self.directory}/pid"
+    listen: {self.host}@{self.port}
+    udp-workers: 1
+    tcp-workers: 1
+    background-workers: 1
+control:
+    listen: "{self.directory}/control"
+log:
+  - target: stderr
+    any: info
+database:
+    storage: "{self.directory}/db"
+acl:
+  - id: test-may-look
+    address: {self.host}
+    action: transfer
+{lines}"""
+        )
+        return [self.program(), "-c", str(config)]
+
+
+class KnotCatalogSecondary(KnotSecondary):
+    """It is told of the catalog alone, and finds the zone in it."""
+
+    snippets = ("knot-catalog",)
+
+
+class BindSecondary(Secondary):
+    name = "bind"
+    commands = Bind.commands
+    snippets = ("bind",)
+
+    def configure(self) -> list[str]:
+        lines = self.documented_lines(self.snippets[0])
+        own = f"""\
+    directory "{self.directory}";
+    listen-on port {self.port} {{ {self.host}; }};
+    listen-on-v6 {{ none; }};
+    pid-file none;
+    lock-file none;
+    session-keyfile "{self.directory}/session.key";
+    recursion no;
+    dnssec-validation no;
+    empty-zones-enable no;
+    notify no;
+    allow-transfer {{ {self.host}; }};
+    max-cache-size 8M;
+"""
+        if "options {\n" in lines:
+            lines = lines.replace("options {\n", "options {\n" + own)
+        else:
+            lines = f"options {{\n{own}}};\n{lines}"
+        config = self.directory / "named.conf"
+        config.write_text(f"controls {{ }};\n{lines}")
+        return [self.program(), "-g", "-4", "-n", "1", "-p", str(self.port), "-c", str(config)]
+
+
+class BindCatalogSecondary(BindSecondary):
+    """It is told of the catalog alone, and finds the zone in it."""
+
+    snippets = ("bind-catalog",)
+
+
+class PowerDnsSecondary(Secondary):
+    name = "powerdns"
+    commands = PowerDns.commands
+    snippets = ("pdns", "pdnsutil")
+
+    def configure(self) -> list[str]:
+        (self.directory / "pdns.conf").write_text(
+            self.documented_lines("pdns").replace("=pdns.sqlite3", f"={self.directory}/pdns.sqlite3")
+            + "\n".join(
+                (
+                    f"socket-dir={self.directory}",
+                    f"local-address={self.host}",
+                    f"local-port={self.port}",
+                    "daemon=no",
+                    "guardian=no",
+                    "webserver=no",
+                    "api=no",
+                    "security-poll-suffix=",
+                    "cache-ttl=0",
+                    "negquery-cache-ttl=0",
+                    "query-cache-ttl=0",
+                    "zone-cache-refresh-interval=0",
+                    "zone-metadata-cache-ttl=0",
+                    "disable-axfr=no",
+                    f"allow-axfr-ips={self.host}",
+                    "receiver-threads=1",
+                    "distributor-threads=1",
+                    "xfr-cycle-interval=1",
+                    "loglevel=6",
+                    "",
+                )
+            )
+        )
+        schema = next((path for path in SQLITE_SCHEMAS if path.is_file()), None)
+        if schema is None:
+            raise PeerError("the SQLite backend of PowerDNS is not installed")
+        with sqlite3.connect(self.directory / "pdns.sqlite3") as database:
+            database.executescript(schema.read_text())
+        database.close()
+        for line in self.documented_lines("pdnsutil").splitlines():
+            command, *arguments = line.split()
+            done = subprocess.run(
+                [find(command) or command, f"--config-dir={self.directory}", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=30,
+                check=False,
+            )
+            if done.returncode:
+                raise PeerError(f"{line}\n{done.stdout.decode(errors='replace')}")
+        return [self.program(), f"--config-dir={self.directory}"]
+
+
+SECONDARIES: tuple[type[Secondary], ...] = (BindSecondary, NsdSecondary, KnotSecondary, PowerDnsSecondary)

@@ -1,0 +1,73 @@
+"""Server cookies by the vectors of RFC 9018 and SipHash, over the turn of the clock, and for any octets."""
+
+from __future__ import annotations
+
+import ipaddress
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.cookies import MAX_AGE, MAX_AHEAD, RENEW_AGE, CookieSettings, answer_cookie, is_well_formed, make_cookie
+from maptr.siphash import siphash24
+
+VECTORS = tomllib.loads((Path(__file__).parent / "vectors" / "cookies.toml").read_text(encoding="utf-8"))
+SECRET = bytes(range(16))
+
+
+@pytest.mark.parametrize("case", VECTORS["siphash"], ids=lambda case: case["title"])
+def test_siphash(case: dict[str, str]) -> None:
+    assert siphash24(bytes.fromhex(case["key"]), bytes.fromhex(case["data"])).hex() == case["hash"]
+
+
+@pytest.mark.parametrize("case", VECTORS["cookie"], ids=lambda case: case["title"])
+def test_cookie(case: dict[str, Any]) -> None:
+    secrets = [bytes.fromhex(secret) for secret in case["secrets"]]
+    answer = answer_cookie(bytes.fromhex(case["sent"]), case["client"], secrets=secrets, now=case["now"])
+    assert answer.verified is case["valid"]
+    if "reply" in case:
+        assert answer.option.hex() == case["reply"]
+    again = answer_cookie(answer.option, case["client"], secrets=secrets, now=case["now"])
+    assert again.verified, "what the client was given is good"
+    assert again.option == answer.option
+
+
+@given(
+    st.binary(min_size=8, max_size=8), st.ip_addresses(), st.integers(0, 0xFFFFFFFF), st.integers(-MAX_AHEAD, MAX_AGE)
+)
+def test_rfc1982_cookies_live_on_over_the_turn_of_32_bits(
+    client_cookie: bytes, address: ipaddress.IPv4Address | ipaddress.IPv6Address, made: int, age: int
+) -> None:
+    cookie = make_cookie(client_cookie, address.packed, SECRET, made)
+    answer = answer_cookie(cookie, str(address), secrets=[SECRET], now=made + age + 0x100000000)
+    assert answer.verified
+    assert (answer.option == cookie) is (age < RENEW_AGE)
+
+
+@given(st.binary(max_size=50), st.text(max_size=20), st.floats(0, 2**40))
+def test_no_octets_pass_for_a_cookie_or_raise(option: bytes, client: str, now: float) -> None:
+    assert is_well_formed(option) is (len(option) in (8, *range(16, 41)))
+    if is_well_formed(option):
+        answer = answer_cookie(option, client, secrets=[SECRET], now=now)
+        assert not answer.verified
+        assert answer.option[:8] == option[:8]
+        assert len(answer.option) == 24
+
+
+def test_an_ipv6_zone_is_no_part_of_the_address() -> None:
+    given_there = answer_cookie(bytes(8), "fe80::1%eth0", secrets=[SECRET], now=0).option
+    assert answer_cookie(given_there, "fe80::1%eth1", secrets=[SECRET], now=0).verified
+
+
+@pytest.mark.parametrize("secrets", [(b"short",), (SECRET, SECRET, SECRET), (SECRET, b"")])
+def test_secrets_that_are_none(secrets: tuple[bytes, ...]) -> None:
+    with pytest.raises(ValueError, match="secret"):
+        CookieSettings(secrets)
+
+
+def test_a_siphash_key_of_another_length() -> None:
+    with pytest.raises(ValueError, match="16 octets, not 8"):
+        siphash24(bytes(8), b"")

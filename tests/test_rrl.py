@@ -1,0 +1,196 @@
+"""Response rate limiting with a clock of the test's own: rates, slip, debt, networks, memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import dns.flags
+import dns.message
+import dns.zone
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.address import read_network
+from maptr.answer import Transport
+from maptr.cookies import CookieSettings
+from maptr.rrl import RateLimiter, RrlSettings, Verdict
+from maptr.serve.responder import Responder
+from maptr.snapshot import Snapshot
+
+SEND, TRUNCATE, DROP = Verdict.SEND, Verdict.TRUNCATE, Verdict.DROP
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def limiter(clock: Clock | None = None, **settings: float) -> RateLimiter:
+    return RateLimiter(RrlSettings(**settings), clock or Clock())  # type: ignore[arg-type]
+
+
+def test_the_rate_passes_and_of_the_rest_every_second_is_truncated() -> None:
+    limits = limiter(responses_per_second=5)
+    verdicts = [limits.judge("192.0.2.1", "kind") for _ in range(11)]
+    assert verdicts == [SEND] * 5 + [DROP, TRUNCATE] * 3
+    assert (limits.dropped, limits.truncated) == (3, 3)
+
+
+@pytest.mark.parametrize(("slip", "counts"), [(0, (0, 10)), (1, (10, 0)), (2, (5, 5)), (3, (3, 7))])
+def test_slip(slip: int, counts: tuple[int, int]) -> None:
+    limits = limiter(responses_per_second=1, slip=slip)
+    verdicts = Counter(limits.judge("192.0.2.1", "kind") for _ in range(11))
+    assert (verdicts[TRUNCATE], verdicts[DROP]) == counts
+
+
+def test_who_keeps_to_the_rate_is_never_limited() -> None:
+    clock = Clock()
+    limits = limiter(clock, responses_per_second=5)
+    for _ in range(1000):
+        clock.now += 0.2001
+        assert limits.judge("192.0.2.1", "kind") is SEND
+
+
+def test_excess_is_remembered_for_the_window_and_no_longer() -> None:
+    clock = Clock()
+    limits = limiter(clock, responses_per_second=5, window=15)
+    for _ in range(10_000):
+        limits.judge("192.0.2.1", "kind")
+    clock.now += 14.9
+    assert limits.judge("192.0.2.1", "kind") is not SEND
+    clock.now += 0.6
+    assert limits.judge("192.0.2.1", "kind") is SEND
+
+
+def test_networks_are_counted_not_addresses() -> None:
+    limits = limiter(responses_per_second=1)
+    assert limits.judge("192.0.2.1", "kind") is SEND
+    assert limits.judge("192.0.2.255", "kind") is not SEND
+    assert limits.judge("192.0.3.1", "kind") is SEND
+    assert limits.judge("2001:db8:0:1200::1", "kind") is SEND
+    assert limits.judge("2001:db8:0:12ff::2", "kind") is not SEND
+    assert limits.judge("2001:db8:0:1300::1", "kind") is SEND
+
+
+def test_kinds_are_counted_apart() -> None:
+    limits = limiter(responses_per_second=1)
+    assert [limits.judge("192.0.2.1", kind) for kind in "abcab"] == [SEND] * 3 + [DROP] * 2
+
+
+@pytest.mark.parametrize("client", ["127.0.0.1", "127.9.9.9", "::1", "", "no address"])
+def test_loopback_is_exempt(client: str) -> None:
+    limits = limiter(responses_per_second=1)
+    assert {limits.judge(client, "kind") for _ in range(100)} == {SEND}
+
+
+def test_whom_to_exempt_can_be_said() -> None:
+    settings = RrlSettings(responses_per_second=1, exempt=(read_network("198.51.100.0/24"),))
+    limits = RateLimiter(settings, Clock())
+    assert {limits.judge("198.51.100.7", "kind") for _ in range(9)} == {SEND}
+    assert {limits.judge("127.0.0.1", "kind") for _ in range(9)} != {SEND}
+
+
+def test_0_is_no_limit() -> None:
+    limits = limiter(responses_per_second=0)
+    assert {limits.judge("192.0.2.1", "kind") for _ in range(1000)} == {SEND}
+
+
+def test_the_rate_is_shared_among_workers() -> None:
+    shared = RrlSettings(responses_per_second=20).shared(4)
+    assert shared.responses_per_second == 5
+    tiny = RateLimiter(RrlSettings(responses_per_second=1).shared(4), Clock())
+    assert [tiny.judge("192.0.2.1", "kind") for _ in range(2)] == [SEND, DROP]
+
+
+def test_memory_is_bounded_and_who_is_limited_is_not_forgotten() -> None:
+    limits = limiter(responses_per_second=1, table_size=100)
+    for number in range(5000):
+        limits.judge(f"10.{number >> 8}.{number & 255}.1", number)
+        verdict = limits.judge("192.0.2.1", "kind")
+        assert (verdict is SEND) is (number == 0)
+    assert len(limits._accounts) <= 100
+    assert len(limits._networks) <= 100
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 2), st.integers(0, 2)), max_size=200),
+    st.integers(1, 10),
+    st.integers(0, 3),
+)
+def test_no_second_has_more_than_twice_the_rate(steps: list[tuple[float, int]], rate: int, slip: int) -> None:
+    clock = Clock()
+    limits = limiter(clock, responses_per_second=rate, slip=slip)
+    sent: list[float] = []
+    for pause, _ in steps:
+        clock.now += pause / 10
+        if limits.judge("192.0.2.1", "kind") is SEND:
+            sent.append(clock.now)
+    for start in sent:
+        assert sum(start <= moment < start + 1 for moment in sent) <= 2 * rate
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"responses_per_second": -1},
+        {"slip": -1},
+        {"window": 0},
+        {"table_size": 0},
+        {"ipv4_prefix": 33},
+        {"ipv6_prefix": -1},
+    ],
+)
+def test_settings_that_are_none(settings: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"below|longer"):
+        RrlSettings(**settings)  # type: ignore[arg-type]
+
+
+# --- where it is asked
+
+
+ZONE = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n*.w 60 TXT x"
+SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ZONE, "example.", relativize=False)])
+CLIENT = "198.51.100.1"
+
+
+def answers(
+    responder: Responder, count: int, name: str = "ns.example.", transport: Transport = Transport.UDP
+) -> list[bytes | None]:
+    wires = [dns.message.make_query(name.replace("#", str(number)), "A").to_wire() for number in range(count)]
+    return [responder.answer(wire, SNAPSHOT, transport, CLIENT) for wire in wires]
+
+
+@pytest.mark.parametrize("name", ["ns.example.", "#.example.", "#.w.example.", "#.other."])
+def test_a_flood_by_one_forged_address_is_cut_whatever_it_asks(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    responder = Responder(rrl=RrlSettings(responses_per_second=5), clock=Clock())
+    given_replies = [reply for reply in answers(responder, 105, name) if reply is not None]
+    truncated = [reply for reply in given_replies if dns.message.from_wire(reply).flags & dns.flags.TC]
+    assert (len(given_replies), len(truncated)) == (55, 50)
+    assert caplog.text.count("response rate limit reached, by 198.51.100.1 for one") == 1
+
+
+def test_tcp_and_silence_are_not_limited() -> None:
+    responder = Responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
+    assert None not in answers(responder, 50, transport=Transport.TCP)
+    assert responder.answer(b"", SNAPSHOT, Transport.UDP, CLIENT) is None
+    assert responder.limiter.dropped == 0
+
+
+def test_a_client_with_a_good_cookie_is_not_limited() -> None:
+    responder = Responder(rrl=RrlSettings(responses_per_second=1), cookies=CookieSettings((bytes(16),)), clock=Clock())
+    query = dns.message.make_query("ns.example.", "A", options=[dns.edns.CookieOption(bytes(8), b"")])
+    reply = responder.answer(query.to_wire(), SNAPSHOT, Transport.UDP, CLIENT)
+    assert reply is not None
+    query.use_edns(options=list(dns.message.from_wire(reply).options))
+    wire = query.to_wire()
+    assert all(responder.answer(wire, SNAPSHOT, Transport.UDP, CLIENT) for _ in range(50))
+
+
+def test_limits_and_cookies_are_on_by_default() -> None:
+    responder = Responder()
+    assert responder.context.cookies.secrets != Responder().context.cookies.secrets
+    assert None in answers(responder, 200)

@@ -1,0 +1,232 @@
+"""DNS over TLS on real sockets: RFC 7858, its limits, and a certificate replaced under open connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import dns.edns
+import dns.message
+import dns.query
+import pytest
+
+from maptr.errors import ConfigError
+from maptr.serve.connections import Connections
+from maptr.serve.daemon import Address, Daemon
+from maptr.serve.tcp import TcpLimits
+from maptr.serve.tls import ALPN, Certificate, TlsSettings, make_context
+from tests.certificates import write_certificate
+from tests.test_serve import FRAME, PATIENCE, QUERY, SNAPSHOT, Running, connect, is_closed, receive
+
+
+def settings_in(directory: Path) -> TlsSettings:
+    return TlsSettings((Address("127.0.0.1", 0),), directory / "tls.crt", directory / "tls.key")
+
+
+@contextlib.contextmanager
+def serving_tls(directory: Path, **limits: float) -> Iterator[tuple[int, Daemon, Running]]:
+    """A daemon with DNS over TLS alone; its port."""
+    running = Running()
+    daemon = Daemon([], [], SNAPSHOT, tls=settings_in(directory), tcp_limits=TcpLimits(**limits))  # type: ignore[arg-type]
+    daemon.bind()
+    future = asyncio.run_coroutine_threadsafe(daemon.run(), running.loop)
+    try:
+        yield daemon.tls_bound[0].port, daemon, running
+    finally:
+        running.call(daemon.stop)
+        future.result(PATIENCE)
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tls")
+    write_certificate(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def port(directory: Path) -> Iterator[int]:
+    with serving_tls(directory) as (port, _, _):
+        yield port
+
+
+def client_context(directory: Path, *alpn: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=directory / "tls.crt")
+    if alpn:
+        context.set_alpn_protocols(alpn)
+    return context
+
+
+def connect_tls(port: int, directory: Path, *alpn: str) -> ssl.SSLSocket:
+    return client_context(directory, *alpn).wrap_socket(connect(port), server_hostname="ns1.example")
+
+
+def ask(sock: socket.socket) -> dns.message.Message:
+    sock.sendall(FRAME)
+    return dns.message.from_wire(receive(sock, int.from_bytes(receive(sock, 2), "big")))
+
+
+def test_rfc7858_a_query_over_tls(port: int, directory: Path) -> None:
+    reply = dns.query.tls(
+        QUERY, "127.0.0.1", PATIENCE, port, ssl_context=client_context(directory), server_hostname="ns1.example"
+    )
+    assert len(reply.answer[0]) == 2
+
+
+def test_rfc7858_3_1_alpn_is_dot_and_tls_is_1_3(port: int, directory: Path) -> None:
+    with connect_tls(port, directory, "h2", ALPN) as sock:
+        assert sock.selected_alpn_protocol() == "dot"
+        assert sock.version() == "TLSv1.3"
+        assert ask(sock).id == QUERY.id
+    with connect_tls(port, directory) as sock:
+        assert sock.selected_alpn_protocol() is None
+        assert ask(sock).id == QUERY.id
+
+
+def test_rfc9325_tls_1_2_is_spoken_and_1_1_is_not(port: int, directory: Path) -> None:
+    context = client_context(directory)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with context.wrap_socket(connect(port), server_hostname="ns1.example") as sock:
+        assert sock.version() == "TLSv1.2"
+        assert ask(sock).id == QUERY.id
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with connect(port) as plain, pytest.raises(OSError, match=r"(?i)alert|version|reset|EOF"):
+        context.wrap_socket(plain, server_hostname="ns1.example")
+
+
+def test_rfc7858_3_4_queries_are_pipelined_on_one_connection(port: int, directory: Path) -> None:
+    with connect_tls(port, directory) as sock:
+        sock.sendall(b"".join(FRAME[:2] + number.to_bytes(2, "big") + FRAME[4:] for number in range(100)))
+        replies = [receive(sock, int.from_bytes(receive(sock, 2), "big")) for _ in range(100)]
+        assert [int.from_bytes(reply[:2], "big") for reply in replies] == list(range(100))
+
+
+def test_rfc8467_replies_are_padded_and_keepalive_is_told(port: int, directory: Path) -> None:
+    asked = (dns.edns.OptionType.PADDING, dns.edns.OptionType.make(11))
+    options: list[dns.edns.Option] = [dns.edns.GenericOption(code, b"") for code in asked]
+    query = dns.message.make_query("ns.ark.arpa.", "A", options=options)
+    with connect_tls(port, directory) as sock:
+        wire = query.to_wire()
+        sock.sendall(len(wire).to_bytes(2, "big") + wire)
+        reply = receive(sock, int.from_bytes(receive(sock, 2), "big"))
+    assert len(reply) == 468
+    assert [int(option.otype) for option in dns.message.from_wire(reply).options] == [11, 12]
+
+
+@pytest.mark.parametrize("octets", [FRAME, b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, b""])
+def test_what_is_no_tls_ends_its_connection_alone(port: int, directory: Path, octets: bytes) -> None:
+    with connect(port) as sock:
+        sock.sendall(octets)
+        sock.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionError):
+            while sock.recv(4096):  # an alert, then the end
+                pass
+    with connect_tls(port, directory) as sock:
+        assert ask(sock).id == QUERY.id
+
+
+def test_a_handshake_has_its_time(directory: Path) -> None:
+    with serving_tls(directory, handshake_timeout=0.2) as (port, _, _), connect(port) as silent:
+        assert is_closed(silent)
+
+
+def test_a_handshake_counts_as_a_connection(directory: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        port, _, _ = stack.enter_context(serving_tls(directory, max_per_client=2))
+        *_, third = (stack.enter_context(connect(port)) for _ in range(3))
+        assert is_closed(third)
+    with contextlib.ExitStack() as stack:
+        port, _, _ = stack.enter_context(serving_tls(directory, max_connections=2))
+        first, _ = (stack.enter_context(connect(port)) for _ in range(2))
+        assert ask(stack.enter_context(connect_tls(port, directory))).id == QUERY.id
+        assert is_closed(first)
+
+
+def test_idle_connections_are_closed_with_notice(directory: Path) -> None:
+    with serving_tls(directory, idle_timeout=0.2) as (port, _, _):
+        context = client_context(directory)
+        # Without close_notify (RFC 8446 6.1) this raises: the stream might have been cut by somebody else.
+        with context.wrap_socket(connect(port), server_hostname="ns1.example", suppress_ragged_eofs=False) as sock:
+            assert sock.recv(1) == b""
+
+
+def test_a_new_certificate_is_for_new_connections_and_a_bad_one_for_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "maptr.serve")
+
+    def reload_and_wait_for(text: str) -> None:
+        running.call(daemon.reload)
+        deadline = time.monotonic() + PATIENCE
+        while text not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert text in caplog.text
+
+    def presented() -> bytes | None:
+        with connect_tls(port, tmp_path) as sock:
+            assert ask(sock).id == QUERY.id
+            return sock.getpeercert(binary_form=True)
+
+    write_certificate(tmp_path)
+    with serving_tls(tmp_path) as (port, daemon, running):
+        before = presented()
+        with connect_tls(port, tmp_path) as early:
+            assert ask(early).id == QUERY.id
+            write_certificate(tmp_path)
+            reload_and_wait_for("certificate reloaded")
+            after = presented()
+            assert after != before
+            good = (tmp_path / "tls.crt").read_bytes()
+            (tmp_path / "tls.crt").write_text("nonsense")
+            reload_and_wait_for("certificate not reloaded, the old one stays: ")
+            (tmp_path / "tls.crt").write_bytes(good)
+            assert presented() == after
+            assert ask(early).id == QUERY.id, "open connections go on"
+
+
+@pytest.mark.parametrize("fault", ["no certificate", "no key", "nonsense", "another key", "encrypted"])
+def test_a_certificate_that_cannot_be_used_is_an_error_that_names_it(tmp_path: Path, fault: str) -> None:
+    write_certificate(tmp_path, passphrase=b"secret" if fault == "encrypted" else None)
+    match fault:
+        case "no certificate":
+            (tmp_path / "tls.crt").unlink()
+        case "no key":
+            (tmp_path / "tls.key").unlink()
+        case "nonsense":
+            (tmp_path / "tls.crt").write_text("nonsense")
+        case "another key":
+            key = (tmp_path / "tls.key").read_bytes()
+            write_certificate(tmp_path)
+            (tmp_path / "tls.key").write_bytes(key)
+    with pytest.raises(ConfigError, match=r"tls\.(crt|key).*(No such file|no usable pair)"):
+        make_context(settings_in(tmp_path))
+
+
+def test_the_context_is_the_same_until_it_is_reloaded(directory: Path) -> None:
+    certificate = Certificate(settings_in(directory))
+    context = certificate.context()
+    assert certificate.context() is context
+    certificate.reload()
+    assert certificate.context() is not context
+
+
+def test_ipv6_clients_are_counted_by_their_link() -> None:
+    connections = Connections(max_per_client=1)
+    assert connections.admit("2001:db8::1", lambda: None)
+    assert connections.admit("2001:db8::2", lambda: None) is None
+    assert connections.admit("2001:db8:0:1::1", lambda: None)
+    assert connections.admit("fe80::1%lo", lambda: None)
+    assert connections.admit("192.0.2.1", lambda: None)
+    assert connections.admit("192.0.2.2", lambda: None)
+    assert connections.count == 5
