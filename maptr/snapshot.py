@@ -118,10 +118,15 @@ def view_zone(zone: dns.zone.Zone) -> ZoneView:
     for key in list(nodes):
         for start in range(1, len(key) - len(origin)):
             nodes.setdefault(key[start:], MappingProxyType({}))
+    return make_view(origin, MappingProxyType(nodes), cuts)
+
+
+def make_view(origin: Labels, nodes: Mapping[Labels, Node], cuts: Iterable[Labels]) -> ZoneView:
+    """A view of nodes that are checked and whole, with a SOA at the origin."""
     soa = nodes[origin][SOA]
     serial, _, _, _, minimum = struct.unpack("!5I", soa.rdatas[0][-20:])
     negative = replace(soa, ttl=min(soa.ttl, minimum))
-    return ZoneView(origin, serial, soa, negative, MappingProxyType(nodes), frozenset(cuts))
+    return ZoneView(origin, serial, soa, negative, nodes, frozenset(cuts))
 
 
 def _rrsets(owner: Labels, node: dns.node.Node, origin: dns.name.Name) -> dict[int, RRset]:

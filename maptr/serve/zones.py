@@ -20,6 +20,7 @@ import dns.zonefile
 from maptr.errors import ZoneError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.snapshot import Snapshot, ZoneView, view_zone
+from maptr.zonetext import read_plain
 
 log = logging.getLogger("maptr.serve")
 
@@ -49,6 +50,9 @@ def read_zone(source: ZoneSource) -> ZoneView:
     Raises ZoneError with file and line for what is wrong in it, OSError where it or a file it includes cannot
     be read. Data outside the zone is an error, where dnspython's own reader passes over it in silence.
     """
+    plain = read_plain(source.path.read_bytes(), source.origin)
+    if plain is not None:
+        return plain
     origin = dns.name.Name((*source.origin, b""))
     zone = dns.zone.Zone(origin, relativize=False)
     with source.path.open(encoding="utf-8") as file, zone.writer(True) as transaction:
