@@ -25,8 +25,8 @@ from maptr.snapshot import CNAME, DNAME, NS, SOA, ZoneView, make_view
 # and so has the owner of the one before.
 _ODD = re.compile(rb"[\x00-\x09\x0b-\x1f\x7f-\xff]|^\$(?!ORIGIN |TTL )|^ ", re.MULTILINE)
 _LINE = re.compile(r"([a-z0-9_*@.-]+) (?:(\d{1,10}) )?(?:IN )?([A-Z]+) (\S.*)")
-_STRING = r'"((?:[^"\\]|\\\D|\\[01]\d\d)*)"'  # escapes below 200 alone, and only those below 128 are taken
-_NAPTR = re.compile(rf"(\d{{1,5}}) (\d{{1,5}}) {_STRING} {_STRING} {_STRING} (\S+)")
+_STRING = r'"([^"\\]*(?:\\(?:\D|[01]\d\d)[^"\\]*)*)"'  # escapes of octets are taken below 128 alone
+_NAPTR = re.compile(rf"(\d{{1,5}}) (\d{{1,5}}) {_STRING} {_STRING} {_STRING}")
 _ESCAPE = re.compile(rb"\\(\d\d\d|.)", re.DOTALL)
 _GROUP_OR_COMMENT = re.compile(r"[();]")  # where it is not within the quotes of a NAPTR
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -34,6 +34,8 @@ MAX_TTL = 0x7FFFFFFF  # RFC 2181 8
 MAX_STRING = 255  # RFC 1035 3.3
 # Types whose records mean nothing to the others of a zone that only a second look shows, and no DNSSEC.
 _TYPES = {"A": 1, "NS": 2, "CNAME": 5, "SOA": 6, "MX": 15, "TXT": 16, "AAAA": 28, "SRV": 33, "NAPTR": 35, "DNAME": 39}
+NAPTR = 35
+MAX_FIELDS = 1000  # of NAPTR records, kept because most zones repeat a few
 _ALONE = {SOA, CNAME, DNAME}
 
 
@@ -55,6 +57,7 @@ class _Reader:
         self._apex = to_wire(origin)
         self._turn_to(origin)
         self._ttl: int | None = None
+        self._fields: dict[str, bytes] = {}
         self._records: dict[bytes, list[bytes]] = {}
 
     def _turn_to(self, origin: Labels) -> None:
@@ -85,7 +88,7 @@ class _Reader:
 
     def _direct(self, line: str) -> None:
         word, _, rest = line.partition(" ")
-        if word == "$ORIGIN" and rest.endswith("."):
+        if word == "$ORIGIN" and rest.endswith(".") and rest == rest.lower():
             self._turn_to(parse(rest))
         elif word == "$TTL" and rest.isdigit() and int(rest) <= MAX_TTL:
             self._ttl = int(rest)
@@ -105,9 +108,10 @@ class _Reader:
             raise ValueError("outside the zone")
         rdata = self._rdata(rdtype, rest)
         record = RECORD.pack(TO_QUESTION, rdtype, IN, ttl, len(rdata)) + rdata
-        there = self._records.setdefault(name.lower(), [record])
-        if there[0] is not record:
-            there.append(record)
+        if name in self._records:
+            self._records[name].append(record)
+        else:
+            self._records[name] = [record]
 
     def _name(self, text: str) -> bytes:
         """A name as wire, its case kept."""
@@ -117,22 +121,35 @@ class _Reader:
             return b"\0"
         absolute = text[-1] == "."
         if _PLAIN_NAME.fullmatch(text) or text[0] == "*":
-            labels = tuple(text.encode().split(b"."))[: -1 if absolute else None]
-            if not all(0 < len(label) <= MAX_LABEL for label in labels):
+            labels = text.encode().split(b".")
+            if absolute:
+                labels.pop()
+            sizes = [*map(len, labels)]
+            if not sizes or 0 in sizes or max(sizes) > MAX_LABEL:
                 raise ValueError("a label of a wrong size")
+            wire = b"".join(
+                [part for pair in zip(map(_SIZES.__getitem__, sizes), labels, strict=True) for part in pair]
+            )
         elif _GROUP_OR_COMMENT.search(text):
             raise ValueError("a group or comment, perhaps")
         else:
-            labels = parse(text)
-        wire = to_wire(labels) if absolute else to_wire(labels)[:-1] + self._origin
+            wire = to_wire(parse(text))[:-1]
+        wire += b"\0" if absolute else self._origin
         if len(wire) > MAX_NAME:
             raise ValueError("a name too long")
         return wire
 
     def _rdata(self, rdtype: int, text: str) -> bytes:
-        if rdtype == 35 and (match := _NAPTR.fullmatch(text)):
-            order, preference, *strings, replacement = match.groups()
-            return struct.pack("!HH", int(order), int(preference)) + _strings(strings) + self._name(replacement)
+        if rdtype == NAPTR:
+            fields, _, replacement = text.rpartition(" ")
+            wire = self._fields.get(fields)
+            if wire is None and (match := _NAPTR.fullmatch(fields)):
+                order, preference, *strings = match.groups()
+                wire = struct.pack("!HH", int(order), int(preference)) + _strings(strings)
+                if len(self._fields) < MAX_FIELDS:
+                    self._fields[fields] = wire
+            if wire is not None:
+                return wire + self._name(replacement)
         if rdtype == 1:
             return ipaddress.IPv4Address(text).packed
         if _GROUP_OR_COMMENT.search(text):
@@ -140,12 +157,10 @@ class _Reader:
         rdata = dns.rdata.from_text(
             dns.rdataclass.IN, dns.rdatatype.RdataType(rdtype), text, self._origin_name, relativize=False
         )
-        wire = rdata.to_wire()
-        if wire is None:
-            raise ValueError("no wire")
-        return wire
+        return rdata.to_wire() or b""  # None only where it was given a file
 
 
+_SIZES = [bytes((size,)) for size in range(256)]
 _NS, _A = NS.to_bytes(2, "big"), b"\0\1"
 
 

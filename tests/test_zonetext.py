@@ -97,6 +97,7 @@ def test_plain_lines(line: str) -> None:
         HEAD + "a..b IN A 192.0.2.1\n",
         HEAD + 'x IN TXT ( "a" )\n',
         HEAD + "$INCLUDE x\n",
+        HEAD + "$ORIGIN Example.\nx IN A 192.0.2.1\n",
         HEAD + "x\tIN A 192.0.2.1\n",
         HEAD + 'x IN NAPTR 65536 1 "" "" "" .\n',
         HEAD + f'x IN NAPTR 1 1 "" "" "{"x" * 256}" .\n',

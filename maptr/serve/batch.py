@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from operator import add
 
 from maptr.answer import Transport
+from maptr.cookies import answer_cookies
 from maptr.fastpath import HEADER, OPT_SIZE, Found, ReadyAnswers
 from maptr.rrl import Verdict
 from maptr.serve.responder import Responder
@@ -49,6 +50,7 @@ PATIENCE = 0.25  # seconds until a blocked thread looks whether it shall stop
 MAX_EXEMPT = 10_000  # addresses remembered as free of the rate limit
 COMMON_TYPES = frozenset({1, 16, 28, 35})
 
+UDP = Transport.UDP
 MSG_TRUNC = 0x20
 MSG_DONTWAIT = 0x40
 MSG_WAITFORONE = 0x10000
@@ -80,8 +82,7 @@ class Counters:
     """Queries since the start, by how they were answered."""
 
     received: int = 0
-    known: int = 0  # by all their octets
-    ready: int = 0  # by the question
+    ready: int = 0  # by what lies ready
     general: int = 0  # by the general path
     silent: int = 0  # with nothing, as they deserve
     lost: int = 0  # not sent: the kernel did not take the reply
@@ -224,14 +225,10 @@ class BatchListener:
         ends = map(add, self._bases, lengths)
         keys = [memory[start:end].lower() for start, end in zip(self._starts, ends, strict=False)]
         plans = [*map(self._known.get, keys)]
-        made = set()  # slots whose replies were made, and limited, one by one
+        made: set[int] = set()  # slots whose replies were made, and limited, one by one
         if None in plans:
-            for i in range(count):
-                if plans[i] is None:
-                    plans[i], is_made = self._plan(ready, i, lengths[i], keys[i])
-                    if is_made:
-                        made.add(i)
-        self.counters.known += count - len(made)
+            self._fill(ready, plans, lengths, keys, made)
+        self.counters.ready += count - len(made)
         clients = [memory[start:end] for start, end in self._clients[:count]]
         if not self._exempt.issuperset(clients):
             self._limit(ready, plans, clients, lengths, keys, made)
@@ -289,29 +286,50 @@ class BatchListener:
                 self.counters.lost += 1
                 first += 1
 
-    def _plan(self, ready: ReadyAnswers, i: int, length: int, key: bytes) -> tuple[bytes, bool]:
-        """The plan for a query that is not known by its octets, and whether it was made for this query alone."""
-        if self._flags[BATCH][i] & MSG_TRUNC:
-            self.counters.silent += 1
-            return SILENCE, True
-        query = self._query(i, length)
-        found = ready.find(query)
-        if found is None:
-            self.counters.general += 1
-            reply = self._general(query, Transport.UDP, self._client_of(i))
-        elif _is_worth_knowing(query, found):
-            plan = self._known[key] = self._pack(query, found)
-            return plan, False
-        elif found.cookie is None and not found.ready.start:
-            return self._shared_plan(query, found), False
-        else:
-            self.counters.ready += 1
-            self.counters.ready += 1
-            reply = self._responder.settle(found, query, ready.snapshot, Transport.UDP, self._client_of(i))
-        if reply is None:
-            self.counters.silent += 1
-            return SILENCE, True
-        return self._own(i, reply), True
+    def _fill(
+        self, ready: ReadyAnswers, plans: list[bytes | None], lengths: list[int], keys: list[bytes], made: set[int]
+    ) -> None:
+        """Plans for the queries of a batch that are not known by their octets."""
+        cookies: list[tuple[int, bytes, Found]] = []
+        for i, known in enumerate(plans):
+            if known is not None:
+                continue
+            query = self._query(i, lengths[i])
+            found = None if self._flags[BATCH][i] & MSG_TRUNC else ready.find(query)
+            if found is None:
+                reply = None
+                if not self._flags[BATCH][i] & MSG_TRUNC:
+                    self.counters.general += 1
+                    reply = self._general(query, UDP, self._client_of(i))
+                made.add(i)
+                plans[i] = self._own(i, reply)
+            elif found.cookie is not None:
+                cookies.append((i, query, found))
+            elif _is_worth_knowing(query, found):
+                plans[i] = self._known[keys[i]] = self._pack(query, found)
+            elif not found.ready.start:
+                plans[i] = self._shared_plan(query, found)
+            else:
+                made.add(i)
+                client = self._client_of(i)
+                plans[i] = self._own(i, self._responder.finish(found, None, query, ready.snapshot, UDP, client))
+        if cookies:
+            self._fill_with_cookies(ready, cookies, plans, made)
+
+    def _fill_with_cookies(
+        self, ready: ReadyAnswers, asked: list[tuple[int, bytes, Found]], plans: list[bytes | None], made: set[int]
+    ) -> None:
+        """The same for all queries of a batch with cookies, which are hashed together."""
+        addresses = [self._memory[slice(*self._clients[i])] for i, _, _ in asked]
+        options = [found.cookie or b"" for _, _, found in asked]
+        context = self._responder.context
+        cookies = answer_cookies(
+            [*zip(options, addresses, strict=True)], secrets=context.cookies.secrets, now=context.clock()
+        )
+        for (i, query, found), address, cookie in zip(asked, addresses, cookies, strict=True):
+            client = self._client(address)
+            made.add(i)
+            plans[i] = self._own(i, self._responder.finish(found, cookie, query, ready.snapshot, UDP, client))
 
     def _shared_plan(self, query: bytes, found: Found) -> bytes:
         """The plan of a learned reply, one for all queries whose questions are as long."""
@@ -335,8 +353,11 @@ class BatchListener:
             ready.head[8:],
         )
 
-    def _own(self, i: int, reply: bytes) -> bytes:
-        """The plan of a reply that goes through the slot's area."""
+    def _own(self, i: int, reply: bytes | None) -> bytes:
+        """The plan of a reply that goes through the slot's area, or of silence."""
+        if reply is None:
+            self.counters.silent += 1
+            return SILENCE
         place = self._areas + AREA * i
         self._memory[place : place + len(reply) - HEADER] = reply[HEADER:]
         return PLAN.pack(0, HEADER, self._area_addresses[i], len(reply) - HEADER, 0, 0, reply[2:10], reply[10:HEADER])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from maptr.answer import Transport, make_reply
 from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Context, Identity
-from maptr.cookies import CookieSettings, answer_cookie
+from maptr.cookies import CookieReply, CookieSettings, answer_cookie
 from maptr.fastpath import Found, ReadyAnswers
 from maptr.names import Labels
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
@@ -69,20 +69,32 @@ class Responder:
 
     def settle(self, found: Found, query: bytes, snapshot: Snapshot, transport: Transport, client: str) -> bytes | None:
         """As ``answer`` for a ready reply: cookies and the rate limit are what it lacks."""
-        cookie, verified = None, False
+        cookie = None
         if found.cookie is not None:
-            cookies = self.context.cookies
-            answer = answer_cookie(found.cookie, client, secrets=cookies.secrets, now=self.context.clock())
-            cookie, verified = answer.option, answer.verified
-            if cookies.required and not verified:
-                return self.answer(query, snapshot, transport=transport, client=client)
+            secrets = self.context.cookies.secrets
+            cookie = answer_cookie(found.cookie, client, secrets=secrets, now=self.context.clock())
+        return self.finish(found, cookie, query, snapshot, transport, client)
+
+    def finish(
+        self,
+        found: Found,
+        cookie: CookieReply | None,
+        query: bytes,
+        snapshot: Snapshot,
+        transport: Transport,
+        client: str,
+    ) -> bytes | None:
+        """The same once the cookie is judged."""
+        option, verified = (cookie.option, cookie.verified) if cookie else (None, False)
+        if cookie and self.context.cookies.required and not verified:
+            return self.answer(query, snapshot, transport=transport, client=client)
         if transport is not Transport.UDP or verified or self.limiter.is_exempt(client):
-            return found.reply(query, cookie)
+            return found.reply(query, option)
         verdict = self.limiter.judge(client, found.kind(query))
         if verdict is Verdict.SEND:
-            return found.reply(query, cookie)
+            return found.reply(query, option)
         self.report(client)
-        return found.truncated(query, cookie) if verdict is Verdict.TRUNCATE else None
+        return found.truncated(query, option) if verdict is Verdict.TRUNCATE else None
 
     def answer(
         self,
