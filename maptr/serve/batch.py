@@ -295,26 +295,35 @@ class BatchListener:
             if known is not None:
                 continue
             query = self._query(i, lengths[i])
-            found = None if self._flags[BATCH][i] & MSG_TRUNC else ready.find(query)
-            if found is None:
-                reply = None
-                if not self._flags[BATCH][i] & MSG_TRUNC:
-                    self.counters.general += 1
-                    reply = self._general(query, UDP, self._client_of(i))
+            try:
+                if (found := self._find(ready, query, i)) is not None and found.cookie is not None:
+                    cookies.append((i, query, found))
+                elif found is not None and _is_worth_knowing(query, found):
+                    plans[i] = self._known[keys[i]] = self._pack(query, found)
+                elif found is not None and not found.ready.start:
+                    plans[i] = self._shared_plan(query, found)
+                else:
+                    made.add(i)
+                    plans[i] = self._own(i, self._reply(ready, query, i, found))
+            except Exception:  # a bug in answering costs its query, not the batch
+                log.exception("internal error, query dropped: %s", query.hex())
                 made.add(i)
-                plans[i] = self._own(i, reply)
-            elif found.cookie is not None:
-                cookies.append((i, query, found))
-            elif _is_worth_knowing(query, found):
-                plans[i] = self._known[keys[i]] = self._pack(query, found)
-            elif not found.ready.start:
-                plans[i] = self._shared_plan(query, found)
-            else:
-                made.add(i)
-                client = self._client_of(i)
-                plans[i] = self._own(i, self._responder.finish(found, None, query, ready.snapshot, UDP, client))
+                plans[i] = SILENCE
         if cookies:
             self._fill_with_cookies(ready, cookies, plans, made)
+
+    def _find(self, ready: ReadyAnswers, query: bytes, i: int) -> Found | None:
+        return None if self._flags[BATCH][i] & MSG_TRUNC else ready.find(query)
+
+    def _reply(self, ready: ReadyAnswers, query: bytes, i: int, found: Found | None) -> bytes | None:
+        """A reply made for this query alone, the rate limit among it."""
+        client = self._client_of(i)
+        if found is not None:
+            return self._responder.finish(found, None, query, ready.snapshot, UDP, client)
+        if self._flags[BATCH][i] & MSG_TRUNC:
+            return None
+        self.counters.general += 1
+        return self._general(query, UDP, client)
 
     def _fill_with_cookies(
         self, ready: ReadyAnswers, asked: list[tuple[int, bytes, Found]], plans: list[bytes | None], made: set[int]
@@ -327,8 +336,11 @@ class BatchListener:
             [*zip(options, addresses, strict=True)], secrets=context.cookies.secrets, now=context.clock()
         )
         for (i, query, found), address, cookie in zip(asked, addresses, cookies, strict=True):
-            client = self._client(address)
             made.add(i)
+            if cookie.verified or (address in self._exempt and not context.cookies.required):
+                plans[i] = self._own_part(i, query, found, cookie.option)
+                continue
+            client = self._client(address)
             plans[i] = self._own(i, self._responder.finish(found, cookie, query, ready.snapshot, UDP, client))
 
     def _shared_plan(self, query: bytes, found: Found) -> bytes:
@@ -361,6 +373,15 @@ class BatchListener:
         place = self._areas + AREA * i
         self._memory[place : place + len(reply) - HEADER] = reply[HEADER:]
         return PLAN.pack(0, HEADER, self._area_addresses[i], len(reply) - HEADER, 0, 0, reply[2:10], reply[10:HEADER])
+
+    def _own_part(self, i: int, query: bytes, found: Found, cookie: bytes) -> bytes:
+        """The plan of a ready reply with a cookie, for a client without limit: records and OPT through the area."""
+        ready = found.ready
+        rest = ready.body[ready.start : ready.end] + found.opt(cookie)
+        place = self._areas + AREA * i
+        self._memory[place : place + len(rest)] = rest
+        head = bytes((ready.head[0] | query[2] & 1,)) + ready.head[1:8]
+        return PLAN.pack(0, found.question_end, self._area_addresses[i], len(rest), 0, 0, head, ready.head[8:])
 
     def _forget(self) -> None:
         self._known.clear()
