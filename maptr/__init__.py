@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from maptr.ark import Ark
     from maptr.asyncclient import discover_async, discover_at_async
-    from maptr.client import discover, discover_at, discover_many
+    from maptr.bulk import discover_many, discover_many_async
+    from maptr.client import discover, discover_at
     from maptr.discovery import Candidate, Discovery
     from maptr.errors import (
         ArkSyntaxError,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         UnsafePlan,
         ZoneError,
     )
+    from maptr.stub import Stub
     from maptr.table import Entry, Table
 
 __version__ = "0.1.0"
@@ -33,7 +35,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "maptr.ark": ("Ark",),
     "maptr.asyncclient": ("discover_async", "discover_at_async"),
-    "maptr.client": ("discover", "discover_at", "discover_many"),
+    "maptr.bulk": ("discover_many", "discover_many_async"),
+    "maptr.client": ("discover", "discover_at"),
     "maptr.discovery": ("Candidate", "Discovery"),
     "maptr.errors": (
         "ArkSyntaxError",
@@ -47,6 +50,7 @@ _HOMES = {
         "UnsafePlan",
         "ZoneError",
     ),
+    "maptr.stub": ("Stub",),
     "maptr.table": ("Entry", "Table"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -63,6 +67,7 @@ __all__ = [
     "Entry",
     "MaptrError",
     "NoMappingAuthority",
+    "Stub",
     "Table",
     "TableError",
     "UnsafePlan",
@@ -72,6 +77,7 @@ __all__ = [
     "discover_at",
     "discover_at_async",
     "discover_many",
+    "discover_many_async",
 ]
 
 

@@ -173,7 +173,8 @@ def make_reply(
     if zone is None:
         return _frame(asked, REFUSED, ede=EDE_NOT_AUTHORITATIVE)
     minimal = question.qtype == ANY and transport is Transport.UDP
-    outcome = look_up(zone, name, question.qtype, minimal_any=minimal)
+    dnssec = opt is not None and bool(opt.edns_do)
+    outcome = look_up(zone, name, question.qtype, minimal_any=minimal, dnssec=dnssec)
     return _frame(asked, outcome.rcode, outcome)
 
 
@@ -263,11 +264,13 @@ def _fit(buffer: WireBuffer, outcome: Outcome, limit: int, rdclass: int) -> tupl
     counts = [0, 0, 0]
     for section, rrsets in enumerate((outcome.answer, outcome.authority, outcome.glue)):
         for rrset in rrsets:
-            if not write_rrset(buffer, rrset, limit, rdclass):
+            written = write_rrset(buffer, rrset, limit, rdclass, signed=outcome.dnssec)
+            if not written:
                 return counts, True
-            counts[section] += len(rrset.rdatas)
+            counts[section] += written
     for rrset in outcome.additional:
-        if not write_rrset(buffer, rrset, limit, rdclass):
+        written = write_rrset(buffer, rrset, limit, rdclass, signed=outcome.dnssec)
+        if not written:
             break
-        counts[2] += len(rrset.rdatas)
+        counts[2] += written
     return counts, False

@@ -61,6 +61,7 @@ class Candidate:
     path: tuple[tuple[int, int], ...] = ()
     made_for: str = field(default="", repr=False)
     substitution: Substitution | None = field(default=None, repr=False, compare=False)
+    scheme: str = field(default="", compare=False)
 
     @property
     def orders(self) -> tuple[int, ...]:
@@ -74,12 +75,13 @@ class Candidate:
     def url(self, ark: Ark, *, scheme: str = "https") -> str:
         """The URL for an ARK: what the rule makes of it, or ``scheme://host[:port]/ark:NAAN/name`` for ``h``.
 
+        A scheme of the candidate's own, found by asking, goes before ``scheme``.
         Inflection and query string are carried along. Raises DiscoveryError where the rule does not match the ARK,
         or makes a URL at another place of it: that is another candidate, which only a walk may judge.
         """
         if self.substitution is None:
             port = f":{self.port}" if self.port is not None else ""
-            return f"{scheme}://{self.host}{port}/{ark.resolution}{ark.tail}"
+            return f"{self.scheme or scheme}://{self.host}{port}/{ark.resolution}{ark.tail}"
         if ark.resolution == self.made_for:
             return self.target + ark.tail
         try:
@@ -197,7 +199,7 @@ class Discovery(Sequence[Candidate]):
     def preferring(self, chooser: Callable[[Discovery], Candidate]) -> Discovery:
         """The same, the chooser's choice first; the others keep their order."""
         chosen = chooser(self)
-        return replace(self, candidates=(chosen, *(c for c in self.candidates if c is not chosen)))
+        return replace(self, candidates=(chosen, *(c for c in self.candidates if c != chosen)))
 
     def raise_for_none(self) -> None:
         """Nothing, where there is a candidate; else NoMappingAuthority if DNS said so, and if it did not

@@ -52,6 +52,10 @@ class DiscoveryTimeout(DiscoveryFailed, dns.exception.Timeout):
     """The lifetime of the whole walk passed before DNS said."""
 
 
+class NmaError(MaptrError):
+    """A mapping authority was found but could not be asked: no address it may be asked at, no connection, no HTTP."""
+
+
 class LocatedError(MaptrError):
     """An error at a place in a file: the text starts with ``filename:line:`` as compilers write it."""
 
@@ -95,3 +99,10 @@ class ConfigError(MaptrError):
         super().__init__(f"{where}: {message}" if where else message)
         self.filename = filename
         self.key = key
+
+
+class SigningError(LocatedError):
+    """A zone cannot be signed: keys missing, unfit or open to others, or no package to sign with.
+
+    No text of it has anything of a private key.
+    """

@@ -1,6 +1,7 @@
 """What a zone says to one question: the algorithm of RFC 1034 4.3.2 with wildcards (4592) and DNAME (6672).
 
-Pure: names and RRsets in, sections of RRsets out. Sizes, transports and octets are ``answer.py``'s.
+Pure: names and RRsets in, sections of RRsets out. Which records prove an absence is for ``denial.py`` to say,
+sizes, transports and octets are ``answer.py``'s.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from maptr.names import MAX_NAME, Labels, fold, is_below, to_wire, wire_length
-from maptr.snapshot import CNAME, DNAME, NS, Node, RRset, Snapshot, ZoneView, rdata_name
+from maptr.snapshot import CNAME, DNAME, NS, RRSIG, Node, RRset, Snapshot, ZoneView, rdata_name
 
 NOERROR, NXDOMAIN, YXDOMAIN = 0, 3, 6  # RFC 1035 4.1.1, RFC 2136 2.2
 A, AAAA, DS, ANY = 1, 28, 43, 255
@@ -24,15 +25,21 @@ class Outcome:
 
     ``source`` is the folded name that all replies like this one have in common, whatever name was asked: the
     name itself, a wildcard, a DNAME, a delegation, or the zone for names that do not exist. Rate limits count by it.
+    ``dnssec``: the client set DO, so signatures and proofs go along (RFC 4035 3.1).
     """
 
     rcode: int = NOERROR
     authoritative: bool = True
+    dnssec: bool = False
     answer: list[RRset] = field(default_factory=list)
     authority: list[RRset] = field(default_factory=list)
     glue: list[RRset] = field(default_factory=list)
     additional: list[RRset] = field(default_factory=list)
     source: Labels = ()
+
+    def prove(self, proof: list[RRset]) -> None:
+        """Add what is not there yet: along a chain of aliases proofs may share records."""
+        self.authority += [rrset for rrset in proof if not any(rrset is other for other in self.authority)]
 
 
 def find_zone(snapshot: Snapshot, name: Labels, rdtype: int) -> ZoneView | None:
@@ -44,13 +51,13 @@ def find_zone(snapshot: Snapshot, name: Labels, rdtype: int) -> ZoneView | None:
     return zone
 
 
-def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool = True) -> Outcome:
+def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool = True, dnssec: bool = False) -> Outcome:
     """Answer one question from one zone; a chain that leaves the zone ends there, with what it has.
 
-    ``minimal_any``: ANY gives one RRset (RFC 8482 4.1) rather than all.
+    ``minimal_any``: ANY gives one RRset (RFC 8482 4.1) rather than all. ``dnssec``: with proofs, as DO asks.
     The owner of the first answer is the name as asked, case kept.
     """
-    outcome = Outcome(source=fold(name))
+    outcome = Outcome(source=fold(name), dnssec=dnssec)
     seen: set[Labels] = set()
     while fold(name) not in seen and len(seen) < MAX_CHAIN:
         seen.add(fold(name))
@@ -68,7 +75,7 @@ def _step(zone: ZoneView, name: Labels, rdtype: int, outcome: Outcome, minimal_a
     encloser = zone.origin
     for start in range(len(key) - len(zone.origin), -1, -1):
         suffix = key[start:]
-        node = zone.nodes.get(suffix)
+        node = zone.find(suffix)
         if node is None:
             break
         encloser = suffix
@@ -79,42 +86,60 @@ def _step(zone: ZoneView, name: Labels, rdtype: int, outcome: Outcome, minimal_a
             outcome.source = suffix
             target = _redirect(name, start, node[DNAME], outcome)
             return None if rdtype == CNAME else target
+    denial = zone.denial if outcome.dnssec else None
+    if node is not None:
+        found, target = _take(zone, name, node, rdtype, outcome, minimal_any)
+        if denial and not found:
+            outcome.prove(denial.no_data(key))
+        return target
+    wildcard = (b"*", *encloser)
+    node = zone.find(wildcard)
     if node is None:
-        wildcard = (b"*", *encloser)
-        node = zone.nodes.get(wildcard)
-        if node is None:
-            outcome.rcode, outcome.source = NXDOMAIN, zone.origin
-            outcome.authority.append(zone.negative_soa)
-            return None
-        outcome.source = wildcard
-    return _take(zone, name, node, rdtype, outcome, minimal_any)
+        outcome.rcode, outcome.source = NXDOMAIN, zone.origin
+        outcome.authority.append(zone.negative_soa)
+        if denial:
+            outcome.prove(denial.name_error(key, encloser))
+        return None
+    outcome.source = wildcard
+    found, target = _take(zone, name, node, rdtype, outcome, minimal_any)
+    if denial:
+        outcome.prove(denial.wildcard(key, encloser) if found else denial.wildcard_no_data(key, encloser))
+    return target
 
 
-def _take(zone: ZoneView, name: Labels, node: Node, rdtype: int, outcome: Outcome, minimal_any: bool) -> Labels | None:
-    """Answer from a node, found by its name or by a wildcard."""
+def _take(
+    zone: ZoneView, name: Labels, node: Node, rdtype: int, outcome: Outcome, minimal_any: bool
+) -> tuple[bool, Labels | None]:
+    """Answer from a node, found by its name or by a wildcard: whether it has what is asked, and the alias's target."""
     if rdtype == ANY and node:
-        rrsets = list(node.values())[: 1 if minimal_any else None]
-        outcome.answer += [rrset.at(name) for rrset in rrsets]
+        rrsets = [rrset for rrset in node.values() if not (outcome.dnssec and rrset.rdtype == RRSIG)]
+        outcome.answer += [rrset.at(name) for rrset in rrsets[: 1 if minimal_any else None]]
     elif rdtype in node:
         outcome.answer.append(node[rdtype].at(name))
         if rdtype == CNAME:
-            return None
+            return True, None
         outcome.additional += _addresses(zone, node[rdtype].hosts, outcome)
     elif CNAME in node:
         outcome.answer.append(node[CNAME].at(name))
-        return rdata_name(node[CNAME])
+        return True, rdata_name(node[CNAME])
     else:
         outcome.authority.append(zone.negative_soa)
-    return None
+        return False, None
+    return True, None
 
 
 def _refer(zone: ZoneView, cut: Labels, outcome: Outcome) -> None:
     """A referral: the child's NS, and the addresses that only we can give (RFC 9471 3.1)."""
-    ns = zone.nodes[cut][NS]
+    node = zone.nodes[cut]
+    ns = node[NS]
     # Authority over the first owner of the answer is what AA speaks of (RFC 1035 4.1.1), so a chain keeps it.
     outcome.authoritative = bool(outcome.answer)
     outcome.source = cut
     outcome.authority.append(ns)
+    if outcome.dnssec and DS in node:
+        outcome.authority.append(node[DS])
+    elif outcome.dnssec and zone.denial:
+        outcome.prove(zone.denial.no_data(cut))
     inside = [host for host in ns.hosts if host[-len(cut) :] == cut]
     outcome.glue += _addresses(zone, inside, outcome)
     outcome.additional += _addresses(zone, [host for host in ns.hosts if host not in inside], outcome)
@@ -153,12 +178,12 @@ def _host(zone: ZoneView, host: Labels) -> Node:
     """The records of a host that another record names: its own, glue included, or a wildcard's."""
     for start in range(len(host) - len(zone.origin) + 1):
         encloser = host[start:]
-        node = zone.nodes.get(encloser)
+        node = zone.find(encloser)
         if node is None:
             continue
         if start == 0:
             return node
         delegated = any(host[above:] in zone.cuts for above in range(start, len(host) - len(zone.origin)))
-        wildcard = {} if delegated else zone.nodes.get((b"*", *encloser), {})
+        wildcard = {} if delegated else zone.find((b"*", *encloser)) or {}
         return {rdtype: wildcard[rdtype].at(host) for rdtype in (A, AAAA) if rdtype in wildcard}
     return {}

@@ -70,7 +70,7 @@ def check(labels: Labels) -> Labels:
 
 def to_text(labels: Labels) -> str:
     """Absolute presentation format, every octet that any zone reader could mistake written ``\\DDD``."""
-    return ".".join(_label_text(label) for label in labels) + "."
+    return ".".join([_label_text(label) for label in labels]) + "."
 
 
 def _label_text(label: bytes) -> str:
@@ -79,7 +79,7 @@ def _label_text(label: bytes) -> str:
 
 def to_wire(labels: Labels) -> bytes:
     """Uncompressed wire format (RFC 1035 3.1)."""
-    return b"".join(bytes((len(label),)) + label for label in labels) + b"\0"
+    return b"".join([bytes((len(label),)) + label for label in labels]) + b"\0"
 
 
 def wire_length(labels: Labels) -> int:
@@ -88,7 +88,7 @@ def wire_length(labels: Labels) -> int:
 
 def fold(labels: Labels) -> Labels:
     """The form in which names compare: ASCII lower case (RFC 4343)."""
-    return tuple(label.lower() for label in labels)
+    return tuple([label.lower() for label in labels])
 
 
 def is_below(labels: Labels, origin: Labels) -> bool:

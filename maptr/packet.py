@@ -15,7 +15,7 @@ from dnslib.dns import RD, RR, EDNSOption
 from dnslib.label import DNSBuffer, DNSLabel
 
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, fold
-from maptr.snapshot import RRset
+from maptr.snapshot import RRSIG, RRset
 
 HEADER_SIZE = 12  # RFC 1035 4.1.1
 MAX_POINTER = 0x3FFF  # RFC 1035 4.1.4: fourteen bits
@@ -167,13 +167,18 @@ def _read_options(data: bytes) -> list[EDNSOption]:
     return options
 
 
-def write_rrset(buffer: WireBuffer, rrset: RRset, limit: int, rdclass: int = IN) -> bool:
-    """Append a whole RRset if the buffer then ends by the limit; else leave no trace of it and say False."""
+def write_rrset(buffer: WireBuffer, rrset: RRset, limit: int, rdclass: int = IN, *, signed: bool = False) -> int:
+    """Append a whole RRset, ``signed`` with its RRSIGs, if the buffer then ends by the limit.
+
+    How many records that were; 0, and no trace of them, where they do not fit.
+    """
     mark = buffer.offset
     owner = DNSLabel(rrset.owner)
-    for rdata in rrset.rdatas:
-        RR(owner, rrset.rdtype, rdclass, rrset.ttl, WireRD(rdata, rrset.rdtype)).pack(buffer)
+    records = [(rrset.rdtype, rdata) for rdata in rrset.rdatas]
+    records += [(RRSIG, rdata) for rdata in rrset.signatures if signed]
+    for rdtype, rdata in records:
+        RR(owner, rdtype, rdclass, rrset.ttl, WireRD(rdata, rdtype)).pack(buffer)
         if buffer.offset > limit:
             buffer.cut(mark)
-            return False
-    return True
+            return 0
+    return len(records)

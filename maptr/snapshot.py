@@ -18,6 +18,7 @@ import dns.rdataclass
 import dns.rdatatype
 import dns.zone
 
+from maptr.denial import Denial, chain_of, is_hashed_owner
 from maptr.errors import ZoneError
 from maptr.names import Labels, fold, is_below, to_text
 
@@ -31,7 +32,7 @@ _HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
 class RRset:
     """Records of one owner and type: ``rdatas`` uncompressed wire, ``hosts`` the folded names they point to.
 
-    ``signatures`` are the RRSIG rdatas that cover it, for the day that DO is answered in full.
+    ``signatures`` are the RRSIG rdatas that cover it, which go along where DO is set.
     """
 
     owner: Labels
@@ -51,9 +52,10 @@ Node = Mapping[int, RRset]
 
 @dataclass(frozen=True, slots=True)
 class ZoneView:
-    """One zone. ``nodes`` has every name that exists, types in order; an empty non-terminal has none.
+    """One zone. ``nodes`` has every owner, types in order; an empty non-terminal has none.
 
     ``cuts`` are the delegation points. ``negative_soa`` has the TTL of a negative answer (RFC 2308 3).
+    ``hashed`` are the owners of NSEC3 alone. ``denial`` proves what is not there; None for an unsigned zone.
     """
 
     origin: Labels
@@ -62,6 +64,12 @@ class ZoneView:
     negative_soa: RRset
     nodes: Mapping[Labels, Node]
     cuts: frozenset[Labels]
+    hashed: frozenset[Labels] = frozenset()
+    denial: Denial | None = None
+
+    def find(self, name: Labels) -> Node | None:
+        """What a question for the folded name finds; the names of hashes are not there (RFC 5155 7.2.8)."""
+        return None if name in self.hashed else self.nodes.get(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +126,23 @@ def view_zone(zone: dns.zone.Zone) -> ZoneView:
     for key in list(nodes):
         for start in range(1, len(key) - len(origin)):
             nodes.setdefault(key[start:], MappingProxyType({}))
-    return make_view(origin, MappingProxyType(nodes), cuts)
+    view = MappingProxyType(nodes)
+    hashed = frozenset(key for key, node in nodes.items() if is_hashed_owner(node))
+    return make_view(origin, view, cuts, hashed, chain_of(view, origin))
 
 
-def make_view(origin: Labels, nodes: Mapping[Labels, Node], cuts: Iterable[Labels]) -> ZoneView:
+def make_view(
+    origin: Labels,
+    nodes: Mapping[Labels, Node],
+    cuts: Iterable[Labels],
+    hashed: frozenset[Labels] = frozenset(),
+    denial: Denial | None = None,
+) -> ZoneView:
     """A view of nodes that are checked and whole, with a SOA at the origin."""
     soa = nodes[origin][SOA]
     serial, _, _, _, minimum = struct.unpack("!5I", soa.rdatas[0][-20:])
     negative = replace(soa, ttl=min(soa.ttl, minimum))
-    return ZoneView(origin, serial, soa, negative, nodes, frozenset(cuts))
+    return ZoneView(origin, serial, soa, negative, nodes, frozenset(cuts), hashed, denial)
 
 
 def _rrsets(owner: Labels, node: dns.node.Node, origin: dns.name.Name) -> dict[int, RRset]:

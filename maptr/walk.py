@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from maptr import names, url
 from maptr.ark import Ark
@@ -80,6 +81,21 @@ class Answer:
     note: str = ""
     server: str = ""
     elapsed: float | None = None
+    security: str = "indeterminate"
+
+    def after(self, elapsed: float) -> Answer:
+        """The same, so many seconds after the question."""
+        return Answer(self.outcome, self.records, self.ttl, self.note, self.server, elapsed, self.security)
+
+
+# Of several answers the discovery has the worst.
+SECURITY = ("secure", "insecure", "indeterminate", "bogus")
+
+
+class Reader(Protocol):
+    """``naptr.read``, or one that remembers."""
+
+    def __call__(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule: ...
 
 
 class Walk:
@@ -88,8 +104,9 @@ class Walk:
     Raises ValueError where NAAN and origin make no domain name.
     """
 
-    def __init__(self, ark: Ark, settings: Settings | None = None) -> None:
+    def __init__(self, ark: Ark, settings: Settings | None = None, *, reader: Reader | None = None) -> None:
         self.ark = ark
+        self._read = reader or read
         self.settings = settings or Settings()
         root = Question(names.check((ark.naan.encode(), *self.settings.origin)))
         self._level = _Level([root])
@@ -100,6 +117,7 @@ class Walk:
         self._records_left = self.settings.max_records
         self._complete = True
         self._ttls: list[int] = []
+        self._security: set[str] = set()
 
     def next(self) -> list[Question]:
         """The questions that are open and were not given before, best path first; they may be asked side by side.
@@ -123,8 +141,8 @@ class Walk:
     def over(self) -> bool:
         return not self._level.questions
 
-    def result(self) -> Discovery:
-        """The discovery. Questions still open count as without answer in time."""
+    def result(self, now: float | None = None) -> Discovery:
+        """The discovery, its expiration counted from ``now``. Questions still open count as without answer in time."""
         while not self.over:
             for question in self._level.questions:
                 if question.name not in self._level.answers:
@@ -139,7 +157,17 @@ class Walk:
             note = f"{len(ranked)} candidates found, the best {most} kept"
             trace += (Step(trace[0].name, 0, Outcome.LIMIT, note=note),)
         ttl = min(self._ttls, default=None) if complete else None
-        return Discovery(self.ark, ranked[:most], trace, complete, ttl=ttl, scheme=self.settings.scheme)
+        security = max(self._security, key=SECURITY.index, default="indeterminate")
+        return Discovery(
+            self.ark,
+            ranked[:most],
+            trace,
+            complete,
+            security=security,
+            ttl=ttl,
+            expiration=None if ttl is None or now is None else now + ttl,
+            scheme=self.settings.scheme,
+        )
 
     # ---- reading a depth, in an order that does not depend on how the answers came
 
@@ -152,6 +180,7 @@ class Walk:
 
     def _read_answer(self, question: Question, answer: Answer, onward: dict[Labels, Question]) -> Step:
         self._complete &= answer.outcome.said
+        self._security.add(answer.security)
         ttl = answer.ttl if answer.ttl is None or 0 <= answer.ttl <= MAX_TTL else 0
         if answer.outcome.said and ttl is not None:
             self._ttls.append(ttl)
@@ -171,7 +200,7 @@ class Walk:
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
         spent = f"not read: the {self.settings.regexp_steps} regexp steps of this walk are spent"
         try:
-            rule = read(naptr, undotted=self.settings.reading_origin(), budget=self._budget)
+            rule = self._read(naptr, undotted=self.settings.reading_origin(), budget=self._budget)
         except BudgetSpent:
             self._complete = False
             return Reading(naptr, Kind.OTHER, False, (spent,))

@@ -1,4 +1,4 @@
-"""The real servers the tests ask: BIND, NSD, Knot and PowerDNS, and the zone checkers that come with them.
+"""The real servers the tests ask: BIND, NSD, Knot, PowerDNS and Unbound, and the checkers that come with them.
 
 A server runs as the current user (root or not), in its own temporary directory, on a port of 127.0.0.1 that
 is not in use, without any control channel, and is gone when its context ends. What it should answer is the
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, NamedTuple, Self
@@ -372,6 +372,70 @@ class PowerDns(Peer):
             "loglevel=5",
         )
         return [self.program(), f"--config-dir={self.directory}"]
+
+
+class Unbound(Peer):
+    """NLnet Labs Unbound, a validating resolver: it asks other servers of the test, and trusts what it is told to.
+
+    ``stubs`` are the servers by zone, ``anchors`` DS or DNSKEY records in presentation format. It asks nobody else.
+    """
+
+    name = "unbound"
+    commands = ("unbound",)
+
+    def __init__(self, stubs: Mapping[str, Peer], anchors: Sequence[str]) -> None:
+        super().__init__({})
+        self.stubs = {dns.name.from_text(origin).to_text(): server for origin, server in stubs.items()}
+        self.anchors = tuple(anchors)
+
+    def configure(self) -> list[str]:
+        stubs = "".join(
+            f'stub-zone:\n    name: "{origin}"\n    stub-addr: {server.host}@{server.port}\n'
+            for origin, server in self.stubs.items()
+        )
+        anchors = "".join(f'    trust-anchor: "{anchor}"\n' for anchor in self.anchors)
+        config = self.directory / "unbound.conf"
+        config.write_text(
+            f"""\
+server:
+    interface: {self.host}
+    port: {self.port}
+    do-ip6: no
+    username: ""
+    chroot: ""
+    directory: "{self.directory}"
+    pidfile: "{self.directory}/pid"
+    use-syslog: no
+    num-threads: 1
+    do-not-query-localhost: no
+    module-config: "validator iterator"
+    aggressive-nsec: no
+    trust-anchor-signaling: no
+    root-key-sentinel: no
+    val-log-level: 2
+{anchors}remote-control:
+    control-enable: no
+{stubs}forward-zone:
+    name: "."
+    forward-addr: {self.host}@9
+"""
+        )
+        return [self.program(), "-d", "-c", str(config)]
+
+    def _start(self) -> None:
+        super()._start()
+        self._wait_until_it_speaks(time.monotonic() + START_SECONDS)
+
+    def _wait_until_it_speaks(self, deadline: float) -> None:
+        query = dns.message.make_query("id.server.", "TXT", "CH")  # answered without asking anybody
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError, dns.exception.DNSException):
+                dns.query.udp(query, self.host, port=self.port, timeout=0.2)
+                return
+            if self._process is None or self._process.poll() is not None:
+                break
+            time.sleep(0.02)
+        raise PeerError(f"{self.name} does not answer\n{self._tail()}")
 
 
 PEERS: tuple[type[Peer], ...] = (Bind, Nsd, Knot, PowerDns)

@@ -41,7 +41,9 @@ READY_SECONDS = 30.0
 STOP_SECONDS = 10.0
 
 # Programs of the real servers: a page may show them, and a machine may lack them.
-PEER_COMMANDS = frozenset({"dig", "drill", "kdig", *(command for peer in PEERS for command in peer.commands)})
+PEER_COMMANDS = frozenset(
+    {"dig", "drill", "kdig", "ldns-verify-zone", *(command for peer in PEERS for command in peer.commands)}
+)
 
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>```+|~~~+)\s*(?P<language>[\w+-]*).*")
 _NOT_RUN = re.compile(r"\s*<!--\s*not run:\s*\S")

@@ -22,13 +22,17 @@ LAYERS = (
     # What maptr knows, as functions over values.
     (
         *("discovery", "walk", "choose", "table", "registry", "plan", "rules", "lint", "drift"),
-        *("zone", "masterfile", "zonecheck", "dnssec", "packet", "edns", "lookup", "answer", "snapshot"),
-        *("context", "cookies", "siphash", "rrl", "chaos"),
-        *("packed", "fastpath", "zonetext"),
+        *("zone", "masterfile", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
+        *("context", "cookies", "siphash", "rrl", "chaos", "denial", "dnssec", "signatures"),
+        *("packed", "fastpath", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
+        *("wire", "asking", "many"),
     ),
     # What asks the network and reads files.
-    ("call", "client", "asyncclient", "bulk", "cache", "config"),
+    (
+        *("call", "stub", "mux", "resolver", "client", "asyncclient", "bulk", "cache", "config"),
+        *("visit", "reachable", "describe", "keyfolder"),
+    ),
     # What people and programs start.
     ("serve", "gateway", "cli"),
 )
@@ -254,6 +258,12 @@ def loaded_after(code: str) -> set[str]:
 
 def test_importing_maptr_loads_nothing_heavy() -> None:
     assert loaded_after("import maptr") == set()
+
+
+def test_asking_a_server_loads_no_dnspython_and_no_other_giant() -> None:
+    arguments = ["url", "--timeout", "0.1", "ark:12345/x1", "@127.0.0.1#9"]
+    code = f"import contextlib, maptr.cli\nwith contextlib.suppress(SystemExit):\n    maptr.cli.main({arguments})"
+    assert loaded_after(code) == set()
 
 
 def test_help_starts_without_dns() -> None:

@@ -1,4 +1,4 @@
-"""A smoke of ``scripts/bench``: that it runs, checks answers, and ends. What it measures is no matter of tests."""
+"""A smoke of ``scripts/bench server``: it runs, checks answers, and ends. What it measures is no matter of tests."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.mark.interop
 @pytest.mark.skipif(not sys.platform.startswith("linux") or shutil.which("cc") is None, reason="Linux with cc")
 def test_smoke(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "bench"), "server", "--smoke", "-o", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-m", "scripts.bench_server", "--smoke", "-o", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     figures = json.loads((tmp_path / "server.json").read_text())
     assert figures["schema"] == "maptr-bench/1"

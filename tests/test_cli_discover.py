@@ -109,7 +109,6 @@ def test_an_ark_without_url_gives_an_empty_line(at: str) -> None:
         (("discover", "ark:12345/x1", "nonsense"), "no ark: label"),
         (("discover", "@127.0.0.1"), "no ARK given"),
         (("discover",), "ARK"),
-        (("url", "ark:12345/x1", "@a", "@b"), "one @SERVER at most"),
         (("url", "ark:12345/x1", "@127.0.0.1#0"), "no server"),
         (("url", "ark:12345/x1", "@127.0.0.1#x"), "no server"),
         (("url", "ark:12345/x1", "@"), "no server"),

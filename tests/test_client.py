@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import dns.edns
 import dns.flags
 import dns.message
 import dns.rcode
@@ -17,9 +18,8 @@ import dns.resolver
 import dns.rrset
 import pytest
 
-from maptr import Discovery, discover, discover_async, discover_at, discover_at_async
+from maptr import Discovery, discover, discover_async, discover_at, discover_at_async, discover_many
 from maptr.ark import Ark
-from maptr.client import discover_many
 from maptr.discovery import Candidate, Outcome, Step
 from maptr.errors import (
     ArkSyntaxError,
@@ -70,7 +70,7 @@ def zone(records: dict[str, list[str]], rcode: dns.rcode.Rcode = dns.rcode.NXDOM
     def answer(query: dns.message.Message) -> dns.message.Message:
         reply = dns.message.make_response(query)
         reply.flags |= dns.flags.AA
-        name = query.question[0].name.to_text()
+        name = query.question[0].name.canonicalize().to_text()
         if records.get(name):
             reply.answer.append(dns.rrset.from_text_list(name, 300, "IN", "NAPTR", records[name]))
         else:
@@ -149,7 +149,7 @@ def test_one_lifetime_for_the_whole_walk() -> None:
     answer = zone(records)
 
     def half_silent(query: dns.message.Message) -> dns.message.Message | None:
-        return answer(query) if query.question[0].name.to_text() in records else None
+        return answer(query) if query.question[0].name.canonicalize().to_text() in records else None
 
     with serving(half_silent) as port:
         started = time.monotonic()
@@ -197,7 +197,10 @@ def test_a_cname_that_leads_out_of_a_servers_zones_is_no_answer() -> None:
     def alias(query: dns.message.Message) -> dns.message.Message:
         reply = dns.message.make_response(query)
         reply.flags |= dns.flags.AA
-        reply.answer.append(dns.rrset.from_text("12345.ark.arpa.", 60, "IN", "CNAME", "c.example."))
+        if query.question[0].name.canonicalize().to_text() == "c.example.":
+            reply.set_rcode(dns.rcode.REFUSED)
+        else:
+            reply.answer.append(dns.rrset.from_text("12345.ark.arpa.", 60, "IN", "CNAME", "c.example."))
         return reply
 
     def recursive(query: dns.message.Message) -> dns.message.Message:
@@ -265,7 +268,7 @@ def test_many_keep_their_order_and_do_not_raise() -> None:
 
     def some_fail(query: dns.message.Message) -> dns.message.Message | None:
         reply = answers(query)
-        if query.question[0].name.to_text().startswith("2") and reply is not None:
+        if query.question[0].name.canonicalize().to_text().startswith("2") and reply is not None:
             reply.set_rcode(dns.rcode.SERVFAIL)
         return reply
 
@@ -311,3 +314,43 @@ def test_the_system_resolver_where_there_is_none(monkeypatch: pytest.MonkeyPatch
         discover(ARK)
     with pytest.raises(DiscoveryFailed, match="no resolver is configured"):
         asyncio.run(discover_async(ARK))
+
+
+def test_security_is_the_word_of_a_resolver_that_is_trusted() -> None:
+    honest = zone(HOST)
+
+    def validating(query: dns.message.Message) -> dns.message.Message | None:
+        reply = honest(query)
+        if reply is not None and query.flags & dns.flags.AD:
+            reply.flags |= dns.flags.AD
+        return reply
+
+    with serving(validating) as port:
+        resolver = dns.resolver.Resolver(configure=False)
+        resolver.nameservers, resolver.port = ["127.0.0.1"], port
+        for trusted in (*both(port, trust_ad=True), discover(ARK, resolver=resolver, trust_ad=True)):
+            assert trusted.security == "secure"
+        for untrusted in (*both(port), discover(ARK, resolver=resolver)):
+            assert untrusted.security == "indeterminate"
+        assert resolver.flags is None
+        assert discover_at("127.0.0.1", ARK, port=port, trust_ad=True, require="secure")
+        with pytest.raises(DiscoveryFailed, match="indeterminate, not secure"):
+            discover_at("127.0.0.1", ARK, port=port, require="secure")
+        (found,) = discover_many([ARK], nameservers=[f"127.0.0.1#{port}"], trust_ad=True)
+        assert found.security == "secure"
+    with serving(honest) as port:
+        for unsigned in both(port, trust_ad=True):
+            assert unsigned.security == "insecure"
+
+
+def test_a_bogus_answer_is_no_candidate() -> None:
+    def bogus(query: dns.message.Message) -> dns.message.Message:
+        reply = dns.message.make_response(query)
+        reply.set_rcode(dns.rcode.SERVFAIL)
+        reply.use_edns(0, 0, 1232, options=[dns.edns.EDEOption(dns.edns.EDECode.DNSSEC_BOGUS)])
+        return reply
+
+    with serving(bogus) as port, pytest.raises(DiscoveryFailed) as caught:
+        discover_at("127.0.0.1", ARK, port=port, trust_ad=True)
+    assert caught.value.discovery is not None
+    assert caught.value.discovery.security == "bogus"

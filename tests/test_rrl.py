@@ -161,7 +161,7 @@ def answers(
     responder: Responder, count: int, name: str = "ns.example.", transport: Transport = Transport.UDP
 ) -> list[bytes | None]:
     wires = [dns.message.make_query(name.replace("#", str(number)), "A").to_wire() for number in range(count)]
-    return [responder.answer(wire, SNAPSHOT, transport, CLIENT) for wire in wires]
+    return [responder.answer(wire, SNAPSHOT, transport=transport, client=CLIENT) for wire in wires]
 
 
 @pytest.mark.parametrize("name", ["ns.example.", "#.example.", "#.w.example.", "#.other."])
@@ -176,18 +176,18 @@ def test_a_flood_by_one_forged_address_is_cut_whatever_it_asks(name: str, caplog
 def test_tcp_and_silence_are_not_limited() -> None:
     responder = Responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
     assert None not in answers(responder, 50, transport=Transport.TCP)
-    assert responder.answer(b"", SNAPSHOT, Transport.UDP, CLIENT) is None
+    assert responder.answer(b"", SNAPSHOT, transport=Transport.UDP, client=CLIENT) is None
     assert responder.limiter.dropped == 0
 
 
 def test_a_client_with_a_good_cookie_is_not_limited() -> None:
     responder = Responder(rrl=RrlSettings(responses_per_second=1), cookies=CookieSettings((bytes(16),)), clock=Clock())
     query = dns.message.make_query("ns.example.", "A", options=[dns.edns.CookieOption(bytes(8), b"")])
-    reply = responder.answer(query.to_wire(), SNAPSHOT, Transport.UDP, CLIENT)
+    reply = responder.answer(query.to_wire(), SNAPSHOT, transport=Transport.UDP, client=CLIENT)
     assert reply is not None
     query.use_edns(options=list(dns.message.from_wire(reply).options))
     wire = query.to_wire()
-    assert all(responder.answer(wire, SNAPSHOT, Transport.UDP, CLIENT) for _ in range(50))
+    assert all(responder.answer(wire, SNAPSHOT, transport=Transport.UDP, client=CLIENT) for _ in range(50))
 
 
 def test_limits_and_cookies_are_on_by_default() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from maptr import Ark, discover_at, registry
-from maptr.client import discover_many
+from maptr.bulk import discover_many
 from maptr.table import Table
 from maptr.zone import NameServer, Settings, build
 from maptr.zonecheck import check_zone
@@ -61,10 +61,8 @@ def test_the_delegated_naan_splits_its_names(server: Maptr) -> None:
 
 
 def test_many_in_their_order(server: Maptr) -> None:
-    from maptr.call import resolver_at
-
     arks = ["ark:99999/fk4x", "ark:00000/x1", "ark:12345/x5"]
-    found = list(discover_many(arks, resolver=resolver_at(server.host, server.port)))
+    found = list(discover_many(arks, nameservers=[f"{server.host}#{server.port}"]))
     assert [str(discovery.ark) for discovery in found] == arks
     assert [bool(discovery) for discovery in found] == [True, False, True]
     assert all(discovery.complete for discovery in found)

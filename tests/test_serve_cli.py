@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import dns.edns
 import dns.message
 import dns.query
 import pytest
@@ -22,6 +24,7 @@ from maptr.errors import ZoneError
 from maptr.names import parse
 from maptr.serve import zones
 from maptr.serve.zones import ZoneSource
+from tests.certificates import write_certificate
 
 PATIENCE = 20.0  # seconds until a process that should have said or done something has failed
 
@@ -198,7 +201,46 @@ def test_queries_are_answered_while_a_big_zone_loads(start: Start, zone_file: Pa
     assert slowest < 0.5
 
 
+def test_tls_and_nsid(start: Start, zone_file: Path, tmp_path: Path) -> None:
+    write_certificate(tmp_path)
+    server = start(
+        *("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0", "--nsid", "ns1"),
+        *("--tls-listen", "127.0.0.1:0", "--tls-cert", f"{tmp_path}/tls.crt", "--tls-key", f"{tmp_path}/tls.key"),
+    )
+    port = int(server.wait_for(r"ready, .* \(udp, tcp\), 127\.0\.0\.1:(\d+) \(tls\)")[1])
+    query = dns.message.make_query("ns.ark.arpa.", "A", options=[dns.edns.NSIDOption(b"")])
+
+    def ask() -> dns.message.Message:
+        return dns.query.tls(
+            query,
+            *("127.0.0.1", PATIENCE, port),
+            ssl_context=ssl.create_default_context(cafile=f"{tmp_path}/tls.crt"),
+            server_hostname="ns1.example",
+        )
+
+    assert [option.to_text() for option in ask().options] == ["NSID ns1"]
+    write_certificate(tmp_path)
+    server.wait_for(f"certificate reloaded from {tmp_path}/tls.crt", server.hang_up())
+    assert ask().answer
+    (tmp_path / "tls.key").unlink()
+    server.wait_for("certificate not reloaded, the old one stays: .*tls.key: No such file", server.hang_up())
+    assert ask().answer
+
+
 # --- checks and refusals, in process where no socket is opened
+
+
+def test_check_config_looks_at_the_certificate(zone_file: Path, tmp_path: Path) -> None:
+    write_certificate(tmp_path)
+    tls = ["--tls-listen", "[::1]:853", "--tls-cert", f"{tmp_path}/tls.crt", "--tls-key", f"{tmp_path}/tls.key"]
+    result = run("--zone", f"ark.arpa={zone_file}", *tls, "--check-config")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "listen [::1]:853 (tls)"
+    (tmp_path / "tls.crt").write_text("nonsense")
+    for check in ([], ["--check-config"]):
+        result = run("--zone", f"ark.arpa={zone_file}", *tls, *check)
+        assert result.exit_code == 1
+        assert result.stderr.startswith(f"maptr: {tmp_path}/tls.crt with {tmp_path}/tls.key: no usable pair: ")
 
 
 def run(*arguments: str) -> Result:
@@ -244,6 +286,9 @@ def test_an_unreadable_file_is_8(tmp_path: Path) -> None:
         (["--zone", "a..b=x"], "is no domain name: empty label"),
         (["--zone", "a=x", "--listen", "localhost:53"], "must be an IP address"),
         (["--zone", "a=x", "--listen", "127.0.0.1"], "is not HOST:PORT"),
+        (["--zone", "a=x", "--tls-listen", "127.0.0.1:853"], "go together"),
+        (["--zone", "a=x", "--tls-cert", "c", "--tls-key", "k"], "go together"),
+        (["--zone", "a=x", "--nsid", "x" * 256], "nsid is longer than 255 octets"),
     ],
 )
 def test_usage_errors_are_2_and_say_what_is_wanted(arguments: list[str], reason: str) -> None:

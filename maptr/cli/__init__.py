@@ -14,8 +14,10 @@ from maptr import __version__
 _COMMANDS = {
     "discover": ("maptr.cli.discover", "discover", "Find the mapping authorities of ARKs, with the reasons."),
     "url": ("maptr.cli.discover", "url", "Print the URL that answers for each ARK, and nothing else."),
+    "bulk": ("maptr.cli.bulk", "bulk", "Discover a file of ARKs, hundreds at a time."),
+    "info": ("maptr.cli.info", "info", "Ask the mapping authority of each ARK to describe it."),
     "table": ("maptr.cli.table", "table", "Read, check and convert the NAAN registry."),
-    "zone": ("maptr.cli.zone", "zone", "Build the zone from the registry, and check any zone."),
+    "zone": ("maptr.cli.zone", "zone", "Build the zone from the registry, check and sign any zone."),
     "serve": ("maptr.cli.serve", "serve", "Answer DNS queries from zone files."),
 }
 

@@ -14,11 +14,10 @@ from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, NoMappingA
 
 if TYPE_CHECKING:
     from maptr.discovery import Discovery, Step
-
-DEFAULT_PORT = 53
+    from maptr.stub import Stub
 
 _COMMON = (
-    click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]"),
+    click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]..."),
     click.option("--origin", default="ark.arpa.", show_default=True, metavar="NAME", help="DNS suffix below NAANs."),
     click.option(
         "--timeout",
@@ -28,6 +27,7 @@ _COMMON = (
         metavar="SECONDS",
         help="For one whole discovery.",
     ),
+    click.option("--trust-ad", is_flag=True, help="Take the server's word on DNSSEC: only a validating one of yours."),
     click.option("--allow-private", is_flag=True, help="Take candidates on hosts that are not public."),
     click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK, trace included."),
 )
@@ -56,15 +56,21 @@ def discover(arks: tuple[str, ...], short: bool, trace: bool, **options: Any) ->
     """Find the mapping authorities of each ARK.
 
     Candidates are printed best first, one a line: URL, order, preference, and the name its record was found at.
-    @SERVER asks that resolver, or that authoritative server, instead of the system's resolver.
+    @SERVER asks that resolver, or that authoritative server, instead of the system's resolver; of several, the next
+    where one does not answer.
 
     \b
     Examples:
       maptr discover ark:12345/x6np1wh8k @127.0.0.1#5353
       maptr discover --trace https://n2t.net/ark:/12345/x6np1wh8k?info
     """
+    from maptr.cli.trace import show_tree
+
     codes = set()
-    for ark, found, error in _each(arks, trace=trace and not options["as_json"], **options):
+    tree = trace and not options["as_json"] and sys.stderr.isatty()
+    for ark, found, error in _each(arks, trace=trace and not options["as_json"] and not tree, **options):
+        if tree and found is not None:
+            show_tree(found)
         codes.add(_code(error))
         if options["as_json"]:
             document = found.to_dict() if found is not None else {"ark": str(ark), "candidates": []}
@@ -101,31 +107,26 @@ def url(arks: tuple[str, ...], **options: Any) -> None:
 
 
 def _each(
-    arks: tuple[str, ...], *, origin: str, timeout: float, allow_private: bool, trace: bool, as_json: bool
+    arks: tuple[str, ...],
+    *,
+    origin: str,
+    timeout: float,
+    allow_private: bool,
+    trust_ad: bool,
+    trace: bool,
+    as_json: bool,
 ) -> Iterable[tuple[Ark, Discovery | None, DiscoveryError | None]]:
     """Each ARK with its discovery and what went wrong. Every argument is checked before the first question."""
-    servers = [argument[1:] for argument in arks if argument.startswith("@")]
-    try:
-        parsed = [Ark.parse(argument) for argument in arks if not argument.startswith("@")]
-    except ArkSyntaxError as error:
-        raise click.UsageError(str(error)) from None
-    if not parsed:
-        raise click.UsageError("no ARK given")
-    if len(servers) > 1:
-        raise click.UsageError("one @SERVER at most")
-    # Only now, for it costs more than everything before: the library that asks DNS.
+    parsed, resolver = parse_words(arks, trust_ad=trust_ad)
     from maptr import call
     from maptr.client import discover as ask
     from maptr.walk import Settings
 
     settings = Settings(allow_private=allow_private)
     try:
-        resolver = call.resolver_at(*_server(servers[0])) if servers else call.default_resolver()
         call.origin_labels(origin)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
-    except DiscoveryError as error:
-        output.fail(str(error), output.EXIT_NO_ANSWER)
     on_step = _show if trace else None
     for ark in parsed:
         try:
@@ -138,12 +139,27 @@ def _each(
             yield ark, found, None
 
 
-def _server(text: str) -> tuple[str, int]:
-    """``host`` or ``host#port``, as dig writes it."""
-    host, mark, port = text.partition("#")
-    if not host or (mark and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
-        raise click.UsageError(f"@{text} is no server: write @HOST or @HOST#PORT")
-    return host, int(port) if mark else DEFAULT_PORT
+def parse_words(words: tuple[str, ...], *, trust_ad: bool = False) -> tuple[list[Ark], Stub]:
+    """The ARKs among the arguments, and who asks the ``@SERVER`` ones, by default the system's.
+
+    UsageError for what is neither; exits where a server has no address.
+    """
+    servers = [word[1:] for word in words if word.startswith("@")]
+    try:
+        parsed = [Ark.parse(word) for word in words if not word.startswith("@")]
+    except ArkSyntaxError as error:
+        raise click.UsageError(str(error)) from None
+    if not parsed:
+        raise click.UsageError("no ARK given")
+    # Only now, and not dnspython: a fresh process waits for what it imports, far longer than for DNS.
+    from maptr.stub import Stub
+
+    try:
+        return parsed, Stub(servers, trust_ad=trust_ad) if servers else Stub.system(trust_ad=trust_ad)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except DiscoveryError as error:
+        output.fail(str(error), output.EXIT_NO_ANSWER)
 
 
 def _show(step: Step) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import tempfile
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from maptr.printable import printable
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCHEMA = "maptr/1"
 
@@ -36,8 +37,21 @@ def talk(text: str) -> None:
     click.echo(printable(text, keep="\n\t"), err=True)
 
 
+@contextmanager
+def stream(path: Path | None, *, append: bool = False) -> Iterator[IO[str]]:
+    """A text file for rows as they come, or stdout. Raises OSError."""
+    if path is None:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    with path.open("a" if append else "w", encoding="utf-8", newline="") as file:
+        yield file
+
+
 def json_data(document: Mapping[str, Any]) -> None:
     """One JSON document on one line of stdout, its schema named first."""
+    import json
+
     click.echo(json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False))
 
 
@@ -53,6 +67,10 @@ def write_atomically(path: Path, text: str) -> None:
     A symbolic link stays, and the file it names is replaced; a device or a pipe is written to, for a rename would
     put a file in its place. Raises OSError; the old file is then untouched and nothing is left beside it.
     """
+    # Few commands write files, and each of the two costs milliseconds.
+    import tempfile
+    from pathlib import Path
+
     if path.exists() and not path.is_file() and not path.is_dir():
         with path.open("w", encoding="utf-8", newline="\n") as device:
             device.write(text)

@@ -1,4 +1,4 @@
-"""``maptr zone``: build the zone from the registry, check any zone."""
+"""``maptr zone``: build the zone from the registry, check any zone. Signing is in ``sign.py``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output
+from maptr.cli.sign import keys, sign
 from maptr.errors import ZoneError
 from maptr.finding import Severity
 
@@ -22,7 +23,11 @@ DEFAULT_ORIGIN = "ark.arpa."
 
 @click.group()
 def zone() -> None:
-    """Build the zone from the registry, and check any zone."""
+    """Build the zone from the registry, check and sign any zone."""
+
+
+zone.add_command(sign)
+zone.add_command(keys)
 
 
 @zone.command()

@@ -21,7 +21,7 @@ from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError, ZoneError
 from maptr.exchange import Access, exchange
 from maptr.rrl import RrlSettings
-from maptr.serve import batch, tcp, udp, zones
+from maptr.serve import alarm, batch, tcp, udp, zones
 from maptr.serve.connections import Connections
 from maptr.serve.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.serve.responder import Responder
@@ -139,11 +139,13 @@ class Daemon:
             ", ".join(map(str, self.bound)),
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
+        watcher = loop.create_task(alarm.watch(lambda: self.snapshot))
         self.primary.tell(self._access, self.snapshot)
         try:
             await self._stopping.wait()
         finally:
             reloader.cancel()
+            watcher.cancel()
             await self.primary.stop()
             for udp_listener in udp_listeners:
                 udp_listener.stop(loop)
@@ -200,6 +202,7 @@ class Daemon:
                 if self._certificate is not None:
                     await asyncio.to_thread(self._certificate.reload)
                 await self._publish(await asyncio.to_thread(zones.reload, self._sources, self.snapshot))
+                await asyncio.to_thread(alarm.tell, self.snapshot, time.time())
             except Exception:
                 log.exception("internal error, nothing reloaded")
 

@@ -55,6 +55,11 @@ class Notifier:
             self._tasks[place] = task
             task.add_done_callback(lambda done, place=place: self._forget(place, done))  # type: ignore[misc]
 
+    @property
+    def telling(self) -> int:
+        """How many are still to be told of something."""
+        return len(self._tasks)
+
     async def stop(self) -> None:
         tasks = list(self._tasks.values())
         for task in tasks:

@@ -84,10 +84,10 @@ class UdpListener:
             reply = self._answer(query, Transport.UDP, client[0])
             if reply is not None:
                 with contextlib.suppress(OSError):
-                    self._sock.sendmsg([reply], _sources(control), 0, client)
+                    self._sock.sendmsg([reply], reply_source(control), 0, client)
 
 
-def _sources(control: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
+def reply_source(control: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
     """The packet information to answer with: the same address, but no interface, which would bypass the routes."""
     sources = []
     for level, kind, data in control:

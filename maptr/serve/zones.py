@@ -19,8 +19,8 @@ import dns.zonefile
 
 from maptr.errors import ZoneError
 from maptr.names import Labels, fold, parse, to_text
+from maptr.plainzone import read_plain
 from maptr.snapshot import Snapshot, ZoneView, view_zone
-from maptr.zonetext import read_plain
 
 log = logging.getLogger("maptr.serve")
 

@@ -82,9 +82,13 @@ class Sink:
 def converse_over(pieces: list[bytes], answer: Callable[[bytes], bytes | None]) -> bytes:
     """What comes back for a stream that arrives in these pieces."""
 
+    def replies(query: bytes) -> list[bytes]:
+        reply = answer(query)
+        return [] if reply is None else [reply]
+
     async def run() -> bytes:
         reader, sink = asyncio.StreamReader(), Sink()
-        conversation = asyncio.create_task(converse(reader, sink, answer))
+        conversation = asyncio.create_task(converse(reader, sink, replies))
         for piece in pieces:
             reader.feed_data(piece)
             await asyncio.sleep(0)

@@ -16,7 +16,7 @@ import dns.zone
 import pytest
 
 from maptr import Ark, discover_at, registry
-from maptr.client import discover_many
+from maptr.bulk import discover_many
 from maptr.finding import Severity
 from maptr.lint import publishable
 from maptr.rules import host_labels, needed_shoulders

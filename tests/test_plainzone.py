@@ -10,9 +10,9 @@ import pytest
 
 from maptr.errors import ZoneError
 from maptr.packed import PackedNodes
+from maptr.plainzone import read_plain
 from maptr.serve.zones import ZoneSource, read_zone
 from maptr.snapshot import ZoneView, view_zone
-from maptr.zonetext import read_plain
 from tests.test_answer_oracle import ORIGIN, random_zone, zone_text
 
 EXAMPLE = (b"example",)

@@ -1,0 +1,215 @@
+"""One question put to plain DNS servers until one of them says: which server next, how, and what its reply means.
+
+Without I/O, as ``walk`` is: a driver sends what ``next()`` gives, tells what came back, and stops at ``answer``.
+``stub`` drives one at a time, ``bulk`` hundreds side by side.
+
+    for each round, for each server that is not struck off:
+        ask by UDP; by TCP where the reply is truncated; without EDNS where the server does not know it
+        an answer, or "no such name": done           no reply in time: the next server
+        refused, failed, unreadable, lame: struck off
+        a referral further down: the servers named there, from the first round
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from maptr import names, url, wire
+from maptr.discovery import Outcome
+from maptr.names import Labels
+from maptr.walk import Answer
+from maptr.wire import Query, Referral, Reply
+
+RandomBytes = Callable[[int], bytes]
+
+FIRST_SECONDS = 1.0  # for the first reply of a server; doubled each round (RFC 1536 1, RFC 1035 4.2.1)
+ROUNDS = 3
+MIXED_ROUNDS = 2  # rounds with 0x20; the last is without, for the rare server that does not echo the case
+MAX_REFERRALS = 8  # down from the servers given; a domain name below ark.arpa rarely has two zone cuts
+MAX_TRIES = 32  # packets for one question, all servers, rounds, referrals and aliases together
+MAX_ALIASES = 8  # CNAMEs that one server leaves to be asked for separately
+NOTE_LENGTH = 500  # characters of failures kept in a note
+
+
+class Server(NamedTuple):
+    """Where to ask: an address literal and a port."""
+
+    address: str
+    port: int = 53
+
+    def __str__(self) -> str:
+        return f"{self.address}#{self.port}"
+
+
+class Attempt(NamedTuple):
+    """One message to one server, and how long to wait for the reply, in seconds."""
+
+    server: Server
+    query: Query
+    tcp: bool
+    seconds: float
+
+
+class Exchange:
+    """One question under way; ``answer`` is None until it is settled."""
+
+    def __init__(
+        self, name: Labels, servers: Sequence[Server], randomness: RandomBytes, *, trust_ad: bool = False
+    ) -> None:
+        self.name = name
+        self.answer: Answer | None = None
+        self._top = tuple(servers)
+        self._randomness = randomness
+        self._trust_ad = trust_ad
+        self._asking = name
+        self._start(self._top, cut=0)
+        self._plain: set[Server] = set()
+        self._notes: dict[str, None] = {}
+        self._last = Outcome.TIMEOUT
+        self._tries = self._referrals = self._aliases = 0
+        self._tcp = False
+        self._bogus = False
+        self._through = ""
+        self._ttl = wire.MAX_TTL
+        if not servers:
+            self.answer = Answer(Outcome.UNREACHABLE, note="no server to ask")
+
+    def _start(self, servers: Sequence[Server], cut: int) -> None:
+        self._servers = list(servers)
+        self._cut = cut  # labels of the zone these servers were named for
+        self._round = self._turn = 0
+
+    def next(self) -> Attempt | None:
+        """The message to send now, None where the question is settled."""
+        if self.answer is not None:
+            return None
+        if self._turn >= len(self._servers):
+            self._turn, self._round = 0, self._round + 1
+        if not self._servers or self._round >= ROUNDS or self._tries >= MAX_TRIES:
+            self.expire(self._last)
+            return None
+        self._tries += 1
+        server = self._servers[self._turn]
+        mix = self._round < MIXED_ROUNDS
+        size = 2 + (names.wire_length(self._asking) if mix else 0)
+        query = wire.make_query(
+            self._asking,
+            self._randomness(size),
+            mix=mix,
+            edns=server not in self._plain,
+            ask_ad=self._trust_ad,
+        )
+        return Attempt(server, query, self._tcp, FIRST_SECONDS * 2**self._round)
+
+    def hear(self, attempt: Attempt, packet: bytes) -> bool:
+        """What came back; False where it is no reply to this attempt and the driver is to go on waiting."""
+        if not wire.answers(attempt.query, packet):
+            return False
+        try:
+            reply = wire.read(attempt.query, packet)
+        except ValueError as error:
+            self._strike(attempt, Outcome.MALFORMED, f"the reply cannot be read: {error}")
+            return True
+        if reply.truncated:
+            self._truncated(attempt)
+        elif reply.outcome is Outcome.REFERRAL:
+            self._onward(attempt, reply)
+        elif reply.outcome.said:
+            self._settle(attempt, reply)
+        elif reply.rcode == wire.YXDOMAIN:
+            self._settle(attempt, reply._replace(outcome=Outcome.NXDOMAIN, note="a DNAME makes the name too long"))
+        elif reply.rcode in (wire.FORMERR, wire.NOTIMP, wire.BADVERS) and attempt.server not in self._plain:
+            self._plain.add(attempt.server)  # RFC 6891 6.2.2 and 7: a server without EDNS
+        else:
+            self._bogus |= reply.bogus and self._trust_ad
+            outcome = Outcome.REFUSED if reply.rcode == wire.REFUSED else Outcome.SERVFAIL
+            self._strike(attempt, outcome, f"rcode {reply.rcode}")
+        return True
+
+    def silent(self, attempt: Attempt) -> None:
+        """No reply in the attempt's seconds."""
+        self._tcp = False
+        self._turn += 1
+        self._last = Outcome.TIMEOUT
+        self._note(attempt, "no reply" + (" over TCP" if attempt.tcp else ""))
+
+    def unreachable(self, attempt: Attempt, why: object) -> None:
+        """The system says that the server cannot be asked."""
+        self._strike(attempt, Outcome.UNREACHABLE, str(why))
+
+    def expire(self, outcome: Outcome = Outcome.TIMEOUT) -> None:
+        """Settle it without an answer; by default because the walk's time is over."""
+        security = "bogus" if self._bogus else "indeterminate"
+        through = [f"{self._through}, without recursion"] if self._through else []
+        note = "; ".join([*through, *self._notes])[:NOTE_LENGTH]
+        self.answer = Answer(outcome, note=note, security=security)
+
+    # ---- what a reply leads to
+
+    def _settle(self, attempt: Attempt, reply: Reply) -> None:
+        security = "indeterminate"
+        if self._trust_ad:
+            security = "secure" if reply.authentic else "insecure"
+        ttl = reply.ttl if reply.ttl is None else min(reply.ttl, self._ttl)
+        note = reply.note or self._through
+        self.answer = Answer(reply.outcome, reply.records, ttl, note, str(attempt.server), security=security)
+
+    def _truncated(self, attempt: Attempt) -> None:
+        if attempt.tcp:
+            self._strike(attempt, Outcome.MALFORMED, "the reply is truncated over TCP")
+        else:
+            self._tcp = True
+
+    def _onward(self, attempt: Attempt, reply: Reply) -> None:
+        """To the servers below a zone cut, or from an alias to its target, which starts at the top again."""
+        if reply.alias is not None:
+            self._aliases += 1
+            if self._aliases > MAX_ALIASES:
+                self._strike(attempt, Outcome.MALFORMED, f"more than {MAX_ALIASES} CNAMEs")
+                return
+            self._asking, self._through, self._tcp = reply.alias, reply.note, False
+            self._ttl = min(self._ttl, wire.MAX_TTL if reply.ttl is None else reply.ttl)
+            self._start(self._top, cut=0)
+            return
+        referral = reply.referral
+        assert referral is not None  # noqa: S101 - wire.read sets one of the two
+        refusal = self._refusal(attempt, referral)
+        if refusal:
+            self._strike(attempt, Outcome.REFERRAL, f"referred to {names.to_text(referral.cut)}: {refusal}")
+            return
+        self._referrals += 1
+        self._tcp = False
+        self._start([Server(text, attempt.server.port) for text in self._usable(attempt, referral)], len(referral.cut))
+
+    def _refusal(self, attempt: Attempt, referral: Referral) -> str:
+        """Why a referral is not followed: it must lead down, and towards the name."""
+        if not names.is_below(self._asking, referral.cut) or len(referral.cut) <= self._cut:
+            return "not further down, so this server is lame"
+        if self._referrals >= MAX_REFERRALS:
+            return f"more than {MAX_REFERRALS} referrals"
+        if not self._usable(attempt, referral):
+            shown = ", ".join(map(names.to_text, referral.servers[:3]))
+            return f"no address of {shown} is told with it"
+        return ""
+
+    @staticmethod
+    def _usable(attempt: Attempt, referral: Referral) -> list[str]:
+        """Addresses we may ask: local ones only where the server that names them is local itself."""
+        if _is_local(attempt.server.address):
+            return list(referral.addresses)
+        return [text for text in referral.addresses if not _is_local(text)]
+
+    def _strike(self, attempt: Attempt, outcome: Outcome, why: str) -> None:
+        self._tcp = False
+        self._last = outcome
+        self._note(attempt, why)
+        if attempt.server in self._servers:
+            self._servers.remove(attempt.server)
+
+    def _note(self, attempt: Attempt, why: str) -> None:
+        self._notes[f"{attempt.server}: {why}"] = None
+
+
+def _is_local(address: str) -> bool:
+    return url.parse_host(f"[{address.partition('%')[0]}]" if ":" in address else address).is_local

@@ -1,0 +1,299 @@
+"""discover_many(): a stream of ARKs, hundreds of questions outstanding, each name asked once.
+
+Drivers and no more: the walks are in ``many``, the sockets in ``mux``; here is the waiting, once on ``selectors`` and
+once on an event loop. Memory does not grow with the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import socket
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Hashable, Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from maptr import call, names
+from maptr.ark import MAX_NAAN, Ark
+from maptr.call import Clock
+from maptr.client import discover, make_stub
+from maptr.discovery import Discovery
+from maptr.errors import ConfigError, DiscoveryFailed
+from maptr.many import Many
+from maptr.mux import CONCURRENCY, Mux, Ready, Waiter
+from maptr.names import Labels
+from maptr.stub import Stub
+from maptr.walk import Answer, Settings
+
+if TYPE_CHECKING:
+    import dns.name
+    import dns.resolver
+
+WINDOW = 4  # ARKs begun or held back for order, for each question that may be outstanding
+INTAKE = 64  # ARKs taken before the sockets get their turn
+
+Token = TypeVar("Token", bound=Hashable)
+
+
+def discover_many(
+    arks: Iterable[Ark | str | bytes],
+    *,
+    nameservers: Iterable[str] | None = None,
+    resolver: Stub | dns.resolver.Resolver | None = None,
+    ordered: bool = True,
+    **options: Any,
+) -> Iterator[Discovery]:
+    """A discovery for each ARK; an empty one where there is no candidate, not ``complete`` where DNS did not say.
+
+    Asks ``nameservers``, by default the system's, without dnspython; a dnspython ``resolver`` is asked
+    one question at a time. Without ``ordered`` discoveries come as they are ready. Options: ``origin``,
+    ``settings`` and ``trust_ad`` as for ``discover``; ``lifetime`` bounds each question, in seconds from its first
+    packet; ``concurrency`` questions are outstanding at most (default 256), ``rate`` packets a second go to each
+    server.
+
+    Raises ArkSyntaxError for what is no ARK, ConfigError, DiscoveryFailed for a server without address.
+
+    >>> [found.url() for found in discover_many(["ark:12345/x1", "ark:12345/x2"], nameservers=[server])]
+    ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
+    """
+    if resolver is not None and not isinstance(resolver, Stub):
+        yield from _one_by_one(arks, resolver, options)
+        return
+    bulk = Bulk(nameservers=nameservers, stub=resolver, **options)
+    for _, discovery in bulk.run(_numbered(arks), ordered=ordered):
+        yield discovery
+
+
+async def discover_many_async(
+    arks: Iterable[Ark | str | bytes] | AsyncIterable[Ark | str | bytes],
+    *,
+    nameservers: Iterable[str] | None = None,
+    resolver: Stub | None = None,
+    ordered: bool = True,
+    **options: Any,
+) -> AsyncIterator[Discovery]:
+    """``discover_many``, awaited: same options, same discoveries, same errors. ``arks`` may be an async iterable."""
+    bulk = Bulk(nameservers=nameservers, stub=resolver, **options)
+    async for _, discovery in bulk.run_async(_numbered_async(arks), ordered=ordered):
+        yield discovery
+
+
+class Bulk:
+    """The options of one bulk run. ``questions`` counts the names asked by the last run."""
+
+    def __init__(
+        self,
+        *,
+        nameservers: Iterable[str] | None = None,
+        stub: Stub | None = None,
+        origin: str | dns.name.Name = "ark.arpa.",
+        lifetime: float | None = None,
+        settings: Settings | None = None,
+        concurrency: int = CONCURRENCY,
+        rate: float | None = None,
+        trust_ad: bool = False,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        if stub is not None and nameservers is not None:
+            raise ConfigError("give resolver or nameservers, not both")
+        if concurrency < 1:
+            raise ConfigError("one at least", key="concurrency")
+        if rate is not None and not rate > 0:
+            raise ConfigError("more than nought", key="rate")
+        if stub is None:
+            stub = Stub.system(trust_ad=trust_ad) if nameservers is None else make_stub(nameservers, trust_ad=trust_ad)
+        self.questions = 0
+        self.settings = call.with_origin(settings, origin)
+        if names.wire_length(self.settings.origin) + MAX_NAAN + 1 > names.MAX_NAME:
+            raise ConfigError(f"{origin} leaves no room for a NAAN below it", key="origin")
+        self.window = concurrency * WINDOW
+        self._stub = stub
+        self._seconds = call.seconds(lifetime)
+        self._concurrency = concurrency
+        self._rate = rate
+        self._clock = clock
+
+    def run(self, arks: Iterable[tuple[Token, Ark]], *, ordered: bool = True) -> Iterator[tuple[Token, Discovery]]:
+        """Each token with its discovery. Closing the generator leaves every socket."""
+        waiter = _Selector()
+        with closing(waiter), closing(_Run[Token](self, waiter, ordered)) as run:
+            stream = iter(arks)
+            while not run.over:
+                for _ in range(INTAKE):
+                    if not run.wants:
+                        break
+                    run.start(next(stream, None))
+                pause = run.mux.tick()
+                yield from run.ready()
+                if run.many.open:
+                    waiter.wait(0 if run.wants else pause)
+
+    async def run_async(
+        self, arks: AsyncIterator[tuple[Token, Ark]], *, ordered: bool = True
+    ) -> AsyncIterator[tuple[Token, Discovery]]:
+        """The same on the running event loop."""
+        waiter = LoopWaiter()
+        with closing(_Run[Token](self, waiter, ordered)) as run:
+            while not run.over:
+                for _ in range(INTAKE):
+                    if not run.wants:
+                        break
+                    run.start(await anext(arks, None))
+                pause = run.mux.tick()
+                for pair in run.ready():
+                    yield pair
+                if run.many.open:
+                    await waiter.wait(0 if run.wants else pause)
+
+    def mux(self, waiter: Waiter) -> Mux:
+        return Mux(
+            self._stub,
+            waiter,
+            seconds=self._seconds,
+            concurrency=self._concurrency,
+            rate=self._rate,
+            clock=self._clock,
+        )
+
+
+class _Run(Generic[Token]):
+    """One run: ARKs in, walks under way, discoveries out, in the order of the stream where that is asked for."""
+
+    def __init__(self, bulk: Bulk, waiter: Waiter, ordered: bool) -> None:
+        self.many: Many[tuple[int, Token]] = Many(bulk.settings, now=time.time)
+        self.mux = bulk.mux(waiter)
+        self._bulk = bulk
+        self._ordered = ordered
+        self._held: dict[int, tuple[Token, Discovery]] = {}
+        self._started = self._given = 0
+        self._ended = False
+
+    @property
+    def wants(self) -> bool:
+        """True while another ARK may be started."""
+        return not self._ended and self.many.open + len(self._held) < self._bulk.window
+
+    @property
+    def over(self) -> bool:
+        return self._ended and not (self.many.open or self.many.done or self._held)
+
+    def start(self, pair: tuple[Token, Ark] | None) -> None:
+        """Begin a walk; None ends the stream."""
+        if pair is None:
+            self._ended = True
+            return
+        token, ark = pair
+        self.many.start((self._started, token), ark)
+        self._started += 1
+        self._ask()
+
+    def ready(self) -> Iterator[tuple[Token, Discovery]]:
+        """What may be given out now."""
+        while self.many.done:
+            (number, token), discovery = self.many.done.popleft()
+            if self._ordered:
+                self._held[number] = token, discovery
+            else:
+                yield token, discovery
+        while self._given in self._held:
+            yield self._held.pop(self._given)
+            self._given += 1
+
+    def close(self) -> None:
+        self.mux.close()
+
+    def _ask(self) -> None:
+        for name in self.many.take():
+            self._bulk.questions += 1
+            self.mux.ask(name, partial(self._heard, name))
+
+    def _heard(self, name: Labels, answer: Answer) -> None:
+        self.many.tell(name, answer)
+        self._ask()
+
+
+class _Selector:
+    """Waits on ``selectors``."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+
+    def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None:
+        self._selector.register(sock, selectors.EVENT_WRITE if write else selectors.EVENT_READ, ready)
+
+    def unwatch(self, sock: socket.socket) -> None:
+        self._selector.unregister(sock)
+
+    def wait(self, seconds: float | None) -> None:
+        for key, _ in self._selector.select(seconds):
+            key.data()
+
+    def close(self) -> None:
+        self._selector.close()
+
+
+class LoopWaiter:
+    """Waits on the running event loop (one with ``add_reader``, as everywhere but on Windows)."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None:
+        (self._loop.add_writer if write else self._loop.add_reader)(sock, self._call, ready)
+
+    def unwatch(self, sock: socket.socket) -> None:
+        self._loop.remove_reader(sock)
+        self._loop.remove_writer(sock)
+
+    def _call(self, ready: Ready) -> None:
+        ready()
+        self._event.set()
+
+    async def wait(self, seconds: float | None) -> None:
+        if seconds == 0:
+            await asyncio.sleep(0)
+            return
+        timer = None if seconds is None else self._loop.call_later(seconds, self._event.set)
+        try:
+            await self._event.wait()
+        finally:
+            self._event.clear()
+            if timer is not None:
+                timer.cancel()
+
+
+def _parse(ark: Ark | str | bytes) -> Ark:
+    return ark if isinstance(ark, Ark) else Ark.parse(ark)
+
+
+def _numbered(arks: Iterable[Ark | str | bytes]) -> Iterator[tuple[int, Ark]]:
+    return ((number, _parse(ark)) for number, ark in enumerate(arks))
+
+
+async def _numbered_async(
+    arks: Iterable[Ark | str | bytes] | AsyncIterable[Ark | str | bytes],
+) -> AsyncIterator[tuple[int, Ark]]:
+    number = 0
+    if isinstance(arks, AsyncIterable):
+        async for ark in arks:
+            yield number, _parse(ark)
+            number += 1
+        return
+    for ark in arks:
+        yield number, _parse(ark)
+        number += 1
+
+
+def _one_by_one(
+    arks: Iterable[Ark | str | bytes], resolver: dns.resolver.Resolver, options: dict[str, Any]
+) -> Iterator[Discovery]:
+    for ark in arks:
+        try:
+            yield discover(ark, resolver=resolver, **{**options, "raise_on_none": False})
+        except DiscoveryFailed as failed:
+            if failed.discovery is None:
+                raise
+            yield failed.discovery

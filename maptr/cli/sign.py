@@ -1,0 +1,313 @@
+"""``maptr zone sign`` and ``maptr zone keys``: sign a zone with the keys in a folder, and look after those keys."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from maptr.cli import output
+from maptr.errors import SigningError, ZoneError
+from maptr.finding import Severity
+
+if TYPE_CHECKING:
+    import dns.zone
+
+    from maptr.dnssec import Key, Policy
+    from maptr.keyfolder import KeyFile
+
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # as in a zone's TTLs
+
+
+class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).lower()
+        number, unit = (text[:-1], text[-1]) if text[-1:].isalpha() else (text, "")
+        if not (number.isascii() and number.isdigit()) or unit not in UNITS:
+            self.fail(f"{value!r} is no duration such as 14d, 36h or 3600", param, ctx)
+        return int(number) * UNITS[unit]
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Errors of files and keys as one line and an exit code."""
+    try:
+        yield
+    except (SigningError, ZoneError) as error:
+        output.fail(str(error), output.EXIT_NONE)
+    except OSError as error:
+        output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@click.argument("keys", metavar="KEYS", type=click.Path(path_type=Path))
+@click.option("-o", "--output", "target", metavar="OUT", help="Write OUT, whole or not at all; else stdout.")
+@click.option("--origin", metavar="NAME", help="The zone's name.  [default: the owner of its SOA]")
+@click.option("--lifetime", type=_Duration(), default="14d", show_default=True, help="How long signatures last.")
+@click.option("--inception", type=_Duration(), default="1h", show_default=True, help="How long ago they begin.")
+@click.option(
+    "--refresh", type=_Duration(), default="7d", show_default=True, help="How long before their end OUT is signed anew."
+)
+@click.option("--zonemd/--no-zonemd", default=True, show_default=True, help="A digest of the whole zone (RFC 8976).")
+@click.option(
+    "--cds",
+    type=click.Choice(["publish", "none", "delete"]),
+    default="publish",
+    show_default=True,
+    help="What CDS and CDNSKEY tell the parent: the active keys, nothing, or to remove the DS.",
+)
+@click.option("--dnskey-ttl", type=_Duration(), help="Of DNSKEY, CDS and CDNSKEY.  [default: that of the SOA]")
+@click.option("--force", is_flag=True, help="Sign even where OUT is good for longer than --refresh.")
+@click.option("--at", type=int, metavar="SECONDS", help="Sign as at this Unix time: the same input gives the same OUT.")
+def sign(
+    file: str,
+    keys: Path,
+    target: str | None,
+    origin: str | None,
+    lifetime: int,
+    inception: int,
+    refresh: int,
+    zonemd: bool,
+    cds: str,
+    dnskey_ttl: int | None,
+    force: bool,
+    at: int | None,
+) -> None:
+    """Sign the zone in FILE with the keys in the folder KEYS, with NSEC.
+
+    Run it after each change, and once a day besides: where OUT has the same records, signed by the same keys, and
+    its signatures last longer than --refresh, nothing is written. The serial is that of FILE; where this is not
+    greater than that of OUT, it is the one after OUT's, so that secondaries follow. FILE may be OUT. DNSKEY, CDS,
+    CDNSKEY and whatever else signing makes are taken from KEYS alone, not from FILE.
+
+    \b
+    Exit codes:
+      0  signed, or OUT is good
+      1  FILE has errors, or the keys make no chain, are open to others, or the package to sign with is missing
+      2  bad usage
+      8  FILE or KEYS cannot be read, or OUT cannot be written
+    """
+    from maptr import dnssec, keyfolder, zonetext
+
+    now = int(time.time()) if at is None else at
+    with _told():
+        policy = dnssec.Policy(lifetime, inception, refresh, zonemd, dnssec.Children(cds), dnskey_ttl)
+        files = keyfolder.read_keys(keys)
+        zone = _read_zone(file, origin)
+        old = _read_old(target, zone)
+        signers = [found.key for found in files]
+        dnssec.check_keys(signers)
+        if old and not force and dnssec.is_current(old, zone, signers, policy) and _lasts(old, target, now, policy):
+            return
+        signed = dnssec.sign_zone(zone, signers, now=now, serial=_serial(zone, old), policy=policy)
+    text = zonetext.to_text(signed)
+    if target is None:
+        click.echo(text, nl=False)
+    else:
+        with _told():
+            output.write_atomically(Path(target), text)
+    _tell_signed(signed, signers, now + lifetime)
+
+
+def _read_zone(file: str, origin: str | None) -> dns.zone.Zone:
+    """The zone, free of what zone check calls an error; else the program ends."""
+    import dns.zone
+
+    from maptr.masterfile import soa_owner
+    from maptr.zonecheck import check_zone
+
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+    except UnicodeDecodeError as error:
+        output.fail(f"{file}: not UTF-8: {error}", output.EXIT_UNREADABLE)
+    origin = origin or soa_owner(text)
+    findings = [f for f in check_zone(text, origin=origin, filename=file) if f.severity is Severity.ERROR]
+    for finding in findings:
+        output.talk(f"{file}: {finding}")
+    if findings:
+        output.fail(f"{file} is not signed: it has errors", output.EXIT_NONE)
+    return dns.zone.from_text(text, origin=origin, relativize=False)
+
+
+def _read_old(target: str | None, zone: dns.zone.Zone) -> dns.zone.Zone | None:
+    """What was signed before; None where there is nothing, or nothing that is a zone of this name."""
+    import dns.exception
+    import dns.zone
+
+    if target is None or not Path(target).exists():
+        return None
+    try:
+        return dns.zone.from_file(target, origin=zone.origin, relativize=False)
+    except (dns.exception.DNSException, KeyError, ValueError) as error:
+        output.talk(f"{target} is no zone and is replaced, its serial not known: {error}")
+        return None
+
+
+def _lasts(old: dns.zone.Zone, target: str | None, now: int, policy: Policy) -> bool:
+    from maptr.signatures import Signatures, signature_state
+    from maptr.snapshot import view_zone
+
+    view = view_zone(old)
+    found = signature_state(view, now, expiring=policy.refresh)
+    if found.state is not Signatures.OK or found.expires is None:
+        return False
+    due = _date(found.expires - policy.refresh)
+    output.talk(f"unchanged: {target} keeps serial {view.serial}, is good until {_date(found.expires)}, due {due}")
+    return True
+
+
+def _serial(zone: dns.zone.Zone, old: dns.zone.Zone | None) -> int:
+    from maptr.zone import next_serial
+
+    assert zone.origin is not None  # noqa: S101 - from_text has seen to it
+    wanted = int(zone.get_soa().serial)
+    before = int(old.get_soa().serial) if old else None
+    advanced = before is None or 0 < (wanted - before) & 0xFFFF_FFFF < 0x8000_0000  # RFC 1982 3.2
+    return wanted if advanced else next_serial("unix", before or 0, before)
+
+
+def _tell_signed(signed: dns.zone.Zone, keys: list[Key], until: int) -> None:
+    from maptr import dnssec
+
+    names = [key for key in dnssec.zone_signers(keys) if key not in dnssec.dnskey_signers(keys)]
+    shown = ", ".join(map(str, [*dnssec.dnskey_signers(keys), *names]))
+    serial = signed.get_soa().serial
+    output.talk(f"zone {signed.origin} serial {serial} signed until {_date(until)} by {shown}")
+    longest = max(rdataset.ttl for _, rdataset in signed.iterate_rdatasets())
+    output.talk(f"in a rollover, the next step is for {longest} s after the last server has this serial (longest TTL)")
+
+
+def _date(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+@click.group()
+def keys() -> None:
+    """Look after the keys of a zone: the files in its key folder.
+
+    A rollover is adding a key, signing, waiting, giving keys another state, signing, waiting, removing: published,
+    active, retired, gone. docs/dnssec.md has the steps.
+    """
+
+
+_FOLDER = click.argument("folder", metavar="KEYS", type=click.Path(path_type=Path))
+_TAG = click.argument("tag", metavar="TAG", type=click.IntRange(0, 65535))
+_STATES = click.Choice(["published", "active", "retired"])
+
+
+@keys.command()
+@_FOLDER
+@click.option(
+    "--role",
+    type=click.Choice(["csk", "ksk", "zsk"]),
+    default="csk",
+    show_default=True,
+    help="csk signs all; ksk the DNSKEY RRset, zsk the rest.",
+)
+@click.option(
+    "--algorithm",
+    type=click.Choice(["ecdsap256sha256", "ed25519"]),
+    default="ecdsap256sha256",
+    show_default=True,
+    help="Of the signatures.",
+)
+@click.option("--state", type=_STATES, help="Default: active for the first key of its role, else published.")
+def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
+    """Make a key in KEYS, a folder that only its owner can read; it is made where there is none."""
+    from maptr import dnssec, keyfolder
+
+    with _told():
+        wanted = dnssec.Role(role)
+        present = [file.key for file in keyfolder.read_keys(folder)] if folder.exists() else []
+        first = not any(key.role is wanted and key.state is dnssec.State.ACTIVE for key in present)
+        chosen = dnssec.State(state) if state else dnssec.State.ACTIVE if first else dnssec.State.PUBLISHED
+        _tell(keyfolder.add_key(folder, wanted, dnssec.Algorithm(algorithm), chosen))
+
+
+@keys.command("list")
+@_FOLDER
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def list_keys(folder: Path, as_json: bool) -> None:
+    """List the keys in KEYS: tag, role, algorithm, state and file."""
+    from maptr import keyfolder
+
+    with _told():
+        files = keyfolder.read_keys(folder)
+    if as_json:
+        output.json_data({"keys": [_as_dict(file) for file in files]})
+        return
+    for file in files:
+        _tell(file)
+
+
+@keys.command("set")
+@_FOLDER
+@_TAG
+@click.argument("state", type=_STATES)
+def set_state(folder: Path, tag: int, state: str) -> None:
+    """Give the key TAG another state: its file gets another name."""
+    from maptr import dnssec, keyfolder
+
+    with _told():
+        _tell(keyfolder.set_state(folder, tag, dnssec.State(state)))
+
+
+@keys.command()
+@_FOLDER
+@_TAG
+def remove(folder: Path, tag: int) -> None:
+    """Delete the key TAG, which must not be active."""
+    from maptr import keyfolder
+
+    with _told():
+        output.talk(f"removed {keyfolder.remove_key(folder, tag).path}")
+
+
+@keys.command()
+@_FOLDER
+@click.argument("origin")
+@click.option("--dnskey", is_flag=True, help="DNSKEY records, which some parents and validators want instead.")
+def ds(folder: Path, origin: str, dnskey: bool) -> None:
+    """Print the DS records of zone ORIGIN for its parent: SHA-256 of each active KSK or CSK."""
+    import dns.exception
+    import dns.name
+
+    from maptr import dnssec, keyfolder
+
+    with _told():
+        entries = [file.key for file in keyfolder.read_keys(folder) if file.key.is_entry]
+        if not entries:
+            output.fail(f"{folder}: no active KSK or CSK", output.EXIT_NONE)
+        try:
+            name = dns.name.from_text(origin)
+        except (dns.exception.DNSException, ValueError) as error:
+            raise click.UsageError(f"{origin!r} is no domain name: {error}") from None
+        records = [key.dnskey for key in entries] if dnskey else dnssec.ds_records(name, entries)
+    for record in records:
+        output.data(f"{name} IN {'DNSKEY' if dnskey else 'DS'} {record}")
+
+
+def _tell(file: KeyFile) -> None:
+    key = file.key
+    output.data(f"{key.tag:05d} {key.role} {key.algorithm} {key.state} {file.path}")
+
+
+def _as_dict(file: KeyFile) -> dict[str, object]:
+    key = file.key
+    return {
+        "tag": key.tag,
+        "role": str(key.role),
+        "algorithm": str(key.algorithm),
+        "state": str(key.state),
+        "file": str(file.path),
+    }

@@ -1,0 +1,192 @@
+"""ARK service requests: what a mapping authority says of an ARK when asked ``?info`` (draft-kunze-ark section 5).
+
+    THUMP-Status: 0.6 200 OK             a header of the response
+    Link: <...>; rel=...                 another
+
+    erc:                                 the body: ANVL, in segments
+    who:   Lederberg, Joshua
+    what:  Studies of Human Families
+    when:  1974
+    where: https://ark.example.org/ark:12345/x6np1wh8k
+    erc-support:
+    what:  (:permanence) ...
+
+An authority that answers with anything else does not speak it, and the Description says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from maptr import visit
+from maptr.ark import INFLECTIONS, Ark
+from maptr.choose import Chooser
+from maptr.client import discover
+from maptr.discovery import Candidate, Discovery
+from maptr.errors import NmaError
+from maptr.registry import anvl
+from maptr.visit import Page
+
+SECONDS = 10.0  # for the questions to authorities, redirects included
+MAX_AUTHORITIES = 3  # asked in turn where the first cannot be reached
+ACCEPT = "text/plain, text/anvl;q=0.9, */*;q=0.1"
+KERNEL = ("who", "what", "when", "where")  # the four elements of an ERC written on one line
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """``erc``, ``erc-support`` and the like: elements in order, a label more than once where it was repeated."""
+
+    name: str
+    elements: tuple[tuple[str, str], ...]
+
+    def get(self, label: str) -> str | None:
+        """The first value of a label."""
+        return next((value for known, value in self.elements if known == label), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What the authority said. ``spoken`` is False where that was no description; ``note`` then says what it was.
+
+    ``url`` is where the answer came from, after redirects; ``status`` its HTTP status; ``thump`` and ``links`` are the
+    values of the headers.
+    """
+
+    ark: Ark
+    asked: str
+    url: str
+    status: int
+    thump: str = ""
+    links: tuple[str, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    note: str = ""
+
+    @property
+    def spoken(self) -> bool:
+        return bool(self.segments)
+
+    def segment(self, name: str = "erc") -> Segment | None:
+        return next((segment for segment in self.segments if segment.name == name), None)
+
+    def to_text(self) -> str:
+        """As ANVL again, decoded."""
+        blocks = []
+        for segment in self.segments:
+            lines = [f"{segment.name}:", *(f"{label}: {value}" for label, value in segment.elements)]
+            blocks.append("\n".join(lines))
+        return "\n\n".join(blocks)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "ark": str(self.ark),
+            "asked": self.asked,
+            "url": self.url,
+            "status": self.status,
+            "thump_status": self.thump,
+            "links": list(self.links),
+            "spoken": self.spoken,
+            "note": self.note,
+            "segments": [{"name": s.name, "elements": [list(pair) for pair in s.elements]} for s in self.segments],
+        }
+
+
+def describe(
+    ark: Ark | str | bytes,
+    *,
+    discovery: Discovery | None = None,
+    chooser: Chooser | None = None,
+    inflections: Iterable[str] = ("?info",),
+    seconds: float = SECONDS,
+    allow_private: bool = False,
+    **options: Any,
+) -> Description:
+    """Ask the chosen mapping authority of an ARK to describe it; the next ones where it cannot be reached.
+
+    ``inflections`` are asked in turn until one is understood: ``?info``, and ``?`` and ``??`` for older authorities.
+    ``discovery`` is one made before; without it the ARK is discovered with ``options``, as ``discover`` takes them.
+    Redirects are limited, servers at addresses that are not public are refused unless ``allow_private``, and
+    ``seconds`` bounds all of it after the discovery.
+
+    Raises as ``discover`` does, and NmaError where no authority could be asked.
+    """
+    parsed = ark if isinstance(ark, Ark) else Ark.parse(ark)
+    wanted = tuple(inflections)
+    if unknown := [text for text in wanted if text not in INFLECTIONS] or not wanted:
+        raise ValueError(f"{unknown} is no inflection: {', '.join(INFLECTIONS)}")
+    found = discovery if discovery is not None else discover(parsed, **options)
+    chosen = found.choose(chooser)
+    candidates = [chosen, *(candidate for candidate in found if candidate != chosen)][:MAX_AUTHORITIES]
+    deadline = time.monotonic() + seconds
+    failures: list[str] = []
+    for candidate in candidates:
+        try:
+            return _ask(candidate, parsed, found.scheme, wanted, deadline, allow_private)
+        except NmaError as error:
+            failures.append(str(error))
+    raise NmaError(f"{parsed} cannot be asked about: {'; '.join(failures)}")
+
+
+def _ask(
+    candidate: Candidate, ark: Ark, scheme: str, inflections: tuple[str, ...], deadline: float, allow_private: bool
+) -> Description:
+    description: Description | None = None
+    for inflection in inflections:
+        asked = candidate.url(replace(ark, tail=inflection), scheme=scheme)
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        page = visit.get(asked, seconds=left, accept=ACCEPT, allow_private=allow_private)
+        told = read(ark, asked, page)
+        if told.spoken:
+            return told
+        description = description or told
+    if description is None:
+        raise NmaError(f"{candidate.host}: no answer in time")
+    return description
+
+
+def read(ark: Ark, asked: str, page: Page) -> Description:
+    """A response as a description; whatever it holds, never an error."""
+    kind, _, parameters = page.header("content-type").partition(";")
+    charset = "utf-8"
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.strip().partition("=")
+        if name.lower() == "charset":
+            charset = value.strip('" ')
+    try:
+        text = page.body.decode(charset, "replace")
+    except LookupError:
+        text = page.body.decode("utf-8", "replace")
+    markup = kind.strip().lower() in ("text/html", "application/xhtml+xml")
+    segments = () if markup or page.status >= 400 else _segments(text)
+    note = ""
+    if not segments:
+        note = f"does not describe it: HTTP status {page.status}, {kind.strip() or 'no content type'}, no erc: record"
+    elif page.cut:
+        note = f"cut at {visit.MAX_BODY} octets"
+    links = tuple(value for name, value in page.headers if name == "link")
+    return Description(ark, asked, page.url, page.status, page.header("thump-status"), links, segments, note)
+
+
+def _segments(text: str) -> tuple[Segment, ...]:
+    """The ``erc...:`` segments of an ANVL text, whether or not empty lines stand between them."""
+    found: list[tuple[str, list[tuple[str, str]]]] = []
+    for block in anvl.blocks(text.lstrip("\ufeff")):
+        for label, parts in block.pairs:
+            if label.startswith("!"):
+                continue
+            value = anvl.decode(" ".join(filter(None, parts)))
+            if label == "erc" or label.startswith("erc-"):
+                found.append((label, _one_line(value)))
+            elif found:
+                found[-1][1].append((label, value))
+    return tuple(Segment(name, tuple(elements)) for name, elements in found)
+
+
+def _one_line(value: str) -> list[tuple[str, str]]:
+    """``erc: who | what | when | where``, the short form of the four kernel elements."""
+    return list(zip(KERNEL, (part.strip() for part in value.split("|")), strict=False)) if value else []

@@ -1,0 +1,306 @@
+"""Signing a zone: which key signs what, NSEC, ZONEMD, CDS and DS, as functions over values.
+
+Where keys lie is ``keyfolder.py``'s business, how long signatures last ``signatures.py``'s, proofs in answers
+``denial.py``'s. Signing needs the package cryptography (``pip install 'maptr[dnssec]'``).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import dns.dnssec
+import dns.dnssectypes
+import dns.name
+import dns.rdata
+import dns.rdataset
+import dns.rdatatype
+import dns.rrset
+import dns.transaction
+import dns.zone
+import dns.zonetypes
+from dns.rdatatype import CDNSKEY, CDS, DNAME, DNSKEY, NS, NSEC, NSEC3, NSEC3PARAM, RRSIG, SOA, ZONEMD
+
+from maptr.errors import SigningError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    PrivateKey = EllipticCurvePrivateKey | Ed25519PrivateKey
+
+# What a signer makes: dropped from the zone it is given, for the keys are the truth.
+MADE = frozenset({RRSIG, NSEC, NSEC3, NSEC3PARAM, DNSKEY, CDS, CDNSKEY, ZONEMD})
+ZONE_KEY, SECURE_ENTRY_POINT = 0x0100, 0x0001  # DNSKEY flags: RFC 4034 2.1.1
+DNSSEC_PROTOCOL = 3  # RFC 4034 2.1.2
+
+LIFETIME = 14 * 86400  # seconds a signature lasts from now, Knot's default too
+INCEPTION_OFFSET = 3600  # seconds it begins before now, for validators whose clock is slow (RFC 6781 4.4.2)
+REFRESH = 7 * 86400  # seconds before the end from which a zone is signed again: a week to notice that it was not
+
+
+class Role(enum.StrEnum):
+    """What a key is for: the DNSKEY RRset (KSK), the rest (ZSK), or both in one (CSK)."""
+
+    KSK = "ksk"
+    ZSK = "zsk"
+    CSK = "csk"
+
+
+class State(enum.StrEnum):
+    """Where a key is in its life. All three are in the DNSKEY RRset.
+
+    A ZSK signs only while active (pre-publication, RFC 7583 2.1). A KSK or CSK signs in every state, and CDS
+    and DS speak of the active ones (double signature, RFC 7583 2.2).
+    """
+
+    PUBLISHED = "published"
+    ACTIVE = "active"
+    RETIRED = "retired"
+
+
+class Algorithm(enum.StrEnum):
+    """The algorithms to sign with that RFC 8624 3.1 recommends, by mnemonic."""
+
+    ECDSAP256SHA256 = "ecdsap256sha256"
+    ED25519 = "ed25519"
+
+    @property
+    def number(self) -> dns.dnssectypes.Algorithm:
+        return dns.dnssectypes.Algorithm[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key pair; the private half is in no text that this class makes."""
+
+    role: Role
+    state: State
+    algorithm: Algorithm
+    private: PrivateKey = field(repr=False)
+
+    @property
+    def dnskey(self) -> dns.rdata.Rdata:
+        flags = ZONE_KEY if self.role is Role.ZSK else ZONE_KEY | SECURE_ENTRY_POINT
+        public = self.private.public_key()
+        made: dns.rdata.Rdata = dns.dnssec.make_dnskey(
+            public,  # type: ignore[arg-type,unused-ignore]
+            self.algorithm.number,
+            flags,
+            DNSSEC_PROTOCOL,
+        )
+        return made
+
+    @property
+    def tag(self) -> int:
+        """RFC 4034 appendix B."""
+        return dns.dnssec.key_id(self.dnskey)  # type: ignore[arg-type]
+
+    @property
+    def is_entry(self) -> bool:
+        """True where a DS points, or is to point."""
+        return self.role is not Role.ZSK and self.state is State.ACTIVE
+
+    def __str__(self) -> str:
+        return f"{self.role.upper()} {self.tag} ({self.algorithm}, {self.state})"
+
+
+class Children(enum.StrEnum):
+    """What CDS and CDNSKEY tell the parent (RFC 7344, RFC 8078)."""
+
+    PUBLISH = "publish"  # the active keys
+    NONE = "none"  # nothing
+    DELETE = "delete"  # remove the DS: the zone is to be unsigned
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How to sign; times in seconds. Raises SigningError where no signature could last."""
+
+    lifetime: int = LIFETIME
+    inception_offset: int = INCEPTION_OFFSET
+    refresh: int = REFRESH
+    zonemd: bool = True
+    cds: Children = Children.PUBLISH
+    dnskey_ttl: int | None = None  # None: that of the SOA
+
+    def __post_init__(self) -> None:
+        if self.lifetime <= self.refresh or self.refresh < 0 or self.inception_offset < 0:
+            raise SigningError(f"signatures of {self.lifetime} s cannot be renewed {self.refresh} s before their end")
+
+
+def zone_signers(keys: Iterable[Key]) -> list[Key]:
+    return [key for key in keys if key.role is Role.CSK or (key.role is Role.ZSK and key.state is State.ACTIVE)]
+
+
+def dnskey_signers(keys: Iterable[Key]) -> list[Key]:
+    return [key for key in keys if key.role is not Role.ZSK]
+
+
+def check_keys(keys: Sequence[Key]) -> None:
+    """Raises SigningError unless a validator that trusts an active key finds a whole chain (RFC 4035 2.2)."""
+    if not any(key.is_entry for key in keys):
+        raise SigningError("no active KSK or CSK: the parent's DS would lead nowhere")
+    if not zone_signers(keys):
+        raise SigningError("no active ZSK and no CSK: nothing would sign the zone")
+    signing = {key.algorithm for key in zone_signers(keys)} & {key.algorithm for key in dnskey_signers(keys)}
+    for key in keys:
+        if key.algorithm not in signing:
+            reason = "every algorithm in use must sign both the DNSKEY RRset and the zone (RFC 4035 2.2)"
+            raise SigningError(f"{key}: {reason}; add a CSK, or a KSK and an active ZSK, of this algorithm")
+
+
+def ds_records(origin: dns.name.Name, keys: Iterable[Key]) -> list[dns.rdata.Rdata]:
+    """What the parent should hold: SHA-256 (RFC 8624 3.3) of each active KSK or CSK."""
+    return [dns.dnssec.make_ds(origin, key.dnskey, "SHA256") for key in keys if key.is_entry]
+
+
+def sign_zone(
+    zone: dns.zone.Zone, keys: Sequence[Key], *, now: int, serial: int, policy: Policy | None = None
+) -> dns.zone.Zone:
+    """A signed copy of a zone that is not relativized, with the serial. The same arguments give the same zone.
+
+    ``now`` is Unix time. Raises SigningError for keys that make no chain, and ValueError or KeyError as dnspython
+    does for a zone without SOA.
+    """
+    check_keys(keys)
+    policy = policy or Policy()
+    signed = prepare(zone, keys, serial, policy)
+    origin = _origin(signed)
+    # 32 bits that wrap in 2106 (RFC 4034 3.1.5).
+    inception, expiration = (now - policy.inception_offset) % 2**32, (now + policy.lifetime) % 2**32
+    signer = _Signer(origin, keys, inception, expiration)
+    # Only what the zone has authority over: dnspython would count glue at a cut among the types of its NSEC.
+    unsigned = _take_occluded(signed)
+    if policy.zonemd:
+        empty = dns.rdata.from_text("IN", "ZONEMD", f"{serial} 1 1 {'00' * 48}")
+        signed.find_rdataset(origin, ZONEMD, create=True).add(empty, _soa(signed).ttl)
+    with signed.writer() as transaction:
+        dns.dnssec.sign_zone(signed, transaction, add_dnskey=False, rrset_signer=signer)
+    for name, rdataset in unsigned:
+        signed.find_node(name, create=True).replace_rdataset(rdataset)
+    if policy.zonemd:
+        _digest(signed, origin, signer)
+    return signed
+
+
+def prepare(zone: dns.zone.Zone, keys: Sequence[Key], serial: int, policy: Policy) -> dns.zone.Zone:
+    """The copy that is about to be signed: with the serial, the keys and what they tell the parent."""
+    origin = _origin(zone)
+    made = dns.zone.Zone(origin, zone.rdclass, relativize=False)
+    for name, rdataset in zone.iterate_rdatasets():
+        if rdataset.rdtype not in MADE:
+            made.find_node(name, create=True).replace_rdataset(rdataset)
+    soa = _soa(made)
+    made.find_node(origin).replace_rdataset(dns.rdataset.from_rdata(soa.ttl, soa[0].replace(serial=serial)))
+    ttl = soa.ttl if policy.dnskey_ttl is None else policy.dnskey_ttl
+    for rdata in _apex_records(origin, keys, policy.cds):
+        made.find_rdataset(origin, rdata.rdtype, create=True).add(rdata, ttl)
+    return made
+
+
+def _apex_records(origin: dns.name.Name, keys: Iterable[Key], cds: Children) -> Iterator[dns.rdata.Rdata]:
+    for key in keys:
+        yield key.dnskey
+        if key.is_entry and cds is Children.PUBLISH:
+            yield dns.dnssec.make_cds(origin, key.dnskey, "SHA256")
+            yield dns.rdata.from_wire("IN", "CDNSKEY", wire := key.dnskey.to_wire() or b"", 0, len(wire))
+    if cds is Children.DELETE:  # RFC 8078 4
+        yield dns.rdata.from_text("IN", "CDS", "0 0 0 00")
+        yield dns.rdata.from_text("IN", "CDNSKEY", "0 3 0 AA==")
+
+
+def is_current(old: dns.zone.Zone, zone: dns.zone.Zone, keys: Sequence[Key], policy: Policy) -> bool:
+    """Whether ``old`` is this zone, but for its serial, signed by these keys. Its times are not looked at."""
+    origin = _origin(zone)
+    if old.origin != origin or not old.get_rdataset(origin, SOA):
+        return False
+    wanted = prepare(zone, keys, _soa(old)[0].serial, policy)
+    if _content(old) != _content(wanted) or bool(old.get_rdataset(origin, ZONEMD)) is not policy.zonemd:
+        return False
+    for covered, signers in ((SOA, zone_signers(keys)), (DNSKEY, dnskey_signers(keys))):
+        signatures = old.get_rdataset(origin, RRSIG, covered) or ()
+        if {(rrsig.algorithm, rrsig.key_tag) for rrsig in signatures} != {(k.algorithm.number, k.tag) for k in signers}:
+            return False
+    return True
+
+
+def _content(zone: dns.zone.Zone) -> dict[tuple[dns.name.Name, int], tuple[int, frozenset[dns.rdata.Rdata]]]:
+    """Every RRset but those that only signing gives."""
+    return {
+        (name, rdataset.rdtype): (rdataset.ttl, frozenset(rdataset))
+        for name, rdataset in zone.iterate_rdatasets()
+        if rdataset.rdtype not in (RRSIG, NSEC, ZONEMD)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Signer:
+    """Signs one RRset with the keys it is for; what ``dns.dnssec.sign_zone`` calls."""
+
+    origin: dns.name.Name
+    keys: Sequence[Key]
+    inception: int
+    expiration: int
+
+    def __call__(self, transaction: dns.transaction.Transaction, rrset: dns.rrset.RRset) -> None:
+        if rrset.rdtype == NSEC:
+            soa = transaction.get(self.origin, SOA)
+            rrset.ttl = min(rrset.ttl, soa.ttl if soa else rrset.ttl)  # RFC 9077 3
+            transaction.replace(rrset)
+        for signature in self.sign(rrset):
+            transaction.add(rrset.name, rrset.ttl, signature)
+
+    def sign(self, rrset: dns.rrset.RRset) -> Iterator[dns.rdata.Rdata]:
+        for_keys = rrset.rdtype in (DNSKEY, CDS, CDNSKEY)  # RFC 7344 4.1: by a key that the parent's DS names
+        for key in dnskey_signers(self.keys) if for_keys else zone_signers(self.keys):
+            yield dns.dnssec.sign(
+                rrset,
+                key.private,  # type: ignore[arg-type,unused-ignore]
+                self.origin,
+                key.dnskey,  # type: ignore[arg-type]
+                inception=self.inception,
+                expiration=self.expiration,
+            )
+
+
+def _take_occluded(zone: dns.zone.Zone) -> list[tuple[dns.name.Name, dns.rdataset.Rdataset]]:
+    """Take out what is not signed: glue, and whatever else is at or below a cut, or below a DNAME."""
+    taken: list[tuple[dns.name.Name, dns.rdataset.Rdataset]] = []
+    cut: dns.name.Name | None = None
+    for name in sorted(zone.nodes):
+        node = zone.nodes[name]
+        below = cut is not None and name != cut and name.is_subdomain(cut)
+        at_cut = name != zone.origin and node.get_rdataset(zone.rdclass, NS) is not None
+        if not below:
+            cut = name if at_cut or node.get_rdataset(zone.rdclass, DNAME) else None
+        for rdataset in list(node):
+            if below or (at_cut and rdataset.rdtype not in (NS, dns.rdatatype.DS)):
+                taken.append((name, rdataset))
+                node.delete_rdataset(zone.rdclass, rdataset.rdtype, rdataset.covers)
+        if not node:
+            zone.delete_node(name)
+    return taken
+
+
+def _digest(zone: dns.zone.Zone, origin: dns.name.Name, signer: _Signer) -> None:
+    """Put the digest where its placeholder is, and sign it again (RFC 8976 3.1)."""
+    soa = _soa(zone)
+    node = zone.find_node(origin)
+    node.delete_rdataset(zone.rdclass, RRSIG, ZONEMD)
+    digest = zone.compute_digest(dns.zonetypes.DigestHashAlgorithm.SHA384)
+    node.replace_rdataset(dns.rdataset.from_rdata(soa.ttl, digest))
+    signatures = signer.sign(dns.rrset.from_rdata(origin, soa.ttl, digest))
+    node.replace_rdataset(dns.rdataset.from_rdata_list(soa.ttl, list(signatures)))
+
+
+def _soa(zone: dns.zone.Zone) -> dns.rdataset.Rdataset:
+    return zone.find_rdataset(_origin(zone), SOA)
+
+
+def _origin(zone: dns.zone.Zone) -> dns.name.Name:
+    if zone.origin is None:
+        raise SigningError("a zone without an origin")
+    return zone.origin

@@ -1,0 +1,333 @@
+"""Many questions outstanding over few sockets: the I/O of ``bulk`` and of the async client.
+
+A driver of ``asking``, told by whoever waits (``selectors`` or an event loop) which socket is ready. Questions to one
+server share SOCKETS connected sockets; each outstanding message has an ID of its own on its socket, and random
+letters. TCP, after a truncated reply, is a connection for each question.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from maptr.asking import Attempt, Exchange, Server
+from maptr.names import Labels
+from maptr.stub import Stub, family, framed, open_udp
+from maptr.walk import Answer
+from maptr.wire import MAX_MESSAGE
+
+SOCKETS = 4  # for each server: source ports a forger must guess among, on top of ID and letters
+REUSES = 10_000  # questions after which a socket gives way to one with a new port
+RECEIVE_BUFFER = 1 << 20  # octets; the kernel cuts it to net.core.rmem_max
+BURST = 64  # packets read from one socket before the others get their turn
+MAX_TCP = 64  # connections at a time
+CONCURRENCY = 256  # questions outstanding
+
+Ready = Callable[[], None]
+Done = Callable[[Answer], None]
+
+
+class Waiter(Protocol):
+    """Who calls back when a socket can be read, or written."""
+
+    def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None: ...
+    def unwatch(self, sock: socket.socket) -> None: ...
+
+
+class _Flight:
+    """One question on its way."""
+
+    __slots__ = ("attempt", "deadline", "done", "exchange", "key", "started", "tcp")
+
+    def __init__(self, exchange: Exchange, done: Done) -> None:
+        self.exchange = exchange
+        self.done = done
+        self.attempt: Attempt | None = None
+        self.started = self.deadline = 0.0
+        self.key: tuple[_Port, bytes] | None = None
+        self.tcp: _Connection | None = None
+
+
+class _Port:
+    """One UDP socket to one server, and what is outstanding on it by ID."""
+
+    __slots__ = ("flights", "reuses", "server", "sock")
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.sock = open_udp(server)
+        self.sock.setblocking(False)
+        with contextlib.suppress(OSError):
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        self.flights: dict[bytes, _Flight] = {}
+        self.reuses = 0
+
+
+class _Connection:
+    """One TCP exchange: what is still to be sent, and what has come."""
+
+    __slots__ = ("got", "left", "sock")
+
+    def __init__(self, server: Server, packet: bytes) -> None:
+        self.left = framed(packet)
+        self.got = b""
+        self.sock = socket.socket(family(server), socket.SOCK_STREAM)
+        self.sock.setblocking(False)
+        code = self.sock.connect_ex(server)
+        if code not in (0, errno.EINPROGRESS):
+            self.sock.close()
+            raise OSError(code, "cannot connect")
+
+
+class Mux:
+    """Asks what ``ask`` is given, within limits. Call ``tick()`` after every wait, and at least as often as it says.
+
+    ``rate`` is packets a second to each server, without limit where it is None. ``seconds`` bounds each
+    question from its first packet on.
+    """
+
+    def __init__(
+        self,
+        stub: Stub,
+        waiter: Waiter,
+        *,
+        seconds: float,
+        concurrency: int = CONCURRENCY,
+        rate: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stub = stub
+        self._waiter = waiter
+        self._seconds = seconds
+        self._concurrency = concurrency
+        self._rate = rate
+        self._clock = clock
+        self._queue: deque[_Flight] = deque()
+        self._again: deque[_Flight] = deque()
+        self._flying = 0
+        self._connections = 0
+        self._ports: dict[Server, list[_Port]] = {}
+        self._turn = 0
+        self._due: dict[float, deque[tuple[float, _Flight, Attempt]]] = {}
+        self._free_at: dict[Server, float] = {}
+
+    def ask(self, name: Labels, done: Done) -> None:
+        """Queue a question; ``done`` gets its answer, from within ``tick()`` or a callback of the waiter."""
+        self._queue.append(_Flight(self._stub.exchange(name), done))
+
+    @property
+    def room(self) -> int:
+        """Questions that could be taken on without one waiting for another."""
+        return self._concurrency - self._flying - len(self._queue)
+
+    def tick(self) -> float | None:
+        """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""
+        now = self._clock()
+        for due in self._due.values():
+            while due and (due[0][1].attempt is not due[0][2] or due[0][0] <= now):
+                until, flight, attempt = due.popleft()
+                if flight.attempt is attempt and until <= now:
+                    self._overdue(flight, attempt, now)
+        held = self._send(now)
+        waits = [due[0][0] - now for due in self._due.values() if due] + ([held] if held else [])
+        return max(0.0, min(waits)) if waits else None
+
+    def close(self) -> None:
+        """Leave every socket; what is outstanding is never answered."""
+        for ports in self._ports.values():
+            for port in ports:
+                self._retire(port)
+        self._ports.clear()
+        for due in self._due.values():
+            for _, flight, _ in due:
+                self._hang_up(flight)
+
+    # ---- sending
+
+    def _send(self, now: float) -> float:
+        """Until the queues are empty or a limit holds; seconds until the rate allows more, or 0."""
+        held = 0.0
+        waiting: list[_Flight] = []
+        while self._again or (self._queue and self._flying < self._concurrency):
+            fresh = not self._again
+            flight = self._queue.popleft() if fresh else self._again.popleft()
+            if fresh:
+                self._flying += 1
+                flight.started, flight.deadline = now, now + self._seconds
+            if flight.attempt is None:
+                flight.attempt = flight.exchange.next()
+            if flight.attempt is None:
+                self._finish(flight, now)
+                continue
+            pause = self._pause(flight.attempt.server, now)
+            if pause or (flight.attempt.tcp and self._connections >= MAX_TCP):
+                held = max(held, pause)
+                waiting.append(flight)
+                if fresh:
+                    flight.deadline = float("inf")  # counted from the first packet
+                if pause:
+                    break
+                continue
+            if flight.deadline == float("inf"):
+                flight.started, flight.deadline = now, now + self._seconds
+            self._launch(flight, flight.attempt, now)
+        self._again.extendleft(reversed(waiting))
+        return held
+
+    def _pause(self, server: Server, now: float) -> float:
+        """Seconds to hold back from this server; 0 takes a place in its rate."""
+        if self._rate is None:
+            return 0.0
+        free_at = self._free_at.get(server, now)
+        if free_at > now:
+            return free_at - now
+        self._free_at[server] = max(free_at, now - 0.01) + 1 / self._rate
+        return 0.0
+
+    def _launch(self, flight: _Flight, attempt: Attempt, now: float) -> None:
+        until = min(flight.deadline, now + attempt.seconds)
+        # One queue for each length of wait keeps each queue in order of time, to a tenth of a second.
+        due = self._due.setdefault(round(until - now, 1), deque())
+        due.append((until, flight, attempt))
+        try:
+            if attempt.tcp:
+                connection = _Connection(attempt.server, attempt.query.packet)
+                flight.tcp = connection
+                self._connections += 1
+                self._waiter.watch(connection.sock, lambda: self._write(flight, attempt, connection), write=True)
+                return
+            port = self._port(attempt.server)
+            ident = attempt.query.packet[:2]
+            packet = attempt.query.packet
+            while ident in port.flights:  # an ID still outstanding here; the rest of the message is as random as before
+                ident = self._stub.randomness(2)
+            if ident != packet[:2]:
+                query = attempt.query._replace(packet=ident + packet[2:])
+                attempt = attempt._replace(query=query)
+                due[-1] = (until, flight, attempt)
+                flight.attempt = attempt
+            port.flights[ident] = flight
+            flight.key = (port, ident)
+            port.sock.send(attempt.query.packet)
+        except BlockingIOError:
+            pass  # a full send buffer loses the packet, as the network may
+        except OSError as error:
+            self._fail(flight, attempt, error, now)
+
+    def _port(self, server: Server) -> _Port:
+        ports = self._ports.setdefault(server, [])
+        self._turn += 1
+        if len(ports) < SOCKETS:
+            ports.append(self._open(server))
+            return ports[-1]
+        index = self._turn % SOCKETS
+        port = ports[index]
+        port.reuses += 1
+        if port.reuses > REUSES and not port.flights:
+            self._retire(port)
+            port = ports[index] = self._open(server)
+        return port
+
+    def _open(self, server: Server) -> _Port:
+        port = _Port(server)
+        self._waiter.watch(port.sock, lambda: self._read(port))
+        return port
+
+    def _retire(self, port: _Port) -> None:
+        self._waiter.unwatch(port.sock)
+        port.sock.close()
+
+    # ---- hearing
+
+    def _read(self, port: _Port) -> None:
+        for _ in range(BURST):
+            try:
+                packet = port.sock.recv(MAX_MESSAGE)
+            except BlockingIOError:
+                return
+            except OSError as error:  # an ICMP error says nothing of which message: it is for all of them
+                now = self._clock()
+                for flight in list(port.flights.values()):
+                    if flight.attempt is not None:
+                        self._fail(flight, flight.attempt, error, now)
+                return
+            heard = port.flights.get(packet[:2])
+            if heard is not None and heard.attempt is not None and heard.exchange.hear(heard.attempt, packet):
+                self._next(heard)
+
+    def _write(self, flight: _Flight, attempt: Attempt, connection: _Connection) -> None:
+        try:
+            code = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, "cannot connect")
+            connection.left = connection.left[connection.sock.send(connection.left) :]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._fail(flight, attempt, error, self._clock())
+            return
+        if not connection.left:
+            self._waiter.unwatch(connection.sock)
+            self._waiter.watch(connection.sock, lambda: self._collect(flight, attempt, connection))
+
+    def _collect(self, flight: _Flight, attempt: Attempt, connection: _Connection) -> None:
+        try:
+            part = connection.sock.recv(MAX_MESSAGE)
+            if not part:
+                raise OSError("the server closes the TCP connection early")
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._fail(flight, attempt, error, self._clock())
+            return
+        connection.got += part
+        size = int.from_bytes(connection.got[:2], "big")
+        if len(connection.got) < 2 or len(connection.got) < size + 2:
+            return
+        if flight.exchange.hear(attempt, connection.got[2 : size + 2]):
+            self._next(flight)
+        else:
+            self._fail(flight, attempt, OSError("a TCP reply to another question"), self._clock())
+
+    def _fail(self, flight: _Flight, attempt: Attempt, error: OSError, now: float) -> None:
+        flight.exchange.unreachable(attempt, error.strerror or error)
+        self._stub.demote(attempt.server)
+        self._next(flight)
+
+    def _overdue(self, flight: _Flight, attempt: Attempt, now: float) -> None:
+        flight.exchange.silent(attempt)
+        self._stub.demote(attempt.server)
+        if now >= flight.deadline:
+            flight.exchange.expire()
+        self._next(flight)
+
+    def _next(self, flight: _Flight) -> None:
+        """After an attempt: the answer, or a place at the head of the queue for the next one."""
+        self._hang_up(flight)
+        flight.attempt = flight.exchange.next()
+        if flight.attempt is None:
+            self._finish(flight, self._clock())
+        else:
+            self._again.append(flight)
+
+    def _finish(self, flight: _Flight, now: float) -> None:
+        self._flying -= 1
+        answer = flight.exchange.answer
+        assert answer is not None  # noqa: S101 - next() gives None only then
+        flight.done(answer.after(now - flight.started))
+
+    def _hang_up(self, flight: _Flight) -> None:
+        if flight.key is not None:
+            port, ident = flight.key
+            port.flights.pop(ident, None)
+            flight.key = None
+        if flight.tcp is not None:
+            self._waiter.unwatch(flight.tcp.sock)
+            flight.tcp.sock.close()
+            flight.tcp = None
+            self._connections -= 1

@@ -1,0 +1,144 @@
+"""dnspython's resolvers as answerers of the walk's questions: their answers and errors read as the walk's.
+
+Whatever a resolver does (caching, TLS, HTTPS, search of servers) is its own. Imported only where one is used.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeVar
+
+import dns.asyncresolver
+import dns.edns
+import dns.exception
+import dns.flags
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdatatype
+import dns.resolver
+
+from maptr import names
+from maptr.discovery import Outcome
+from maptr.errors import DiscoveryFailed
+from maptr.naptr import Naptr
+from maptr.walk import Answer, Question
+from maptr.wire import EDE_BOGUS
+
+Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolver)
+
+
+def qname(question: Question) -> dns.name.Name:
+    """The question's name, absolute, so that no search list ever applies."""
+    return dns.name.Name((*question.name, b""))
+
+
+def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool = False) -> Answer:
+    """A resolver's answer as the walk's. A referral is no answer: its server does not serve the name."""
+    server = f"{answer.nameserver}#{answer.port}" if answer.nameserver else ""
+    response = answer.response
+    security = _security(response, trust_ad)
+    canonical = answer.canonical_name
+    note = f"through CNAME {names.to_text(canonical.labels[:-1])}" if canonical != answer.qname else ""
+    if answer.rrset is None:
+        if _is_referral(response, aliased=bool(note)):
+            why = f"{note}, without recursion" if note else "asked without recursion"
+            return Answer(Outcome.REFERRAL, note=why, server=server, elapsed=elapsed)
+        return Answer(Outcome.NODATA, (), _negative_ttl(response), note, server, elapsed, security)
+    records = [
+        Naptr(rdata.order, rdata.preference, rdata.flags, rdata.service, rdata.regexp, rdata.replacement.labels[:-1])
+        for rdata in answer.rrset
+    ]
+    return Answer(Outcome.ANSWER, records, answer.chaining_result.minimum_ttl, note, server, elapsed, security)
+
+
+def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> Answer:
+    """What a resolver raised, as the walk's answer; what is no matter of DNS is raised again."""
+    if isinstance(error, dns.resolver.NXDOMAIN):
+        response = next(iter(error.kwargs.get("responses", {}).values()), None)
+        if response is None:
+            return Answer(Outcome.NXDOMAIN, elapsed=elapsed)
+        security = _security(response, trust_ad)
+        return Answer(Outcome.NXDOMAIN, (), _negative_ttl(response), elapsed=elapsed, security=security)
+    if isinstance(error, dns.resolver.YXDOMAIN):
+        return Answer(Outcome.NXDOMAIN, note="a DNAME makes the name too long", elapsed=elapsed)
+    if isinstance(error, dns.exception.Timeout):
+        return Answer(Outcome.TIMEOUT, note=_failures(error), elapsed=elapsed)
+    if isinstance(error, dns.resolver.NoNameservers):
+        failures = error.kwargs.get("errors") or []
+        outcome = _outcome(failures[-1][3], failures[-1][4]) if failures else Outcome.UNREACHABLE
+        bogus = trust_ad and any(_is_bogus(response) for *_, response in failures)
+        security = "bogus" if bogus else "indeterminate"
+        return Answer(outcome, note=_failures(error), elapsed=elapsed, security=security)
+    if isinstance(error, dns.exception.DNSException | OSError):
+        return Answer(Outcome.UNREACHABLE, note=str(error), elapsed=elapsed)
+    raise error
+
+
+def _security(response: dns.message.Message, trust_ad: bool) -> str:
+    if not trust_ad:
+        return "indeterminate"
+    return "secure" if response.flags & dns.flags.AD else "insecure"
+
+
+def _is_bogus(response: object) -> bool:
+    """True where the resolver says that validation failed (RFC 8914)."""
+    return isinstance(response, dns.message.Message) and any(
+        isinstance(option, dns.edns.EDEOption) and option.code in EDE_BOGUS for option in response.options
+    )
+
+
+def _outcome(error: object, response: object) -> Outcome:
+    """What the last server that was asked did."""
+    if isinstance(response, dns.message.Message) and not isinstance(error, Exception):
+        if response.rcode() == dns.rcode.REFUSED:
+            return Outcome.REFUSED
+        return Outcome.SERVFAIL if response.rcode() != dns.rcode.NOERROR else Outcome.MALFORMED
+    return Outcome.UNREACHABLE if isinstance(error, OSError) else Outcome.MALFORMED
+
+
+def _failures(error: dns.exception.DNSException) -> str:
+    told = [f"{server}: {what}" for server, _, _, what, _ in (error.kwargs or {}).get("errors") or []]
+    return "; ".join(dict.fromkeys(told))[:500]
+
+
+def _is_referral(response: dns.message.Message, *, aliased: bool) -> bool:
+    """True where a server says that others know: by NS at a cut, or by a CNAME that leads out of its zones."""
+    kinds = {rrset.rdtype for rrset in response.authority}
+    if response.flags & dns.flags.RA or dns.rdatatype.SOA in kinds:
+        return False
+    return aliased or (dns.rdatatype.NS in kinds and not response.flags & dns.flags.AA)
+
+
+def _negative_ttl(response: dns.message.Message) -> int | None:
+    """Seconds that a negative answer may be kept (RFC 2308 section 5); None where it has no SOA."""
+    for rrset in response.authority:
+        if rrset.rdtype == dns.rdatatype.SOA:
+            return min(int(rrset.ttl), int(rrset[0].minimum))
+    return None
+
+
+def default_resolver() -> dns.resolver.Resolver:
+    """The system's resolver; DiscoveryFailed where the system has none configured."""
+    try:
+        return dns.resolver.get_default_resolver()
+    except dns.resolver.NoResolverConfiguration as error:
+        raise DiscoveryFailed(f"no resolver is configured on this system: {error}") from None
+
+
+def checking_ad(resolver: Resolving) -> Resolving:
+    """The same resolver, asking for the AD bit (RFC 6840 5.7); the caller's own is left as it is."""
+    twin = copy.copy(resolver)
+    twin.flags = (dns.flags.RD if resolver.flags is None else resolver.flags) | dns.flags.AD
+    return twin
+
+
+def as_async(resolver: dns.resolver.Resolver) -> dns.asyncresolver.Resolver:
+    """The same servers and settings for the async twin."""
+    twin = dns.asyncresolver.Resolver(configure=False)
+    twin.nameservers = list(resolver.nameservers)
+    twin.nameserver_ports = dict(resolver.nameserver_ports)
+    twin.port, twin.timeout, twin.lifetime = resolver.port, resolver.timeout, resolver.lifetime
+    twin.use_edns(resolver.edns, resolver.ednsflags, resolver.payload)
+    twin.flags, twin.keyring, twin.keyname = resolver.flags, resolver.keyring, resolver.keyname
+    return twin

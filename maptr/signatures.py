@@ -1,0 +1,67 @@
+"""How long a zone's signatures last, read from the zone as it is served: the alarm before they end.
+
+Making signatures is ``dnssec.py``'s business. Nothing here needs the package cryptography.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from maptr.snapshot import RRSIG, ZoneView
+
+# An alarm a day or two before the end: BIND, Knot and `maptr zone sign` have signed again by then (Knot, with
+# its defaults and a TTL of a day, 58 hours before).
+EXPIRING = 2 * 86400
+
+
+class Signatures(enum.StrEnum):
+    """Only OK and UNSIGNED need nobody's attention."""
+
+    UNSIGNED = "unsigned"
+    OK = "ok"
+    EXPIRING = "expiring"
+    EXPIRED = "expired"
+    NOT_YET = "not yet valid"
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureState:
+    """``expires`` is the earliest end of any signature, Unix time; None for a zone without one."""
+
+    state: Signatures
+    expires: int | None = None
+
+    @property
+    def is_alarm(self) -> bool:
+        return self.state not in (Signatures.UNSIGNED, Signatures.OK)
+
+
+def signature_state(zone: ZoneView, now: float, *, expiring: int = EXPIRING) -> SignatureState:
+    """Whether any signature of the zone has ended, or ends within ``expiring`` seconds; a look at every one."""
+    times = list(_times(zone, int(now)))
+    if not times:
+        return SignatureState(Signatures.UNSIGNED)
+    expires = min(end for _, end in times)
+    if expires <= now:
+        state = Signatures.EXPIRED
+    elif max(begin for begin, _ in times) > now:
+        state = Signatures.NOT_YET
+    else:
+        state = Signatures.EXPIRING if expires - now < expiring else Signatures.OK
+    return SignatureState(state, expires)
+
+
+def _times(zone: ZoneView, now: int) -> Iterator[tuple[int, int]]:
+    """(inception, expiration) of each signature. On the wire they have 32 bits and wrap (RFC 4034 3.1.5)."""
+    for node in zone.nodes.values():
+        for rdata in node[RRSIG].rdatas if RRSIG in node else ():
+            expiration, inception = struct.unpack_from("!2I", rdata, 8)
+            yield _unwrap(inception, now), _unwrap(expiration, now)
+
+
+def _unwrap(stamp: int, now: int) -> int:
+    """The time nearest to now that has these 32 bits."""
+    return now + ((stamp - now + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000

@@ -1,0 +1,185 @@
+"""A stub resolver of our own for plain DNS servers: one question at a time over sockets that are used once.
+
+The light path: nothing of dnspython is imported. A driver of ``asking`` and no more. Every message has a random ID,
+a random source port (a connected socket of its own) and letters in random case; whatever does not match all three
+and the server's address is as if it had not come.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+
+from maptr.asking import Attempt, Exchange, RandomBytes, Server
+from maptr.errors import DiscoveryFailed
+from maptr.names import Labels
+from maptr.walk import Answer
+from maptr.wire import MAX_MESSAGE
+
+PORT = 53  # RFC 1035 4.2
+RESOLV_CONF = "/etc/resolv.conf"
+MAX_SYSTEM_SERVERS = 3  # MAXNS of resolv.conf(5)
+MAX_ADDRESSES = 8  # of one server given by name
+
+
+class Stub:
+    """Asks the servers given, in order, the silent ones last from then on.
+
+    ``nameservers`` are addresses or names, each with ``#port`` where it is not ``port``. With ``trust_ad`` the
+    servers' word on DNSSEC is taken: only for a validating resolver that you run, reached over loopback or as safe
+    a way (RFC 6840 5.8). ``randomness`` gives so many random octets, by default the system's. May be shared by threads.
+
+    Raises DiscoveryFailed for a name without address, ValueError for a bad port.
+
+    >>> Stub(["192.0.2.1", "2001:db8::1#5353"]).servers
+    (Server(address='192.0.2.1', port=53), Server(address='2001:db8::1', port=5353))
+    """
+
+    def __init__(
+        self,
+        nameservers: Iterable[str],
+        *,
+        port: int = PORT,
+        trust_ad: bool = False,
+        randomness: RandomBytes = os.urandom,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.servers = tuple(server for text in nameservers for server in find_servers(text, port))
+        self.trust_ad = trust_ad
+        self.randomness = randomness
+        self._clock = clock
+
+    @classmethod
+    def system(cls, *, trust_ad: bool = False) -> Stub:
+        """One that asks the servers in resolv.conf(5). Raises DiscoveryFailed where there are none."""
+        return cls(system_servers(), trust_ad=trust_ad)
+
+    def exchange(self, name: Labels) -> Exchange:
+        """The question, for a driver of one's own."""
+        return Exchange(name, self.servers, self.randomness, trust_ad=self.trust_ad)
+
+    def ask(self, name: Labels, seconds: float) -> Answer:
+        """The NAPTR records at a name, within so many seconds. Whatever goes wrong is in the answer."""
+        started = self._clock()
+        deadline = started + seconds
+        exchange = self.exchange(name)
+        while (attempt := exchange.next()) is not None:
+            left = deadline - self._clock()
+            if left <= 0:
+                exchange.expire()
+                break
+            until = self._clock() + min(left, attempt.seconds)
+            try:
+                (self._by_tcp if attempt.tcp else self._by_udp)(exchange, attempt, until)
+            except TimeoutError:
+                exchange.silent(attempt)
+                self.demote(attempt.server)
+            except OSError as error:
+                exchange.unreachable(attempt, error.strerror or error)
+                self.demote(attempt.server)
+        answer = exchange.answer
+        assert answer is not None  # noqa: S101 - next() gives None only then
+        return answer.after(self._clock() - started)
+
+    def _by_udp(self, exchange: Exchange, attempt: Attempt, until: float) -> None:
+        with open_udp(attempt.server) as sock:
+            sock.settimeout(max(until - self._clock(), 0.001))
+            sock.send(attempt.query.packet)
+            while not exchange.hear(attempt, sock.recv(MAX_MESSAGE)):
+                self._wait(sock, until)
+
+    def _by_tcp(self, exchange: Exchange, attempt: Attempt, until: float) -> None:
+        with socket.socket(family(attempt.server), socket.SOCK_STREAM) as sock:
+            self._wait(sock, until)
+            sock.connect(attempt.server)
+            sock.sendall(framed(attempt.query.packet))
+            reply = self._read(sock, int.from_bytes(self._read(sock, 2, until), "big"), until)
+            if not exchange.hear(attempt, reply):
+                raise OSError("a TCP reply to another question")
+
+    def _read(self, sock: socket.socket, size: int, until: float) -> bytes:
+        octets = b""
+        while len(octets) < size:
+            self._wait(sock, until)
+            part = sock.recv(size - len(octets))
+            if not part:
+                raise OSError("the server closes the TCP connection early")
+            octets += part
+        return octets
+
+    def _wait(self, sock: socket.socket, until: float) -> None:
+        left = until - self._clock()
+        if left <= 0:
+            raise TimeoutError
+        sock.settimeout(left)
+
+    def demote(self, server: Server) -> None:
+        """Ask this server last from now on."""
+        if len(self.servers) > 1 and server in self.servers:
+            self.servers = (*(other for other in self.servers if other != server), server)
+
+
+def family(server: Server) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in server.address else socket.AF_INET
+
+
+def open_udp(server: Server) -> socket.socket:
+    """A socket connected to the server: the system picks a random source port, and drops what others send."""
+    sock = socket.socket(family(server), socket.SOCK_DGRAM)
+    try:
+        sock.connect(server)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def framed(packet: bytes) -> bytes:
+    """As it goes over TCP (RFC 1035 4.2.2), in one segment (RFC 7766 8)."""
+    return len(packet).to_bytes(2, "big") + packet
+
+
+def find_servers(text: str, port: int = PORT) -> list[Server]:
+    """``address``, ``name``, or either with ``#port``, as addresses to ask.
+
+    Raises DiscoveryFailed for a name without address, ValueError for a bad port or no host.
+    """
+    host, mark, number = text.partition("#")
+    if mark:
+        if not (number.isascii() and number.isdigit() and len(number) <= 5):
+            raise ValueError(f"{text} is no server: write HOST or HOST#PORT")
+        port = int(number)
+    if not host or not 0 < port < 65536:
+        raise ValueError(f"{text} is no server: write HOST or HOST#PORT")
+    if _is_address(host):
+        return [Server(host, port)]
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError) as error:
+        raise DiscoveryFailed(f"no address for the server {host}: {error}") from None
+    return [Server(address, port) for address in dict.fromkeys(str(entry[4][0]) for entry in found)][:MAX_ADDRESSES]
+
+
+def _is_address(host: str) -> bool:
+    plain = host.partition("%")[0]
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in plain else socket.AF_INET, plain)
+    except (OSError, UnicodeError, ValueError):
+        return False
+    return True
+
+
+def system_servers(path: str = RESOLV_CONF) -> list[str]:
+    """The servers of resolv.conf(5), at most three; DiscoveryFailed where there is no such file or none in it."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib costs 2 ms to import
+            lines = file.read().splitlines()
+    except OSError as error:
+        raise DiscoveryFailed(f"no resolver is configured on this system: {error}") from None
+    words = [line.split() for line in lines]
+    found = [parts[1] for parts in words if len(parts) > 1 and parts[0] == "nameserver" and _is_address(parts[1])]
+    if not found:
+        raise DiscoveryFailed(f"no resolver is configured on this system: no nameserver in {path}")
+    return found[:MAX_SYSTEM_SERVERS]

@@ -1,0 +1,207 @@
+"""The client against dnspython, the draft's Perl and dig, over one local server: ratios in one run.
+
+What is compared is run in turn, round after round; a ratio is the median over the rounds, with the lowest and the
+highest beside it. Absolute figures depend on the machine and are there for orientation only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import dns.asyncresolver
+import dns.resolver
+
+from maptr import Stub, discover, discover_many, discover_many_async
+from maptr.ark import Ark
+from maptr.bulk import Bulk
+from tests.peers import Maptr, Nsd, Peer, find
+
+FIRST = 10_000  # the first NAAN of the zone
+SHARED = 1_432  # NAANs of the real registry
+
+# The walk of the draft's appendix B as Net::DNS writes it, its mistakes put right: flags without quotes, one level.
+PERL = r"""
+use Net::DNS; use Time::HiRes qw(clock);
+my ($port, $count, $first) = @ARGV;
+my $r = Net::DNS::Resolver->new(nameservers => ["127.0.0.1"], port => $port, recurse => 1, udppacketsize => 1232);
+sub walk { my $q = $r->query($_[0], "NAPTR") or return;
+  my @found; for ($q->answer) { next unless $_->type eq "NAPTR" and lc $_->service eq "ark";
+    push @found, $_->replacement if lc $_->flags eq "h"; } @found = sort @found; return @found; }
+walk("$first.ark.arpa.");
+my $s = clock();
+for my $i (0 .. $count - 1) { walk(($first + $i) . ".ark.arpa.") or die }
+printf "%.9f\n", (clock() - $s) / $count;
+"""
+
+
+class Ratio:
+    """What each round measured of two things, and how the one compares with the other."""
+
+    def __init__(self, title: str, unit: str, target: str) -> None:
+        self.title, self.unit, self.target = title, unit, target
+        self.pairs: list[tuple[float, float]] = []
+
+    def add(self, ours: float, theirs: float) -> None:
+        self.pairs.append((ours, theirs))
+
+    def __str__(self) -> str:
+        ratios = [ours / theirs for ours, theirs in self.pairs]
+        ours, theirs = (statistics.median(side) for side in zip(*self.pairs, strict=True))
+        spread = f"[{min(ratios):.2f}-{max(ratios):.2f}]"
+        return (
+            f"{self.title:58} {statistics.median(ratios):6.2f} {spread:>15}  "
+            f"{ours:10.1f} / {theirs:<10.1f} {self.unit:12} target {self.target}"
+        )
+
+
+def cpu(work: Callable[[], object]) -> float:
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+def wall(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def zone_text(count: int) -> Iterator[str]:
+    yield "$ORIGIN ark.arpa.\n$TTL 300\n@ SOA ns.example. admin.example. 1 3600 600 86400 60\n@ NS ns.example.\n"
+    for naan in range(FIRST, FIRST + count):
+        yield f'{naan} NAPTR 100 10 "h" "ark" "" h{naan}.example.\n'
+
+
+def arks(count: int, distinct: int) -> Iterable[str]:
+    return (f"ark:{FIRST + i % distinct}/x{i}" for i in range(count))
+
+
+def single(server: Peer, rounds: int, count: int) -> list[Ratio]:
+    resolver = dns.resolver.Resolver(configure=False)
+    resolver.nameservers, resolver.port = [server.host], server.port
+    resolver.use_edns(0, 0, 1232)
+    stub = Stub([f"{server.host}#{server.port}"])
+    given = Ratio("discover(resolver=R) / R.resolve, CPU", "us", "1.25")
+    light = Ratio("discover(nameservers) / R.resolve, CPU", "us", "0.30")
+    perl = Ratio("discover(nameservers) / the draft's Perl, CPU", "us", "0.35")
+    for _ in range(rounds):
+        bare = cpu(lambda: [resolver.resolve(f"{FIRST + i}.ark.arpa.", "NAPTR") for i in range(count)]) / count * 1e6
+        ours = cpu(lambda: [discover(ark, resolver=resolver) for ark in arks(count, count)]) / count * 1e6
+        small = cpu(lambda: [discover(ark, resolver=stub) for ark in arks(count, count)]) / count * 1e6
+        given.add(ours, bare)
+        light.add(small, bare)
+        if find("perl"):
+            arguments = ["perl", "-e", PERL, str(server.port), str(count), str(FIRST)]
+            done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+            if done.returncode == 0:
+                perl.add(small, float(done.stdout) * 1e6)
+    return [ratio for ratio in (given, light, perl) if ratio.pairs]
+
+
+def many(server: Peer, rounds: int, count: int) -> list[Ratio]:
+    stub = Stub([f"{server.host}#{server.port}"])
+    sync = Ratio("discover_many / dnspython async, walks a second", "walks/s", "25")
+    awaited = Ratio("discover_many_async / dnspython async", "walks/s", "12")
+    few = min(count, 3000)
+    for _ in range(rounds):
+        theirs = few / wall(lambda: asyncio.run(_dnspython(server, few)))
+        sync.add(count / wall(lambda: _all(discover_many(arks(count, count), resolver=stub))), theirs)
+        awaited.add(count / wall(lambda: asyncio.run(_all_async(stub, count))), theirs)
+    return [sync, awaited]
+
+
+def shared(server: Peer, total: int) -> str:
+    bulk = Bulk(nameservers=[f"{server.host}#{server.port}"])
+    pairs = ((number, Ark.parse(ark)) for number, ark in enumerate(arks(total, SHARED)))
+    seconds = wall(lambda: _all(discovery for _, discovery in bulk.run(pairs)))
+    rate = total / seconds
+    return f"{total} ARKs over {SHARED} NAANs: {bulk.questions} questions, {rate:.0f} ARKs/s; target {SHARED}, 200000"
+
+
+def process(server: Peer, rounds: int) -> list[Ratio]:
+    name = f"{FIRST}.ark.arpa."
+    commands = {
+        "maptr": [sys.executable, "-m", "maptr", "url", f"ark:{FIRST}/x", f"@{server.host}#{server.port}"],
+        "dig": ["dig", "+short", "-p", str(server.port), f"@{server.host}", name, "NAPTR"],
+        "perl": ["perl", "-e", PERL, str(server.port), "1", str(FIRST)],
+    }
+    ratios = {
+        "dig": Ratio("maptr url ARK @server / dig +short, whole process", "ms", "2.0"),
+        "perl": Ratio("maptr url ARK @server / the draft's Perl, whole process", "ms", "1.0"),
+    }
+    for _ in range(rounds):
+        took = {}
+        for key, command in commands.items():
+            if find(command[0]):
+                took[key] = wall(partial(subprocess.run, command, capture_output=True, check=False)) * 1e3
+        for key, ratio in ratios.items():
+            if key in took:
+                ratio.add(took["maptr"], took[key])
+    return [ratio for ratio in ratios.values() if ratio.pairs]
+
+
+async def _dnspython(server: Peer, count: int) -> None:
+    resolver = dns.asyncresolver.Resolver(configure=False)
+    resolver.nameservers, resolver.port = [server.host], server.port
+    limit = asyncio.Semaphore(100)
+
+    async def one(number: int) -> None:
+        async with limit:
+            await resolver.resolve(f"{FIRST + number}.ark.arpa.", "NAPTR")
+
+    await asyncio.gather(*map(one, range(count)))
+
+
+def _all(found: Iterable[object]) -> None:
+    if not all(found):
+        raise SystemExit("bench: an ARK was not found")
+
+
+async def _all_async(stub: Stub, count: int) -> None:
+    async for discovery in discover_many_async(arks(count, count), resolver=stub):
+        if not discovery:
+            raise SystemExit("bench: an ARK was not found")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/bench client", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--count", type=int, default=1_000, help="questions one by one in a round")
+    parser.add_argument("--names", type=int, default=20_000, help="distinct NAANs in bulk (the target says 100000)")
+    parser.add_argument("--arks", type=int, default=200_000, help="ARKs over 1432 NAANs (the target says 1000000)")
+    parser.add_argument("--server", choices=("nsd", "maptr"), action="append", help="both, unless named")
+    options = parser.parse_args()
+    servers = {"nsd": Nsd, "maptr": Maptr}
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "ark.arpa.zone")
+        with path.open("w", encoding="ascii") as file:
+            file.writelines(zone_text(max(options.names, SHARED, options.count)))
+        for name in options.server or servers:
+            if name == "nsd" and not find("nsd"):
+                print("nsd is not installed: passed over")
+                continue
+            with servers[name]({"ark.arpa.": path}) as server:
+                print(
+                    f"== against {name}, {options.rounds} rounds; {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}"
+                )
+                for ratio in single(server, options.rounds, options.count):
+                    print(ratio)
+                for ratio in many(server, max(2, options.rounds // 2), options.names):
+                    print(ratio)
+                print(shared(server, options.arks))
+                for ratio in process(server, options.rounds * 3):
+                    print(ratio, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""Many at once: one question a name, order, limits, and the command over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Generator, Iterator
+from pathlib import Path
+
+import dns.asyncresolver
+import dns.resolver
+import pytest
+from click.testing import CliRunner, Result
+
+from maptr import Discovery, Stub, discover, discover_async, discover_many, discover_many_async
+from maptr.ark import Ark
+from maptr.bulk import Bulk
+from maptr.cli import main
+from maptr.discovery import Outcome
+from maptr.errors import ArkSyntaxError, ConfigError
+from maptr.many import Many
+from maptr.naptr import Naptr
+from maptr.walk import Answer, Settings
+from tests.hostile import Hostile, hostile, hosts, naptr, question
+
+REGEXP = rb"!^ark:/?1/(.*)$!https://u.example/\1!"
+ZONE = {
+    "1.ark.arpa.": [naptr(flags=b"u", regexp=REGEXP), naptr("h.example.", order=9)],
+    "2.ark.arpa.": [naptr("a.example.", flags=b""), naptr("b.example.", flags=b"", order=1)],
+    "a.example.": [naptr("ha.example.")],
+    "b.example.": [naptr("hb.example."), naptr("2.ark.arpa.", flags=b"")],
+    "3.ark.arpa.": [naptr(f"h{i:03}.example.", order=i) for i in range(80)],  # by TCP
+}
+ARKS = ["ark:1/x1", "ark:2/x2?info", "ark:3/x", "ark:4/none", "ark:1/x1/c.pdf"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Hostile]:
+    with hostile(hosts(ZONE)) as running:
+        yield running
+
+
+async def collect(stream: AsyncIterator[Discovery]) -> list[Discovery]:
+    return [discovery async for discovery in stream]
+
+
+def test_every_driver_finds_the_same(server: Hostile) -> None:
+    sync_resolver = dns.resolver.Resolver(configure=False)
+    sync_resolver.nameservers, sync_resolver.port = [server.host], server.port
+    async_resolver = dns.asyncresolver.Resolver(configure=False)
+    async_resolver.nameservers, async_resolver.port = [server.host], server.port
+    servers = [server.name]
+    bulk = list(discover_many(ARKS, nameservers=servers))
+    assert [bool(found) for found in bulk] == [True, True, True, False, True]
+    assert bulk[0].urls() == ["https://u.example/x1", "https://h.example/ark:1/x1"]
+    assert asyncio.run(collect(discover_many_async(ARKS, nameservers=servers))) == bulk
+    assert list(discover_many(ARKS, resolver=sync_resolver)) == bulk
+    for ark, found in zip(ARKS, bulk, strict=True):
+        assert discover(ark, nameservers=servers, raise_on_none=False) == found
+        assert discover(ark, resolver=sync_resolver, raise_on_none=False) == found
+        assert asyncio.run(discover_async(ark, nameservers=servers, raise_on_none=False)) == found
+        assert asyncio.run(discover_async(ark, resolver=async_resolver, raise_on_none=False)) == found
+
+
+def test_each_name_is_asked_once() -> None:
+    with hostile(hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(20)})) as server:
+        found = list(discover_many((f"ark:{i % 20}/x{i}" for i in range(3000)), nameservers=[server.name]))
+        assert len(server.queries) == 20
+    assert [str(d.ark) for d in found] == [f"ark:{i % 20}/x{i}" for i in range(3000)]
+    assert all(found)
+
+
+def test_lost_packets_are_sent_again() -> None:
+    honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(100)})
+    lost: set[bytes] = set()
+
+    def lossy(query: bytes, transport: str) -> list[bytes]:
+        name = question(query)[0][0]
+        if int(name) % 10 or name in lost:
+            return honest(query, transport)
+        lost.add(name)
+        return []
+
+    with hostile(lossy) as server:
+        found = list(discover_many((f"ark:{i}/x" for i in range(100)), nameservers=[server.name]))
+    assert all(found)
+    assert len(lost) == 10
+
+
+def test_order_is_kept_only_on_request() -> None:
+    honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(9)})
+
+    def slow_first(query: bytes, transport: str) -> list[bytes]:
+        return [] if question(query)[0][0] == b"0" else honest(query, transport)
+
+    arks = [f"ark:{i}/x" for i in range(9)]
+    with hostile(slow_first) as server:
+        kept = list(discover_many(arks, nameservers=[server.name], lifetime=0.3))
+        loose = list(discover_many(arks, nameservers=[server.name], lifetime=0.3, ordered=False))
+    assert [str(d.ark) for d in kept] == arks
+    assert str(loose[-1].ark) == "ark:0/x"
+    assert [d.complete for d in kept] == [False] + [True] * 8
+
+
+def test_a_rate_holds_back(server: Hostile) -> None:
+    started = time.monotonic()
+    found = list(discover_many((f"ark:{i}/x" for i in range(10, 40)), nameservers=[server.name], rate=100.0))
+    assert len(found) == 30
+    assert all(d.complete for d in found)
+    assert time.monotonic() - started >= 0.25  # thirty packets at a hundred a second
+
+
+def test_what_is_taken_in_is_bounded(server: Hostile) -> None:
+    taken = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield f"ark:{taken}/x"
+
+    stream = discover_many(endless(), nameservers=[server.name], concurrency=8)
+    for _ in range(100):
+        next(stream)
+    assert isinstance(stream, Generator)
+    stream.close()
+    assert taken < 100 + 200
+
+
+def test_answers_are_kept_within_bounds() -> None:
+    many: Many[int] = Many(Settings(), max_kept=10)
+    for i in range(50):
+        many.start(i, Ark.parse(f"ark:{i}/x"))
+        (name,) = many.take()
+        records = [Naptr(0, n, b"h", b"ark", b"", (b"h", b"example")) for n in range(3)]
+        many.tell(name, Answer(Outcome.ANSWER, records, 60))
+    assert len(many.done) == 50
+    assert len(many._answers) == 3
+    many.start(99, Ark.parse("ark:49/y"))
+    assert many.take() == []
+    assert many.open == 0
+
+
+def test_bad_options_and_arks(server: Hostile) -> None:
+    with pytest.raises(ArkSyntaxError):
+        list(discover_many(["nonsense"], nameservers=[server.name]))
+    for options in ({"concurrency": 0}, {"rate": 0.0}, {"stub": Stub(["127.0.0.1"])}):
+        with pytest.raises(ConfigError):
+            Bulk(nameservers=[server.name], **options)
+    with pytest.raises(ConfigError):
+        discover("ark:1/x", nameservers=["127.0.0.1"], resolver=Stub(["127.0.0.1"]))
+    with pytest.raises(ConfigError):
+        discover("ark:1/x", nameservers=["127.0.0.1#0"])
+
+
+# ---- the command
+
+
+def run(*arguments: str, text: str | bytes = "") -> Result:
+    return CliRunner().invoke(main, ["bulk", *arguments], input=text)
+
+
+def test_csv_of_a_file(server: Hostile, tmp_path: Path) -> None:
+    source = tmp_path / "arks.txt"
+    source.write_text("ark:1/x1\n\nnonsense\nhttps://n2t.net/ark:/2/x2?info\nark:4/x\n")
+    result = run(str(source), f"@{server.name}")
+    rows = {int(row["line"]): row for row in csv.DictReader(result.stdout.splitlines())}
+    assert result.exit_code == 1
+    assert {line: row["status"] for line, row in rows.items()} == {1: "found", 3: "bad", 4: "found", 5: "none"}
+    assert rows[4]["url"] == "https://ha.example/ark:2/x2?info"
+    assert "line 3: no ark: label" in result.stderr
+    assert "2 found, 1 none, 0 unknown, 1 bad" in result.stderr
+
+
+def test_it_resumes_where_it_was_cut(server: Hostile, tmp_path: Path) -> None:
+    text = "".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(50)) + "ark:1/x" + "y" * 9000 + "\nark:1/last\n"
+    for flag, out in (("--jsonl", tmp_path / "o.jsonl"), ("--concurrency=9", tmp_path / "o.csv")):
+        assert run(f"@{server.name}", flag, "-o", str(out), text=text).exit_code == 1
+        whole = out.read_bytes()
+        for cut in (0, 5, len(whole) // 2, len(whole) - 1):
+            out.write_bytes(whole[:cut])
+            assert run(f"@{server.name}", flag, "-o", str(out), "--resume", text=text).exit_code in (0, 1)
+            assert sorted(out.read_bytes().splitlines()) == sorted(whole.splitlines())
+    documents = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert {document["schema"] for document in documents} == {"maptr/1"}
+    assert "longer than" in next(d["note"] for d in documents if d["line"] == 51)
+
+
+def test_bad_usage(tmp_path: Path) -> None:
+    assert run("a", "b").exit_code == 2
+    assert run("--resume", "@127.0.0.1").exit_code == 2
+    assert run("@127.0.0.1#x").exit_code == 2
+    assert run(str(tmp_path / "none"), "@127.0.0.1").exit_code == 8
+    other = tmp_path / "other.csv"
+    other.write_text("a,b\n1,2\n")
+    result = run("@127.0.0.1", "-o", str(other), "--resume")
+    assert result.exit_code == 2
+    assert "record 1" in result.stderr
+    assert other.read_text() == "a,b\n1,2\n"
+
+
+def test_a_silent_server_is_9() -> None:
+    with hostile(lambda query, transport: []) as server:
+        result = run(f"@{server.name}", "--timeout", "0.2", text="ark:1/x\n")
+    assert result.exit_code == 9
+    assert "unknown" in result.stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="add_reader")
+def test_an_async_stream_is_taken_too(server: Hostile) -> None:
+    async def arks() -> AsyncIterator[str]:
+        for ark in ARKS:
+            await asyncio.sleep(0)
+            yield ark
+
+    found = asyncio.run(collect(discover_many_async(arks(), nameservers=[server.name])))
+    assert found == list(discover_many(ARKS, nameservers=[server.name]))

@@ -1,0 +1,83 @@
+"""How the public API is used, for the type checkers: mypy reads this file on every lint, and nothing runs it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterator
+
+import dns.asyncresolver
+import dns.name
+import dns.resolver
+
+from maptr import (
+    Ark,
+    Candidate,
+    Discovery,
+    DiscoveryFailed,
+    NoMappingAuthority,
+    Stub,
+    discover,
+    discover_async,
+    discover_at,
+    discover_at_async,
+    discover_many,
+    discover_many_async,
+)
+from maptr.choose import at_random, first, sticky, weighted
+from maptr.describe import Description, Segment, describe
+from maptr.discovery import Step
+from maptr.reachable import Reachable, info
+from maptr.walk import Settings
+
+
+def one() -> str:
+    found: Discovery = discover("ark:12345/x1")
+    best: Candidate = found[0]
+    port: int | None = best.port
+    several: tuple[Candidate, ...] = found.best
+    discover(Ark.parse(b"ark:12345/x1"), nameservers=["192.0.2.1", "::1#5353"], lifetime=2.0, trust_ad=True)
+    discover("ark:12345/x1", resolver=dns.resolver.Resolver(), origin=dns.name.from_text("ark.example."))
+    discover("ark:12345/x1", resolver=Stub(["192.0.2.1"]), require="secure", settings=Settings(scheme="http"))
+    discover_at("192.0.2.1", "ark:12345/x1", port=5353)
+    return found.url() + str(port) + str(len(several))
+
+
+def choosing() -> list[Discovery]:
+    def last(discovery: Discovery) -> Candidate:
+        return discovery[-1]
+
+    def told(step: Step) -> None:
+        pass
+
+    rng = random.Random(1)
+    choosers = (first, sticky, at_random(rng), weighted(rng), Reachable(probe=info()), last)
+    return [discover("ark:12345/x1", chooser=chooser, on_step=told) for chooser in choosers]
+
+
+def failing() -> Discovery | None:
+    try:
+        return discover("ark:12345/x1")
+    except NoMappingAuthority as none:
+        return none.discovery
+    except DiscoveryFailed as failed:
+        return failed.discovery
+
+
+async def awaited() -> Discovery:
+    await discover_at_async("192.0.2.1", "ark:12345/x1")
+    await discover_async("ark:12345/x1", nameservers=["192.0.2.1"])
+    return await discover_async("ark:12345/x1", resolver=dns.asyncresolver.Resolver())
+
+
+def many() -> Iterator[Discovery]:
+    return discover_many(["ark:12345/x1", b"ark:12345/x2", Ark.parse("ark:12345/x3")], nameservers=["192.0.2.1"])
+
+
+def many_awaited() -> AsyncIterator[Discovery]:
+    return discover_many_async(["ark:12345/x1"], nameservers=["192.0.2.1"], ordered=False, rate=100.0)
+
+
+def described() -> str | None:
+    told: Description = describe("ark:12345/x1", nameservers=["192.0.2.1"])
+    record: Segment | None = told.segment()
+    return record.get("who") if record else None
