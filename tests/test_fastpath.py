@@ -18,6 +18,7 @@ from maptr.answer import Transport, make_reply
 from maptr.fastpath import ReadyAnswers
 from maptr.packed import PackedNodes
 from maptr.snapshot import Snapshot, view_zone
+from tests import peers, signers
 from tests.test_answer_oracle import ORIGIN, QUERY_TYPES, questions, random_zone, zone_text
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -183,6 +184,25 @@ def test_learned_replies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         query = dns.message.make_query("x" * length + ".example.", "A").to_wire()
         assert hold(ready, SNAPSHOT, query)
         assert len(ready._learned) <= 5
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("way", signers.WAYS)
+@pytest.mark.parametrize("seed", range(3))
+def test_signed_zones(way: str, seed: int, tmp_path: Path) -> None:
+    peers.require(*signers.COMMANDS)
+    rng = random.Random(seed)
+    records = [record for record in random_zone(rng) if record.rdtype not in ("DS", "DNAME")]
+    path = signers.sign(zone_text(records), ORIGIN, tmp_path, way)
+    snapshot = snapshot_of((path.read_text(), ORIGIN))
+    ready = ready_of(snapshot)
+    names = [dns.name.Name((*key, b"")).to_text() for key in snapshot.zones[(b"example",)].nodes]
+    found = 0
+    for name in names:
+        for rdtype in rng.sample((*QUERY_TYPES, "RRSIG", "NSEC", "NSEC3", "DNSKEY", "NSEC3PARAM"), 8):
+            found += hold(ready, snapshot, wire(name, rdtype, rng))
+            hold(ready, snapshot, wire(f"x.{name}", rdtype, rng))
+    assert found > len(names)
 
 
 @pytest.mark.parametrize("seed", range(10))
