@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from maptr.serve import zones
 from maptr.serve.daemon import Daemon
 from maptr.serve.primary import PrimarySettings
 from maptr.serve.tls import TlsSettings
+from maptr.serve.zoneimage import ImageFolder
 from maptr.serve.zones import ZoneSource
 from maptr.snapshot import Snapshot
 
@@ -139,6 +141,11 @@ class _OriginText:
     help="Where to keep the journals that IXFR is answered from.  [default: beside each zone's file]",
 )
 @click.option(
+    "--images",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep what was read in this folder (made with mode 0700), so that a restart need not parse it again.",
+)
+@click.option(
     "--check-config",
     is_flag=True,
     help="Read and check everything, print what would be served, and leave. Nothing is bound.",
@@ -155,6 +162,7 @@ def serve(
     targets: tuple[NotifyTarget, ...],
     catalog: tuple[bytes, ...] | None,
     state: Path | None,
+    images: Path | None,
     check_config: bool,
 ) -> None:
     """Answer DNS queries from zone files.
@@ -171,6 +179,8 @@ def serve(
         identity = Identity(nsid=nsid)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    if images is not None:
+        sources = _with_images(sources, images)
     snapshot = _load(sources)
     who = Secondaries(Acl(rules), targets)
     try:
@@ -196,6 +206,14 @@ def _tls(addresses: tuple[Address, ...], certificate: Path | None, key: Path | N
     if addresses or certificate is not None or key is not None:
         raise click.UsageError("--tls-listen, --tls-cert and --tls-key go together")
     return None
+
+
+def _with_images(sources: tuple[ZoneSource, ...], path: Path) -> tuple[ZoneSource, ...]:
+    try:
+        folder = ImageFolder.open(path)
+    except ConfigError as error:
+        output.fail(str(error), output.EXIT_NONE)
+    return tuple(replace(source, images=folder) for source in sources)
 
 
 def _load(sources: tuple[ZoneSource, ...]) -> Snapshot:

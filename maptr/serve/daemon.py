@@ -140,6 +140,7 @@ class Daemon:
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
         watcher = loop.create_task(alarm.watch(lambda: self.snapshot))
+        log.info("udp %s", f"in batches of {batch.BATCH}" if batched else f"one by one: {batch.why_not()}")
         self.primary.tell(self._access, self.snapshot)
         try:
             await self._stopping.wait()

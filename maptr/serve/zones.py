@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +22,7 @@ import dns.zonefile
 from maptr.errors import ZoneError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.plainzone import read_plain
+from maptr.serve.zoneimage import ImageFolder
 from maptr.snapshot import Snapshot, ZoneView, view_zone
 
 log = logging.getLogger("maptr.serve")
@@ -27,10 +30,11 @@ log = logging.getLogger("maptr.serve")
 
 @dataclass(frozen=True, slots=True)
 class ZoneSource:
-    """A zone by its origin and the file that holds it."""
+    """A zone by its origin and the file that holds it; with ``images``, read again from there."""
 
     origin: Labels
     path: Path
+    images: ImageFolder | None = None
 
     @classmethod
     def from_text(cls, text: str) -> ZoneSource:
@@ -50,9 +54,31 @@ def read_zone(source: ZoneSource) -> ZoneView:
     Raises ZoneError with file and line for what is wrong in it, OSError where it or a file it includes cannot
     be read. Data outside the zone is an error, where dnspython's own reader passes over it in silence.
     """
-    plain = read_plain(source.path.read_bytes(), source.origin)
-    if plain is not None:
-        return plain
+    text = source.path.read_bytes()
+    view = source.images.read(source.origin, text) if source.images else None
+    if view is None:
+        with _without_collection():
+            view = read_plain(text, source.origin)
+        view = _read_any(source) if view is None else view
+        if source.images:
+            source.images.write(source.origin, text, view)
+    return view
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """No garbage collection meanwhile: it would look for cycles, of which a reader makes none, again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _read_any(source: ZoneSource) -> ZoneView:
+    """Any master file, by dnspython."""
     origin = dns.name.Name((*source.origin, b""))
     zone = dns.zone.Zone(origin, relativize=False)
     with source.path.open(encoding="utf-8") as file, zone.writer(True) as transaction:
