@@ -131,6 +131,8 @@ class _Zone:
             if name[:2] == WILDCARD:
                 self.wild = True
         self.layered = bool(self.cuts or self.odd)
+        # NXDOMAIN by the place of the origin in the name and by form, in zones that are neither wild nor layered.
+        self.absent: dict[int, Ready] = {}
         # Just above the origin these labels make names in the SOA compress further than its owner.
         rdata = view.soa.rdatas[0].lower()
         mname = read_labels(rdata)
@@ -219,6 +221,10 @@ class ReadyAnswers:
             return None  # the parent's to answer, where that is here
         source = name
         if name not in zone.table or zone.layered:
+            # What floods ask, the short way: absent, where no wildcard or delegation can be met.
+            ready = zone.absent.get(at << 2 | form)
+            if ready is not None and name not in zone.table and name[offsets[-1] : at] not in zone.soa_labels:
+                return ready
             reached = self._descend(zone, name, at, offsets, qtype, form)
             if not isinstance(reached, bytes):
                 return reached
@@ -283,7 +289,10 @@ class ReadyAnswers:
             return None
         if source is name:
             return self._learn((at, zone.origin, form), name, qtype, form, by_name=True)
-        return self._learn((at, zone.origin, form, rcode, source), name, qtype, form)
+        ready = self._learn((at, zone.origin, form, rcode, source), name, qtype, form)
+        if ready is not None and rcode == NXDOMAIN and not zone.wild and not zone.layered:
+            zone.absent[at << 2 | form] = ready
+        return ready
 
     def _referral(
         self, zone: _Zone, name: bytes, offsets: list[int], offset: int, qtype: int, form: int

@@ -1,13 +1,8 @@
 """UDP in batches: one ``recvmmsg`` and one ``sendmmsg`` for as many queries as wait, called through ctypes.
 
-For Linux on 64 bits; elsewhere, or if anything of it is missing, ``udp.py`` serves with plain sockets. Memory is
-laid out once, and nothing is allocated for a query whose answer is known by its octets:
-
-* slot ``i`` takes query ``i`` six octets after a multiple of eight, so that the ten octets of header that a reply
-  changes lie as one aligned word (flags and three counts) and a half (the last count);
-* plan ``i`` is three ``iovec`` (header and question from the slot; the records; the OPT) and those ten octets. A
-  known answer is a *plan* in one bytes object, so a batch of them is one join, one copy and three strided copies;
-* area ``i`` takes the records of a reply that was made for one query alone.
+For Linux on 64 bits; elsewhere, or if anything of it is missing, ``udp.py`` serves with plain sockets. The memory of a
+batch is laid out once (``slots.py``), and nothing is allocated for a query whose answer is known by its octets: such
+an answer is a *plan* in one bytes object, so a batch of them is one join, one copy and three strided copies.
 
 What is known is found by the whole query but its ID, in lower case. It is learned from ``ReadyAnswers``; names that
 do not exist and cookies are not, for those never come twice.
@@ -18,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import logging
-import mmap
 import socket
 import struct
 import sys
@@ -32,17 +26,11 @@ from maptr.cookies import answer_cookies
 from maptr.fastpath import HEADER, OPT_SIZE, Found, ReadyAnswers
 from maptr.rrl import Verdict
 from maptr.serve.responder import Responder
+from maptr.serve.slots import AREA, BATCH, FULL, PLAN, Slots
 from maptr.serve.udp import Answer, is_anywhere
 
 log = logging.getLogger("maptr.serve")
 
-BATCH = 64  # messages a call; the measured gain of more is lost in the cache
-# Octets of a query. Larger ones are dropped: we advertise 1232, and no honest query of more is known.
-SLOT = 4096
-ORIGIN = 6  # of a query in its slot, see above
-AREA = 4096  # octets for the records of one reply, at most 1232 (edns.UDP_PAYLOAD)
-NAME = 32  # struct sockaddr_in6 is 28
-CONTROL = 64  # one in6_pktinfo with its header is 40
 MAX_KNOWN = 1 << 17  # known answers, 250 octets each with their keys: 100,000 names asked in one way
 MAX_SHARED = 1 << 14  # plans of replies that many questions share
 PATIENCE = 0.25  # seconds until a blocked thread looks whether it shall stop
@@ -51,30 +39,9 @@ MAX_EXEMPT = 10_000  # addresses remembered as free of the rate limit
 COMMON_TYPES = frozenset({1, 16, 28, 35})
 
 UDP = Transport.UDP
-MSG_TRUNC = 0x20
 MSG_DONTWAIT = 0x40
 MSG_WAITFORONE = 0x10000
 AA, RCODE = 0x04, 0x0F
-
-PLAN = struct.Struct("=6Q8s2s6x")
-PLAN_WORDS, SLOT_WORDS, HEADER_WORDS = PLAN.size // 8, SLOT // 8, 8
-
-
-class _Message(ctypes.Structure):
-    """struct mmsghdr of Linux on 64 bits (recvmmsg(2), recvmsg(2))."""
-
-    _fields_ = (
-        ("name", ctypes.c_void_p),
-        ("namelen", ctypes.c_uint64),  # 32 bits and padding, always within the lower half of a word we write
-        ("iov", ctypes.c_void_p),
-        ("iovlen", ctypes.c_size_t),
-        ("control", ctypes.c_void_p),
-        ("controllen", ctypes.c_size_t),
-        ("flags", ctypes.c_uint32),
-        ("_", ctypes.c_uint32),
-        ("length", ctypes.c_uint32),
-        ("__", ctypes.c_uint32),
-    )
 
 
 @dataclass(slots=True)
@@ -115,7 +82,7 @@ class BatchListener:
         self._thread = threading.Thread(target=self._run, name="udp", daemon=True)
         libc = ctypes.CDLL(None, use_errno=True)
         self._recvmmsg, self._sendmmsg = libc.recvmmsg, libc.sendmmsg
-        self._lay_out()
+        self._slots = Slots(sock.family, self._anywhere)
         self._ready: ReadyAnswers | None = None
         self._known: dict[bytes, bytes] = {}
         self._shared: dict[tuple[int, int, int], bytes] = {}
@@ -135,67 +102,8 @@ class BatchListener:
         self._thread.join()
         self._sock.close()
 
-    def _lay_out(self) -> None:
-        self._memory = mmap.mmap(-1, BATCH * (SLOT + AREA + NAME + CONTROL + PLAN.size + 16 + 2 * 64))
-        self._anchor = ctypes.c_char.from_buffer(self._memory)
-        start = ctypes.addressof(self._anchor)
-        sizes = (SLOT, AREA, NAME, CONTROL, PLAN.size, 16, 64, 64)
-        places = [BATCH * sum(sizes[:i]) for i in range(len(sizes))]
-        slots, self._areas, names, controls, self._plans, iovecs, received, sent = places
-        self._area_addresses = [start + self._areas + AREA * i for i in range(BATCH)]
-        self._bases = [slots + SLOT * i + ORIGIN for i in range(BATCH)]
-        self._starts = [base + 2 for base in self._bases]
-        self._received, self._sent = start + received, start + sent
-        namelen = 28 if self._sock.family == socket.AF_INET6 else 16
-        for i in range(BATCH):
-            struct.pack_into("=QQ", self._memory, iovecs + 16 * i, start + self._bases[i], SLOT - ORIGIN)
-            control = start + controls + CONTROL * i if self._anywhere else None
-            size = CONTROL if self._anywhere else 0
-            name = start + names + NAME * i
-            head = _Message(name, namelen, start + iovecs + 16 * i, 1, control, size)
-            reply = _Message(name, namelen, start + self._plans + PLAN.size * i, 3, control, size)
-            self._memory[received + 64 * i : received + 64 * i + 64] = bytes(head)
-            self._memory[sent + 64 * i : sent + 64 * i + 64] = bytes(reply)
-        # struct sockaddr_in has the address at 4, sockaddr_in6 at 8.
-        at, size = (8, 16) if self._sock.family == socket.AF_INET6 else (4, 4)
-        self._clients = [(names + NAME * i + at, names + NAME * i + at + size) for i in range(BATCH)]
-        # IP_PKTINFO has the interface first, IPV6_PKTINFO after the address (ip(7), RFC 3542 6). Sent as none:
-        # the same address shall answer, but by the routes.
-        self._interfaces = controls + 16 + (16 if self._sock.family == socket.AF_INET6 else 0)
-        self._view_memory(received, sent, start)
-
-    def _view_memory(self, received: int, sent: int, start: int) -> None:
-        """Strided views of the first n messages, made once: ``to[n][:] = of[n]`` moves a field of a batch."""
-        words = memoryview(self._memory).cast("Q")
-        halves = memoryview(self._memory).cast("H")
-        quarters = memoryview(self._memory).cast("I")
-        bases = memoryview(struct.pack(f"={BATCH}Q", *(start + base for base in self._bases))).cast("Q")
-        plans, sizes = self._plans // 8, range(BATCH + 1)
-
-        def every(view: memoryview, first: int, step: int) -> list[memoryview]:
-            return [view[first : first + n * step : step] for n in sizes]
-
-        self._lengths = every(quarters, received // 4 + 14, 16)
-        self._flags = every(quarters, received // 4 + 12, 16)
-        control_of_received, control_of_sent = (
-            every(words, place // 8 + 5, HEADER_WORDS) for place in (received, sent)
-        )
-        none = memoryview(bytes(4 * BATCH)).cast("I")
-        self._no_interface = every(quarters, self._interfaces // 4, CONTROL // 4)[BATCH], none
-        full = memoryview(struct.pack(f"={BATCH}Q", *[CONTROL] * BATCH)).cast("Q")
-        self._copy_control = [(control_of_sent[n], control_of_received[n]) for n in sizes]
-        self._reset_control = (control_of_received[BATCH], full)
-        self._fields = [
-            *zip(
-                zip(every(words, plans, PLAN_WORDS), [bases[:n] for n in sizes], strict=True),
-                zip(every(words, 1, SLOT_WORDS), every(words, plans + 6, PLAN_WORDS), strict=True),
-                zip(every(halves, 8, SLOT // 2), every(halves, self._plans // 2 + 28, PLAN.size // 2), strict=True),
-                strict=True,
-            )
-        ]
-
     def _run(self) -> None:
-        fd, receive, received = self._sock.fileno(), self._recvmmsg, ctypes.c_void_p(self._received)
+        fd, receive, received = self._sock.fileno(), self._recvmmsg, ctypes.c_void_p(self._slots.received)
         counters = self.counters
         while not self._stopping:
             count = receive(fd, received, BATCH, MSG_WAITFORONE, None)
@@ -211,7 +119,7 @@ class BatchListener:
             except Exception:
                 log.exception("internal error, %d queries dropped", count)
             if self._anywhere:
-                self._reset_control[0][:] = self._reset_control[1]
+                self._slots.reset_control[0][:] = self._slots.reset_control[1]
 
     def _answer(self, fd: int, count: int) -> None:
         ready = self._responder.ready
@@ -220,25 +128,25 @@ class BatchListener:
         if self._ready is not ready:
             self._ready = ready
             self._forget()
-        memory = self._memory
-        lengths = self._lengths[count].tolist()
-        ends = map(add, self._bases, lengths)
-        keys = [memory[start:end].lower() for start, end in zip(self._starts, ends, strict=False)]
+        memory = self._slots.memory
+        lengths = self._slots.lengths[count].tolist()
+        ends = map(add, self._slots.bases, lengths)
+        keys = [memory[start:end].lower() for start, end in zip(self._slots.starts, ends, strict=False)]
         plans = [*map(self._known.get, keys)]
         made: set[int] = set()  # slots whose replies were made, and limited, one by one
         if None in plans:
             self._fill(ready, plans, lengths, keys, made)
         self.counters.ready += count - len(made)
-        clients = [memory[start:end] for start, end in self._clients[:count]]
+        clients = [memory[start:end] for start, end in self._slots.clients[:count]]
         if not self._exempt.issuperset(clients):
             self._limit(ready, plans, clients, lengths, keys, made)
-        memory[self._plans : self._plans + count * PLAN.size] = b"".join(plans)  # type: ignore[arg-type]
-        for to, of in self._fields[count]:
+        memory[self._slots.plans : self._slots.plans + count * PLAN.size] = b"".join(plans)  # type: ignore[arg-type]
+        for to, of in self._slots.fields[count]:
             to[:] = of
         if self._anywhere:
-            to, of = self._copy_control[count]
+            to, of = self._slots.copy_control[count]
             to[:] = of
-            self._no_interface[0][:] = self._no_interface[1]
+            self._slots.no_interface[0][:] = self._slots.no_interface[1]
         first = 0
         silent = sorted(i for i in made if plans[i] is SILENCE) if made else []
         for end in (*silent, count):
@@ -278,7 +186,7 @@ class BatchListener:
     def _send(self, fd: int, first: int, end: int) -> None:
         """Send replies of a run of slots. One that the kernel refuses is lost, as on any network."""
         while first < end:
-            sent = self._sendmmsg(fd, ctypes.c_void_p(self._sent + 64 * first), end - first, MSG_DONTWAIT)
+            sent = self._sendmmsg(fd, ctypes.c_void_p(self._slots.sent + 64 * first), end - first, MSG_DONTWAIT)
             if sent == end - first:
                 return
             first += max(sent, 0)
@@ -296,12 +204,14 @@ class BatchListener:
                 continue
             query = self._query(i, lengths[i])
             try:
-                if (found := self._find(ready, query, i)) is not None and found.cookie is not None:
+                found = ready.find(query) if lengths[i] < FULL else None
+                if found is not None and found.cookie is not None:
                     cookies.append((i, query, found))
-                elif found is not None and _is_worth_knowing(query, found):
+                elif found is not None and not found.ready.head[1] & RCODE and _is_worth_knowing(query, found):
                     plans[i] = self._known[keys[i]] = self._pack(query, found)
                 elif found is not None and not found.ready.start:
-                    plans[i] = self._shared_plan(query, found)
+                    key = id(found.ready), found.question_end, query[2] & 1
+                    plans[i] = self._shared.get(key) or self._share(key, query, found)
                 else:
                     made.add(i)
                     plans[i] = self._own(i, self._reply(ready, query, i, found))
@@ -312,15 +222,12 @@ class BatchListener:
         if cookies:
             self._fill_with_cookies(ready, cookies, plans, made)
 
-    def _find(self, ready: ReadyAnswers, query: bytes, i: int) -> Found | None:
-        return None if self._flags[BATCH][i] & MSG_TRUNC else ready.find(query)
-
     def _reply(self, ready: ReadyAnswers, query: bytes, i: int, found: Found | None) -> bytes | None:
         """A reply made for this query alone, the rate limit among it."""
         client = self._client_of(i)
         if found is not None:
             return self._responder.finish(found, None, query, ready.snapshot, UDP, client)
-        if self._flags[BATCH][i] & MSG_TRUNC:
+        if len(query) >= FULL:
             return None
         self.counters.general += 1
         return self._general(query, UDP, client)
@@ -329,7 +236,7 @@ class BatchListener:
         self, ready: ReadyAnswers, asked: list[tuple[int, bytes, Found]], plans: list[bytes | None], made: set[int]
     ) -> None:
         """The same for all queries of a batch with cookies, which are hashed together."""
-        addresses = [self._memory[slice(*self._clients[i])] for i, _, _ in asked]
+        addresses = [self._slots.memory[slice(*self._slots.clients[i])] for i, _, _ in asked]
         options = [found.cookie or b"" for _, _, found in asked]
         context = self._responder.context
         cookies = answer_cookies(
@@ -343,12 +250,10 @@ class BatchListener:
             client = self._client(address)
             plans[i] = self._own(i, self._responder.finish(found, cookie, query, ready.snapshot, UDP, client))
 
-    def _shared_plan(self, query: bytes, found: Found) -> bytes:
+    def _share(self, key: tuple[int, int, int], query: bytes, found: Found) -> bytes:
         """The plan of a learned reply, one for all queries whose questions are as long."""
-        key = id(found.ready), found.question_end, query[2] & 1
-        plan = self._shared.get(key)
-        if plan is None:
-            plan = self._shared[key] = self._pack(query, found)
+        plan = self._pack(query, found)
+        self._shared[key] = plan
         return plan
 
     def _pack(self, query: bytes, found: Found) -> bytes:
@@ -370,18 +275,20 @@ class BatchListener:
         if reply is None:
             self.counters.silent += 1
             return SILENCE
-        place = self._areas + AREA * i
-        self._memory[place : place + len(reply) - HEADER] = reply[HEADER:]
-        return PLAN.pack(0, HEADER, self._area_addresses[i], len(reply) - HEADER, 0, 0, reply[2:10], reply[10:HEADER])
+        place = self._slots.areas + AREA * i
+        self._slots.memory[place : place + len(reply) - HEADER] = reply[HEADER:]
+        return PLAN.pack(
+            0, HEADER, self._slots.area_addresses[i], len(reply) - HEADER, 0, 0, reply[2:10], reply[10:HEADER]
+        )
 
     def _own_part(self, i: int, query: bytes, found: Found, cookie: bytes) -> bytes:
         """The plan of a ready reply with a cookie, for a client without limit: records and OPT through the area."""
         ready = found.ready
         rest = ready.body[ready.start : ready.end] + found.opt(cookie)
-        place = self._areas + AREA * i
-        self._memory[place : place + len(rest)] = rest
+        place = self._slots.areas + AREA * i
+        self._slots.memory[place : place + len(rest)] = rest
         head = bytes((ready.head[0] | query[2] & 1,)) + ready.head[1:8]
-        return PLAN.pack(0, found.question_end, self._area_addresses[i], len(rest), 0, 0, head, ready.head[8:])
+        return PLAN.pack(0, found.question_end, self._slots.area_addresses[i], len(rest), 0, 0, head, ready.head[8:])
 
     def _forget(self) -> None:
         self._known.clear()
@@ -390,11 +297,11 @@ class BatchListener:
         self._kinds.clear()
 
     def _query(self, i: int, length: int) -> bytes:
-        return self._memory[self._bases[i] : self._bases[i] + length]
+        return self._slots.memory[self._slots.bases[i] : self._slots.bases[i] + length]
 
     def _client_of(self, i: int) -> str:
-        start, end = self._clients[i]
-        return self._client(self._memory[start:end])
+        start, end = self._slots.clients[i]
+        return self._client(self._slots.memory[start:end])
 
     def _client(self, octets: bytes) -> str:
         return socket.inet_ntop(self._sock.family, octets)

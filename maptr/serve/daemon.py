@@ -21,7 +21,7 @@ from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError, ZoneError
 from maptr.exchange import Access, exchange
 from maptr.rrl import RrlSettings
-from maptr.serve import alarm, batch, tcp, udp, zones
+from maptr.serve import alarm, batch, slots, tcp, udp, zones
 from maptr.serve.connections import Connections
 from maptr.serve.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.serve.responder import Responder
@@ -140,7 +140,7 @@ class Daemon:
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
         watcher = loop.create_task(alarm.watch(lambda: self.snapshot))
-        log.info("udp %s", f"in batches of {batch.BATCH}" if batched else f"one by one: {batch.why_not()}")
+        log.info("udp %s", f"in batches of {slots.BATCH}" if batched else f"one by one: {batch.why_not()}")
         self.primary.tell(self._access, self.snapshot)
         try:
             await self._stopping.wait()
