@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dnslib import DNSError, DNSHeader, DNSQuestion
 from dnslib.dns import RR, EDNSOption
@@ -18,6 +18,7 @@ from maptr.context import PLAIN, Context
 from maptr.cookies import answer_cookie
 from maptr.edns import (
     EDE_NOT_AUTHORITATIVE,
+    EDE_NOT_READY,
     EDE_NOT_SUPPORTED,
     EDE_PROHIBITED,
     NOTHING_ASKED,
@@ -29,13 +30,13 @@ from maptr.edns import (
     reply_options,
     udp_limit,
 )
-from maptr.lookup import ANY, NOERROR, NXDOMAIN, YXDOMAIN, Outcome, find_zone, look_up
+from maptr.lookup import ANY, NOERROR, NXDOMAIN, YXDOMAIN, Outcome, find_zone, is_broken, look_up
 from maptr.names import fold
 from maptr.packet import HEADER_SIZE, IN, MAX_QUERY_RECORDS, WireBuffer, read_question, read_records, write_rrset
 from maptr.snapshot import SOA, Snapshot
 
 # RFC 1035 4.1.1, RFC 2136 2.2, RFC 6891 9, RFC 7873 8
-FORMERR, NOTIMP, REFUSED, NOTAUTH, BADVERS, BADCOOKIE = 1, 4, 5, 9, 16, 23
+FORMERR, SERVFAIL, NOTIMP, REFUSED, NOTAUTH, BADVERS, BADCOOKIE = 1, 2, 4, 5, 9, 16, 23
 OPCODE_QUERY, OPCODE_NOTIFY, OPCODE_UPDATE = 0, 4, 5
 IXFR, AXFR = 251, 252
 
@@ -72,9 +73,9 @@ class Reply:
         return bytes(octets) + self.wire[len(self.wire) - self.opt_size :]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Query:
-    """As much of a query as could be read; a reply is made from whatever is here."""
+    """As much of a query as has been read; a reply is made from whatever is here."""
 
     header: DNSHeader
     transport: Transport
@@ -120,20 +121,20 @@ def make_reply(
     """
     if len(query) < HEADER_SIZE or query[2] & 0x80:
         return None  # no ID to answer to, or itself a response: answering those makes loops
-    bare = _Query(DNSHeader.parse(WireBuffer(query[:HEADER_SIZE])), transport, context, reserve=reserve)
-    if bare.header.opcode not in (OPCODE_QUERY, OPCODE_NOTIFY, OPCODE_UPDATE):
-        return _frame(bare, NOTIMP if rcode is None else rcode)
+    asked = _Query(DNSHeader.parse(WireBuffer(query[:HEADER_SIZE])), transport, context, reserve=reserve)
+    if asked.header.opcode not in (OPCODE_QUERY, OPCODE_NOTIFY, OPCODE_UPDATE):
+        return _frame(asked, NOTIMP if rcode is None else rcode)
     try:
         header, question, rest = read_question(query)
     except DNSError:
-        return _frame(bare, FORMERR)
+        return _frame(asked, FORMERR)
     if header.q > 1:
-        return _frame(bare, FORMERR)  # RFC 9619: QDCOUNT is 1, or 0 to ask for a cookie
+        return _frame(asked, FORMERR)  # RFC 9619: QDCOUNT is 1, or 0 to ask for a cookie
     if header.opcode == OPCODE_UPDATE and (question is None or question.qtype != SOA or question.qclass != IN):
         # What is no zone section (RFC 2136 2.3) is not sent back: dnspython for one could not read the reply.
-        return _frame(bare, NOTIMP if question is not None and question.qtype == SOA else FORMERR)
+        return _frame(asked, NOTIMP if question is not None and question.qtype == SOA else FORMERR)
 
-    asked = replace(bare, question=question)
+    asked.question = question
     counts = (header.a, header.auth, header.ar)
     if header.opcode == OPCODE_UPDATE and sum(counts) > MAX_QUERY_RECORDS and rcode is None:
         return _refuse_update(asked, snapshot)  # its records may be many, and none would change the reply
@@ -142,11 +143,11 @@ def make_reply(
     except DNSError:
         return _frame(asked, FORMERR)
     if opt is not None:
-        asked = replace(asked, opt=opt)
+        asked.opt = opt
         if opt.edns_ver > 0:
             return _frame(asked, BADVERS)
         try:
-            asked = _read_options(asked, opt, client)
+            _read_options(asked, opt, client)
         except DNSError:
             return _frame(asked, FORMERR)
         if asked.cookie and context.cookies.required and transport is Transport.UDP and not asked.verified:
@@ -170,6 +171,8 @@ def make_reply(
     if question.qtype in (AXFR, IXFR):
         return _frame(asked, REFUSED)
     zone = find_zone(snapshot, name, question.qtype)
+    if snapshot.broken and is_broken(snapshot, name, question.qtype, zone):
+        return _frame(asked, SERVFAIL, ede=EDE_NOT_READY)
     if zone is None:
         return _frame(asked, REFUSED, ede=EDE_NOT_AUTHORITATIVE)
     minimal = question.qtype == ANY and transport is Transport.UDP
@@ -178,14 +181,13 @@ def make_reply(
     return _frame(asked, outcome.rcode, outcome)
 
 
-def _read_options(query: _Query, opt: RR, client: str) -> _Query:
-    """The query with what its options ask for, its cookie judged. Raises DNSError."""
-    asked = read_options(opt)
-    cookies = query.context.cookies
-    if asked.cookie is None or not cookies.secrets:
-        return replace(query, asked=asked)
-    answer = answer_cookie(asked.cookie, client, secrets=cookies.secrets, now=query.context.clock())
-    return replace(query, asked=asked, cookie=answer.option, verified=answer.verified)
+def _read_options(query: _Query, opt: RR, client: str) -> None:
+    """Read what the options ask for, and judge the cookie. Raises DNSError."""
+    query.asked = read_options(opt)
+    secrets = query.context.cookies.secrets
+    if query.asked.cookie is not None and secrets:
+        answer = answer_cookie(query.asked.cookie, client, secrets=secrets, now=query.context.clock())
+        query.cookie, query.verified = answer.option, answer.verified
 
 
 def _refuse_update(query: _Query, snapshot: Snapshot) -> Reply:

@@ -9,13 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from maptr.ark import Ark
-from maptr.bulk import LoopWaiter
 from maptr.call import Call, Clock, StepHook
 from maptr.client import make_stub
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.mux import Mux
 from maptr.stub import Stub
+from maptr.waiters import LoopWaiter
 from maptr.walk import Answer, Question, Settings
 
 if TYPE_CHECKING:

@@ -1,14 +1,11 @@
 """discover_many(): a stream of ARKs, hundreds of questions outstanding, each name asked once.
 
-Drivers and no more: the walks are in ``many``, the sockets in ``mux``; here is the waiting, once on ``selectors`` and
-once on an event loop. Memory does not grow with the stream.
+Drivers and no more: the walks are in ``many``, the sockets in ``mux``; how to wait is in
+``waiters``. Memory does not grow with the stream.
 """
 
 from __future__ import annotations
 
-import asyncio
-import selectors
-import socket
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Hashable, Iterable, Iterator
 from contextlib import closing
@@ -22,9 +19,10 @@ from maptr.client import discover, make_stub
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.many import Many
-from maptr.mux import CONCURRENCY, Mux, Ready, Waiter
+from maptr.mux import CONCURRENCY, Mux
 from maptr.names import Labels
 from maptr.stub import Stub
+from maptr.waiters import LoopWaiter, SelectorWaiter, Waiter
 from maptr.walk import Answer, Settings
 
 if TYPE_CHECKING:
@@ -117,7 +115,7 @@ class Bulk:
 
     def run(self, arks: Iterable[tuple[Token, Ark]], *, ordered: bool = True) -> Iterator[tuple[Token, Discovery]]:
         """Each token with its discovery. Closing the generator leaves every socket."""
-        waiter = _Selector()
+        waiter = SelectorWaiter()
         with closing(waiter), closing(_Run[Token](self, waiter, ordered)) as run:
             stream = iter(arks)
             while not run.over:
@@ -212,57 +210,6 @@ class _Run(Generic[Token]):
     def _heard(self, name: Labels, answer: Answer) -> None:
         self.many.tell(name, answer)
         self._ask()
-
-
-class _Selector:
-    """Waits on ``selectors``."""
-
-    def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
-
-    def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None:
-        self._selector.register(sock, selectors.EVENT_WRITE if write else selectors.EVENT_READ, ready)
-
-    def unwatch(self, sock: socket.socket) -> None:
-        self._selector.unregister(sock)
-
-    def wait(self, seconds: float | None) -> None:
-        for key, _ in self._selector.select(seconds):
-            key.data()
-
-    def close(self) -> None:
-        self._selector.close()
-
-
-class LoopWaiter:
-    """Waits on the running event loop (one with ``add_reader``, as everywhere but on Windows)."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
-
-    def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None:
-        (self._loop.add_writer if write else self._loop.add_reader)(sock, self._call, ready)
-
-    def unwatch(self, sock: socket.socket) -> None:
-        self._loop.remove_reader(sock)
-        self._loop.remove_writer(sock)
-
-    def _call(self, ready: Ready) -> None:
-        ready()
-        self._event.set()
-
-    async def wait(self, seconds: float | None) -> None:
-        if seconds == 0:
-            await asyncio.sleep(0)
-            return
-        timer = None if seconds is None else self._loop.call_later(seconds, self._event.set)
-        try:
-            await self._event.wait()
-        finally:
-            self._event.clear()
-            if timer is not None:
-                timer.cancel()
 
 
 def _parse(ark: Ark | str | bytes) -> Ark:

@@ -106,7 +106,7 @@ class Nsec3Chain:
 
     def name_error(self, name: Labels, encloser: Labels) -> list[RRset]:
         proof, encloser = self._closest(name, encloser)
-        return _each_once(*proof, self._cover((WILDCARD, *encloser)))
+        return _each_once(*proof, self._at_or_before((WILDCARD, *encloser)))
 
     def no_data(self, name: Labels) -> list[RRset]:
         match = self._match(name)
@@ -116,12 +116,11 @@ class Nsec3Chain:
         return _each_once(*self._closest(name, name[1:])[0])
 
     def wildcard(self, name: Labels, encloser: Labels) -> list[RRset]:
-        return [self._cover(_next_closer(name, encloser))]
+        return [self._at_or_before(_next_closer(name, encloser))]
 
     def wildcard_no_data(self, name: Labels, encloser: Labels) -> list[RRset]:
-        wildcard = (WILDCARD, *encloser)
         proof, _ = self._closest(name, encloser)
-        return _each_once(*proof, self._match(wildcard) or self._cover(wildcard))
+        return _each_once(*proof, self._at_or_before((WILDCARD, *encloser)))
 
     def _closest(self, name: Labels, encloser: Labels) -> tuple[list[RRset], Labels]:
         """The closest provable encloser's record and one covering the next closer name (RFC 5155 7.2.1).
@@ -132,7 +131,7 @@ class Nsec3Chain:
         while match is None and encloser:
             encloser = encloser[1:]
             match = self._match(encloser)
-        covering = self._cover(_next_closer(name, encloser))
+        covering = self._at_or_before(_next_closer(name, encloser))
         return ([covering] if match is None else [match, covering]), encloser
 
     def _match(self, name: Labels) -> RRset | None:
@@ -140,7 +139,8 @@ class Nsec3Chain:
         place = bisect_right(self.order, digest) - 1
         return self.rrsets[place] if self.order[place] == digest else None
 
-    def _cover(self, name: Labels) -> RRset:
+    def _at_or_before(self, name: Labels) -> RRset:
+        """The record of the name, or the one that covers it. The one before the first is the last."""
         return self.rrsets[bisect_right(self.order, nsec3_hash(name, self.salt, self.iterations)) - 1]
 
 

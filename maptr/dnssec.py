@@ -1,18 +1,16 @@
-"""Signing a zone: which key signs what, NSEC, ZONEMD, CDS and DS, as functions over values.
+"""Signing a zone: NSEC, ZONEMD, CDS and the signatures, as functions over values.
 
-Where keys lie is ``keyfolder.py``'s business, how long signatures last ``signatures.py``'s, proofs in answers
-``denial.py``'s. Signing needs the package cryptography (``pip install 'maptr[dnssec]'``).
+Which key signs what is said in ``zonekeys.py``; how long signatures last is ``signatures.py``'s business, proofs in
+answers are ``denial.py``'s. Signing needs the package cryptography (``pip install 'maptr[dnssec]'``).
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import dns.dnssec
-import dns.dnssectypes
 import dns.name
 import dns.rdata
 import dns.rdataset
@@ -24,87 +22,14 @@ import dns.zonetypes
 from dns.rdatatype import CDNSKEY, CDS, DNAME, DNSKEY, NS, NSEC, NSEC3, NSEC3PARAM, RRSIG, SOA, ZONEMD
 
 from maptr.errors import SigningError
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    PrivateKey = EllipticCurvePrivateKey | Ed25519PrivateKey
+from maptr.zonekeys import Key, check_keys, dnskey_signers, zone_signers
 
 # What a signer makes: dropped from the zone it is given, for the keys are the truth.
 MADE = frozenset({RRSIG, NSEC, NSEC3, NSEC3PARAM, DNSKEY, CDS, CDNSKEY, ZONEMD})
-ZONE_KEY, SECURE_ENTRY_POINT = 0x0100, 0x0001  # DNSKEY flags: RFC 4034 2.1.1
-DNSSEC_PROTOCOL = 3  # RFC 4034 2.1.2
 
 LIFETIME = 14 * 86400  # seconds a signature lasts from now, Knot's default too
 INCEPTION_OFFSET = 3600  # seconds it begins before now, for validators whose clock is slow (RFC 6781 4.4.2)
 REFRESH = 7 * 86400  # seconds before the end from which a zone is signed again: a week to notice that it was not
-
-
-class Role(enum.StrEnum):
-    """What a key is for: the DNSKEY RRset (KSK), the rest (ZSK), or both in one (CSK)."""
-
-    KSK = "ksk"
-    ZSK = "zsk"
-    CSK = "csk"
-
-
-class State(enum.StrEnum):
-    """Where a key is in its life. All three are in the DNSKEY RRset.
-
-    A ZSK signs only while active (pre-publication, RFC 7583 2.1). A KSK or CSK signs in every state, and CDS
-    and DS speak of the active ones (double signature, RFC 7583 2.2).
-    """
-
-    PUBLISHED = "published"
-    ACTIVE = "active"
-    RETIRED = "retired"
-
-
-class Algorithm(enum.StrEnum):
-    """The algorithms to sign with that RFC 8624 3.1 recommends, by mnemonic."""
-
-    ECDSAP256SHA256 = "ecdsap256sha256"
-    ED25519 = "ed25519"
-
-    @property
-    def number(self) -> dns.dnssectypes.Algorithm:
-        return dns.dnssectypes.Algorithm[self.name]
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A key pair; the private half is in no text that this class makes."""
-
-    role: Role
-    state: State
-    algorithm: Algorithm
-    private: PrivateKey = field(repr=False)
-
-    @property
-    def dnskey(self) -> dns.rdata.Rdata:
-        flags = ZONE_KEY if self.role is Role.ZSK else ZONE_KEY | SECURE_ENTRY_POINT
-        public = self.private.public_key()
-        made: dns.rdata.Rdata = dns.dnssec.make_dnskey(
-            public,  # type: ignore[arg-type,unused-ignore]
-            self.algorithm.number,
-            flags,
-            DNSSEC_PROTOCOL,
-        )
-        return made
-
-    @property
-    def tag(self) -> int:
-        """RFC 4034 appendix B."""
-        return dns.dnssec.key_id(self.dnskey)  # type: ignore[arg-type]
-
-    @property
-    def is_entry(self) -> bool:
-        """True where a DS points, or is to point."""
-        return self.role is not Role.ZSK and self.state is State.ACTIVE
-
-    def __str__(self) -> str:
-        return f"{self.role.upper()} {self.tag} ({self.algorithm}, {self.state})"
 
 
 class Children(enum.StrEnum):
@@ -128,33 +53,9 @@ class Policy:
 
     def __post_init__(self) -> None:
         if self.lifetime <= self.refresh or self.refresh < 0 or self.inception_offset < 0:
-            raise SigningError(f"signatures of {self.lifetime} s cannot be renewed {self.refresh} s before their end")
-
-
-def zone_signers(keys: Iterable[Key]) -> list[Key]:
-    return [key for key in keys if key.role is Role.CSK or (key.role is Role.ZSK and key.state is State.ACTIVE)]
-
-
-def dnskey_signers(keys: Iterable[Key]) -> list[Key]:
-    return [key for key in keys if key.role is not Role.ZSK]
-
-
-def check_keys(keys: Sequence[Key]) -> None:
-    """Raises SigningError unless a validator that trusts an active key finds a whole chain (RFC 4035 2.2)."""
-    if not any(key.is_entry for key in keys):
-        raise SigningError("no active KSK or CSK: the parent's DS would lead nowhere")
-    if not zone_signers(keys):
-        raise SigningError("no active ZSK and no CSK: nothing would sign the zone")
-    signing = {key.algorithm for key in zone_signers(keys)} & {key.algorithm for key in dnskey_signers(keys)}
-    for key in keys:
-        if key.algorithm not in signing:
-            reason = "every algorithm in use must sign both the DNSKEY RRset and the zone (RFC 4035 2.2)"
-            raise SigningError(f"{key}: {reason}; add a CSK, or a KSK and an active ZSK, of this algorithm")
-
-
-def ds_records(origin: dns.name.Name, keys: Iterable[Key]) -> list[dns.rdata.Rdata]:
-    """What the parent should hold: SHA-256 (RFC 8624 3.3) of each active KSK or CSK."""
-    return [dns.dnssec.make_ds(origin, key.dnskey, "SHA256") for key in keys if key.is_entry]
+            raise SigningError(
+                f"signatures that last {self.lifetime} s cannot be renewed {self.refresh} s before their end"
+            )
 
 
 def sign_zone(
@@ -289,7 +190,6 @@ def _digest(zone: dns.zone.Zone, origin: dns.name.Name, signer: _Signer) -> None
     """Put the digest where its placeholder is, and sign it again (RFC 8976 3.1)."""
     soa = _soa(zone)
     node = zone.find_node(origin)
-    node.delete_rdataset(zone.rdclass, RRSIG, ZONEMD)
     digest = zone.compute_digest(dns.zonetypes.DigestHashAlgorithm.SHA384)
     node.replace_rdataset(dns.rdataset.from_rdata(soa.ttl, digest))
     signatures = signer.sign(dns.rrset.from_rdata(origin, soa.ttl, digest))

@@ -92,12 +92,15 @@ class JournalError(LocatedError):
 
 
 class ConfigError(MaptrError):
-    """A bad option or configuration value; ``key`` is its dotted name."""
+    """A bad option or configuration value; ``key`` is its dotted name, ``line`` where that stands (0: nowhere)."""
 
-    def __init__(self, message: str, *, filename: str = "", key: str = "") -> None:
-        where = ": ".join(part for part in (filename, key) if part)
+    def __init__(self, message: str, *, filename: str = "", line: int = 0, key: str = "") -> None:
+        place = filename + (f":{line}" if line else "")
+        where = ": ".join(part for part in (place, key) if part)
         super().__init__(f"{where}: {message}" if where else message)
+        self.reason = message
         self.filename = filename
+        self.line = line
         self.key = key
 
 

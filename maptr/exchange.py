@@ -22,7 +22,7 @@ from maptr.snapshot import SOA, Snapshot, ZoneView
 from maptr.transfer import axfr, ixfr, messages
 from maptr.tsig import Opened, open_query
 
-NOERROR, FORMERR, REFUSED, NOTAUTH = 0, 1, 5, 9  # RFC 1035 4.1.1, RFC 2136 2.2
+NOERROR, FORMERR, SERVFAIL, REFUSED, NOTAUTH = 0, 1, 2, 5, 9  # RFC 1035 4.1.1, RFC 2136 2.2
 AA = 0x04  # in the header's third octet
 MIN_SOA = 22  # octets of SOA rdata: two root names and five numbers (RFC 1035 3.3.13)
 
@@ -182,7 +182,8 @@ class _Transfer:
             return REFUSED, nothing
         view = self.snapshot.zones.get(fold(question.qname.label))
         if view is None:
-            return NOTAUTH, nothing
+            broken = fold(question.qname.label) in self.snapshot.broken
+            return (SERVFAIL if broken else NOTAUTH), nothing
         what = f"{'AXFR' if question.qtype == AXFR else 'IXFR'} of zone {to_text(view.origin)} to {self.client}"
         what += "" if self.opened.key is None else f" key {to_text(self.opened.key)}"
         if not self.access.acl(view.origin).allows(self.client, self.opened.key):

@@ -1,7 +1,7 @@
 """A zone's keys as files: the folder is the truth, and a rollover is files that come, change their name and go.
 
 One PEM file (PKCS #8) a key, ``<role>-<algorithm>-<key tag>.<state>.pem``, readable by nobody but its owner. What the
-states mean is said in ``dnssec.py``. No text made here, of an error either, has anything from inside a file.
+states mean is said in ``zonekeys.py``. No text made here, of an error either, has anything from inside a file.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from maptr.dnssec import Algorithm, Key, Role, State
 from maptr.errors import SigningError
+from maptr.zonekeys import Algorithm, Key, Role, State
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 OTHERS = 0o077  # permission bits of group and world

@@ -51,6 +51,15 @@ def find_zone(snapshot: Snapshot, name: Labels, rdtype: int) -> ZoneView | None:
     return zone
 
 
+def is_broken(snapshot: Snapshot, name: Labels, rdtype: int, zone: ZoneView | None) -> bool:
+    """True where a zone that could not be loaded is closer to the name than ``zone``, which ``find_zone`` gave."""
+    name = fold(name)
+    if rdtype == DS and name in snapshot.broken and zone is not None:
+        return False  # the parent's to answer, and the parent is here
+    nearest = len(zone.origin) if zone is not None else -1
+    return any(name[start:] in snapshot.broken for start in range(len(name) - nearest))
+
+
 def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool = True, dnssec: bool = False) -> Outcome:
     """Answer one question from one zone; a chain that leaves the zone ends there, with what it has.
 

@@ -7,81 +7,23 @@ letters. TCP, after a truncated reply, is a connection for each question.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
-from maptr.asking import Attempt, Exchange, Server
+from maptr.asking import Attempt, Server
+from maptr.flight import Connection, Done, Flight, Port
 from maptr.names import Labels
-from maptr.stub import Stub, family, framed, open_udp
-from maptr.walk import Answer
+from maptr.stub import Stub
+from maptr.waiters import Waiter
 from maptr.wire import MAX_MESSAGE
 
 SOCKETS = 4  # for each server: source ports a forger must guess among, on top of ID and letters
 REUSES = 10_000  # questions after which a socket gives way to one with a new port
-RECEIVE_BUFFER = 1 << 20  # octets; the kernel cuts it to net.core.rmem_max
 BURST = 64  # packets read from one socket before the others get their turn
 MAX_TCP = 64  # connections at a time
 CONCURRENCY = 256  # questions outstanding
-
-Ready = Callable[[], None]
-Done = Callable[[Answer], None]
-
-
-class Waiter(Protocol):
-    """Who calls back when a socket can be read, or written."""
-
-    def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None: ...
-    def unwatch(self, sock: socket.socket) -> None: ...
-
-
-class _Flight:
-    """One question on its way."""
-
-    __slots__ = ("attempt", "deadline", "done", "exchange", "key", "started", "tcp")
-
-    def __init__(self, exchange: Exchange, done: Done) -> None:
-        self.exchange = exchange
-        self.done = done
-        self.attempt: Attempt | None = None
-        self.started = self.deadline = 0.0
-        self.key: tuple[_Port, bytes] | None = None
-        self.tcp: _Connection | None = None
-
-
-class _Port:
-    """One UDP socket to one server, and what is outstanding on it by ID."""
-
-    __slots__ = ("flights", "reuses", "server", "sock")
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.sock = open_udp(server)
-        self.sock.setblocking(False)
-        with contextlib.suppress(OSError):
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        self.flights: dict[bytes, _Flight] = {}
-        self.reuses = 0
-
-
-class _Connection:
-    """One TCP exchange: what is still to be sent, and what has come."""
-
-    __slots__ = ("got", "left", "sock")
-
-    def __init__(self, server: Server, packet: bytes) -> None:
-        self.left = framed(packet)
-        self.got = b""
-        self.sock = socket.socket(family(server), socket.SOCK_STREAM)
-        self.sock.setblocking(False)
-        code = self.sock.connect_ex(server)
-        if code not in (0, errno.EINPROGRESS):
-            self.sock.close()
-            raise OSError(code, "cannot connect")
 
 
 class Mux:
@@ -107,18 +49,18 @@ class Mux:
         self._concurrency = concurrency
         self._rate = rate
         self._clock = clock
-        self._queue: deque[_Flight] = deque()
-        self._again: deque[_Flight] = deque()
+        self._queue: deque[Flight] = deque()
+        self._again: deque[Flight] = deque()
         self._flying = 0
         self._connections = 0
-        self._ports: dict[Server, list[_Port]] = {}
+        self._ports: dict[Server, list[Port]] = {}
         self._turn = 0
-        self._due: dict[float, deque[tuple[float, _Flight, Attempt]]] = {}
+        self._due: dict[float, deque[tuple[float, Flight, Attempt]]] = {}
         self._free_at: dict[Server, float] = {}
 
     def ask(self, name: Labels, done: Done) -> None:
         """Queue a question; ``done`` gets its answer, from within ``tick()`` or a callback of the waiter."""
-        self._queue.append(_Flight(self._stub.exchange(name), done))
+        self._queue.append(Flight(self._stub.exchange(name), done))
 
     @property
     def room(self) -> int:
@@ -152,7 +94,7 @@ class Mux:
     def _send(self, now: float) -> float:
         """Until the queues are empty or a limit holds; seconds until the rate allows more, or 0."""
         held = 0.0
-        waiting: list[_Flight] = []
+        waiting: list[Flight] = []
         while self._again or (self._queue and self._flying < self._concurrency):
             fresh = not self._again
             flight = self._queue.popleft() if fresh else self._again.popleft()
@@ -189,14 +131,14 @@ class Mux:
         self._free_at[server] = max(free_at, now - 0.01) + 1 / self._rate
         return 0.0
 
-    def _launch(self, flight: _Flight, attempt: Attempt, now: float) -> None:
+    def _launch(self, flight: Flight, attempt: Attempt, now: float) -> None:
         until = min(flight.deadline, now + attempt.seconds)
         # One queue for each length of wait keeps each queue in order of time, to a tenth of a second.
         due = self._due.setdefault(round(until - now, 1), deque())
         due.append((until, flight, attempt))
         try:
             if attempt.tcp:
-                connection = _Connection(attempt.server, attempt.query.packet)
+                connection = Connection(attempt.server, attempt.query.packet)
                 flight.tcp = connection
                 self._connections += 1
                 self._waiter.watch(connection.sock, lambda: self._write(flight, attempt, connection), write=True)
@@ -219,7 +161,7 @@ class Mux:
         except OSError as error:
             self._fail(flight, attempt, error, now)
 
-    def _port(self, server: Server) -> _Port:
+    def _port(self, server: Server) -> Port:
         ports = self._ports.setdefault(server, [])
         self._turn += 1
         if len(ports) < SOCKETS:
@@ -233,18 +175,18 @@ class Mux:
             port = ports[index] = self._open(server)
         return port
 
-    def _open(self, server: Server) -> _Port:
-        port = _Port(server)
+    def _open(self, server: Server) -> Port:
+        port = Port(server)
         self._waiter.watch(port.sock, lambda: self._read(port))
         return port
 
-    def _retire(self, port: _Port) -> None:
+    def _retire(self, port: Port) -> None:
         self._waiter.unwatch(port.sock)
         port.sock.close()
 
     # ---- hearing
 
-    def _read(self, port: _Port) -> None:
+    def _read(self, port: Port) -> None:
         for _ in range(BURST):
             try:
                 packet = port.sock.recv(MAX_MESSAGE)
@@ -260,7 +202,7 @@ class Mux:
             if heard is not None and heard.attempt is not None and heard.exchange.hear(heard.attempt, packet):
                 self._next(heard)
 
-    def _write(self, flight: _Flight, attempt: Attempt, connection: _Connection) -> None:
+    def _write(self, flight: Flight, attempt: Attempt, connection: Connection) -> None:
         try:
             code = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
@@ -275,7 +217,7 @@ class Mux:
             self._waiter.unwatch(connection.sock)
             self._waiter.watch(connection.sock, lambda: self._collect(flight, attempt, connection))
 
-    def _collect(self, flight: _Flight, attempt: Attempt, connection: _Connection) -> None:
+    def _collect(self, flight: Flight, attempt: Attempt, connection: Connection) -> None:
         try:
             part = connection.sock.recv(MAX_MESSAGE)
             if not part:
@@ -294,19 +236,19 @@ class Mux:
         else:
             self._fail(flight, attempt, OSError("a TCP reply to another question"), self._clock())
 
-    def _fail(self, flight: _Flight, attempt: Attempt, error: OSError, now: float) -> None:
+    def _fail(self, flight: Flight, attempt: Attempt, error: OSError, now: float) -> None:
         flight.exchange.unreachable(attempt, error.strerror or error)
         self._stub.demote(attempt.server)
         self._next(flight)
 
-    def _overdue(self, flight: _Flight, attempt: Attempt, now: float) -> None:
+    def _overdue(self, flight: Flight, attempt: Attempt, now: float) -> None:
         flight.exchange.silent(attempt)
         self._stub.demote(attempt.server)
         if now >= flight.deadline:
             flight.exchange.expire()
         self._next(flight)
 
-    def _next(self, flight: _Flight) -> None:
+    def _next(self, flight: Flight) -> None:
         """After an attempt: the answer, or a place at the head of the queue for the next one."""
         self._hang_up(flight)
         flight.attempt = flight.exchange.next()
@@ -315,13 +257,13 @@ class Mux:
         else:
             self._again.append(flight)
 
-    def _finish(self, flight: _Flight, now: float) -> None:
+    def _finish(self, flight: Flight, now: float) -> None:
         self._flying -= 1
         answer = flight.exchange.answer
         assert answer is not None  # noqa: S101 - next() gives None only then
         flight.done(answer.after(now - flight.started))
 
-    def _hang_up(self, flight: _Flight) -> None:
+    def _hang_up(self, flight: Flight) -> None:
         if flight.key is not None:
             port, ident = flight.key
             port.flights.pop(ident, None)

@@ -13,7 +13,7 @@ MAX_NAME = 255  # RFC 1035 2.3.4, in octets on the wire, the root label included
 
 # What stays as it is in presentation format. Anything else is written \DDD, the colon among it:
 # Knot refuses an unescaped port, and \DDD is what every zone reader takes.
-_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_/=~*+")
+_PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_/=~*+"
 
 
 def parse(text: str) -> Labels:
@@ -74,6 +74,8 @@ def to_text(labels: Labels) -> str:
 
 
 def _label_text(label: bytes) -> str:
+    if not label.translate(None, _PLAIN):
+        return label.decode("ascii")
     return "".join(chr(octet) if octet in _PLAIN else f"\\{octet:03d}" for octet in label)
 
 

@@ -78,6 +78,7 @@ class Snapshot:
 
     zones: Mapping[Labels, ZoneView]
     depth: int  # labels of the longest origin
+    broken: frozenset[Labels] = frozenset()  # origins of zones that are ours and could not be loaded
 
     @classmethod
     def from_zones(cls, zones: Iterable[dns.zone.Zone]) -> Snapshot:
@@ -85,14 +86,14 @@ class Snapshot:
         return cls.of(map(view_zone, zones))
 
     @classmethod
-    def of(cls, zones: Iterable[ZoneView]) -> Snapshot:
+    def of(cls, zones: Iterable[ZoneView], *, broken: Iterable[Labels] = ()) -> Snapshot:
         """A snapshot of views that are ready, old and new: what a reload swaps in. Raises ZoneError."""
         views: dict[Labels, ZoneView] = {}
         for view in zones:
             if view.origin in views:
                 raise ZoneError(f"zone {to_text(view.origin)} is given twice")
             views[view.origin] = view
-        return cls(MappingProxyType(views), max(map(len, views), default=0))
+        return cls(MappingProxyType(views), max(map(len, views), default=0), frozenset(broken))
 
     def closest(self, name: Labels) -> ZoneView | None:
         """The zone with the longest origin at or above a folded name."""

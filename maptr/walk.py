@@ -193,11 +193,11 @@ class Walk:
             self._complete = False
             over = f"{len(taken)} of {len(unique)} records read, {self.settings.max_records} in one walk"
             note = f"{note}; {over}" if note else over
-        readings = tuple(self._read_record(here, unique[key], onward) for key in taken)
+        readings = tuple(self._read_record(here, unique[key], key, onward) for key in taken)
         outcome = Outcome.NODATA if answer.outcome is Outcome.ANSWER and not unique else answer.outcome
         return Step(question.name, question.depth, outcome, readings, note, answer.ttl, answer.server, answer.elapsed)
 
-    def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
+    def _read_record(self, here: Question, naptr: Naptr, key: bytes, onward: dict[Labels, Question]) -> Reading:
         spent = f"not read: the {self.settings.regexp_steps} regexp steps of this walk are spent"
         try:
             rule = self._read(naptr, undotted=self.settings.reading_origin(), budget=self._budget)
@@ -209,9 +209,9 @@ class Walk:
             return Reading(naptr, rule.kind, False, rule.notes)
         try:
             if rule.kind is Kind.HOST:
-                reasons = self._host(here, rule, path)
+                reasons = self._host(here, rule, path, key)
             elif rule.kind is Kind.URL:
-                reasons = self._url(here, rule, path)
+                reasons = self._url(here, rule, path, key)
             else:
                 reasons = self._redirect(here, rule, path, onward)
         except BudgetSpent:
@@ -223,20 +223,20 @@ class Walk:
             return Reading(naptr, rule.kind, True, (*rule.notes, *reasons))
         return Reading(naptr, rule.kind, False, (*rule.notes, *reasons))
 
-    def _host(self, here: Question, rule: Rule, path: tuple[tuple[int, int], ...]) -> list[str]:
+    def _host(self, here: Question, rule: Rule, path: tuple[tuple[int, int], ...], key: bytes) -> list[str]:
         taken: list[str] = []
         refused: list[str] = []
         for index, (host, port) in enumerate(rule.hosts):
             if url.parse_host(host).is_local and not self.settings.allow_private:
                 refused.append(f"{host} is not a public host")
                 continue
-            self._keep(Candidate(host, port, *path[-1], names.to_text(here.name), here.ttl, path=path), rule, index)
+            self._keep(Candidate(host, port, *path[-1], names.to_text(here.name), here.ttl, path=path), key, index)
             taken.append(f"candidate {host}" + (f":{port}" if port else ""))
         if not taken:
             raise _Passed("; ".join(refused))
         return taken + refused
 
-    def _url(self, here: Question, rule: Rule, path: tuple[tuple[int, int], ...]) -> list[str]:
+    def _url(self, here: Question, rule: Rule, path: tuple[tuple[int, int], ...], key: bytes) -> list[str]:
         made = self._apply(rule)
         if made is None:
             raise _Passed("its regexp does not match this ARK")
@@ -255,7 +255,7 @@ class Walk:
                 made_for=self.ark.resolution,
                 substitution=rule.substitution,
             ),
-            rule,
+            key,
             0,
         )
         return [f"candidate {made}"]
@@ -312,8 +312,8 @@ class Walk:
 
     # ---- ranking
 
-    def _keep(self, candidate: Candidate, rule: Rule, index: int) -> None:
-        self._found.append(_Found(candidate, rule.naptr.canonical(), index))
+    def _keep(self, candidate: Candidate, key: bytes, index: int) -> None:
+        self._found.append(_Found(candidate, key, index))
 
     def _rank(self) -> tuple[Candidate, ...]:
         """Candidates by (order, preference) along their path, then rdata in canonical order; each place once."""

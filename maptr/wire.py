@@ -152,15 +152,18 @@ def _noerror(
     while True:
         here = [r for r in answer if (not chain and r.owner is query.name) or names.fold(r.owner) == wanted]
         found = [record for record in here if record.rdtype == query.rdtype]
-        alias = next((record for record in here if record.rdtype == CNAME), None)
+        aliases = [record for record in here if record.rdtype == CNAME]
+        alias = aliases[0] if aliases else None
         if found or alias is None:
             break
         chain += 1
         if chain > MAX_CHAIN:
             raise ValueError(f"more than {MAX_CHAIN} CNAMEs")
-        ttl = min(ttl, _ttl(alias))
+        ttl = min(ttl, *map(_ttl, aliases))
         shown = _whole_name(packet, alias.start, alias.end)
         wanted = names.fold(shown)
+        if any(names.fold(_whole_name(packet, other.start, other.end)) != wanted for other in aliases[1:]):
+            raise ValueError("several CNAMEs at one name")  # RFC 2181 10.1
     note = f"through CNAME {names.to_text(shown)}" if chain else ""
     if found:
         ttl = min(ttl, *map(_ttl, found))

@@ -6,6 +6,7 @@ Two looks at one text. The first is at the tokens as they are written, because a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ import dns.name
 import dns.rdatatype
 import dns.zone
 
-from maptr import names, url
+from maptr import integrity, names, url
 from maptr.ark import BETANUMERIC
 from maptr.ere import RegexpError
 from maptr.finding import Finding, Severity
@@ -23,9 +24,11 @@ from maptr.names import Labels
 from maptr.naptr import SERVICE, Kind, Naptr, quote, read
 from maptr.nfa import Budget, BudgetSpent
 from maptr.regexp import Substitution
+from maptr.snapshot import view_zone
 from maptr.walk import ARK_ARPA
 
 MAX_REPLY = 1232  # octets of a UDP reply that no path fragments (DNS flag day 2020)
+MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
 _OVERHEAD = 12 + 4 + 11  # header, type and class of the question, OPT without options
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
@@ -54,6 +57,11 @@ def check_zone(text: str, *, origin: str | None = None, filename: str = "") -> l
     else:
         findings += _Loaded(zone).findings()
     return sorted(set(findings), key=lambda f: (f.line == 0, f.line, f.record, f.code, f.value))
+
+
+def check_loaded(zone: dns.zone.Zone) -> list[Finding]:
+    """The findings of the second look alone: at a zone with its origin, SOA and NS, however it was read."""
+    return sorted(set(_Loaded(zone).findings()), key=lambda f: (f.record, f.code, f.value))
 
 
 def _reason(error: dns.exception.DNSException) -> str:
@@ -158,7 +166,7 @@ class _Loaded:
         yield from self._loops()
         yield from self._owners()
         yield from self._sizes()
-        yield from self._servers()
+        yield from integrity.check(view_zone(self.zone))
 
     def _regexp(self, record: _Record) -> Iterator[Finding]:
         if not record.naptr.regexp:
@@ -256,28 +264,18 @@ class _Loaded:
 
     def _sizes(self) -> Iterator[Finding]:
         sizes: dict[Labels, int] = {}
+        counts = Counter(record.owner for record in self.records)
         for record in self.records:
             sizes[record.owner] = sizes.get(record.owner, 0) + _RECORD + len(record.naptr.to_wire())
+        for owner, count in sorted(counts.items()):
+            if count > MAX_RRSET:
+                reason = f"{count} NAPTR records: a BIND server refuses the zone beyond {MAX_RRSET}, unless max-records-per-type says otherwise"
+                yield _warning("large-rrset", names.to_text(owner), reason)
         for owner, size in sorted(sizes.items()):
             total = size + _OVERHEAD + names.wire_length(owner)
             if total > MAX_REPLY:
                 reason = f"the reply has {total} octets: over {MAX_REPLY}, clients ask again by TCP"
                 yield _warning("large-reply", names.to_text(owner), reason)
-
-    def _servers(self) -> Iterator[Finding]:
-        for name, _, rdata in self.zone.iterate_rdatas(dns.rdatatype.NS):
-            server: dns.name.Name = rdata.target  # type: ignore[attr-defined]
-            target = server.labels[:-1]
-            if not names.is_below(target, self.origin):
-                continue
-            cut = self._cut_above(target)
-            if cut and cut != names.fold(name.labels[:-1]):
-                continue  # the address is for the zone below that cut to give
-            node = self.zone.get_node(server)
-            kinds = {rdataset.rdtype for rdataset in node} if node else set()
-            if not kinds & {dns.rdatatype.A, dns.rdatatype.AAAA}:
-                shown = names.to_text(name.labels[:-1])
-                yield _error("no-address", shown, f"its server {server} is in the zone and has no address")
 
 
 def _naptr(rdata: object) -> Naptr:

@@ -57,6 +57,13 @@ def test_no_octets_pass_for_a_cookie_or_raise(option: bytes, client: str, now: f
         assert len(answer.option) == 24
 
 
+def test_rfc9018_4_1_another_version_is_another_format_even_where_the_hash_fits() -> None:
+    client_cookie, head = bytes(8), bytes((2, 0, 0, 0, 0, 0, 0, 0))
+    address = ipaddress.ip_address("192.0.2.1")
+    forged = client_cookie + head + siphash24(SECRET, client_cookie + head + address.packed)
+    assert not answer_cookie(forged, str(address), secrets=[SECRET], now=0).verified
+
+
 def test_an_ipv6_zone_is_no_part_of_the_address() -> None:
     given_there = answer_cookie(bytes(8), "fe80::1%eth0", secrets=[SECRET], now=0).option
     assert answer_cookie(given_there, "fe80::1%eth1", secrets=[SECRET], now=0).verified

@@ -205,3 +205,40 @@ def test_an_unsigned_zone_has_no_chain() -> None:
     assert view.denial is None
     assert chain_of({}, ()) is None
     assert shown(ask(Snapshot.of([view]), "nope.example.", "A").authority) == ["example. SOA"]
+
+
+LABELS = st.sampled_from([b"a", b"b", b"w", b"x", b"y", b"z", b"*", b"\0", b"\xff", b"ns1", b"xx", b"WWW"])
+TYPES = st.sampled_from(["A", "MX", "DS", "TXT", "NSEC", "ANY"])
+
+
+@given(st.lists(LABELS, max_size=5), TYPES, st.sampled_from([512, 1232]))
+def test_each_nsec_proof_proves(labels: list[bytes], rdtype: str, payload: int) -> None:
+    """RFC 4035 5.4, read by dnspython's order of names: what a validator would have to find is there."""
+    name = dns.name.Name((*labels, b"example", b""))
+    reply = ask(SNAPSHOTS["nsec"], name.to_text(), rdtype, payload=payload)
+    if reply.flags & dns.flags.TC or reply.answer or not reply.flags & dns.flags.AA:
+        return
+    origin = dns.name.from_text("example.")
+    proofs = {rrset.name: rrset[0] for rrset in reply.authority if rrset.rdtype == dns.rdatatype.NSEC}
+
+    def covered(absent: dns.name.Name) -> bool:
+        return any(
+            owner < absent and (absent < nsec.next or nsec.next == origin) and not nsec.next.is_subdomain(absent)
+            for owner, nsec in proofs.items()
+        )
+
+    exists = {above for owner in ZONES["nsec"].nodes for above in _at_and_above(owner)}
+    encloser = next(above for above in _at_and_above(name) if above in exists)
+    wildcard = dns.name.Name((b"*", *encloser.labels))
+    if reply.rcode() == dns.rcode.NXDOMAIN:
+        assert covered(name)
+        assert covered(wildcard)
+    elif encloser != name:
+        assert covered(name)
+        assert wildcard in proofs
+    else:
+        assert name in proofs or any(nsec.next.is_subdomain(name) for nsec in proofs.values())
+
+
+def _at_and_above(name: dns.name.Name) -> list[dns.name.Name]:
+    return [name] if len(name) <= 2 else [name, *_at_and_above(name.parent())]

@@ -145,6 +145,26 @@ def test_replies_that_tell_the_same_are_of_one_kind(one: tuple[str, str], other:
     assert (reply_to(*one).kind == reply_to(*other).kind) is same
 
 
+def test_names_under_one_dname_are_of_one_kind_where_it_leads_elsewhere() -> None:
+    zone = dns.zone.from_text("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\nd 60 DNAME x.test.", "example.")
+    snapshot = Snapshot.from_zones([zone])
+    kinds = set()
+    for name in ("a.d.example.", "b.d.example."):
+        reply = make_reply(dns.message.make_query(name, "A").to_wire(), snapshot, transport=Transport.UDP)
+        assert reply is not None
+        kinds.add(reply.kind)
+    assert len(kinds) == 1
+
+
+def test_rfc9619_two_questions_that_are_none_do_not_ask_for_a_cookie() -> None:
+    query = make_query({"options": [[10, "2464c4abcf10c957"]], "question": False}).to_wire()
+    for count, rcode in ((0, dns.rcode.NOERROR), (2, dns.rcode.FORMERR)):
+        wire = query[:4] + count.to_bytes(2, "big") + query[6:]
+        reply = respond(wire, SNAPSHOT, client=CLIENT, context=make_context({}))
+        assert reply is not None
+        assert dns.message.from_wire(reply).rcode() == rcode
+
+
 def test_a_truncated_reply_has_its_question_and_opt_alone() -> None:
     cookie = dns.edns.GenericOption(dns.edns.OptionType.COOKIE, bytes(8))
     for name in ("www.example.", "nope.example.", "sub.example."):

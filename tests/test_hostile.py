@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from maptr import Discovery, discover_async, discover_many
+from maptr import Discovery, Stub, discover_async, discover_many
 from maptr.client import discover
 from maptr.discovery import Outcome
 from maptr.errors import DiscoveryError
@@ -293,6 +293,8 @@ def test_a_cname_at_the_owner_name_and_a_loop_of_them(ask: Ask) -> None:
     found = ask(lambda query, transport: [reply(query, alias)])
     assert found.trace[0].note == "through CNAME c.example."
     assert found.ttl == 30
+    two = [to, record(None, CNAME, b"\1d\7example\0"), alias[1]]
+    assert outcomes(ask(lambda query, transport: [reply(query, two)])) == [Outcome.MALFORMED]
     loop = [record(None, CNAME, b"\xc0\x0c")]
     assert outcomes(ask(lambda query, transport: [reply(query, loop)])) == [Outcome.MALFORMED]
 
@@ -421,3 +423,19 @@ def test_questions_are_hard_to_guess() -> None:
         list(discover_many((f"ark:{i}/x" for i in range(500)), nameservers=[server.name]))
         assert len(server.clients) > 1
         assert len({query[:2] for query, _ in server.queries}) > 450
+
+
+def test_no_packet_is_sent_when_the_time_is_over(ask: Ask) -> None:
+    with hostile(lambda query, transport: []) as server:
+        assert outcomes(ask(server, 0.3)) == [Outcome.TIMEOUT]
+        time.sleep(0.2)  # for a packet too many to be seen
+        assert len(server.queries) == 1
+
+
+def test_a_silent_server_is_asked_last_from_then_on() -> None:
+    with hostile(lambda query, transport: []) as silent, hostile(GOOD) as good:
+        stub = Stub([silent.name, good.name])
+        assert discover(ARK, resolver=stub)
+        assert [str(server) for server in stub.servers] == [good.name, silent.name]
+        assert asyncio.run(discover_async(ARK, resolver=stub))
+        assert len(silent.queries) == 1

@@ -177,3 +177,12 @@ def test_where_journals_are() -> None:
     assert journal_path(zone_file, parse("ark.arpa."), Path("state")) == Path("state/ark.arpa.journal")
     assert journal_path(zone_file, parse("."), Path("state")) == Path("state/root.journal")
     assert journal_path(zone_file, (b"a/b", b"..", b"x"), Path("s")).parent == Path("s")
+
+
+def test_what_a_crash_left_half_written_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / ".z.journal.new").write_bytes(b"half")
+    view = view_of(2)
+    for _ in range(2):
+        write_journal(tmp_path / "z.journal", Journal.start(view))
+    assert [file.name for file in tmp_path.iterdir()] == ["z.journal"]
+    assert (tmp_path / "z.journal").stat().st_mode & 0o777 == 0o600

@@ -66,6 +66,14 @@ def test_excess_is_remembered_for_the_window_and_no_longer() -> None:
     assert limits.judge("192.0.2.1", "kind") is SEND
 
 
+def test_silence_saves_up_a_second_of_replies_and_no_more() -> None:
+    clock = Clock()
+    limits = limiter(clock, responses_per_second=5)
+    limits.judge("192.0.2.1", "kind")
+    clock.now += 3600
+    assert [limits.judge("192.0.2.1", "kind") for _ in range(6)] == [SEND] * 5 + [DROP]
+
+
 def test_networks_are_counted_not_addresses() -> None:
     limits = limiter(responses_per_second=1)
     assert limits.judge("192.0.2.1", "kind") is SEND
@@ -188,6 +196,13 @@ def test_a_client_with_a_good_cookie_is_not_limited() -> None:
     query.use_edns(options=list(dns.message.from_wire(reply).options))
     wire = query.to_wire()
     assert all(responder.answer(wire, SNAPSHOT, transport=Transport.UDP, client=CLIENT) for _ in range(50))
+
+
+def test_a_client_that_a_key_showed_is_not_limited() -> None:
+    responder = Responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
+    wire = dns.message.make_query("ns.example.", "A").to_wire()
+    for _ in range(50):
+        assert responder.answer(wire, SNAPSHOT, transport=Transport.UDP, client=CLIENT, verified=True)
 
 
 def test_limits_and_cookies_are_on_by_default() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import threading
 import time
@@ -414,3 +415,33 @@ def test_queries_are_answered_while_a_zone_is_transferred() -> None:
         sock.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")) * 5)
         for _ in range(20):
             assert dns.query.udp(QUERY, "127.0.0.1", PATIENCE, daemon.bound[0].port).id == QUERY.id
+
+
+def test_without_sockets_to_give_the_longest_idle_makes_room_and_the_rest_waits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tcp, "ACCEPT_PAUSE", 0.05)
+    failures = 1
+    real = asyncio.SelectorEventLoop.sock_accept
+
+    async def sock_accept(loop: asyncio.SelectorEventLoop, sock: socket.socket) -> tuple[socket.socket, object]:
+        nonlocal failures
+        accepted = await real(loop, sock)
+        if connections.count and failures:
+            failures -= 1
+            accepted[0].close()
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accepted
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_accept", sock_accept)
+    connections = Connections()
+    with tcp_serving(connections) as port, connect(port) as idle:
+        idle.sendall(FRAME)
+        receive_message(idle)
+        with connect(port) as lost:
+            assert is_closed(lost)
+        assert is_closed(idle)
+        with connect(port) as later:
+            later.sendall(FRAME)
+            assert receive_message(later).id == QUERY.id
+    assert "no connection accepted for 0.05 s: Too many open files" in caplog.text

@@ -230,3 +230,22 @@ def test_ipv6_clients_are_counted_by_their_link() -> None:
     assert connections.admit("192.0.2.1", lambda: None)
     assert connections.admit("192.0.2.2", lambda: None)
     assert connections.count == 5
+
+
+def test_dns_over_tls_over_ipv6(directory: Path) -> None:
+    running = Running()
+    settings = TlsSettings((Address("::1", 0),), directory / "tls.crt", directory / "tls.key")
+    daemon = Daemon([], [], SNAPSHOT, tls=settings)
+    daemon.bind()
+    future = asyncio.run_coroutine_threadsafe(daemon.run(), running.loop)
+    try:
+        (bound,) = daemon.tls_bound
+        reply = dns.query.tls(
+            QUERY, "::1", PATIENCE, bound.port, ssl_context=client_context(directory), server_hostname="ns1.example"
+        )
+        assert reply.answer
+        assert daemon.tls_bound == [bound]
+    finally:
+        running.call(daemon.stop)
+        future.result(PATIENCE)
+        running.close()

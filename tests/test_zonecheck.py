@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.finding import Severity
-from maptr.zonecheck import MAX_REPLY, check_zone
+from maptr.zonecheck import MAX_REPLY, MAX_RRSET, check_zone
 
 HEAD = """\
 $ORIGIN ark.arpa.
@@ -94,6 +94,13 @@ def test_a_reply_over_the_limit() -> None:
     (finding,) = check_zone(HEAD + crowd)
     assert finding.code == "large-reply"
     assert str(MAX_REPLY) in finding.reason
+
+
+def test_more_records_at_a_name_than_bind_takes() -> None:
+    """Since 9.18.28; the real registry's NAAN 19153 once had so many."""
+    crowd = [f'12345 IN NAPTR 0 0 "h" "ark" "" h{i}.example.\n' for i in range(MAX_RRSET + 1)]
+    assert "large-rrset" in [f.code for f in check_zone(HEAD + "".join(crowd))]
+    assert "large-rrset" not in [f.code for f in check_zone(HEAD + "".join(crowd[1:]))]
 
 
 def test_lines_are_counted_through_parentheses_and_comments() -> None:

@@ -7,16 +7,15 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from maptr.cli.serve import serve
 from maptr.errors import ConfigError
+from maptr.publish import Guards
 from maptr.serve import zoneimage
 from maptr.serve.zoneimage import ImageFolder
-from maptr.serve.zones import ZoneSource, read_zone
+from maptr.serve.zones import ZoneSource, read_checked
 from maptr.snapshot import ZoneView
 
-PLAIN = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\nsub IN NS ns.sub\n"
+PLAIN = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\nsub IN NS ns\n"
 PLAIN += "a.b IN A 192.0.2.2\n"
 ODD = PLAIN + "UPPER IN TXT x ; a comment\n"
 EXAMPLE = (b"example",)
@@ -27,10 +26,12 @@ def folder(tmp_path: Path) -> ImageFolder:
     return ImageFolder.open(tmp_path / "images")
 
 
-def read(tmp_path: Path, text: str, images: ImageFolder | None) -> ZoneView:
+def read(tmp_path: Path, text: str, folder: ImageFolder | None) -> ZoneView:
+    """The zone as the server reads it, with its state beside the images."""
     path = tmp_path / "zone"
     path.write_text(text)
-    return read_zone(ZoneSource(EXAMPLE, path, images))
+    state = None if folder is None else folder.path.parent
+    return read_checked(ZoneSource(EXAMPLE, path, Guards(lint="off"), state)).view
 
 
 def contents(view: ZoneView) -> object:
@@ -42,7 +43,7 @@ def contents(view: ZoneView) -> object:
 def test_an_image_is_the_zone(text: str, tmp_path: Path, folder: ImageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = contents(read(tmp_path, text, None))
     assert contents(read(tmp_path, text, folder)) == plain
-    monkeypatch.setattr("maptr.serve.zones.read_plain", lambda *_: 1 // 0)  # nothing is parsed any more
+    monkeypatch.setattr("maptr.serve.zones._read_and_check", lambda *_: 1 // 0)  # nothing is parsed any more
     assert contents(read(tmp_path, text, folder)) == plain
 
 
@@ -79,7 +80,7 @@ def test_what_is_no_plain_zone_has_no_image(tmp_path: Path, folder: ImageFolder)
 def test_another_version_has_another_name(tmp_path: Path, folder: ImageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     read(tmp_path, PLAIN, folder)
     monkeypatch.setattr(zoneimage, "VERSION", b"other")
-    assert folder.read(EXAMPLE, PLAIN.encode()) is None
+    assert folder.read(EXAMPLE, PLAIN.encode(), "off") is None
 
 
 def test_only_a_folder_of_our_own_is_trusted(tmp_path: Path, folder: ImageFolder) -> None:
@@ -100,16 +101,3 @@ def test_only_a_folder_of_our_own_is_trusted(tmp_path: Path, folder: ImageFolder
 def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path: Path, folder: ImageFolder) -> None:
     folder.path.chmod(0o500)
     assert read(tmp_path, PLAIN, folder).serial == 1
-
-
-def test_the_server_keeps_images_where_it_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "zone"
-    path.write_text(PLAIN)
-    arguments = ["--zone", f"example={path}", "--images", str(tmp_path / "new"), "--check-config"]
-    for _ in range(2):
-        result = CliRunner().invoke(serve, arguments)
-        assert result.exit_code == 0, result.output
-    assert len(list((tmp_path / "new").iterdir())) == 1
-    (tmp_path / "new").chmod(0o755)
-    result = CliRunner().invoke(serve, arguments)
-    assert (result.exit_code, "mode 0700" in result.stderr) == (1, True)

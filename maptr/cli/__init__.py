@@ -17,8 +17,10 @@ _COMMANDS = {
     "bulk": ("maptr.cli.bulk", "bulk", "Discover a file of ARKs, hundreds at a time."),
     "info": ("maptr.cli.info", "info", "Ask the mapping authority of each ARK to describe it."),
     "table": ("maptr.cli.table", "table", "Read, check and convert the NAAN registry."),
-    "zone": ("maptr.cli.zone", "zone", "Build the zone from the registry, check and sign any zone."),
+    "zone": ("maptr.cli.zone", "zone", "Build the zone from the registry; check, compare and sign any zone."),
     "serve": ("maptr.cli.serve", "serve", "Answer DNS queries from zone files."),
+    "reload": ("maptr.cli.control", "reload", "Have the running server read its zones again."),
+    "status": ("maptr.cli.control", "status", "Say how the running server is."),
 }
 
 

@@ -1,28 +1,31 @@
-"""``maptr serve``: answer DNS queries from zone files, with no configuration file needed."""
+"""``maptr serve``: answer DNS queries from zone files, with a configuration file or without one."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from maptr.acl import Acl, Key, NotifyTarget, Rule, Secondaries
+from maptr import config as configuration
+from maptr.acl import Key, NotifyTarget, Rule
 from maptr.address import Address
 from maptr.cli import output
-from maptr.context import Identity
+from maptr.config import Config
 from maptr.errors import ConfigError, ZoneError
 from maptr.names import fold, parse, to_text
-from maptr.serve import zones
+from maptr.serve import publisher, settings, zones
 from maptr.serve.daemon import Daemon
-from maptr.serve.primary import PrimarySettings
-from maptr.serve.tls import TlsSettings
-from maptr.serve.zoneimage import ImageFolder
+from maptr.serve.tls import make_context
 from maptr.serve.zones import ZoneSource
-from maptr.snapshot import Snapshot
+from maptr.zonediff import has_data
+
+T = TypeVar("T")
 
 
 class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
@@ -68,17 +71,23 @@ class _OriginText:
 
 
 @click.command(
-    epilog="SIGHUP reads the zone files and the certificate again; a bad file changes nothing, and the log says why. "
-    "SIGTERM stops. Exit status: 0 stopped or checked, 1 a zone is bad or an address cannot be had, 2 usage, "
-    "8 a file cannot be read."
+    epilog="SIGHUP, or maptr reload, reads configuration, zone files and certificate again; a bad one leaves what was, "
+    "and the log says why. SIGTERM stops. A zone that cannot be loaded at the start answers SERVFAIL while the others "
+    "serve. Exit status: 0 stopped or checked, 1 the configuration is bad, an address cannot be had, or (checking) a "
+    "zone is bad, 2 usage, 8 a file cannot be read."
+)
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    help="The configuration, in TOML.  [default: MAPTR_CONFIG; without --zone also maptr.toml, if it is here]",
 )
 @click.option(
     "--zone",
     "sources",
     multiple=True,
-    required=True,
     type=_Parsed(ZoneSource, "ORIGIN=FILE"),
-    help="A zone and its file, such as ark.arpa=ark.arpa.zone. Repeatable.",
+    help="A zone and its file, such as ark.arpa=ark.arpa.zone; goes before one in the configuration. Repeatable.",
 )
 @click.option(
     "--listen",
@@ -88,6 +97,7 @@ class _OriginText:
     help="Where to answer, UDP and TCP: 127.0.0.1:5353 or [::1]:5353; port 0 takes a free one. Repeatable.  "
     "[default: 127.0.0.1:5353]",
 )
+@click.option("--control", metavar="SOCKET", help="Where maptr reload and maptr status find this server.")
 @click.option(
     "--tls-listen",
     "tls_addresses",
@@ -98,13 +108,12 @@ class _OriginText:
 @click.option(
     "--tls-cert",
     "certificate",
-    type=click.Path(path_type=Path),
+    metavar="FILE",
     help="The certificate and the chain above it, as PEM.",
 )
-@click.option("--tls-key", "key", type=click.Path(path_type=Path), help="The certificate's private key, as PEM.")
+@click.option("--tls-key", "key", metavar="FILE", help="The certificate's private key, as PEM.")
 @click.option(
     "--nsid",
-    default="",
     help="Which server this is, told to those who ask by the NSID option (dig +nsid).  [default: not told]",
 )
 @click.option(
@@ -137,13 +146,8 @@ class _OriginText:
 )
 @click.option(
     "--state",
-    type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
+    type=click.Path(exists=True, file_okay=False, writable=True),
     help="Where to keep the journals that IXFR is answered from.  [default: beside each zone's file]",
-)
-@click.option(
-    "--images",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Keep what was read in this folder (made with mode 0700), so that a restart need not parse it again.",
 )
 @click.option(
     "--check-config",
@@ -151,18 +155,19 @@ class _OriginText:
     help="Read and check everything, print what would be served, and leave. Nothing is bound.",
 )
 def serve(
+    file: str | None,
     sources: tuple[ZoneSource, ...],
     addresses: tuple[Address, ...],
+    control: str | None,
     tls_addresses: tuple[Address, ...],
-    certificate: Path | None,
-    key: Path | None,
-    nsid: str,
+    certificate: str | None,
+    key: str | None,
+    nsid: str | None,
     keys: tuple[Key, ...],
     rules: tuple[Rule, ...],
     targets: tuple[NotifyTarget, ...],
     catalog: tuple[bytes, ...] | None,
-    state: Path | None,
-    images: Path | None,
+    state: str | None,
     check_config: bool,
 ) -> None:
     """Answer DNS queries from zone files.
@@ -172,70 +177,115 @@ def serve(
     \b
         maptr serve --zone ark.arpa=ark.arpa.zone --listen 127.0.0.1:5353
         maptr: ready, serving 1 zone on 127.0.0.1:5353 (udp, tcp)
+
+    With a configuration, maptr serve --config maptr.toml. Every setting of its [serve] can be given in the
+    environment too: MAPTR_SERVE_LISTEN=127.0.0.1:53,[::1]:53 goes before the file, and options go before both.
     """
-    addresses = addresses or (Address("127.0.0.1", 5353),)
-    tls = _tls(tls_addresses, certificate, key)
+    path = _file(file, bool(sources))
+    given: dict[str, tuple[object, str]] = {
+        "serve.listen": ([str(address) for address in addresses] or None, "--listen"),
+        "serve.tls.listen": ([str(address) for address in tls_addresses] or None, "--tls-listen"),
+        "serve.tls.certificate": (certificate, "--tls-cert"),
+        "serve.tls.key": (key, "--tls-key"),
+        "serve.control": (control, "--control"),
+        "serve.nsid": (nsid, "--nsid"),
+        "serve.catalog.name": (None if catalog is None else to_text(catalog), "--catalog"),
+        "serve.state": (state, "--state"),
+    }
+    options = settings.Options(sources, keys, rules, targets)
+    flags = {name: (value, option) for name, (value, option) in given.items() if value is not None}
+
+    def read() -> Config:
+        config = configuration.load(path, environment=os.environ, flags=flags)
+        config = options.over(config)
+        settings.check(config)
+        settings.primary_of(config)
+        return config
+
+    config = _or_fail(read)
+    if not config.zones:
+        if path is None:
+            raise click.UsageError("there is no zone to serve: give --zone ORIGIN=FILE, or --config FILE")
+        output.fail(str(config.error("zone", "there is no zone to serve")), output.EXIT_NONE)
+    if check_config:
+        _check(config)
+        return
+    _or_fail(lambda: settings.make_state(config))
+    logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
+    found = settings.sources_of(config)
+    served = publisher.start(found, clock=time.time)
     try:
-        identity = Identity(nsid=nsid)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-    if images is not None:
-        sources = _with_images(sources, images)
-    snapshot = _load(sources)
-    who = Secondaries(Acl(rules), targets)
-    try:
-        primary = PrimarySettings(
-            keys,
-            {source.origin: who for source in sources},
-            None if catalog is None else (catalog, who),
-            state,
+        daemon = Daemon(
+            found,
+            config.serve.listen,
+            served.snapshot(),
+            identity=settings.identity_of(config),
+            cookies=settings.cookies_of(config),
+            rrl=settings.rrl_of(config),
+            tls=settings.tls_of(config),
+            tcp_limits=settings.tcp_of(config),
+            udp_payload=config.serve.udp_payload,
+            primary=settings.primary_of(config),
+            served=served,
+            config=config,
+            reread=read,
+            control=settings.control_of(config),
         )
-        daemon = Daemon(sources, addresses, snapshot, identity=identity, tls=tls, primary=primary)
-        if check_config:
-            _describe(sources, addresses, tls_addresses, snapshot)
-            return
-        logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
-        asyncio.run(daemon.run(signals=True))
+        asyncio.run(_run(daemon))
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
 
 
-def _tls(addresses: tuple[Address, ...], certificate: Path | None, key: Path | None) -> TlsSettings | None:
-    if addresses and certificate is not None and key is not None:
-        return TlsSettings(addresses, certificate, key)
-    if addresses or certificate is not None or key is not None:
-        raise click.UsageError("--tls-listen, --tls-cert and --tls-key go together")
-    return None
+async def _run(daemon: Daemon) -> None:
+    await daemon.run(signals=True)
 
 
-def _with_images(sources: tuple[ZoneSource, ...], path: Path) -> tuple[ZoneSource, ...]:
+def _file(named: str | None, has_zones: bool) -> Path | None:
+    """The configuration's file; the one that only happens to lie here is not for who names zones."""
+    if named is not None:
+        return Path(named)
+    found = configuration.find(os.environ)
+    return None if has_zones and configuration.FILE_VARIABLE not in os.environ else found
+
+
+def _or_fail(read: Callable[[], T]) -> T:
     try:
-        folder = ImageFolder.open(path)
+        return read()
     except ConfigError as error:
-        output.fail(str(error), output.EXIT_NONE)
-    return tuple(replace(source, images=folder) for source in sources)
-
-
-def _load(sources: tuple[ZoneSource, ...]) -> Snapshot:
-    try:
-        return zones.load(sources)
-    except ZoneError as error:
+        if error.filename.startswith("--"):
+            raise click.UsageError(f"{error.filename}: {error.reason}") from None
         output.fail(str(error), output.EXIT_NONE)
     except OSError as error:
         output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
 
 
-def _describe(
-    sources: tuple[ZoneSource, ...],
-    addresses: tuple[Address, ...],
-    tls_addresses: tuple[Address, ...],
-    snapshot: Snapshot,
-) -> None:
-    for source in sources:
-        zone = snapshot.zones[source.origin]
-        names = sum(1 for node in zone.nodes.values() if node)
-        output.data(f"zone {to_text(zone.origin)} serial {zone.serial}, {names} names, from {source.path}")
-    for address in addresses:
+def _check(config: Config) -> None:
+    """Print what would be served, or what is wrong, every bad zone of it."""
+    code = output.EXIT_OK
+    if tls := settings.tls_of(config):
+        try:
+            make_context(tls)
+        except ConfigError as error:
+            output.talk(f"maptr: {error}")
+            code = output.EXIT_NONE
+    for source in settings.sources_of(config):
+        try:
+            checked = zones.read_checked(source)
+        except ZoneError as error:
+            output.talk(f"maptr: {error}")
+            code = max(code, output.EXIT_NONE)
+        except OSError as error:
+            output.talk(f"maptr: {error.filename}: {error.strerror}")
+            code = output.EXIT_UNREADABLE
+        else:
+            names = sum(map(has_data, checked.view.nodes.values()))
+            zone = to_text(source.origin)
+            output.data(f"zone {zone} serial {checked.view.serial}, {names} names, from {source.path}")
+            for warning in checked.warnings:
+                output.talk(f"maptr: zone {zone}: {warning}")
+    if code:
+        raise SystemExit(code)
+    for address in config.serve.listen:
         output.data(f"listen {address} (udp, tcp)")
-    for address in tls_addresses:
+    for address in config.serve.tls.listen:
         output.data(f"listen {address} (tls)")

@@ -1,4 +1,4 @@
-"""``maptr zone sign`` and ``maptr zone keys``: sign a zone with the keys in a folder, and look after those keys."""
+"""``maptr zone sign``: sign a zone with the keys in a folder. The folder is looked after in ``keys.py``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from maptr.finding import Severity
 if TYPE_CHECKING:
     import dns.zone
 
-    from maptr.dnssec import Key, Policy
-    from maptr.keyfolder import KeyFile
+    from maptr.dnssec import Policy
+    from maptr.zonekeys import Key
 
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # as in a zone's TTLs
 
@@ -38,7 +38,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore] # gene
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def told() -> Iterator[None]:
     """Errors of files and keys as one line and an exit code."""
     try:
         yield
@@ -97,16 +97,16 @@ def sign(
       2  bad usage
       8  FILE or KEYS cannot be read, or OUT cannot be written
     """
-    from maptr import dnssec, keyfolder, zonetext
+    from maptr import dnssec, keyfolder, zonekeys, zonetext
 
     now = int(time.time()) if at is None else at
-    with _told():
+    with told():
         policy = dnssec.Policy(lifetime, inception, refresh, zonemd, dnssec.Children(cds), dnskey_ttl)
         files = keyfolder.read_keys(keys)
         zone = _read_zone(file, origin)
         old = _read_old(target, zone)
         signers = [found.key for found in files]
-        dnssec.check_keys(signers)
+        zonekeys.check_keys(signers)
         if old and not force and dnssec.is_current(old, zone, signers, policy) and _lasts(old, target, now, policy):
             return
         signed = dnssec.sign_zone(zone, signers, now=now, serial=_serial(zone, old), policy=policy)
@@ -114,8 +114,10 @@ def sign(
     if target is None:
         click.echo(text, nl=False)
     else:
-        with _told():
+        try:
             output.write_atomically(Path(target), text)
+        except OSError as error:
+            output.fail(f"{target}: {error.strerror}", output.EXIT_UNREADABLE)
     _tell_signed(signed, signers, now + lifetime)
 
 
@@ -177,10 +179,10 @@ def _serial(zone: dns.zone.Zone, old: dns.zone.Zone | None) -> int:
 
 
 def _tell_signed(signed: dns.zone.Zone, keys: list[Key], until: int) -> None:
-    from maptr import dnssec
+    from maptr import zonekeys
 
-    names = [key for key in dnssec.zone_signers(keys) if key not in dnssec.dnskey_signers(keys)]
-    shown = ", ".join(map(str, [*dnssec.dnskey_signers(keys), *names]))
+    names = [key for key in zonekeys.zone_signers(keys) if key not in zonekeys.dnskey_signers(keys)]
+    shown = ", ".join(map(str, [*zonekeys.dnskey_signers(keys), *names]))
     serial = signed.get_soa().serial
     output.talk(f"zone {signed.origin} serial {serial} signed until {_date(until)} by {shown}")
     longest = max(rdataset.ttl for _, rdataset in signed.iterate_rdatasets())
@@ -189,125 +191,3 @@ def _tell_signed(signed: dns.zone.Zone, keys: list[Key], until: int) -> None:
 
 def _date(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-
-
-@click.group()
-def keys() -> None:
-    """Look after the keys of a zone: the files in its key folder.
-
-    A rollover is adding a key, signing, waiting, giving keys another state, signing, waiting, removing: published,
-    active, retired, gone. docs/dnssec.md has the steps.
-    """
-
-
-_FOLDER = click.argument("folder", metavar="KEYS", type=click.Path(path_type=Path))
-_TAG = click.argument("tag", metavar="TAG", type=click.IntRange(0, 65535))
-_STATES = click.Choice(["published", "active", "retired"])
-
-
-@keys.command()
-@_FOLDER
-@click.option(
-    "--role",
-    type=click.Choice(["csk", "ksk", "zsk"]),
-    default="csk",
-    show_default=True,
-    help="csk signs all; ksk the DNSKEY RRset, zsk the rest.",
-)
-@click.option(
-    "--algorithm",
-    type=click.Choice(["ecdsap256sha256", "ed25519"]),
-    default="ecdsap256sha256",
-    show_default=True,
-    help="Of the signatures.",
-)
-@click.option("--state", type=_STATES, help="Default: active for the first key of its role, else published.")
-def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
-    """Make a key in KEYS, a folder that only its owner can read; it is made where there is none."""
-    from maptr import dnssec, keyfolder
-
-    with _told():
-        wanted = dnssec.Role(role)
-        present = [file.key for file in keyfolder.read_keys(folder)] if folder.exists() else []
-        first = not any(key.role is wanted and key.state is dnssec.State.ACTIVE for key in present)
-        chosen = dnssec.State(state) if state else dnssec.State.ACTIVE if first else dnssec.State.PUBLISHED
-        _tell(keyfolder.add_key(folder, wanted, dnssec.Algorithm(algorithm), chosen))
-
-
-@keys.command("list")
-@_FOLDER
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def list_keys(folder: Path, as_json: bool) -> None:
-    """List the keys in KEYS: tag, role, algorithm, state and file."""
-    from maptr import keyfolder
-
-    with _told():
-        files = keyfolder.read_keys(folder)
-    if as_json:
-        output.json_data({"keys": [_as_dict(file) for file in files]})
-        return
-    for file in files:
-        _tell(file)
-
-
-@keys.command("set")
-@_FOLDER
-@_TAG
-@click.argument("state", type=_STATES)
-def set_state(folder: Path, tag: int, state: str) -> None:
-    """Give the key TAG another state: its file gets another name."""
-    from maptr import dnssec, keyfolder
-
-    with _told():
-        _tell(keyfolder.set_state(folder, tag, dnssec.State(state)))
-
-
-@keys.command()
-@_FOLDER
-@_TAG
-def remove(folder: Path, tag: int) -> None:
-    """Delete the key TAG, which must not be active."""
-    from maptr import keyfolder
-
-    with _told():
-        output.talk(f"removed {keyfolder.remove_key(folder, tag).path}")
-
-
-@keys.command()
-@_FOLDER
-@click.argument("origin")
-@click.option("--dnskey", is_flag=True, help="DNSKEY records, which some parents and validators want instead.")
-def ds(folder: Path, origin: str, dnskey: bool) -> None:
-    """Print the DS records of zone ORIGIN for its parent: SHA-256 of each active KSK or CSK."""
-    import dns.exception
-    import dns.name
-
-    from maptr import dnssec, keyfolder
-
-    with _told():
-        entries = [file.key for file in keyfolder.read_keys(folder) if file.key.is_entry]
-        if not entries:
-            output.fail(f"{folder}: no active KSK or CSK", output.EXIT_NONE)
-        try:
-            name = dns.name.from_text(origin)
-        except (dns.exception.DNSException, ValueError) as error:
-            raise click.UsageError(f"{origin!r} is no domain name: {error}") from None
-        records = [key.dnskey for key in entries] if dnskey else dnssec.ds_records(name, entries)
-    for record in records:
-        output.data(f"{name} IN {'DNSKEY' if dnskey else 'DS'} {record}")
-
-
-def _tell(file: KeyFile) -> None:
-    key = file.key
-    output.data(f"{key.tag:05d} {key.role} {key.algorithm} {key.state} {file.path}")
-
-
-def _as_dict(file: KeyFile) -> dict[str, object]:
-    key = file.key
-    return {
-        "tag": key.tag,
-        "role": str(key.role),
-        "algorithm": str(key.algorithm),
-        "state": str(key.state),
-        "file": str(file.path),
-    }

@@ -1,4 +1,4 @@
-"""``maptr zone``: build the zone from the registry, check any zone. Signing is in ``sign.py``."""
+"""``maptr zone``: build the zone from the registry, check and compare any zone. Signing is in ``sign.py``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output
-from maptr.cli.sign import keys, sign
+from maptr.cli.keys import keys
+from maptr.cli.sign import sign
 from maptr.errors import ZoneError
 from maptr.finding import Severity
 
@@ -23,7 +24,7 @@ DEFAULT_ORIGIN = "ark.arpa."
 
 @click.group()
 def zone() -> None:
-    """Build the zone from the registry, check and sign any zone."""
+    """Build the zone from the registry; check, compare and sign any zone."""
 
 
 zone.add_command(sign)
@@ -148,6 +149,49 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     _report(findings, file, as_json)
     fatal = [f for f in findings if strict or f.severity is Severity.ERROR]
     sys.exit(output.EXIT_NONE if fatal else output.EXIT_OK)
+
+
+@zone.command()
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="NEW")
+@click.option("--origin", metavar="NAME", help="The zone's name, where the files do not say.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
+    """What changes from zone file OLD to zone file NEW, one line for each RRset: + added, ~ changed, - removed.
+
+    The order of records says nothing, and is not looked at.
+
+    \b
+    Exit codes:
+      0  they say the same
+      1  they differ
+      2  bad usage
+      8  a file cannot be read, or is no zone
+    """
+    from maptr.cli.source import read_text
+    from maptr.masterfile import soa_owner
+    from maptr.serve.zones import ZoneSource, read_zone
+    from maptr.zonediff import ZoneDiff
+
+    origin = origin or soa_owner(read_text(old))
+    views = []
+    for file in (old, new):
+        try:
+            views.append(read_zone(ZoneSource.from_text(f"{origin}={file}")))
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+        except ZoneError as error:
+            output.fail(str(error), output.EXIT_UNREADABLE)
+        except OSError as error:
+            output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
+    found = ZoneDiff.between(*views)
+    if as_json:
+        serials = {"old": views[0].serial, "new": views[1].serial}
+        output.json_data({"zone": origin, "serial": serials, **found.to_dict()})
+    else:
+        for change in found.changes:
+            output.data(change.to_text())
+    sys.exit(output.EXIT_NONE if found else output.EXIT_OK)
 
 
 def _report(findings: list[Finding], file: str, as_json: bool) -> None:

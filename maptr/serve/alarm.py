@@ -1,6 +1,6 @@
 """The alarm over signatures: zones whose signatures have ended or soon will, said in the log.
 
-At start, after each reload and once a day. Metrics and status ask ``maptr.signatures.signature_state`` themselves.
+At start, after each reload and once a day. Status and metrics ask ``maptr.signatures.signature_state`` themselves.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ def tell(snapshot: Snapshot, now: float) -> None:
         found = signature_state(zone, now)
         if found.is_alarm:
             level = logging.WARNING if found.state is Signatures.EXPIRING else logging.ERROR
-            log.log(level, "zone %s: %s", to_text(zone.origin), _words(found, now))
+            log.log(level, "zone %s: %s", to_text(zone.origin), words(found, now))
 
 
-def _words(found: SignatureState, now: float) -> str:
+def words(found: SignatureState, now: float) -> str:
+    """What is wrong with signatures that are an alarm, and what to do."""
     end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.expires))
     if found.state is Signatures.NOT_YET:
         return "signatures are not valid yet: validators answer SERVFAIL; is a clock wrong?"

@@ -17,6 +17,7 @@ import socket
 import struct
 import sys
 import threading
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 from operator import add
@@ -25,6 +26,7 @@ from maptr.answer import Transport
 from maptr.cookies import answer_cookies
 from maptr.fastpath import HEADER, OPT_SIZE, Found, ReadyAnswers
 from maptr.rrl import Verdict
+from maptr.serve import counters as rcodes
 from maptr.serve.responder import Responder
 from maptr.serve.slots import AREA, BATCH, FULL, PLAN, Slots
 from maptr.serve.udp import Answer, is_anywhere
@@ -42,11 +44,12 @@ UDP = Transport.UDP
 MSG_DONTWAIT = 0x40
 MSG_WAITFORONE = 0x10000
 AA, RCODE = 0x04, 0x0F
+RCODE_AT = 49  # in a plan: the second octet of flags, after six words
 
 
 @dataclass(slots=True)
 class Counters:
-    """Queries since the start, by how they were answered."""
+    """Work since the start, by how they were answered."""
 
     received: int = 0
     ready: int = 0  # by what lies ready
@@ -74,6 +77,8 @@ class BatchListener:
 
     def __init__(self, sock: socket.socket, responder: Responder, general: Answer) -> None:
         self.counters = Counters()
+        self.rcodes = rcodes.Counters()  # written by the listener's thread alone
+        self._counted: Counter[int] = Counter()
         self._sock = sock
         self._responder = responder
         self._general = general
@@ -140,7 +145,8 @@ class BatchListener:
         clients = [memory[start:end] for start, end in self._slots.clients[:count]]
         if not self._exempt.issuperset(clients):
             self._limit(ready, plans, clients, lengths, keys, made)
-        memory[self._slots.plans : self._slots.plans + count * PLAN.size] = b"".join(plans)  # type: ignore[arg-type]
+        joined = b"".join(plans)  # type: ignore[arg-type]
+        memory[self._slots.plans : self._slots.plans + len(joined)] = joined
         for to, of in self._slots.fields[count]:
             to[:] = of
         if self._anywhere:
@@ -149,9 +155,19 @@ class BatchListener:
             self._slots.no_interface[0][:] = self._slots.no_interface[1]
         first = 0
         silent = sorted(i for i in made if plans[i] is SILENCE) if made else []
+        self._count(joined, len(silent))
         for end in (*silent, count):
             self._send(fd, first, end)
             first = end + 1
+
+    def _count(self, joined: bytes, silent: int) -> None:
+        """Count the replies of a batch but those of the general path, which counts for itself."""
+        codes = Counter(code & RCODE for code in joined[RCODE_AT :: PLAN.size])
+        codes[0] -= silent  # the plan of silence reads as NOERROR
+        codes[rcodes.SILENCE] += silent
+        codes.subtract(self._counted)
+        self._counted.clear()
+        self.rcodes.count_codes(UDP, codes)
 
     def _limit(
         self,
@@ -230,7 +246,9 @@ class BatchListener:
         if len(query) >= FULL:
             return None
         self.counters.general += 1
-        return self._general(query, UDP, client)
+        reply = self._general(query, UDP, client)
+        self._counted[rcodes.SILENCE if reply is None else reply[3] & RCODE] += 1
+        return reply
 
     def _fill_with_cookies(
         self, ready: ReadyAnswers, asked: list[tuple[int, bytes, Found]], plans: list[bytes | None], made: set[int]

@@ -1,42 +1,59 @@
 """The daemon: binds, answers from one immutable Snapshot, and swaps it when the zones are read again.
 
-SIGHUP reads the zone files and the certificate anew, SIGTERM and SIGINT stop. Whoever runs it configures logging
-("maptr.serve").
+SIGHUP reads configuration and zones anew, SIGTERM and SIGINT stop, the control socket tells how it is. Whoever runs
+it configures logging ("maptr.serve").
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from maptr.address import Address as Address  # whoever has a Daemon has these
 from maptr.answer import Transport
+from maptr.config import Config
 from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Identity
 from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError, ZoneError
 from maptr.exchange import Access, exchange
 from maptr.rrl import RrlSettings
-from maptr.serve import alarm, batch, slots, tcp, udp, zones
+from maptr.serve import alarm, batch, control, sdnotify, settings, slots, status, tcp, udp, zones
+from maptr.serve.background import in_thread
+from maptr.serve.bind import bind_pair, bind_tls
 from maptr.serve.connections import Connections
+from maptr.serve.counters import Counters
 from maptr.serve.primary import NO_SECONDARIES, Primary, PrimarySettings
+from maptr.serve.publisher import Clock, Outcome, Served, publish
 from maptr.serve.responder import Responder
 from maptr.serve.tls import Certificate, TlsSettings
 from maptr.snapshot import Snapshot
 
 log = logging.getLogger("maptr.serve")
 
-# Tries to find one port that is free for UDP and TCP both, where any port will do.
-PORT_TRIES = 20
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """Everything that a reload swaps, made ready, and what became of each zone."""
+
+    config: Config | None
+    served: Served
+    new: Snapshot
+    access: Access
+    outcomes: list[Outcome]
 
 
 class Daemon:
     """Serve the zones on the addresses until told to stop. ``snapshot`` is what it answers from now.
 
+    ``served`` says more of the zones than the snapshot: those that did not load, and why. With ``reread`` a reload
+    reads the configuration again, which ``config`` is now. ``control`` is the path of the control socket.
     ``cookies`` None takes a secret of its own, ``rrl`` None the default limits, ``clock`` is in seconds since 1970.
     Raises ConfigError for a certificate that cannot be used and for secondaries' keys that are not there.
     """
@@ -54,12 +71,19 @@ class Daemon:
         tcp_limits: tcp.TcpLimits = tcp.DEFAULT_LIMITS,
         udp_payload: int = UDP_PAYLOAD,
         primary: PrimarySettings = NO_SECONDARIES,
-        clock: Callable[[], float] = time.time,
+        served: Served | None = None,
+        config: Config | None = None,
+        reread: Callable[[], Config] | None = None,
+        control: Path | None = None,
+        clock: Clock = time.time,
     ) -> None:
         self._clock = clock
         self.primary = Primary(primary, clock=clock)
         self._access = self.primary.access(snapshot)
         self.snapshot = snapshot
+        self.served = served or Served.of(sources, snapshot)
+        self.config = config
+        self.config_error = self.certificate_error = ""
         self.responder = Responder(
             identity=identity,
             cookies=cookies,
@@ -67,29 +91,38 @@ class Daemon:
             udp_payload=udp_payload,
             idle_timeout=tcp_limits.idle_timeout,
         )
-        self._tcp_limits = tcp_limits
+        self.counters = Counters()
+        self.started_at = clock()
         self.bound: list[Address] = []
         self.tls_bound: list[Address] = []
+        self._tcp_limits = tcp_limits
         self._sources = tuple(sources)
         self._addresses = tuple(addresses)
         self._tls_addresses = tls.listen if tls else ()
         self._certificate = Certificate(tls) if tls else None
+        self._reread = reread
+        self._control = control
         self._sockets: list[tuple[socket.socket, socket.socket]] = []
         self._tls_sockets: list[socket.socket] = []
+        self._control_socket: socket.socket | None = None
+        self._batches: list[batch.BatchListener] = []
         self._stopping = asyncio.Event()
         self._reload_wanted = asyncio.Event()
+        self._reloading = asyncio.Lock()
 
     def bind(self) -> None:
         """Open every socket; ``bound`` then has the real ports. Raises ConfigError if one cannot be had."""
         try:
             for address in self._addresses:
-                pair = _bind_pair(address)
+                pair = bind_pair(address)
                 self._sockets.append(pair)
                 self.bound.append(Address(address.host, pair[0].getsockname()[1]))
             for address in self._tls_addresses:
-                sock = _bind_tls(address)
+                sock = bind_tls(address)
                 self._tls_sockets.append(sock)
                 self.tls_bound.append(Address(address.host, sock.getsockname()[1]))
+            if self._control is not None:
+                self._control_socket = control.bind(self._control)
         except BaseException:
             for sock in [*(sock for pair in self._sockets for sock in pair), *self._tls_sockets]:
                 sock.close()
@@ -102,7 +135,7 @@ class Daemon:
 
         ``signals``: SIGHUP, SIGTERM and SIGINT mean what they mean to a daemon; for the main thread only.
         """
-        if not self._sockets:
+        if not (self._sockets or self._tls_sockets):
             self.bind()
         self._access = self.primary.start(self._sources, self.snapshot)
         loop = asyncio.get_running_loop()
@@ -114,6 +147,8 @@ class Daemon:
             else udp.UdpListener(pair[0], self.answer)
             for pair in self._sockets
         ]
+        self._batches = [listener for listener in udp_listeners if isinstance(listener, batch.BatchListener)]
+        controller = None if self._control_socket is None else control.ControlServer(self._control_socket, self.command)
         limits = self._tcp_limits
         connections = Connections(max_connections=limits.max_connections, max_per_client=limits.max_per_client)
         plain = [(pair[1], None) for pair in self._sockets]
@@ -126,6 +161,8 @@ class Daemon:
             tcp_listener.start()
         for udp_listener in udp_listeners:
             udp_listener.start(loop)
+        if controller is not None:
+            await controller.start()
         if signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self.stop)
@@ -139,13 +176,17 @@ class Daemon:
             ", ".join(map(str, self.bound)),
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
-        watcher = loop.create_task(alarm.watch(lambda: self.snapshot))
         log.info("udp %s", f"in batches of {slots.BATCH}" if batched else f"one by one: {batch.why_not()}")
+        sdnotify.notify(sdnotify.READY)
+        watcher = loop.create_task(alarm.watch(lambda: self.snapshot))
         self.primary.tell(self._access, self.snapshot)
         try:
             await self._stopping.wait()
         finally:
+            sdnotify.notify(sdnotify.STOPPING)
             reloader.cancel()
+            if controller is not None:
+                await controller.stop()
             watcher.cancel()
             await self.primary.stop()
             for udp_listener in udp_listeners:
@@ -158,7 +199,7 @@ class Daemon:
         self._stopping.set()
 
     def reload(self) -> None:
-        """Read the zones and the certificate again soon; asked for during a reload, once more after it."""
+        """Read configuration, zones and certificate again soon; asked for during a reload, once more after it."""
         self._reload_wanted.set()
 
     def answer(self, query: bytes, transport: Transport, client: str) -> bytes | None:
@@ -172,6 +213,8 @@ class Daemon:
         try:
             if (found := self.responder.find(query, self.snapshot)) is not None:
                 reply = self.responder.settle(found, query, self.snapshot, transport, client)
+                self.counters.count(transport, reply)
+                begun = True
                 yield from () if reply is None else (reply,)
                 return
             for message in exchange(
@@ -184,8 +227,10 @@ class Daemon:
                 reply=respond,
                 note=log.info,
             ):
-                yield message
+                if not begun:
+                    self.counters.count(transport, message)
                 begun = True
+                yield message
         except ZoneError as error:
             log.error("a transfer to %s ends early: %s", client, error)
             raise
@@ -193,55 +238,93 @@ class Daemon:
             log.exception("internal error, query dropped: %s", query.hex())
             if begun:
                 raise ZoneError("a transfer cut off") from None
+        if not begun:
+            self.counters.count(transport, None)
+
+    async def command(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the control socket asks: ``{"command": "status"}``, or ``reload`` with ``zone`` and ``force``."""
+        zone, force = request.get("zone"), request.get("force", False)
+        match request.get("command"):
+            case "status":
+                return await in_thread(lambda: status.describe(self, self._clock()))
+            case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
+                return await self.reload_now(zone, force=force)
+        return {"error": "no such command: status, or reload with zone (a text) and force (true or false)"}
+
+    async def reload_now(self, zone: str | None = None, *, force: bool = False) -> dict[str, Any]:
+        """Read one zone, or the configuration and every zone; what became of each, or an error that stopped it all."""
+        async with self._reloading:
+            sdnotify.notify(sdnotify.reloading())
+            try:
+                # In a thread, for parsing takes far longer than any query may wait.
+                again = await in_thread(lambda: self._read_again(zone, force))
+            except (ConfigError, OSError) as error:
+                if zone is None:
+                    self.config_error = str(error)
+                    log.error("configuration not reloaded, everything stays: %s", error)
+                return {"error": str(error)}
+            else:
+                old, before = self.snapshot, self._access
+                self.config, self.served, self.snapshot, self._access = (
+                    again.config,
+                    again.served,
+                    again.new,
+                    again.access,
+                )
+                self.primary.tell(again.access, again.new, old, before)
+                reply: dict[str, Any] = {"zones": [outcome.to_dict() for outcome in again.outcomes]}
+                if zone is None:
+                    self.config_error = ""
+                    await self._refresh(reply)
+                await in_thread(lambda: alarm.tell(again.new, self._clock()))
+                return reply
+            finally:
+                sdnotify.notify(sdnotify.READY)
+
+    async def _refresh(self, reply: dict[str, Any]) -> None:
+        """What a reload brings beside zones: the certificate, and how queries are answered."""
+        if self.config is not None:
+            self.responder.context = settings.renewed(self.responder.context, self.config)
+            await in_thread(lambda: self._prepare(self.snapshot, self._access))
+        if self._certificate is not None:
+            self.certificate_error = await in_thread(self._certificate.reload)
+            if self.certificate_error:
+                reply["error"] = f"certificate not reloaded, the old one stays: {self.certificate_error}"
+
+    def _read_again(self, zone: str | None, force: bool) -> _Again:
+        """The next state, made beside this one. Raises ConfigError, and OSError for the configuration's file."""
+        config, only = self.config, None
+        if zone is not None:
+            only = settings.served_origin(zone, self.served.states)
+        elif self._reread is not None:
+            new = self._reread()
+            if config is not None:
+                settings.check_change(config, new)
+            config = new
+        sources = self._sources if config is None else settings.sources_of(config)
+        secondaries = self.primary.settings if config is None else settings.primary_of(config)
+        served, outcomes = publish(sources, self.served, clock=self._clock, only=only, force=force)
+        snapshot = served.snapshot()
+        self.primary.settings = secondaries
+        access = self.primary.follow(self._access, sources, self.snapshot, snapshot)
+        self._prepare(snapshot, access)
+        return _Again(config, served, snapshot, access, outcomes)
+
+    def counted(self) -> Counters:
+        """Queries by transport and result, of all listeners."""
+        total = Counters()
+        for counters in (self.counters, *(listener.rcodes for listener in self._batches)):
+            total.add(counters)
+        return total
+
+    def _prepare(self, snapshot: Snapshot, access: Access) -> None:
+        self.responder.prepare(snapshot, [access.catalog.view.origin] if access.catalog else [])
 
     async def _reload_when_wanted(self) -> None:
         while True:
             await self._reload_wanted.wait()
             self._reload_wanted.clear()
-            # In a thread, for parsing takes far longer than any query may wait.
             try:
-                if self._certificate is not None:
-                    await asyncio.to_thread(self._certificate.reload)
-                await self._publish(await asyncio.to_thread(zones.reload, self._sources, self.snapshot))
-                await asyncio.to_thread(alarm.tell, self.snapshot, time.time())
+                await self.reload_now()
             except Exception:
                 log.exception("internal error, nothing reloaded")
-
-    def _prepare(self, snapshot: Snapshot, access: Access) -> None:
-        self.responder.prepare(snapshot, [access.catalog.view.origin] if access.catalog else [])
-
-    async def _publish(self, snapshot: Snapshot) -> None:
-        """Answer from this snapshot from now on, its journals swapped with it, and tell the secondaries."""
-        old, before = self.snapshot, self._access
-        access = await asyncio.to_thread(self.primary.follow, before, self._sources, old, snapshot)
-        await asyncio.to_thread(self._prepare, snapshot, access)
-        self.snapshot, self._access = snapshot, access
-        self.primary.tell(access, snapshot, old, before)
-
-
-def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
-    """A UDP and a TCP socket on the same port. Raises ConfigError."""
-    for attempt in range(PORT_TRIES):
-        try:
-            udp_socket = udp.open_socket(address.host, address.port)
-        except OSError as error:
-            raise _cannot_listen(address, error) from error
-        try:
-            return udp_socket, tcp.open_socket(address.host, udp_socket.getsockname()[1])
-        except OSError as error:
-            udp_socket.close()
-            if address.port or error.errno != errno.EADDRINUSE or attempt == PORT_TRIES - 1:
-                raise _cannot_listen(address, error) from error
-    raise AssertionError("unreachable")
-
-
-def _bind_tls(address: Address) -> socket.socket:
-    """A TCP socket for DNS over TLS. Raises ConfigError."""
-    try:
-        return tcp.open_socket(address.host, address.port)
-    except OSError as error:
-        raise _cannot_listen(address, error) from error
-
-
-def _cannot_listen(address: Address, error: OSError) -> ConfigError:
-    return ConfigError(f"cannot listen on {address}: {error.strerror or error}")

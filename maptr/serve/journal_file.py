@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import tempfile
 from pathlib import Path
 
 from maptr.errors import JournalError
@@ -20,6 +19,7 @@ log = logging.getLogger("maptr.serve")
 
 SUFFIX = ".journal"
 ASIDE = ".bad"  # one is kept, the latest, for whoever wants to know
+MODE = 0o600  # it holds what a zone file holds, which may be for few to read
 MAX_FILE = 2 * MAX_OCTETS  # more than we ever write: something else lies there
 
 
@@ -57,16 +57,20 @@ def read_journal(path: Path, view: ZoneView) -> Journal:
 
 def write_journal(path: Path, journal: Journal) -> None:
     """Replace the file: a reader, or a crash, finds the old one or the new. Trouble is logged and harms no one else."""
+    # One name for what is half written, so that crashes leave one such file at most, and the next write takes it.
+    half = path.with_name(f".{path.name}.new")
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
+            half.unlink(missing_ok=True)
+            handle = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
             with os.fdopen(handle, "wb") as file:
                 file.write(encode(journal))
                 file.flush()
                 os.fsync(file.fileno())
-            Path(name).replace(path)
+            half.replace(path)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                half.unlink(missing_ok=True)
             raise
     except OSError as error:
         log.error("journal %s not written, after a restart secondaries will get AXFR: %s", path, error.strerror)

@@ -38,14 +38,18 @@ class Certificate:
     def context(self) -> ssl.SSLContext:
         return self._context
 
-    def reload(self) -> None:
-        """Read the files again; bad ones change nothing but the log. Connections keep what they began with."""
+    def reload(self) -> str:
+        """Read the files again; bad ones change nothing, and why they are bad is the result, "" for good ones.
+
+        Connections keep what they began with.
+        """
         try:
             self._context = make_context(self._settings)
         except ConfigError as error:
             log.error("certificate not reloaded, the old one stays: %s", error)
-        else:
-            log.info("certificate reloaded from %s", self._settings.certificate)
+            return str(error)
+        log.info("certificate reloaded from %s", self._settings.certificate)
+        return ""
 
 
 def make_context(settings: TlsSettings) -> ssl.SSLContext:

@@ -16,6 +16,7 @@ import os
 import stat
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,9 +50,9 @@ class ImageFolder:
             raise ConfigError(f"{path}: images are kept in a folder of mode 0700 that belongs to who runs the server")
         return cls(path)
 
-    def read(self, origin: Labels, text: bytes) -> ZoneView | None:
-        """The zone as it was read from this very text, or None."""
-        path = self._path(origin, text)
+    def read(self, origin: Labels, text: bytes, lint: str) -> tuple[ZoneView, tuple[str, ...]] | None:
+        """The zone as it was read from this very text and checked in that way, with the warnings then; or None."""
+        path = self._path(origin, text, lint)
         try:
             octets = path.read_bytes()
         except OSError:
@@ -60,16 +61,16 @@ class ImageFolder:
         if checksum != _digest(payload):
             log.warning("%s is damaged, the zone is read anew", path)
             return None
-        table, spelled, cuts = marshal.loads(payload)  # noqa: S302 - plain values that we wrote, see above
-        return make_view(origin, PackedNodes(table, spelled), cuts)
+        table, spelled, cuts, warnings = marshal.loads(payload)  # noqa: S302 - plain values that we wrote, see above
+        return make_view(origin, PackedNodes(table, spelled), cuts), tuple(warnings)
 
-    def write(self, origin: Labels, text: bytes, view: ZoneView) -> None:
+    def write(self, origin: Labels, text: bytes, lint: str, view: ZoneView, warnings: Iterable[str]) -> None:
         """Keep an image of the zone in place of older ones. What goes wrong is logged, and costs time alone."""
         if not _is_plain(view, text):
             return
         nodes = PackedNodes.pack(view.nodes)
-        payload = marshal.dumps((nodes.table, dict(nodes.spelled), list(view.cuts)))
-        path = self._path(origin, text)
+        payload = marshal.dumps((nodes.table, dict(nodes.spelled), list(view.cuts), list(warnings)))
+        path = self._path(origin, text, lint)
         try:
             with tempfile.NamedTemporaryFile(dir=self.path, prefix=".", delete=False) as file:
                 try:
@@ -86,8 +87,9 @@ class ImageFolder:
         except OSError as error:
             log.warning("no image of zone %s: %s: %s", to_text(origin), path, error.strerror)
 
-    def _path(self, origin: Labels, text: bytes) -> Path:
-        content = hashlib.blake2b(VERSION + to_wire(origin), digest_size=DIGEST_SIZE)
+    def _path(self, origin: Labels, text: bytes, lint: str) -> Path:
+        head = VERSION + to_wire(origin) + lint.encode() + b"\0"
+        content = hashlib.blake2b(head, digest_size=DIGEST_SIZE)
         content.update(text)
         return self.path / f"{_name(origin)}-{content.hexdigest()}.image"
 

@@ -1,12 +1,10 @@
-"""Zone files for the server: where they are, reading them, and replacing only those that are good."""
+"""Zone files for the server: where they are, and reading them. Whether what was read is published: ``publisher``."""
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import logging
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import dns.exception
@@ -19,22 +17,25 @@ import dns.transaction
 import dns.zone
 import dns.zonefile
 
+from maptr import integrity
 from maptr.errors import ZoneError
+from maptr.finding import Finding, Severity
 from maptr.names import Labels, fold, parse, to_text
 from maptr.plainzone import read_plain
+from maptr.publish import Guards
 from maptr.serve.zoneimage import ImageFolder
 from maptr.snapshot import Snapshot, ZoneView, view_zone
-
-log = logging.getLogger("maptr.serve")
+from maptr.zonecheck import check_loaded
 
 
 @dataclass(frozen=True, slots=True)
 class ZoneSource:
-    """A zone by its origin and the file that holds it; with ``images``, read again from there."""
+    """A zone by its origin and the file that holds it; what a new version must be like, and where serials are kept."""
 
     origin: Labels
     path: Path
-    images: ImageFolder | None = None
+    guards: Guards = field(default_factory=Guards)
+    state: Path | None = None
 
     @classmethod
     def from_text(cls, text: str) -> ZoneSource:
@@ -54,31 +55,97 @@ def read_zone(source: ZoneSource) -> ZoneView:
     Raises ZoneError with file and line for what is wrong in it, OSError where it or a file it includes cannot
     be read. Data outside the zone is an error, where dnspython's own reader passes over it in silence.
     """
-    text = source.path.read_bytes()
-    view = source.images.read(source.origin, text) if source.images else None
-    if view is None:
-        with _without_collection():
-            view = read_plain(text, source.origin)
-        view = _read_any(source) if view is None else view
-        if source.images:
-            source.images.write(source.origin, text, view)
-    return view
+    view = _read_plain(source.path.read_bytes(), source)
+    return _view(_read(source), source) if view is None else view
 
 
-@contextlib.contextmanager
-def _without_collection() -> Iterator[None]:
-    """No garbage collection meanwhile: it would look for cycles, of which a reader makes none, again and again."""
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A zone file that read well and has no error; what may be wrong with it all the same, a line each."""
+
+    view: ZoneView
+    warnings: tuple[str, ...] = ()
+
+
+def read_checked(source: ZoneSource) -> Checked:
+    """Read a zone file as ``read_zone`` does, and look at the zone as a whole.
+
+    Raises ZoneError for a DNS error, for a ZONEMD that does not hold, for what Maptr finds where that is to be
+    refused, and for a file that changed while it was read; OSError where a file cannot be read.
+    """
+    before = _stamp(source.path)
+    images = _images(source)
+    text = source.path.read_bytes() if images or source.guards.lint == "off" else b""
+    if images and (kept := images.read(source.origin, text, source.guards.lint)):
+        return Checked(*kept)
+    checked = _read_and_check(source, before, text)
+    if images:
+        images.write(source.origin, text, source.guards.lint, checked.view, checked.warnings)
+    return checked
+
+
+def _images(source: ZoneSource) -> ImageFolder | None:
+    """Where what was read and checked is kept: with the rest of the state, or nowhere."""
+    return ImageFolder.open(source.state / "images") if source.state else None
+
+
+def _read_plain(text: bytes, source: ZoneSource) -> ZoneView | None:
+    """A plain zone, read without looking for garbage meanwhile: a reader makes no cycles, but many objects."""
     enabled = gc.isenabled()
     gc.disable()
     try:
-        yield
+        return read_plain(text, source.origin)
     finally:
         if enabled:
             gc.enable()
 
 
-def _read_any(source: ZoneSource) -> ZoneView:
-    """Any master file, by dnspython."""
+def _read_and_check(source: ZoneSource, before: tuple[int, ...], text: bytes) -> Checked:
+    # What Maptr looks for it looks for in dnspython's zone; a plain file has no ZONEMD.
+    plain = _read_plain(text, source) if source.guards.lint == "off" else None
+    if plain is not None and _stamp(source.path) == before:
+        _refuse(integrity.check(plain), source)
+        return Checked(plain)
+    zone = _read(source)
+    if _stamp(source.path) != before:
+        raise ZoneError("changed while it was read: write beside it and rename", filename=str(source.path))
+    view = _view(zone, source)
+    try:
+        integrity.check_digest(zone)
+    except ZoneError as error:
+        raise ZoneError(error.reason, filename=str(source.path)) from None
+    _refuse(integrity.check(view), source)
+    findings = check_loaded(zone) if source.guards.lint != "off" else []
+    if source.guards.lint == "refuse":
+        _refuse(findings, source)
+    return Checked(view, tuple(str(found) for found in findings))
+
+
+def _refuse(findings: Iterable[Finding], source: ZoneSource) -> None:
+    errors = [found for found in findings if found.severity is Severity.ERROR]
+    if errors:
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        raise ZoneError(f"{errors[0]}{more}", filename=str(source.path))
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _view(zone: dns.zone.Zone, source: ZoneSource) -> ZoneView:
+    try:
+        zone.check_origin()
+        return view_zone(zone)
+    except dns.zone.NoSOA:
+        raise ZoneError("no SOA at the origin", filename=str(source.path)) from None
+    except dns.zone.NoNS:
+        raise ZoneError("no NS at the origin", filename=str(source.path)) from None
+    except KeyError:
+        raise ZoneError(f"nothing at {to_text(source.origin)}", filename=str(source.path)) from None
+
+
+def _read(source: ZoneSource) -> dns.zone.Zone:
     origin = dns.name.Name((*source.origin, b""))
     zone = dns.zone.Zone(origin, relativize=False)
     with source.path.open(encoding="utf-8") as file, zone.writer(True) as transaction:
@@ -98,15 +165,7 @@ def _read_any(source: ZoneSource) -> ZoneView:
             raise ZoneError(reason, filename=filename, line=line) from error
         finally:
             reader.close()
-    try:
-        zone.check_origin()
-        return view_zone(zone)
-    except dns.zone.NoSOA:
-        raise ZoneError("no SOA at the origin", filename=str(source.path)) from None
-    except dns.zone.NoNS:
-        raise ZoneError("no NS at the origin", filename=str(source.path)) from None
-    except KeyError:
-        raise ZoneError(f"nothing at {to_text(source.origin)}", filename=str(source.path)) from None
+    return zone
 
 
 def _only_one(transaction: dns.transaction.Transaction, name: dns.name.Name, rdataset: dns.rdataset.Rdataset) -> None:
@@ -153,24 +212,5 @@ class _Reader(dns.zonefile.Reader):
 
 
 def load(sources: Iterable[ZoneSource]) -> Snapshot:
-    """All the zones, or the first error: for a start and for a check. Raises ZoneError and OSError."""
-    return Snapshot.of(read_zone(source) for source in sources)
-
-
-def reload(sources: Iterable[ZoneSource], current: Snapshot) -> Snapshot:
-    """Each zone anew where its file is good, as it was where it is not, with the reason in the log.
-
-    Raises nothing that a file could cause; reads files, so it belongs in a thread.
-    """
-    views: list[ZoneView] = []
-    for source in sources:
-        name, old = to_text(source.origin), current.zones[source.origin]
-        try:
-            view = read_zone(source)
-        except (ZoneError, OSError) as error:
-            log.error("zone %s not reloaded, serial %d stays: %s", name, old.serial, error)
-            view = old
-        else:
-            log.info("zone %s reloaded, serial %d (was %d)", name, view.serial, old.serial)
-        views.append(view)
-    return Snapshot.of(views)
+    """All the zones, or the first error: for a check. Raises ZoneError and OSError."""
+    return Snapshot.of(read_checked(source).view for source in sources)

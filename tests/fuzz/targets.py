@@ -14,9 +14,11 @@ from pathlib import Path
 import dns.message
 import dns.zone
 
+from maptr.acl import Acl, Key, Secondaries
 from maptr.answer import Transport, make_reply
 from maptr.context import PLAIN, Context, Identity
 from maptr.cookies import CookieSettings
+from maptr.exchange import Access, exchange
 from maptr.packet import Message
 from maptr.serve.tcp import converse
 from maptr.snapshot import Snapshot
@@ -123,7 +125,35 @@ def fuzz_stream(data: bytes) -> None:
         replies = replies[2 + length :]
 
 
-TARGETS: Mapping[str, Callable[[bytes], None]] = {"respond": fuzz_respond, "stream": fuzz_stream}
+KEY = Key((b"xfr",), "hmac-sha256", bytes(range(32)))
+ACCESS = Access(
+    keys={KEY.name: KEY},
+    secondaries={(b"example",): Secondaries(Acl.of(["192.0.2.1", "key:xfr"]))},
+)
+SIGNED_AT = 1559731985  # when the signatures in the corpus are good
+
+
+def fuzz_exchange(data: bytes) -> None:
+    """The first octet chooses transport and client, of whom one may transfer; TSIG, transfers and the rest."""
+    choice = data[0] if data else 0
+    transport = TRANSPORTS[choice % len(TRANSPORTS)]
+    client = ("192.0.2.1", "198.51.100.1")[choice // len(TRANSPORTS) % 2]
+    packet = data[1:]
+    count = 0
+    for message in exchange(packet, SNAPSHOT, ACCESS, transport=transport, client=client, now=SIGNED_AT):
+        count += 1
+        assert message[:2] == packet[:2]
+        assert message[2] & 0x80
+        assert len(message) <= (1232 if transport is Transport.UDP else 65535)
+        dns.message.from_wire(message, keyring=False, ignore_trailing=False)
+    assert count <= (1 if transport is Transport.UDP else 100)
+
+
+TARGETS: Mapping[str, Callable[[bytes], None]] = {
+    "respond": fuzz_respond,
+    "stream": fuzz_stream,
+    "exchange": fuzz_exchange,
+}
 
 
 def read_corpus(target: str) -> list[bytes]:

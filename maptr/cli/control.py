@@ -1,0 +1,160 @@
+"""``maptr reload`` and ``maptr status``: ask the running server through its control socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from maptr import config as configuration
+from maptr.cli import output
+from maptr.errors import ConfigError
+
+STATUS_SECONDS = 10.0
+RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read
+MAX_REPLY = 64 * 1024 * 1024  # octets: a status has some 300 for each zone
+
+_FILE = click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    help="The server's configuration, which names its socket.  [default: MAPTR_CONFIG, or maptr.toml here]",
+)
+_SOCKET = click.option("--socket", "path", metavar="PATH", help="The server's control socket, whatever its file says.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+
+
+@click.command()
+@click.argument("zone", required=False)
+@click.option(
+    "--force", is_flag=True, help="Publish even a zone that lost many of its names, or whose serial did not advance."
+)
+@_FILE
+@_SOCKET
+@_JSON
+def reload(zone: str | None, force: bool, file: str | None, path: str | None, as_json: bool) -> None:
+    """Have the server read ZONE again, or its configuration and every zone.
+
+    Waits until that is done and says what became of each zone. A new file is refused, and the old zone goes on
+    being served, when the file cannot be read, has DNS errors, lost more of its names than max_shrink, has changed
+    without a higher serial, or does not match its ZONEMD.
+
+    \b
+    Exit codes:
+      0  everything asked for is served as the files have it
+      1  something was refused: a zone, or the configuration
+      2  bad usage
+      3  the server is not running
+      8  the configuration cannot be read
+    """
+    request = {"command": "reload", "zone": zone, "force": force}
+    reply = _ask(_socket(file, path), request, RELOAD_SECONDS)
+    if as_json:
+        output.json_data(reply)
+    elif "zones" in reply:
+        for outcome in reply["zones"]:
+            _show_outcome(outcome)
+    if "error" in reply:
+        output.fail(str(reply["error"]), output.EXIT_NONE)
+    if any(outcome["result"] == "refused" for outcome in reply["zones"]):
+        sys.exit(output.EXIT_NONE)
+
+
+def _show_outcome(outcome: dict[str, Any]) -> None:
+    zone, result, serial, was = outcome["zone"], outcome["result"], outcome["serial"], outcome["was"]
+    if result == "refused":
+        kept = "queries get SERVFAIL" if serial is None else f"serial {serial} stays"
+        output.talk(f"zone {zone} refused, {kept}: {outcome['reason']}")
+        return
+    numbers = "" if serial is None else f", serial {serial}" + (f" (was {was})" if was not in (None, serial) else "")
+    output.data(f"zone {zone} {result}{numbers}")
+    for warning in outcome["warnings"]:
+        output.talk(f"zone {zone}: {warning}")
+
+
+@click.command()
+@_FILE
+@_SOCKET
+@_JSON
+def status(file: str | None, path: str | None, as_json: bool) -> None:
+    """Say how the server is: its zones with serials, the last refusals, addresses, queries, alarms.
+
+    \b
+    Exit codes:
+      0  it is running
+      1  the configuration that names the socket is bad
+      2  bad usage
+      3  it is not running
+      8  the configuration cannot be read
+    """
+    reply = _ask(_socket(file, path), {"command": "status"}, STATUS_SECONDS)
+    if "error" in reply:
+        output.fail(str(reply["error"]), output.EXIT_INTERNAL)
+    if as_json:
+        output.json_data(reply)
+        return
+    output.data(f"maptr {reply['version']}, process {reply['pid']}, up {_duration(reply['uptime'])}")
+    tls = f"; by TLS on {', '.join(reply['listen_tls'])}" if reply["listen_tls"] else ""
+    output.data(f"listening on {', '.join(reply['listen'])}{tls}")
+    for zone in reply["zones"]:
+        if zone["serial"] is None:
+            output.data(f"zone {zone['zone']} NOT LOADED")
+        else:
+            loaded = f", loaded {zone['loaded']}" if zone["loaded"] else ""
+            signed = f", signed until {zone['signatures_expire']}" if zone["signatures_expire"] else ""
+            output.data(f"zone {zone['zone']} serial {zone['serial']}, {zone['names']} names{loaded}{signed}")
+        for warning in zone["warnings"]:
+            output.data(f"  {warning}")
+    for transport, counts in reply["queries"].items():
+        output.data(f"queries by {transport}: " + ", ".join(f"{count} {what}" for what, count in counts.items()))
+    for alarm in reply["alarms"]:
+        output.data(f"ALARM {alarm}")
+
+
+def _duration(seconds: float) -> str:
+    minutes, _ = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [f"{days} d"] * bool(days) + [f"{hours} h"] * bool(days or hours) + [f"{minutes} min"] * bool(seconds >= 60)
+    return " ".join(parts) or f"{int(seconds)} s"
+
+
+def _socket(file: str | None, path: str | None) -> Path:
+    if path is not None:
+        return Path(path)
+    named = Path(file) if file is not None else configuration.find(os.environ)
+    try:
+        config = configuration.load(named, environment=os.environ, secrets=False)
+    except ConfigError as error:
+        output.fail(str(error), output.EXIT_NONE)
+    except OSError as error:
+        output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
+    if config.serve.control is None:
+        output.fail(f"{config.filename}: serve.control: is empty: the server has no control socket", output.EXIT_NONE)
+    return config.serve.control
+
+
+def _ask(path: Path, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """The server's reply to a request; ends the command where there is none."""
+    try:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(seconds)
+            sock.connect(str(path))
+            sock.sendall(json.dumps(request).encode() + b"\n")
+            with sock.makefile("rb") as stream:
+                line = stream.readline(MAX_REPLY)
+        reply = json.loads(line)
+    except TimeoutError:
+        output.fail(f"{path}: no answer within {seconds:.0f} seconds", output.EXIT_NOT_RUNNING)
+    except PermissionError as error:
+        output.fail(f"{path}: {error.strerror}: this is for the user that the server runs as", output.EXIT_UNREADABLE)
+    except OSError as error:
+        output.fail(f"not running: {path}: {error.strerror or error}", output.EXIT_NOT_RUNNING)
+    except ValueError:
+        output.fail(f"{path}: the server hung up; its log may say why", output.EXIT_NOT_RUNNING)
+    return dict(reply)

@@ -1,0 +1,125 @@
+"""Configuration: defaults < maptr.toml < MAPTR_* < flags, into frozen dataclasses.
+
+What can be set is in ``model``, how text becomes that in ``reader``; here is what reads files.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from maptr.config.model import Config as Config
+from maptr.config.model import KeyConfig as KeyConfig
+from maptr.config.model import ServeConfig as ServeConfig
+from maptr.config.model import ZoneConfig as ZoneConfig
+from maptr.config.reader import parse as parse
+from maptr.config.values import Secret as Secret
+from maptr.config.values import read_cookie_secrets, read_tsig_secret
+from maptr.errors import ConfigError
+
+DEFAULT_FILE = "maptr.toml"
+FILE_VARIABLE = "MAPTR_CONFIG"
+MAX_FILE = 16 * 1024 * 1024  # octets; a zone takes some 100, so this is room for all that one server can hold
+MAX_SECRET = 4096  # octets of a secret's file
+
+
+def find(environment: Mapping[str, str]) -> Path | None:
+    """The file to read where none is named: ``MAPTR_CONFIG``, or ``maptr.toml`` here if there is one."""
+    if named := environment.get(FILE_VARIABLE):
+        return Path(named)
+    return Path(DEFAULT_FILE) if Path(DEFAULT_FILE).exists() else None
+
+
+def load(
+    path: Path | None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, tuple[object, str]] | None = None,
+    secrets: bool = True,
+) -> Config:
+    """The configuration of a file, or without one; the files of its secrets are read too, unless they are not wanted.
+
+    Raises ConfigError with file, line and key, and OSError where the file itself cannot be read.
+    """
+    if path is None:
+        config = parse(environment=environment, flags=flags)
+    else:
+        text = _text(path)
+        config = parse(text, filename=str(path), directory=path.parent, environment=environment, flags=flags)
+    return _with_secrets(config) if secrets else config
+
+
+def _text(path: Path) -> str:
+    octets = _read(path, MAX_FILE)
+    try:
+        return octets.decode()
+    except UnicodeDecodeError as error:
+        line = octets.count(b"\n", 0, error.start) + 1
+        raise ConfigError("is not UTF-8", filename=str(path), line=line) from None
+
+
+def _with_secrets(config: Config) -> Config:
+    keys = tuple(
+        key if key.secret_file is None else replace(key, secret=read_tsig_secret_file(config, key.secret_file))
+        for key in config.keys
+    )
+    cookies = config.serve.cookies
+    if cookies.secret_file is not None:
+        text = _secret_text(config, "serve.cookies.secret_file", cookies.secret_file)
+        try:
+            cookies = replace(cookies, secret=read_cookie_secrets(text))
+        except ValueError as error:
+            raise config.error("serve.cookies.secret_file", f"{cookies.secret_file}: {error}") from None
+    return replace(config, keys=keys, serve=replace(config.serve, cookies=cookies))
+
+
+def read_tsig_secret_file(config: Config, path: Path) -> Secret:
+    """The secret in a file; ConfigError for one that others can read."""
+    text = _secret_text(config, "key.secret_file", path)
+    try:
+        return read_tsig_secret(text)
+    except ValueError as error:
+        raise config.error("key.secret_file", f"{path}: {error}") from None
+
+
+def _secret_text(config: Config, key: str, path: Path) -> str:
+    """The text of a file that nobody but its owner can read, or write.
+
+    The mode is that of the file opened, not of whatever has its name a moment before.
+    """
+    try:
+        octets = _read(path, MAX_SECRET, secret=True)
+        return octets.decode("ascii")
+    except OSError as error:
+        raise config.error(key, f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise config.error(key, f"{path}: is no text") from None
+    except ValueError as error:
+        raise config.error(key, f"{path}: {error}") from None
+
+
+def _read(path: Path, limit: int, *, secret: bool = False) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO without a writer must not hang us
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        mode = status.st_mode
+        if secret and not stat.S_ISREG(mode):
+            raise ValueError("is no regular file")
+        if secret and mode & _open_bits(status):
+            raise ValueError(f"has mode {stat.S_IMODE(mode):04o}: others can get at the secret; chmod 600 it")
+        octets = file.read(limit + 1)
+    if len(octets) > limit:
+        raise ConfigError(f"has more than {limit} octets", filename=str(path))
+    return octets
+
+
+def _open_bits(status: os.stat_result) -> int:
+    """The bits of a mode that give a secret away.
+
+    Its group may read what is root's where we are not root: Debian's daemons have keys so, and systemd its
+    credentials, whose access list shows as those bits.
+    """
+    return 0o037 if status.st_uid == 0 and os.geteuid() != 0 else 0o077

@@ -1,0 +1,183 @@
+"""What can be configured: one dataclass for each table of ``maptr.toml``, a field for each key, with its default.
+
+The field is the only place that names a key; reading, the environment's names and the nearest right key follow it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from maptr import rrl
+from maptr.acl import NotifyTarget, Rule
+from maptr.address import Address, Network, read_network
+from maptr.config import values
+from maptr.config.values import Kind, Secret
+from maptr.context import MAX_PAYLOAD, MIN_PAYLOAD, UDP_PAYLOAD
+from maptr.errors import ConfigError
+from maptr.names import Labels
+from maptr.plan import REMOVAL_LIMIT
+
+_KIND, _SECTION, _SECTIONS, _KEY = "kind", "section", "sections", "key"
+
+
+def setting(kind: Kind[Any], default: Any = dataclasses.MISSING) -> Any:
+    """A key that is read as ``kind``; without a default it must be given."""
+    return field(default=default, metadata={_KIND: kind})
+
+
+def section(kind: Callable[[], Any]) -> Any:
+    """A table below this one."""
+    return field(default_factory=kind, metadata={_SECTION: kind})
+
+
+def sections(key: str, kind: type) -> Any:
+    """An array of tables, ``[[key]]``."""
+    return field(default=(), metadata={_SECTIONS: kind, _KEY: key})
+
+
+_ADDRESSES = values.list_of(values.TEXT.then(Address.from_text))
+_NETWORKS = values.list_of(values.TEXT.then(read_network))
+_ACCESS = values.list_of(values.TEXT.then(Rule.from_text))
+_NOTIFY = values.list_of(values.TEXT.then(NotifyTarget.from_text))
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """``[serve.tls]``: DNS over TLS (RFC 7858)."""
+
+    listen: tuple[Address, ...] = setting(_ADDRESSES, ())
+    certificate: Path | None = setting(values.PATH, None)
+    key: Path | None = setting(values.PATH, None)
+
+
+@dataclass(frozen=True, slots=True)
+class RrlConfig:
+    """``[serve.rrl]``: response rate limiting for UDP; 0 responses a second is no limit."""
+
+    responses_per_second: int = setting(values.integer(0, 1_000_000), rrl.RESPONSES_PER_SECOND)
+    slip: int = setting(values.integer(0, 10), rrl.SLIP)  # every nth limited reply goes out truncated; 0 = none
+    window: int = setting(values.integer(1, 3600), rrl.WINDOW)  # seconds
+    ipv4_prefix: int = setting(values.integer(0, 32), rrl.IPV4_PREFIX)
+    ipv6_prefix: int = setting(values.integer(0, 128), rrl.IPV6_PREFIX)
+    exempt: tuple[Network, ...] = setting(_NETWORKS, rrl.EXEMPT)
+
+
+@dataclass(frozen=True, slots=True)
+class CookieConfig:
+    """``[serve.cookies]``: DNS cookies (RFC 7873). Without a secret each start makes one of its own."""
+
+    enabled: bool = setting(values.BOOLEAN, True)
+    require: bool = setting(values.BOOLEAN, False)  # UDP without a good one gets BADCOOKIE
+    secret: tuple[Secret, ...] = setting(values.TEXT.then(values.read_cookie_secrets), ())
+    secret_file: Path | None = setting(values.PATH, None)
+
+
+@dataclass(frozen=True, slots=True)
+class TcpConfig:
+    """``[serve.tcp]``: limits of TCP and TLS on each address listened on."""
+
+    max_connections: int = setting(values.integer(1, 100_000), 500)
+    max_per_client: int = setting(values.integer(1, 100_000), 50)
+    idle_timeout: float = setting(values.number(0.1, 3600), 10.0)  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogConfig:
+    """``[serve.catalog]``: a catalog zone (RFC 9432) of all zones served; none without a name."""
+
+    name: Labels | None = setting(values.TEXT.then(lambda text: values.read_name(text) if text else None), None)
+    transfer: tuple[Rule, ...] = setting(_ACCESS, ())
+    notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ())
+
+
+@dataclass(frozen=True, slots=True)
+class ServeConfig:
+    """``[serve]``."""
+
+    listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", 5353),))
+    workers: int = setting(values.integer(1, 1024), 1)
+    nsid: str = setting(values.SHORT_TEXT, "")
+    version: str = setting(values.SHORT_TEXT, "")  # version.bind; empty is REFUSED, as for hostname
+    hostname: str = setting(values.SHORT_TEXT, "")  # hostname.bind and id.server
+    udp_payload: int = setting(values.integer(MIN_PAYLOAD, MAX_PAYLOAD), UDP_PAYLOAD)
+    control: Path | None = setting(values.PATH, Path("run/maptr.sock"))
+    state: Path | None = setting(values.PATH, None)  # a directory for what outlives a restart
+    tls: TlsConfig = section(TlsConfig)
+    rrl: RrlConfig = section(RrlConfig)
+    cookies: CookieConfig = section(CookieConfig)
+    tcp: TcpConfig = section(TcpConfig)
+    catalog: CatalogConfig = section(CatalogConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyConfig:
+    """``[[key]]``: a TSIG key (RFC 8945), its secret given here or in a file of its own."""
+
+    name: Labels = setting(values.NAME)
+    algorithm: str = setting(values.TEXT.then(values.read_algorithm), "hmac-sha256")
+    secret: Secret | None = setting(values.TEXT.then(values.read_tsig_secret), None)
+    secret_file: Path | None = setting(values.PATH, None)
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneConfig:
+    """``[[zone]]``: a zone, its file, who may have it, and how a new file is published."""
+
+    name: Labels = setting(values.NAME)
+    file: Path = setting(values.FILE)
+    transfer: tuple[Rule, ...] = setting(_ACCESS, ())
+    notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ())
+    max_shrink: float = setting(values.number(0, 1), REMOVAL_LIMIT)  # the part of its names a file may lose
+    serial: str = setting(values.choice("file", "increment", "date", "unix"), "file")
+    lint: str = setting(values.choice("off", "warn", "refuse"), "warn")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All of it. ``places`` has file and line of each key given, so that whoever finds it wrong can say where."""
+
+    serve: ServeConfig = section(ServeConfig)
+    keys: tuple[KeyConfig, ...] = sections("key", KeyConfig)
+    zones: tuple[ZoneConfig, ...] = sections("zone", ZoneConfig)
+    filename: str = ""
+    places: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False, repr=False)
+
+    def error(self, key: str, message: str) -> ConfigError:
+        """What is wrong with the value of a key, such as ``serve.listen``, at its place."""
+        filename, line = self.places.get(key, (self.filename, 0))
+        return ConfigError(message, filename=filename, line=line, key=key)
+
+
+def keys_of(section: type) -> dict[str, dataclasses.Field[Any]]:
+    """The keys that may stand in a table, by name."""
+    return {part.metadata.get(_KEY, part.name): part for part in dataclasses.fields(section) if len(part.metadata)}
+
+
+def kind_of(part: dataclasses.Field[Any]) -> Kind[Any] | None:
+    """How the key's value is read; None for a table."""
+    return part.metadata.get(_KIND)
+
+
+def table_of(part: dataclasses.Field[Any]) -> type | None:
+    """The dataclass of the table at this key."""
+    found: type | None = part.metadata.get(_SECTION)
+    return found
+
+
+def array_of(part: dataclasses.Field[Any]) -> type | None:
+    """The dataclass of each table in the array at this key."""
+    found: type | None = part.metadata.get(_SECTIONS)
+    return found
+
+
+def all_keys(section: type = Config, prefix: str = "") -> dict[str, dataclasses.Field[Any]]:
+    """Every key that has a value, by its dotted name; those of arrays of tables as ``zone.file``."""
+    found: dict[str, dataclasses.Field[Any]] = {}
+    for name, part in keys_of(section).items():
+        below = table_of(part) or array_of(part)
+        found |= all_keys(below, f"{prefix}{name}.") if below else {prefix + name: part}
+    return found

@@ -1,0 +1,224 @@
+"""Text to Config: each key known, each value right, each error with its place. Reads no file and no environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli
+
+from maptr.config import lines, model
+from maptr.config.model import Config
+from maptr.config.values import ElementError
+from maptr.errors import ConfigError
+from maptr.names import Labels, to_text
+
+ENVIRONMENT = "MAPTR_"
+# Of the environment only this is looked at for wrong names: other programs may have variables in MAPTR_.
+ENVIRONMENT_SERVE = "MAPTR_SERVE_"
+
+
+def parse(
+    text: str = "",
+    *,
+    filename: str = "",
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, tuple[object, str]] | None = None,
+) -> Config:
+    """Defaults, then the text, then ``MAPTR_*`` of the environment, then flags.
+
+    A flag is, by its dotted key, a TOML value and the option it came by.
+    Relative paths in the text are from ``directory``. Secrets in files are not here yet; ``load`` reads them.
+    Raises ConfigError with the key, and the line where it stands.
+    """
+    try:
+        document: dict[str, Any] = tomli.loads(text)
+    except tomli.TOMLDecodeError as error:
+        reason, _, place = str(error).partition(" (at ")
+        found = re.match(r"line (\d+),", place)
+        line = int(found[1]) if found else text.count("\n") + 1  # else it says "end of document"
+        raise ConfigError(reason, filename=filename, line=line) from None
+    except RecursionError:
+        raise ConfigError("is nested too deep", filename=filename) from None
+    reading = _Reading(document, filename, lines.key_lines(text), directory)
+    reading.overlay(_from_environment(environment or {}))
+    reading.overlay(flags or {})
+    config: Config = reading.table(Config, document, ())
+    config = dataclasses.replace(config, filename=filename, places=reading.places)
+    reading.check(config)
+    return config
+
+
+def environment_names() -> dict[str, str]:
+    """The variable for each key that is not in an array of tables, and the key."""
+    arrays = tuple(f"{name}." for name, part in model.keys_of(Config).items() if model.array_of(part))
+    keys = (key for key in model.all_keys() if not key.startswith(arrays))
+    return {ENVIRONMENT + key.replace(".", "_").upper(): key for key in keys}
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[object, str]]:
+    known, fields = environment_names(), model.all_keys()
+    found: dict[str, tuple[object, str]] = {}
+    for variable, text in environment.items():
+        if variable in known:
+            kind = model.kind_of(fields[known[variable]])
+            found[known[variable]] = (text if kind is None else kind.from_text(text), variable)
+        elif variable.startswith(ENVIRONMENT_SERVE):
+            near = difflib.get_close_matches(variable, known, 1, 0)[0]
+            raise ConfigError(f"no such setting; the nearest is {near}", key=variable)
+    return found
+
+
+class _Reading:
+    """One document being read; ``places`` grows as keys are met."""
+
+    def __init__(
+        self, document: dict[str, Any], filename: str, found: Mapping[lines.Path, int], directory: Path | None
+    ) -> None:
+        self.document = document
+        self.filename = filename
+        self.lines = found
+        self.directory = directory
+        self.places: dict[str, tuple[str, int]] = {}
+        self._outside: dict[lines.Path, str] = {}  # what does not come from the file, and where from
+
+    def overlay(self, given: Mapping[str, tuple[object, str]]) -> None:
+        """Put values from elsewhere over those of the file."""
+        for key, (value, source) in given.items():
+            *above, last = key.split(".")
+            table = self.document
+            for part in above:
+                table = table.setdefault(part, {})
+                if not isinstance(table, dict):
+                    return  # the file has a value where a table should be, and is told so in its turn
+            table[last] = value
+            self._outside[tuple(key.split("."))] = source
+
+    def table(self, kind: type, document: object, path: lines.Path) -> Any:
+        """One table as its dataclass."""
+        if not isinstance(document, dict):
+            raise self._error(path, "must be a table")
+        known = model.keys_of(kind)
+        for key in document:
+            if key not in known:
+                raise self._error((*path, key), f"no such key; {self._nearest(path, key, known)}")
+        found: dict[str, Any] = {}
+        for key, part in known.items():
+            here = (*path, key)
+            if key in document:
+                self.places.setdefault(_dotted(here), self._place(here))
+                found[part.name] = self._value(part, document[key], here)
+            elif part.default is dataclasses.MISSING and part.default_factory is dataclasses.MISSING:
+                raise self._error(path, f"has no {key}, which it must have")
+            elif isinstance(part.default, Path):
+                found[part.name] = self._settle(part.default, here)
+        return kind(**found)
+
+    def _value(self, part: dataclasses.Field[Any], value: object, path: lines.Path) -> object:
+        if below := model.table_of(part):
+            return self.table(below, value, path)
+        if below := model.array_of(part):
+            if not isinstance(value, list):
+                raise self._error(path, f"must be an array of tables, [[{_dotted(path)}]]")
+            return tuple(self.table(below, item, (*path, index)) for index, item in enumerate(value))
+        kind = model.kind_of(part)
+        assert kind is not None  # noqa: S101 - a field is a value or one of the two above
+        try:
+            return self._settle(kind.read(value), path)
+        except ElementError as error:
+            raise self._error((*path, error.index), str(error)) from None
+        except ValueError as error:
+            raise self._error(path, str(error)) from None
+
+    def _settle(self, value: object, path: lines.Path) -> object:
+        """A path of the file is from the file's directory, one of a flag from where the command was given."""
+        from_file = isinstance(value, Path) and path not in self._outside and self.directory is not None
+        return self.directory / value if from_file else value  # type: ignore[operator] # it is a Path
+
+    def _place(self, path: lines.Path) -> tuple[str, int]:
+        for end in range(len(path), 0, -1):
+            if path[:end] in self._outside:
+                return self._outside[path[:end]], 0
+            if path[:end] in self.lines:
+                return self.filename, self.lines[path[:end]]
+        return self.filename, 0
+
+    def _error(self, path: lines.Path, message: str) -> ConfigError:
+        filename, line = self._place(path)
+        return ConfigError(message, filename=filename, line=line, key=_dotted(path))
+
+    def _nearest(self, path: lines.Path, key: str, known: Iterable[str]) -> str:
+        """The nearest right key: spelled nearly so here, or so elsewhere, or whatever is nearest."""
+        here = f"{_dotted(path)}." if path else ""
+        near = difflib.get_close_matches(key, known, 1)
+        if near:
+            return f"the nearest is {here}{near[0]}"
+        everywhere = [*model.all_keys(), "serve", "key", "zone"]
+        same = [other for other in everywhere if other.rpartition(".")[2] == key]
+        return f"the nearest is {(same or difflib.get_close_matches(here + key, everywhere, 1, 0))[0]}"
+
+    def check(self, config: Config) -> None:
+        """What no single value shows. Raises ConfigError."""
+        serve = config.serve
+        tls = serve.tls
+        if not serve.listen and not tls.listen:
+            raise config.error("serve.listen", "is empty: there is no address to answer on")
+        for name, value in (("certificate", tls.certificate), ("key", tls.key)):
+            if tls.listen and value is None:
+                raise config.error("serve.tls.listen", f"needs serve.tls.{name} too")
+            if value is not None and not tls.listen:
+                raise config.error(f"serve.tls.{name}", "nothing uses it: serve.tls.listen is empty")
+        if serve.cookies.secret and serve.cookies.secret_file:
+            raise config.error("serve.cookies.secret_file", "serve.cookies.secret is given too: one of them is wanted")
+        self._check_keys(config)
+        self._check_zones(config)
+
+    def _check_keys(self, config: Config) -> None:
+        seen: set[Labels] = set()
+        for index, key in enumerate(config.keys):
+            path: lines.Path = ("key", index)
+            if key.name in seen:
+                raise self._error((*path, "name"), f"the key {_shown(key.name)} is given twice")
+            seen.add(key.name)
+            if (key.secret is None) is (key.secret_file is None):
+                raise self._error(path, f"the key {_shown(key.name)} needs one of secret and secret_file")
+        for path, name in _key_names(config):
+            if name not in seen:
+                near = difflib.get_close_matches(_shown(name), map(_shown, seen), 1, 0)
+                reason = f"the nearest is {near[0]}" if near else "no [[key]] is given"
+                raise self._error(path, f"there is no key {_shown(name)}; {reason}")
+
+    def _check_zones(self, config: Config) -> None:
+        seen: set[Labels] = {config.serve.catalog.name} if config.serve.catalog.name is not None else set()
+        for index, zone in enumerate(config.zones):
+            if zone.name in seen:
+                raise self._error(("zone", index, "name"), f"zone {to_text(zone.name)} is given twice")
+            seen.add(zone.name)
+            if zone.serial != "file" and config.serve.state is None:
+                reason = f"{zone.serial} needs serve.state, where the serial published is kept over a restart"
+                raise self._error(("zone", index, "serial"), reason)
+
+
+def _key_names(config: Config) -> Iterator[tuple[lines.Path, Labels]]:
+    """Each place that names a key."""
+    tables: list[tuple[lines.Path, Any]] = [(("serve", "catalog"), config.serve.catalog)]
+    tables += [(("zone", index), zone) for index, zone in enumerate(config.zones)]
+    for path, table in tables:
+        for key in ("transfer", "notify"):
+            for index, rule in enumerate(getattr(table, key)):
+                if rule.key is not None:
+                    yield (*path, key, index), rule.key
+
+
+def _dotted(path: lines.Path) -> str:
+    """``zone.file``: which of the zones is meant, the line says."""
+    return ".".join(part for part in path if isinstance(part, str))
+
+
+def _shown(name: Labels) -> str:
+    return to_text(name).rstrip(".")

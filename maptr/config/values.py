@@ -1,0 +1,183 @@
+"""One value of the configuration: its TOML type and range checked, its text from the environment understood.
+
+A reader raises ValueError with what is wanted; where the value stands is for whoever calls it to say. A secret is
+never part of what is said.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from maptr import names
+from maptr.acl import Key
+from maptr.context import MAX_IDENTITY
+from maptr.cookies import MAX_SECRETS
+from maptr.names import Labels
+from maptr.siphash import KEY_SIZE
+
+T = TypeVar("T")
+
+_TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "a text", list: "an array", dict: "a table"}
+
+
+class ElementError(ValueError):
+    """One element of an array is wrong: which, from 0."""
+
+    def __init__(self, index: int, message: str) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """How a setting is read: ``read`` from its TOML value, ``from_text`` makes a TOML value of an environment's."""
+
+    read: Callable[[Any], T]
+    from_text: Callable[[str], object] = lambda text: text
+
+    def then(self, further: Callable[[T], Any]) -> Kind[Any]:
+        """The same, its result read further."""
+        return Kind(lambda value: further(self.read(value)), self.from_text)
+
+
+class Secret:
+    """Octets that no error, log, status or traceback shows."""
+
+    __slots__ = ("octets",)
+
+    def __init__(self, octets: bytes) -> None:
+        self.octets = octets
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self.octets == other.octets
+
+    def __hash__(self) -> int:
+        return hash(self.octets)
+
+
+def read_name(text: str) -> Labels:
+    """A domain name, folded, so that it compares. Raises ValueError."""
+    if not text:
+        raise ValueError("is empty: a domain name is wanted")
+    try:
+        return names.fold(names.parse(text))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no domain name: {error}") from None
+
+
+def read_tsig_secret(text: str) -> Secret:
+    """Base64 (RFC 4648 4), as every DNS server writes the secrets of TSIG."""
+    try:
+        octets = base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("the secret is not base64") from None
+    if not octets:
+        raise ValueError("the secret is empty")
+    return Secret(octets)
+
+
+def read_algorithm(text: str) -> str:
+    """The name of a TSIG algorithm, as ``acl.Key`` knows them. Raises ValueError."""
+    return Key((b"any",), text.lower().rstrip("."), b"any").algorithm
+
+
+def read_cookie_secrets(text: str) -> tuple[Secret, ...]:
+    """One secret a line, 32 hexadecimal digits: the first makes cookies, all of them verify (RFC 9018 5)."""
+    lines = text.split()
+    if not lines or not all(re.fullmatch(f"[0-9A-Fa-f]{{{2 * KEY_SIZE}}}", line) for line in lines):
+        raise ValueError(f"each secret must be {2 * KEY_SIZE} hexadecimal digits, one a line")
+    if len(lines) > MAX_SECRETS:
+        raise ValueError(f"has {len(lines)} secrets, {MAX_SECRETS} at most")
+    return tuple(Secret(bytes.fromhex(line)) for line in lines)
+
+
+def _of_type(value: object, kind: type[T]) -> T:
+    """The value if it is of the TOML type; true is no integer here, and an integer is a number."""
+    if kind is float and type(value) is int:
+        return float(value)  # type: ignore[return-value]
+    if type(value) is not kind:
+        raise ValueError(f"must be {_TYPES[kind]}, not {_TYPES.get(type(value), 'a date or time')}")
+    return value
+
+
+def _bounded(value: Any, low: float, high: float) -> Any:
+    if not low <= value <= high:  # NaN is not within either
+        raise ValueError(f"must be from {low} to {high}, not {value}")
+    return value
+
+
+def _number_from_text(text: str) -> object:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text  # a text, which the reader then says it does not want
+
+
+def integer(low: int, high: int) -> Kind[int]:
+    return Kind(lambda value: _bounded(_of_type(value, int), low, high), _number_from_text)
+
+
+def number(low: float, high: float) -> Kind[float]:
+    return Kind(lambda value: _bounded(_of_type(value, float), low, high), _number_from_text)
+
+
+def choice(*words: str) -> Kind[str]:
+    def read(value: object) -> str:
+        if _of_type(value, str) not in words:
+            raise ValueError(f"must be one of {', '.join(words)}, not {value!r}")
+        return str(value)
+
+    return Kind(read)
+
+
+def list_of(element: Kind[T]) -> Kind[tuple[T, ...]]:
+    """An array; in the environment its elements are separated by commas. Raises ElementError."""
+
+    def read(value: object) -> tuple[T, ...]:
+        found = []
+        for index, item in enumerate(_of_type(value, list)):
+            try:
+                found.append(element.read(item))
+            except ValueError as error:
+                raise ElementError(index, str(error)) from None
+        return tuple(found)
+
+    return Kind(read, lambda text: [element.from_text(part.strip()) for part in text.split(",") if part.strip()])
+
+
+def _short(text: str) -> str:
+    if len(text.encode()) > MAX_IDENTITY:
+        raise ValueError(f"is longer than {MAX_IDENTITY} octets")
+    return text
+
+
+def _path(text: str) -> Path | None:
+    if "\0" in text:
+        raise ValueError("holds a NUL, which no file name has")
+    return Path(text) if text else None
+
+
+def _file(text: str) -> Path:
+    path = _path(text)
+    if path is None:
+        raise ValueError("is empty: a file is wanted")
+    return path
+
+
+BOOLEAN = Kind(lambda value: _of_type(value, bool), lambda text: {"true": True, "false": False}.get(text.lower(), text))
+TEXT = Kind(lambda value: _of_type(value, str))
+SHORT_TEXT = TEXT.then(_short)
+PATH = TEXT.then(_path)  # "" is None; relative ones are settled where the file is known
+FILE = TEXT.then(_file)
+NAME = TEXT.then(read_name)

@@ -1,0 +1,195 @@
+"""From the configuration to what the daemon is made of; and what of it nothing here obeys, which is an error.
+
+A setting that is accepted and not obeyed is worse than one that is refused: its owner counts on it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from maptr.acl import Acl, Key, NotifyTarget, Rule, Secondaries, keyring
+from maptr.catalog import catalog_zone
+from maptr.config import Config, KeyConfig, Secret, ZoneConfig
+from maptr.context import NO_COOKIES, Context, Identity
+from maptr.cookies import CookieSettings
+from maptr.errors import ConfigError
+from maptr.names import Labels, fold, parse, to_text
+from maptr.publish import Guards
+from maptr.rrl import RrlSettings
+from maptr.serve.primary import PrimarySettings
+from maptr.serve.responder import fresh_cookies
+from maptr.serve.tcp import DEFAULT_LIMITS, TcpLimits
+from maptr.serve.tls import TlsSettings
+from maptr.serve.zones import ZoneSource
+
+# What the configuration knows and this server does not do yet: the key, and when its value asks for nothing.
+# Whoever builds one of them takes its line out.
+NOT_OBEYED: dict[str, Callable[[Any], bool]] = {
+    "serve.workers": lambda workers: workers == 1,
+}
+
+# What of [serve] a reload can change; the rest is in sockets and processes, and takes a restart.
+RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog"})
+
+
+def check(config: Config) -> None:
+    """ConfigError for the first setting that would not be obeyed."""
+    for key, asks_nothing in NOT_OBEYED.items():
+        if key not in config.places:
+            continue
+        if not asks_nothing(attrgetter(key)(config)):
+            raise config.error(key, "this version of maptr does not do that; leave the key out")
+
+
+def check_change(now: Config, new: Config) -> None:
+    """ConfigError where a configuration read again asks for what only a restart can give."""
+    for name in (field.name for field in fields(now.serve)):
+        if name not in RELOADED and getattr(now.serve, name) != getattr(new.serve, name):
+            raise new.error(f"serve.{name}", "changed, which takes a restart; nothing was reloaded")
+
+
+def identity_of(config: Config) -> Identity:
+    return Identity(config.serve.nsid, config.serve.version, config.serve.hostname)
+
+
+def cookies_of(config: Config) -> CookieSettings:
+    """Without a secret in the configuration one is made, for this process alone."""
+    cookies = config.serve.cookies
+    if not cookies.enabled:
+        return NO_COOKIES
+    secrets = tuple(secret.octets for secret in cookies.secret)
+    return CookieSettings(secrets or fresh_cookies().secrets, cookies.require)
+
+
+def renewed(context: Context, config: Config) -> Context:
+    """What replies depend on, by a configuration read again; a secret that the server made itself stays."""
+    cookies = cookies_of(config)
+    if config.serve.cookies.enabled and not config.serve.cookies.secret and context.cookies.secrets:
+        cookies = replace(cookies, secrets=context.cookies.secrets)
+    return replace(context, identity=identity_of(config), cookies=cookies, udp_payload=config.serve.udp_payload)
+
+
+def rrl_of(config: Config) -> RrlSettings:
+    rrl = config.serve.rrl
+    return RrlSettings(
+        responses_per_second=rrl.responses_per_second,
+        slip=rrl.slip,
+        window=rrl.window,
+        ipv4_prefix=rrl.ipv4_prefix,
+        ipv6_prefix=rrl.ipv6_prefix,
+        exempt=rrl.exempt,
+    )
+
+
+def tls_of(config: Config) -> TlsSettings | None:
+    tls = config.serve.tls
+    if tls.certificate is None or tls.key is None:
+        return None
+    return TlsSettings(tls.listen, tls.certificate, tls.key)
+
+
+def tcp_of(config: Config) -> TcpLimits:
+    tcp = config.serve.tcp
+    return replace(
+        DEFAULT_LIMITS,
+        max_connections=tcp.max_connections,
+        max_per_client=tcp.max_per_client,
+        idle_timeout=tcp.idle_timeout,
+    )
+
+
+def sources_of(config: Config) -> tuple[ZoneSource, ...]:
+    """The zones as they are read and published."""
+    return tuple(
+        ZoneSource(zone.name, zone.file, Guards(zone.max_shrink, zone.serial, zone.lint), config.serve.state)
+        for zone in config.zones
+    )
+
+
+def primary_of(config: Config) -> PrimarySettings:
+    """What the secondaries of each zone may have. Raises ConfigError."""
+    catalog = config.serve.catalog
+    if catalog.name is not None:
+        _check_catalog(catalog.name, [zone.name for zone in config.zones])
+    return PrimarySettings(
+        tuple(Key(key.name, key.algorithm, key.secret.octets) for key in config.keys if key.secret is not None),
+        {zone.name: Secondaries(Acl(zone.transfer), zone.notify) for zone in config.zones},
+        None if catalog.name is None else (catalog.name, Secondaries(Acl(catalog.transfer), catalog.notify)),
+        config.serve.state,
+    )
+
+
+def _check_catalog(origin: Labels, zones: list[Labels]) -> None:
+    if origin in zones:
+        raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")
+    try:
+        catalog_zone(origin, zones, 0)
+    except ValueError as error:
+        raise ConfigError(f"catalog {to_text(origin)}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says of zones and secondaries, to go before the configuration."""
+
+    zones: tuple[ZoneSource, ...] = ()
+    keys: tuple[Key, ...] = ()
+    transfer: tuple[Rule, ...] = ()
+    notify: tuple[NotifyTarget, ...] = ()
+
+    def over(self, config: Config) -> Config:
+        """The configuration with these zones and keys too, or in place of those of their name, and these
+        secondaries for every zone and the catalog. Raises ConfigError."""
+        zones = {zone.name: zone for zone in config.zones}
+        for at, source in enumerate(self.zones):
+            if source.origin in (earlier.origin for earlier in self.zones[:at]):
+                raise ConfigError(f"zone {to_text(source.origin)} is given twice")
+            known = zones.get(source.origin, ZoneConfig(name=source.origin, file=source.path))
+            zones[source.origin] = replace(known, file=source.path)
+        try:
+            names = keyring(self.keys)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        given = [KeyConfig(key.name, key.algorithm, Secret(key.secret)) for key in self.keys]
+        keys = [*(key for key in config.keys if key.name not in names), *given]
+        secondaries: dict[str, Any] = {"transfer": self.transfer} if self.transfer else {}
+        secondaries |= {"notify": self.notify} if self.notify else {}
+        catalog = replace(config.serve.catalog, **secondaries)
+        return replace(
+            config,
+            serve=replace(config.serve, catalog=catalog),
+            keys=tuple(keys),
+            zones=tuple(replace(zone, **secondaries) for zone in zones.values()),
+        )
+
+
+def served_origin(text: str, served: Iterable[Labels]) -> Labels:
+    """The origin of a zone that is served, by its name. Raises ConfigError."""
+    served = tuple(served)
+    try:
+        origin = fold(parse(text))
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is no domain name: {error}") from None
+    if origin not in served:
+        near = difflib.get_close_matches(to_text(origin), map(to_text, served), 1, 0)
+        raise ConfigError(f"no zone {to_text(origin)} is served; the nearest is {near[0] if near else 'none'}")
+    return origin
+
+
+def control_of(config: Config) -> Path | None:
+    """The control socket's path; none for a server without a configuration, unless it was asked for."""
+    return config.serve.control if config.filename or "serve.control" in config.places else None
+
+
+def make_state(config: Config) -> None:
+    """The state directory, where it is not there yet. Raises ConfigError."""
+    if config.serve.state is not None:
+        try:
+            config.serve.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise config.error("serve.state", f"{config.serve.state}: {error.strerror}") from None

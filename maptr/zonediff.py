@@ -1,0 +1,174 @@
+"""What changes from one version of a zone to the next, RRset by RRset: to be looked at, and to be decided by.
+
+Records are compared as sets: their order in a file says nothing (RFC 2181 section 5). Reading files is elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dns.exception
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
+
+from maptr.names import Labels, to_text
+from maptr.naptr import Naptr
+from maptr.snapshot import SOA, Node, RRset, ZoneView
+
+NAPTR = 35
+SIGNING = frozenset({46, 47, 50})  # RRSIG, NSEC, NSEC3 (RFC 4034, RFC 5155)
+SERIAL = slice(-20, -16)  # in the rdata of an SOA: five 32-bit numbers end it (RFC 1035 3.3.13)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One RRset added (``old`` is None), removed (``new`` is None) or changed."""
+
+    old: RRset | None
+    new: RRset | None
+
+    @property
+    def sign(self) -> str:
+        return "+" if self.old is None else "-" if self.new is None else "~"
+
+    @property
+    def rrset(self) -> RRset:
+        """The newer of the two there is."""
+        rrset = self.new or self.old
+        assert rrset is not None  # noqa: S101 - a change has one of them
+        return rrset
+
+    def to_text(self) -> str:
+        """``+ owner ttl TYPE rdata | rdata``; for a change only what differs, as ``old -> new``."""
+        rrset = self.rrset
+        owner, kind = to_text(rrset.owner), dns.rdatatype.to_text(dns.rdatatype.RdataType.make(rrset.rdtype))
+        if self.old is None or self.new is None:
+            return f"{self.sign} {owner} {rrset.ttl} {kind} {_shown(set(rrset.rdatas), rrset.rdtype)}"
+        return f"~ {owner} {kind} {'; '.join(self._differences(self.old, self.new))}"
+
+    @staticmethod
+    def _differences(old: RRset, new: RRset) -> Iterator[str]:
+        gone, come = set(old.rdatas) - set(new.rdatas), set(new.rdatas) - set(old.rdatas)
+        if gone or come:
+            yield f"{_shown(gone, old.rdtype) or '(none)'} -> {_shown(come, new.rdtype) or '(none)'}"
+        if old.ttl != new.ttl:
+            yield f"ttl {old.ttl} -> {new.ttl}"
+        if old.owner != new.owner:
+            yield f"owner {to_text(old.owner)} -> {to_text(new.owner)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "change": {"+": "added", "-": "removed", "~": "changed"}[self.sign],
+            "owner": to_text(self.rrset.owner),
+            "type": dns.rdatatype.to_text(dns.rdatatype.RdataType.make(self.rrset.rdtype)),
+            "old": _plain(self.old),
+            "new": _plain(self.new),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneDiff:
+    """The changes in canonical order (RFC 4034 6.1), by type within a name. False when there are none.
+
+    ``lost`` is how many names that had records have none now, ``size`` how many names the old zone had.
+    """
+
+    changes: tuple[Change, ...]
+    lost: int
+    size: int
+
+    @classmethod
+    def between(cls, old: ZoneView, new: ZoneView) -> ZoneDiff:
+        """The difference of two versions of one zone."""
+        changes: list[Change] = []
+        for owner in sorted(old.nodes.keys() | new.nodes.keys(), key=lambda labels: labels[::-1]):
+            changes += _changes(old.nodes.get(owner, {}), new.nodes.get(owner, {}))
+        names = [owner for owner, node in old.nodes.items() if has_data(node)]
+        return cls(tuple(changes), sum(not has_data(new.nodes.get(owner, {})) for owner in names), len(names))
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    @property
+    def shrinkage(self) -> float:
+        """The part of the old zone's names that is gone, 0.0 to 1.0."""
+        return self.lost / self.size if self.size else 0.0
+
+    def to_text(self) -> str:
+        """One line for each RRset; "" where nothing differs."""
+        return "".join(f"{change.to_text()}\n" for change in self.changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"changes": [change.to_dict() for change in self.changes], "names": self.size, "names_lost": self.lost}
+
+
+def has_data(node: Node) -> bool:
+    """True for a name that somebody gave records, beside those that signing makes: NSEC3 has names of its own."""
+    return not node.keys() <= SIGNING
+
+
+def _changes(old: Node, new: Node) -> Iterator[Change]:
+    if old == new:
+        return
+    for rdtype in sorted(old.keys() | new.keys()):
+        before, after = old.get(rdtype), new.get(rdtype)
+        if before is None or after is None or _content(before) != _content(after):
+            yield Change(before, after)
+
+
+def _content(rrset: RRset) -> tuple[Labels, int, frozenset[bytes]]:
+    return rrset.owner, rrset.ttl, frozenset(rrset.rdatas)
+
+
+def content_digest(zone: ZoneView) -> str:
+    """A fingerprint of all that the zone says but for its serial: equal exactly where nothing else differs."""
+    digest = hashlib.sha256()
+    for owner, node in sorted(zone.nodes.items()):
+        for rdtype, rrset in node.items():
+            rdatas = [_without_serial(rdata) for rdata in rrset.rdatas] if rdtype == SOA else sorted(rrset.rdatas)
+            head = struct.pack("!HIH", rdtype, rrset.ttl, len(rdatas)) + to_text(rrset.owner).encode()
+            for part in (to_text(owner).encode(), head, *rdatas):
+                digest.update(struct.pack("!I", len(part)) + part)
+    return digest.hexdigest()
+
+
+def _without_serial(soa: bytes) -> bytes:
+    return soa[: SERIAL.start] + bytes(4) + soa[SERIAL.stop :]
+
+
+def with_serial(zone: ZoneView, serial: int) -> ZoneView:
+    """The same zone under another serial."""
+    rdata = zone.soa.rdatas[0]
+    rdatas = (rdata[: SERIAL.start] + serial.to_bytes(4, "big") + rdata[SERIAL.stop :],)
+    soa = replace(zone.soa, rdatas=rdatas)
+    nodes = {**zone.nodes, zone.origin: {**zone.nodes[zone.origin], SOA: soa}}
+    return replace(zone, serial=serial, soa=soa, negative_soa=replace(zone.negative_soa, rdatas=rdatas), nodes=nodes)
+
+
+def _shown(rdatas: set[bytes], rdtype: int) -> str:
+    return " | ".join(_rdata_text(rdata, rdtype) for rdata in sorted(rdatas))
+
+
+def _rdata_text(wire: bytes, rdtype: int) -> str:
+    """Presentation format; NAPTR by our own writer, for dnspython's leaves ports unescaped."""
+    try:
+        if rdtype == NAPTR:
+            return Naptr.from_wire(wire).to_text()
+        return str(
+            dns.rdata.from_wire(dns.rdataclass.IN, dns.rdatatype.RdataType.make(rdtype), wire, 0, len(wire)).to_text()
+        )
+    except (ValueError, dns.exception.DNSException):
+        return f"\\# {len(wire)} {wire.hex()}"  # RFC 3597 section 5
+
+
+def _plain(rrset: RRset | None) -> dict[str, Any] | None:
+    if rrset is None:
+        return None
+    return {"ttl": rrset.ttl, "rdata": [_rdata_text(rdata, rrset.rdtype) for rdata in sorted(rrset.rdatas)]}

@@ -1,0 +1,79 @@
+"""A flood from one network, and what is left for those who are really there: dig by TCP, and dig with a cookie."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import dns.flags
+import dns.message
+import pytest
+
+from maptr.rrl import RrlSettings
+from maptr.serve.daemon import Address, Daemon
+from tests.peers import find, require
+from tests.test_serve import PATIENCE, SNAPSHOT, WIRE, Running
+
+FLOOD = 300
+RATE = 2
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A server that limits loopback too."""
+    running = Running()
+    settings = RrlSettings(responses_per_second=RATE, exempt=())
+    daemon = Daemon([], [Address("127.0.0.1", 0)], SNAPSHOT, rrl=settings)
+    daemon.bind()
+    future = asyncio.run_coroutine_threadsafe(daemon.run(), running.loop)
+    try:
+        yield daemon.bound[0].port
+    finally:
+        running.call(daemon.stop)
+        future.result(PATIENCE)
+        running.close()
+
+
+def flood(port: int) -> list[bytes]:
+    """The replies to one question asked over and over without a cookie."""
+    replies = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(("127.0.0.1", port))
+        for _ in range(FLOOD):
+            sock.send(WIRE)
+        sock.settimeout(0.5)
+        try:
+            while True:
+                replies.append(sock.recv(65535))
+        except TimeoutError:
+            return replies
+
+
+def dig(port: int, *options: str) -> str:
+    require("dig")
+    command = find("dig")
+    assert command is not None
+    question = ["@127.0.0.1", "-p", str(port), "12345.ark.arpa.", "NAPTR", "+norec", "+time=1", "+tries=5", *options]
+    return subprocess.run([command, *question], capture_output=True, text=True, timeout=30, check=True).stdout
+
+
+def test_a_flood_gets_less_than_it_sends_and_dig_gets_its_answer(port: int) -> None:
+    replies = [dns.message.from_wire(reply) for reply in flood(port)]
+    truncated = [reply for reply in replies if reply.flags & dns.flags.TC]
+    whole = len(replies) - len(truncated)
+    assert whole < FLOOD / 4
+    assert whole + 2 * len(truncated) <= FLOOD + 1, "of the rest, every second"
+    assert sum(len(reply.to_wire()) for reply in truncated) <= len(truncated) * len(WIRE)
+    assert "ANSWER: 2" in dig(port, "+nocookie"), "truncated, then by TCP"
+
+
+def test_dig_with_a_good_cookie_is_not_limited(port: int) -> None:
+    first = dig(port, "+cookie=0102030405060708")
+    cookie = first.partition("; COOKIE: ")[2].split()[0]
+    flood(port)
+    for _ in range(2 * RATE):
+        out = dig(port, f"+cookie={cookie}", "+ignore", "+tries=1")
+        assert "ANSWER: 2" in out
+        assert "(UDP)" in out

@@ -1,0 +1,87 @@
+"""What a transfer, a NOTIFY or a key that cannot be had gets: the same from maptr as from BIND and from Knot."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import dns.flags
+import dns.message
+import dns.opcode
+import dns.rrset
+import dns.tsig
+import pytest
+
+from maptr import tsig
+from tests.peers import Bind, Knot, Maptr, Peer, require
+
+ORIGIN = "ark.arpa."
+PATIENCE = 5.0  # seconds for one answer
+
+Verdict = tuple[int, int, int, int]  # rcode, records of the answer, TSIG error, octets of its MAC
+
+
+def query(name: str, rdtype: str, serial: int | None = None, *, notify: bool = False, signed: bool = False) -> bytes:
+    message = dns.message.make_query(name, rdtype)
+    message.flags = dns.flags.Flag(0)
+    if notify:
+        message.set_opcode(dns.opcode.NOTIFY)
+        message.flags |= dns.flags.AA
+    if serial is not None:
+        message.authority.append(dns.rrset.from_text(name, 0, "IN", "SOA", f". . {serial} 0 0 0 0"))
+    if signed:
+        message.use_tsig(dns.tsig.Key("unknown.", b"x" * 32))
+    return message.to_wire()
+
+
+def verdict(server: Peer, wire: bytes, over: str) -> Verdict:
+    kind = socket.SOCK_DGRAM if over == "udp" else socket.SOCK_STREAM
+    with socket.socket(socket.AF_INET, kind) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect((server.host, server.port))
+        if over == "udp":
+            sock.send(wire)
+            reply = sock.recv(65535)
+        else:
+            sock.sendall(len(wire).to_bytes(2, "big") + wire)
+            stream = sock.makefile("rb")
+            reply = stream.read(int.from_bytes(stream.read(2), "big"))
+    record = tsig.find(reply)
+    error = (0, 0) if record is None else (record.error, len(record.mac))
+    return reply[3] & 15, int.from_bytes(reply[6:8], "big"), *error
+
+
+@pytest.fixture(scope="module", params=[Bind, Knot], ids=lambda peer: peer.name)
+def both(request: pytest.FixtureRequest, vectors: Path) -> Iterator[tuple[Peer, Peer]]:
+    """maptr and another, with the same zone, open to this machine."""
+    require(*request.param.commands)
+    zones = {ORIGIN: vectors / "peers.zone"}
+    with Maptr(zones, "--transfer=127.0.0.1") as ours, request.param(zones) as theirs:
+        yield ours, theirs
+
+
+@pytest.mark.parametrize(
+    ("over", "wire"),
+    [
+        ("udp", query(ORIGIN, "IXFR", 0)),
+        ("udp", query(ORIGIN, "IXFR", 2**31 - 1)),
+        ("udp", query("other.", "IXFR", 1)),
+        ("tcp", query("other.", "IXFR", 1)),
+        ("tcp", query("other.", "AXFR")),
+        ("tcp", query("below." + ORIGIN, "AXFR")),
+        ("tcp", query(ORIGIN, "IXFR")),
+        ("udp", query("other.", "SOA", notify=True)),
+        ("udp", query(ORIGIN, "SOA", signed=True)),
+        ("udp", query(ORIGIN, "SOA", notify=True, signed=True)),
+        ("tcp", query(ORIGIN, "AXFR", signed=True)),
+        ("tcp", query(ORIGIN, "IXFR", 1, signed=True)),
+    ],
+    ids=[
+        *("udp-ixfr-behind", "udp-ixfr-ahead", "udp-ixfr-other", "ixfr-other", "axfr-other", "axfr-below"),
+        *("ixfr-without-soa", "notify-other", "badkey", "badkey-notify", "badkey-axfr", "badkey-ixfr"),
+    ],
+)
+def test_maptr_says_what_they_say(both: tuple[Peer, Peer], over: str, wire: bytes) -> None:
+    ours, theirs = both
+    assert verdict(ours, wire, over) == verdict(theirs, wire, over)

@@ -1,0 +1,157 @@
+"""One question put to servers, without sockets: rounds, failover, EDNS, TCP, referrals and their limits."""
+
+from __future__ import annotations
+
+import random
+
+from maptr import names
+from maptr.asking import FIRST_SECONDS, MAX_REFERRALS, MAX_TRIES, ROUNDS, Attempt, Exchange, Server
+from maptr.discovery import Outcome
+from tests.hostile import AA, NAPTR, NS, TC, A, naptr, record, reply
+
+NAME = (b"12345", b"ark", b"arpa")
+ONE, TWO = Server("192.0.2.1"), Server("2001:4860::1", 5353)
+PUBLIC = Server("8.8.8.8")
+GOOD = [record(None, NAPTR, naptr("h.example."))]
+
+
+def exchange(*servers: Server, name: names.Labels = NAME, trust_ad: bool = False) -> Exchange:
+    return Exchange(name, servers, random.Random(1).randbytes, trust_ad=trust_ad)
+
+
+def take(asking: Exchange) -> Attempt:
+    attempt = asking.next()
+    assert attempt is not None
+    return attempt
+
+
+def referral(query: bytes, cut: str, *glue: tuple[int, int, int, int]) -> bytes:
+    extra = [record("ns.example.", A, bytes(address)) for address in glue]
+    return reply(query, authority=[record(cut, NS, b"\2ns\7example\0")], additional=extra, flags=0)
+
+
+def test_silence_goes_round_the_servers_ever_more_patiently() -> None:
+    asking = exchange(ONE, TWO)
+    attempts = []
+    while (attempt := asking.next()) is not None:
+        attempts.append(attempt)
+        asking.silent(attempt)
+    assert [attempt.server for attempt in attempts] == [ONE, TWO] * ROUNDS
+    assert [attempt.seconds for attempt in attempts] == [FIRST_SECONDS * 2**n for n in range(ROUNDS) for _ in range(2)]
+    assert asking.answer is not None
+    assert asking.answer.outcome is Outcome.TIMEOUT
+    assert "2001:4860::1#5353: no reply" in asking.answer.note
+    spellings = [attempt.query.question for attempt in attempts]
+    assert len(set(spellings[:4])) == 4  # 0x20
+    assert spellings[-1] == names.to_wire(NAME) + b"\0\x23\0\1"  # for a server that does not echo the case
+
+
+def test_a_server_that_fails_is_not_asked_again() -> None:
+    asking = exchange(ONE, TWO)
+    first = take(asking)
+    assert asking.hear(first, reply(first.query.packet, rcode=5))
+    second = take(asking)
+    assert second.server == TWO
+    asking.unreachable(second, "no route")
+    assert asking.next() is None
+    assert asking.answer is not None
+    assert asking.answer.outcome is Outcome.UNREACHABLE
+    assert asking.answer.note == "192.0.2.1#53: rcode 5; 2001:4860::1#5353: no route"
+
+
+def test_without_edns_then_by_tcp_at_the_same_server() -> None:
+    asking = exchange(ONE, TWO)
+    first = take(asking)
+    assert first.query.packet[11] == 1
+    assert asking.hear(first, reply(first.query.packet, rcode=1))
+    plain = take(asking)
+    assert (plain.server, plain.query.packet[11], plain.tcp) == (ONE, 0, False)
+    assert asking.hear(plain, reply(plain.query.packet, flags=AA | TC))
+    stream = take(asking)
+    assert (stream.server, stream.tcp) == (ONE, True)
+    assert not asking.hear(stream, reply(stream.query.packet, GOOD, ident=b"xx"))
+    assert asking.hear(stream, reply(stream.query.packet, GOOD))
+    assert asking.answer is not None
+    assert asking.answer.outcome is Outcome.ANSWER
+    assert asking.answer.server == "192.0.2.1#53"
+
+
+def test_a_lost_tcp_exchange_goes_to_the_next_server_by_udp() -> None:
+    asking = exchange(ONE, TWO)
+    first = take(asking)
+    asking.hear(first, reply(first.query.packet, flags=AA | TC))
+    asking.silent(take(asking))
+    after = take(asking)
+    assert (after.server, after.tcp) == (TWO, False)
+
+
+def test_a_referral_keeps_the_port_and_never_leads_inside() -> None:
+    asking = exchange(Server("8.8.8.8", 5300))
+    first = take(asking)
+    inside = [(127, 0, 0, 1), (10, 0, 0, 1), (169, 254, 169, 254)]
+    asking.hear(first, referral(first.query.packet, "12345.ark.arpa.", *inside, (9, 9, 9, 9)))
+    below = take(asking)
+    assert below.server == Server("9.9.9.9", 5300)
+    asking.silent(below)
+    assert take(asking).server == below.server
+    nowhere = exchange(PUBLIC)
+    first = take(nowhere)
+    nowhere.hear(first, referral(first.query.packet, "12345.ark.arpa.", *inside))
+    assert nowhere.next() is None
+    assert nowhere.answer is not None
+    assert nowhere.answer.outcome is Outcome.REFERRAL
+    assert "no address of ns.example. is told with it" in nowhere.answer.note
+
+
+def test_referrals_must_lead_down_and_end() -> None:
+    deep = tuple(b"%d" % n for n in range(20))
+    asking = exchange(PUBLIC, name=deep)
+    for level in range(1, MAX_REFERRALS + 1):
+        attempt = take(asking)
+        asking.hear(attempt, referral(attempt.query.packet, names.to_text(deep[-level:]), (9, 9, 9, level)))
+    attempt = take(asking)
+    asking.hear(attempt, referral(attempt.query.packet, names.to_text(deep[-15:]), (9, 9, 9, 99)))
+    assert asking.next() is None
+    assert asking.answer is not None
+    assert "more than 8 referrals" in asking.answer.note
+    for cut in ("ark.arpa.", "arpa.", ".", "other.arpa."):
+        again = exchange(PUBLIC)
+        first = take(again)
+        again.hear(first, referral(first.query.packet, "ark.arpa.", (9, 9, 9, 9)))
+        second = take(again)
+        again.hear(second, referral(second.query.packet, cut, (9, 9, 9, 8)))
+        assert again.next() is None
+        assert again.answer is not None
+        assert "lame" in again.answer.note
+
+
+def test_the_number_of_packets_is_bounded() -> None:
+    asking = exchange(*(Server(f"192.0.2.{n}") for n in range(1, 60)))
+    count = 0
+    while (attempt := asking.next()) is not None:
+        count += 1
+        asking.silent(attempt)
+    assert count == MAX_TRIES
+
+
+def test_no_server_and_no_time() -> None:
+    nobody = exchange()
+    assert nobody.next() is None
+    assert nobody.answer is not None
+    assert nobody.answer.outcome is Outcome.UNREACHABLE
+    late = exchange(ONE)
+    take(late)
+    late.expire()
+    assert late.next() is None
+    assert late.answer is not None
+    assert late.answer.outcome is Outcome.TIMEOUT
+
+
+def test_ad_is_asked_for_only_where_it_is_trusted() -> None:
+    for trust_ad in (False, True):
+        asking = exchange(ONE, trust_ad=trust_ad)
+        attempt = take(asking)
+        assert bool(attempt.query.packet[3] & 0x20) == trust_ad
+        asking.hear(attempt, reply(attempt.query.packet, GOOD, flags=AA | 0x20))
+        assert asking.answer is not None
+        assert asking.answer.security == ("secure" if trust_ad else "indeterminate")

@@ -1,0 +1,302 @@
+"""The configuration: every key, every place a value can come from, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+import tomli
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.acl import NotifyTarget, Rule
+from maptr.address import Address, read_network
+from maptr.config import Config, Secret, load, parse
+from maptr.config.lines import key_lines
+from maptr.config.model import all_keys
+from maptr.config.reader import environment_names
+from maptr.errors import ConfigError
+
+ISSUE = """\
+[serve]
+listen = ["127.0.0.1:5353", "[::1]:5353"]
+workers = 1
+nsid = ""                  # and version, hostname; empty = refused
+control = "run/maptr.sock"
+[serve.tls]
+listen = ["127.0.0.1:8853"]
+certificate = "tls.crt"
+key = "tls.key"
+[serve.rrl]
+responses_per_second = 20  # 0 = off
+[[key]]
+name = "xfr"
+algorithm = "hmac-sha256"
+secret = "c2VjcmV0IHNlY3JldCE="
+[[zone]]
+name = "ark.arpa"
+file = "zones/ark.arpa.zone"
+transfer = ["key:xfr", "127.0.0.1"]
+notify = ["127.0.0.1:5300"]
+"""
+SECRET = "c2VjcmV0IHNlY3JldCE="
+
+
+def test_the_configuration_of_the_issue() -> None:
+    config = parse(ISSUE, filename="/etc/maptr.toml", directory=Path("/etc"))
+    serve = config.serve
+    assert serve.listen == (Address("127.0.0.1", 5353), Address("::1", 5353))
+    assert (serve.workers, serve.nsid, serve.control) == (1, "", Path("/etc/run/maptr.sock"))
+    assert serve.tls.listen == (Address("127.0.0.1", 8853),)
+    assert (serve.tls.certificate, serve.tls.key) == (Path("/etc/tls.crt"), Path("/etc/tls.key"))
+    assert serve.rrl.responses_per_second == 20
+    (key,) = config.keys
+    assert (key.name, key.algorithm) == ((b"xfr",), "hmac-sha256")
+    assert key.secret is not None
+    assert key.secret.octets == b"secret secret!"
+    (zone,) = config.zones
+    assert (zone.name, zone.file) == ((b"ark", b"arpa"), Path("/etc/zones/ark.arpa.zone"))
+    assert zone.transfer == (Rule(None, (b"xfr",)), Rule(read_network("127.0.0.1")))
+    assert zone.notify == (NotifyTarget(Address("127.0.0.1", 5300)),)
+    assert (zone.max_shrink, zone.serial, zone.lint) == (0.3, "file", "warn")
+    assert config.places["serve.tls.key"] == ("/etc/maptr.toml", 9)
+
+
+def test_nothing_given_is_the_defaults() -> None:
+    config = parse()
+    assert config == Config(filename="")
+    assert config.serve.listen == (Address("127.0.0.1", 5353),)
+    assert config.zones == ()
+
+
+def test_file_then_environment_then_flags() -> None:
+    environment = {"MAPTR_SERVE_LISTEN": "192.0.2.1:53, [::1]:53", "MAPTR_SERVE_NSID": "env", "MAPTR_PYTHON": "x"}
+    environment |= {"MAPTR_SERVE_TCP_IDLE_TIMEOUT": "2.5", "MAPTR_SERVE_COOKIES_REQUIRE": "TRUE"}
+    environment |= {"MAPTR_SERVE_RRL_RESPONSES_PER_SECOND": "0", "MAPTR_SERVE_STATE": "state"}
+    text = '[serve]\nlisten = ["192.0.2.9:53"]\nnsid = "file"\nversion = "file"\ntcp.idle_timeout = 1\n'
+    config = parse(text, directory=Path("/etc"), environment=environment, flags={"serve.nsid": ("flag", "--nsid")})
+    serve = config.serve
+    assert serve.listen == (Address("192.0.2.1", 53), Address("::1", 53))
+    assert (serve.nsid, serve.version, serve.tcp.idle_timeout) == ("flag", "file", 2.5)
+    assert serve.cookies.require
+    assert serve.rrl.responses_per_second == 0
+    assert serve.state == Path("state"), "from where the command was given, not from the file's directory"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[serve]\n\nlisen = []", "f:3: serve.lisen: no such key; the nearest is serve.listen"),
+        ("[serve.rll]\n", "f:1: serve.rll: no such key; the nearest is serve.rrl"),
+        ("listen = []", "f:1: listen: no such key; the nearest is serve.listen"),
+        ("[serve]\ncertificate = 'x'", "f:2: serve.certificate: no such key; the nearest is serve.tls.certificate"),
+        ("[serve]\n'a b'.c = 1", "f:2: serve.a b: no such key; the nearest is "),
+        (
+            "[[zone]]\nname='a'\nfile='b'\n[[zone]]\nname='b'\nfle='c'",
+            "f:6: zone.fle: no such key; the nearest is zone.file",
+        ),
+        ("[[zones]]\n", "f:1: zones: no such key; the nearest is zone"),
+        ("[serve]\nworkers = '1'", "f:2: serve.workers: must be an integer, not a text"),
+        ("[serve]\nworkers = true", "f:2: serve.workers: must be an integer, not true or false"),
+        ("[serve]\nworkers = 0", "f:2: serve.workers: must be from 1 to 1024, not 0"),
+        ("[serve]\nnsid = 1979-05-27", "f:2: serve.nsid: must be a text, not a date or time"),
+        ("[serve.tcp]\nidle_timeout = nan", "f:2: serve.tcp.idle_timeout: must be from 0.1 to 3600, not nan"),
+        ("[serve]\nlisten = '127.0.0.1:53'", "f:2: serve.listen: must be an array, not a text"),
+        (
+            "[serve]\nlisten = [\n '127.0.0.1:53',\n 'h:53']",
+            "f:4: serve.listen: 'h:53': the host must be an IP address",
+        ),
+        ("[serve]\nlisten = []", "f:2: serve.listen: is empty"),
+        ("serve = 1", "f:1: serve: must be a table"),
+        ("zone = {}", "f:1: zone: must be an array of tables, [[zone]]"),
+        ("zone = [1]", "f:1: zone: must be a table"),
+        ("\n[[zone]]\nname = 'a'", "f:2: zone: has no file, which it must have"),
+        ("[[zone]]\nname = ''\nfile = 'x'", "f:2: zone.name: is empty: a domain name is wanted"),
+        ("[[zone]]\nname = 'a..b'\nfile = 'x'", "f:2: zone.name: 'a..b' is no domain name: empty label"),
+        ("[[zone]]\nname = 'ä'\nfile = 'x'", "f:2: zone.name: 'ä' is no domain name: not ASCII"),
+        ("[[zone]]\nname = 'a'\nfile = ''", "f:3: zone.file: is empty: a file is wanted"),
+        (
+            "[[zone]]\nname='a'\nfile='x'\n[[zone]]\nname='A.'\nfile='x'",
+            "f:5: zone.name: zone a. is given twice",
+        ),
+        ("[[zone]]\nname='a'\nfile='x'\nserial='date'", "f:4: zone.serial: date needs serve.state"),
+        ("[[zone]]\nname='a'\nfile='x'\nserial='up'", "f:4: zone.serial: must be one of file, increment, date, unix"),
+        ("[[zone]]\nname='a'\nfile='x'\nmax_shrink=1.5", "f:4: zone.max_shrink: must be from 0 to 1, not 1.5"),
+        ("[[zone]]\nname='a'\nfile='x'\ntransfer=['10.0.0.1/8']", "f:4: zone.transfer: '10.0.0.1/8' is neither"),
+        ("[[zone]]\nname='a'\nfile='x'\ntransfer=['']", "f:4: zone.transfer: an empty rule"),
+        (
+            "[[zone]]\nname='a'\nfile='x'\ntransfer=['key:y']",
+            "f:4: zone.transfer: there is no key y; no [[key]] is given",
+        ),
+        (
+            f"[[key]]\nname='xfr'\nsecret='{SECRET}'\n[[zone]]\nname='a'\nfile='x'\nnotify=['::1 key:xrf']",
+            "f:7: zone.notify: there is no key xrf; the nearest is xfr",
+        ),
+        ("[[zone]]\nname='a'\nfile='x'\nnotify=['key:y']", "f:4: zone.notify: 'key:y'"),
+        ("[serve.tls]\nlisten=['127.0.0.1:853']", "f:2: serve.tls.listen: needs serve.tls.certificate too"),
+        ("[serve.tls]\nkey='k'", "f:2: serve.tls.key: nothing uses it: serve.tls.listen is empty"),
+        ("[[key]]\nname='x'", "f:1: key: the key x needs one of secret and secret_file"),
+        (f"[[key]]\nname='x'\nsecret='{SECRET}'\nsecret_file='y'", "f:1: key: the key x needs one of"),
+        ("[[key]]\nname='x'\nalgorithm='md5'", "f:3: key.algorithm: 'md5' is no algorithm"),
+        ("[serve]\nnsid = ", "f:2: Invalid value"),
+        ("a = 1\na = 2\n", "f:2: Cannot overwrite a value"),
+        ("[serve\n", "f:1: "),
+        ("a = " + "[" * 5000, "f"),
+        ("[serve.cookies]\nsecret='00'", "f:2: serve.cookies.secret: each secret must be 32 hexadecimal digits"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, filename="f")
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"MAPTR_SERVE_LISTN": ""}, "MAPTR_SERVE_LISTN: no such setting; the nearest is MAPTR_SERVE_LISTEN"),
+        ({"MAPTR_SERVE_WORKERS": "two"}, "MAPTR_SERVE_WORKERS: serve.workers: must be an integer, not a text"),
+        ({"MAPTR_SERVE_COOKIES_REQUIRE": "1"}, "MAPTR_SERVE_COOKIES_REQUIRE: serve.cookies.require: must be true or"),
+        ({"MAPTR_SERVE_LISTEN": ""}, "MAPTR_SERVE_LISTEN: serve.listen: is empty"),
+    ],
+)
+def test_what_is_wrong_in_the_environment_names_the_variable(environment: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(environment=environment)
+    assert str(caught.value).startswith(said)
+
+
+def test_every_key_has_a_variable_of_its_own() -> None:
+    assert set(environment_names().values()) == {key for key in all_keys() if key.startswith("serve.")}
+    assert len(set(environment_names())) == len(environment_names())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[key]]\nname = 'x'\nsecret = 'hunter2!'",
+        "[[key]]\nname = 'x'\nsecret = ['hunter2!']",
+        "[[key]]\nname = 'x'\nsecret = 'hunter2!\n",
+        "[serve.cookies]\nsecret = 'hunter2!'",
+    ],
+)
+def test_a_secret_is_in_no_error(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, filename="f")
+    assert "hunter" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_a_secret_shows_itself_to_nobody() -> None:
+    config = parse(ISSUE + "[serve.cookies]\nsecret = '" + "ab" * 16 + "'\n")
+    for shown in (SECRET, "secret secret", "abab", "\\xab"):
+        assert shown not in repr(config)
+    assert config.serve.cookies.secret == (Secret(bytes.fromhex("ab" * 16)),)
+    assert hash(Secret(b"x")) == hash(Secret(b"x"))
+
+
+@pytest.fixture
+def secret_file(tmp_path: Path) -> Path:
+    path = tmp_path / "xfr.key"
+    path.write_text(SECRET + "\n")
+    path.chmod(0o600)
+    (tmp_path / "maptr.toml").write_text("[[key]]\nname = 'xfr'\nsecret_file = 'xfr.key'\n")
+    return path
+
+
+def test_a_secret_from_a_file(secret_file: Path) -> None:
+    (key,) = load(secret_file.parent / "maptr.toml").keys
+    assert key.secret == Secret(base64.b64decode(SECRET))
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_secret_that_others_can_get_at_is_refused(secret_file: Path, mode: int) -> None:
+    secret_file.chmod(mode)
+    with pytest.raises(ConfigError, match=rf"key.secret_file: .*xfr.key: has mode {mode:04o}.*chmod 600"):
+        load(secret_file.parent / "maptr.toml")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [("hunter2!", "not base64"), ("\n", "empty"), ("A" * 5000, "more than"), ("ä", "no text")]
+)
+def test_a_secret_file_that_holds_none(secret_file: Path, content: str, reason: str) -> None:
+    secret_file.write_text(content)
+    with pytest.raises(ConfigError, match=reason) as caught:
+        load(secret_file.parent / "maptr.toml")
+    assert content.strip() not in str(caught.value) or not content.strip()
+
+
+def test_a_secret_file_that_is_no_file(secret_file: Path) -> None:
+    import os
+
+    secret_file.unlink()
+    with pytest.raises(ConfigError, match="No such file"):
+        load(secret_file.parent / "maptr.toml")
+    os.mkfifo(secret_file, 0o600)
+    with pytest.raises(ConfigError, match="no regular file"):
+        load(secret_file.parent / "maptr.toml")
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "none")
+    (tmp_path / "latin1").write_bytes(b"[serve]\nnsid = '\xe4'\n")
+    with pytest.raises(ConfigError, match="latin1:2: is not UTF-8"):
+        load(tmp_path / "latin1")
+
+
+TOML = st.recursive(
+    st.integers() | st.booleans() | st.text(max_size=9),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=9), children, max_size=3),
+    max_leaves=8,
+)
+
+
+def _inline(value: object) -> str:
+    """TOML of a value, its strings as JSON has them but for DEL."""
+    import json
+
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_inline(key)} = {_inline(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + " , # ],]\n\n".join(map(_inline, value)) + "\n]"
+    return json.dumps(value).replace("\x7f", "\\u007f")
+
+
+@given(st.dictionaries(st.text(max_size=9), TOML, max_size=4), st.integers(0, 3))
+def test_every_key_has_its_line(document: dict[str, object], blank: int) -> None:
+    text = ""
+    expected = {}
+    for key, value in document.items():
+        text += "\n" * blank
+        expected[(key,)] = text.count("\n") + 1
+        text += f"{_inline(key)} = {_inline(value)} # '\n"
+    try:
+        assert tomli.loads(text) == document
+    except tomli.TOMLDecodeError:
+        return  # lone surrogates, which JSON can write and TOML cannot
+    found = key_lines(text)
+    assert {path: line for path, line in found.items() if len(path) == 1} == expected
+    assert set(found) == set(_paths(document, ()))
+
+
+def _paths(value: object, path: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
+    if path and not isinstance(value, dict | list):
+        return [path]
+    below = value.items() if isinstance(value, dict) else enumerate(value)  # type: ignore[arg-type]
+    return [path] * bool(path) + [found for key, item in below for found in _paths(item, (*path, key))]
+
+
+def test_lines_of_every_form_of_string_and_table() -> None:
+    text = (
+        'a = """x\n"\\"]"""""\nb = \'\'\'\n\\\'\'\'\n[c . "d.e"] # [x]\nf.g = [ # [\n 1979-05-27, "#" ]\n'
+        "[[h]]\n[[h.i]]\n[[h.i]]\nj = 1\n[[h]]\nk = {l = 1, m.n = 2}"
+    )
+    tomli.loads(text)
+    expected = (
+        "a 1 b 3 c.d.e 5 c.d.e.f 6 c.d.e.f.g 6 c.d.e.f.g.0 7 c.d.e.f.g.1 7 h 8 h.0 8 h.0.i 9 h.0.i.0 9 h.0.i.1 10"
+        " h.0.i.1.j 11 h.1 12 h.1.k 13 h.1.k.l 13 h.1.k.m 13 h.1.k.m.n 13"
+    )
+    assert " ".join(f"{'.'.join(map(str, path))} {line}" for path, line in key_lines(text).items()) == expected
