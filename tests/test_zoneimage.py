@@ -22,7 +22,8 @@ EXAMPLE = (b"example",)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> ImageFolder:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageFolder:
+    monkeypatch.setattr(zoneimage, "MIN_TEXT", 0)
     return ImageFolder.open(tmp_path / "images")
 
 
@@ -101,3 +102,17 @@ def test_only_a_folder_of_our_own_is_trusted(tmp_path: Path, folder: ImageFolder
 def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path: Path, folder: ImageFolder) -> None:
     folder.path.chmod(0o500)
     assert read(tmp_path, PLAIN, folder).serial == 1
+
+
+def test_a_folder_that_others_may_enter_is_not_used(
+    tmp_path: Path, folder: ImageFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.path.chmod(0o755)
+    assert read(tmp_path, PLAIN, folder).serial == 1
+    assert not list(folder.path.iterdir())
+    assert "no images of zones: " in caplog.text
+
+
+def test_a_small_zone_needs_no_image(tmp_path: Path) -> None:
+    read(tmp_path, PLAIN, ImageFolder(tmp_path / "images"))
+    assert not (tmp_path / "images").exists()

@@ -176,7 +176,7 @@ class Daemon:
             ", ".join(map(str, self.bound)),
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
-        log.info("udp %s", f"in batches of {slots.BATCH}" if batched else f"one by one: {batch.why_not()}")
+        log.info("udp %s", f"in batches of {slots.BATCH}" if batched else f"one by one, {batch.why_not()}")
         sdnotify.notify(sdnotify.READY)
         watcher = loop.create_task(alarm.watch(lambda: self.snapshot))
         self.primary.tell(self._access, self.snapshot)

@@ -29,6 +29,8 @@ log = logging.getLogger("maptr.serve")
 
 # What the octets of an image depend on beside the zone: this layout, and the Python that reads them.
 VERSION = f"maptr zone image 1, {sys.implementation.cache_tag}, marshal {marshal.version}".encode()
+# Octets of a zone file that an image is worth its space for: 64 kB are parsed within the time Python takes to start.
+MIN_TEXT = 1 << 16
 DIGEST_SIZE = 32  # octets of BLAKE2b
 
 
@@ -92,6 +94,17 @@ class ImageFolder:
         content = hashlib.blake2b(head, digest_size=DIGEST_SIZE)
         content.update(text)
         return self.path / f"{_name(origin)}-{content.hexdigest()}.image"
+
+
+def folder_for(state: Path | None, zone_file: Path) -> ImageFolder | None:
+    """The folder of images in that of the state, if there is one and the zone's file is large. Raises OSError."""
+    if state is None or zone_file.stat().st_size < MIN_TEXT:
+        return None
+    try:
+        return ImageFolder.open(state / "images")
+    except ConfigError as error:
+        log.warning("no images of zones: %s", error)
+        return None
 
 
 def _name(origin: Labels) -> str:

@@ -23,7 +23,7 @@ from maptr.finding import Finding, Severity
 from maptr.names import Labels, fold, parse, to_text
 from maptr.plainzone import read_plain
 from maptr.publish import Guards
-from maptr.serve.zoneimage import ImageFolder
+from maptr.serve.zoneimage import folder_for
 from maptr.snapshot import Snapshot, ZoneView, view_zone
 from maptr.zonecheck import check_loaded
 
@@ -74,7 +74,7 @@ def read_checked(source: ZoneSource) -> Checked:
     refused, and for a file that changed while it was read; OSError where a file cannot be read.
     """
     before = _stamp(source.path)
-    images = _images(source)
+    images = folder_for(source.state, source.path)
     text = source.path.read_bytes() if images or source.guards.lint == "off" else b""
     if images and (kept := images.read(source.origin, text, source.guards.lint)):
         return Checked(*kept)
@@ -82,11 +82,6 @@ def read_checked(source: ZoneSource) -> Checked:
     if images:
         images.write(source.origin, text, source.guards.lint, checked.view, checked.warnings)
     return checked
-
-
-def _images(source: ZoneSource) -> ImageFolder | None:
-    """Where what was read and checked is kept: with the rest of the state, or nowhere."""
-    return ImageFolder.open(source.state / "images") if source.state else None
 
 
 def _read_plain(text: bytes, source: ZoneSource) -> ZoneView | None:
