@@ -269,7 +269,8 @@ class _Loaded:
             sizes[record.owner] = sizes.get(record.owner, 0) + _RECORD + len(record.naptr.to_wire())
         for owner, count in sorted(counts.items()):
             if count > MAX_RRSET:
-                reason = f"{count} NAPTR records: a BIND server refuses the zone beyond {MAX_RRSET}, unless max-records-per-type says otherwise"
+                limit = f"beyond {MAX_RRSET} a BIND server refuses the zone, by max-records-per-type"
+                reason = f"{count} NAPTR records: {limit}"
                 yield _warning("large-rrset", names.to_text(owner), reason)
         for owner, size in sorted(sizes.items()):
             total = size + _OVERHEAD + names.wire_length(owner)

@@ -17,11 +17,11 @@ import dns.message
 import dns.rcode
 import dns.rdatatype
 import dns.rrset
+import dns.zone
 import pytest
 
 from maptr.answer import respond
-from maptr.names import parse
-from maptr.serve.zones import ZoneSource, load
+from maptr.snapshot import Snapshot
 from tests import test_answer_oracle as generator
 from tests.peers import Knot, Nsd, Peer, require
 from tests.signers import COMMANDS, WAYS, sign
@@ -129,7 +129,9 @@ def zones(tmp_path_factory: pytest.TempPathFactory) -> list[Zone]:
 def compare(zones: list[Zone], rng: random.Random) -> tuple[Counter[str], list[str]]:
     """Ask all three about every zone: how often who agrees with us, and where nobody does, though no ``*`` matters."""
     files = {zone.origin: zone.path for zone in zones}
-    snapshot = load([ZoneSource(parse(zone.origin), zone.path) for zone in zones])
+    # Not by serve's own reader: it refuses what random zones have, such as a server of theirs without address.
+    read = (dns.zone.from_file(str(zone.path), zone.origin, relativize=False) for zone in zones)
+    snapshot = Snapshot.from_zones(read)
     tally: Counter[str] = Counter()
     differences: list[str] = []
     with Nsd(files) as nsd, Knot(files) as knot:
