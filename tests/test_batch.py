@@ -136,6 +136,13 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(replies) == len(queries)
 
 
+def test_absent_names_are_not_remembered_for_the_rate_limit() -> None:
+    queries = numbered([dns.message.make_query(f"no{i}.example.", "A").to_wire() for i in range(200)])
+    with listening(Responder(rrl=NO_EXEMPTION)) as (listener, address):
+        ask(address, queries)
+        assert len(listener._kinds) <= 1, "that of the last question"
+
+
 def test_a_query_larger_than_any_is_dropped_and_the_next_answered() -> None:
     query = dns.message.make_query("example.", "NS").to_wire()
     with listening(Responder()) as (_, address):

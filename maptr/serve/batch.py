@@ -36,8 +36,8 @@ log = logging.getLogger("maptr.serve")
 MAX_KNOWN = 1 << 17  # known answers, 250 octets each with their keys: 100,000 names asked in one way
 MAX_SHARED = 1 << 14  # plans of replies that many questions share
 PATIENCE = 0.25  # seconds until a blocked thread looks whether it shall stop
-# NODATA is learned for the types that resolvers ask unasked, not for all 65,536: A, TXT, AAAA, NAPTR.
 MAX_EXEMPT = 10_000  # addresses remembered as free of the rate limit
+# NODATA is learned for the types that resolvers ask unasked, not for all 65,536: A, TXT, AAAA, NAPTR.
 COMMON_TYPES = frozenset({1, 16, 28, 35})
 
 UDP = Transport.UDP
@@ -191,7 +191,9 @@ class BatchListener:
             kind = self._kinds.get(keys[i])
             if kind is None:
                 found = ready.find(query)
-                kind = self._kinds[keys[i]] = found and found.kind(query)
+                kind = found and found.kind(query)
+                if keys[i] in self._known:  # and so bounded: absent names never are
+                    self._kinds[keys[i]] = kind
             verdict = self._responder.limiter.judge(client, kind)
             if verdict is not Verdict.SEND:
                 self._responder.report(client)
