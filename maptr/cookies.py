@@ -11,7 +11,7 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from maptr.siphash import KEY_SIZE, siphash24
+from maptr.siphash import KEY_SIZE, siphash24, siphash24_each
 
 CLIENT_COOKIE = 8  # octets, RFC 7873 4
 SERVER_COOKIE = 16  # octets of the interoperable format, RFC 9018 4
@@ -64,9 +64,30 @@ def answer_cookie(option: bytes, client: str, *, secrets: Sequence[bytes], now: 
 
     A cookie of ours comes back as it was while it is young and its secret is in use; otherwise a new one goes.
     """
+    return _answer(option, _packed(client), secrets, int(now) & 0xFFFFFFFF)
+
+
+def answer_cookies(asked: Sequence[tuple[bytes, bytes]], *, secrets: Sequence[bytes], now: float) -> list[CookieReply]:
+    """The same for many options and packed addresses of one family, the hashing done for all of them together."""
     seconds = int(now) & 0xFFFFFFFF
+    fresh = bytes((VERSION, 0, 0, 0)) + seconds.to_bytes(4, "big")
+    heads = [option[CLIENT_COOKIE : CLIENT_COOKIE + 8] or fresh for option, _ in asked]
+    messages = [option[:CLIENT_COOKIE] + head + address for (option, address), head in zip(asked, heads, strict=True)]
+    replies = []
+    for (option, address), head, expected in zip(asked, heads, siphash24_each(secrets[0], messages), strict=True):
+        if len(option) == CLIENT_COOKIE:
+            replies.append(CookieReply(option + head + expected, False))
+            continue
+        age = _age(option[CLIENT_COOKIE:], seconds)
+        if age is not None and -MAX_AHEAD <= age < RENEW_AGE and hmac.compare_digest(option[16:], expected):
+            replies.append(CookieReply(option, True))
+        else:
+            replies.append(_answer(option, address, secrets, seconds))
+    return replies
+
+
+def _answer(option: bytes, address: bytes, secrets: Sequence[bytes], seconds: int) -> CookieReply:
     client_cookie, server_cookie = option[:CLIENT_COOKIE], option[CLIENT_COOKIE:]
-    address = _packed(client)
     age = _age(server_cookie, seconds)
     if age is not None and -MAX_AHEAD <= age <= MAX_AGE:
         for place, secret in enumerate(secrets):

@@ -84,6 +84,10 @@ class RateLimiter:
         self._accounts: dict[Hashable, _Account] = {}  # longest untouched first
         self._networks: dict[str, str | None] = {}
 
+    def is_exempt(self, client: str) -> bool:
+        """Whether any number of replies may go there."""
+        return not self._settings.responses_per_second or self._network(client) is None
+
     def judge(self, client: str, kind: Hashable) -> Verdict:
         """Count one reply of a kind to a client's address, and say what becomes of it."""
         if not self._settings.responses_per_second:

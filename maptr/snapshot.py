@@ -127,12 +127,23 @@ def view_zone(zone: dns.zone.Zone) -> ZoneView:
     for key in list(nodes):
         for start in range(1, len(key) - len(origin)):
             nodes.setdefault(key[start:], MappingProxyType({}))
+    view = MappingProxyType(nodes)
+    hashed = frozenset(key for key, node in nodes.items() if is_hashed_owner(node))
+    return make_view(origin, view, cuts, hashed, chain_of(view, origin))
+
+
+def make_view(
+    origin: Labels,
+    nodes: Mapping[Labels, Node],
+    cuts: Iterable[Labels],
+    hashed: frozenset[Labels] = frozenset(),
+    denial: Denial | None = None,
+) -> ZoneView:
+    """A view of nodes that are checked and whole, with a SOA at the origin."""
     soa = nodes[origin][SOA]
     serial, _, _, _, minimum = struct.unpack("!5I", soa.rdatas[0][-20:])
     negative = replace(soa, ttl=min(soa.ttl, minimum))
-    view = MappingProxyType(nodes)
-    hashed = frozenset(key for key, node in nodes.items() if is_hashed_owner(node))
-    return ZoneView(origin, serial, soa, negative, view, frozenset(cuts), hashed, chain_of(view, origin))
+    return ZoneView(origin, serial, soa, negative, nodes, frozenset(cuts), hashed, denial)
 
 
 def _rrsets(owner: Labels, node: dns.node.Node, origin: dns.name.Name) -> dict[int, RRset]:
@@ -149,13 +160,17 @@ def _rrsets(owner: Labels, node: dns.node.Node, origin: dns.name.Name) -> dict[i
             ttl = min(rdataset.ttl, earlier.ttl) if earlier else rdataset.ttl
             rrsets[RRSIG] = RRset(owner, RRSIG, ttl, (earlier.rdatas if earlier else ()) + rdatas)
             continue
-        offset = _HOST_OFFSET.get(rdtype)
-        hosts = () if offset is None else tuple(fold(_read_name(wire, offset)[0]) for wire in rdatas)
-        rrsets[rdtype] = RRset(owner, rdtype, rdataset.ttl, rdatas, hosts)
+        rrsets[rdtype] = RRset(owner, rdtype, rdataset.ttl, rdatas, hosts_of(rdtype, rdatas))
     for covered, wires in signatures.items():
         if covered in rrsets:
             rrsets[covered] = replace(rrsets[covered], signatures=wires)
     return dict(sorted(rrsets.items()))
+
+
+def hosts_of(rdtype: int, rdatas: Iterable[bytes]) -> tuple[Labels, ...]:
+    """The folded names of hosts in rdata whose addresses go along with it."""
+    offset = _HOST_OFFSET.get(rdtype)
+    return () if offset is None else tuple(fold(_read_name(wire, offset)[0]) for wire in rdatas)
 
 
 def _wire(rdata: dns.rdata.Rdata, origin: dns.name.Name) -> bytes:

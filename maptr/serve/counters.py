@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from maptr.answer import Transport
 
 # RFC 1035 4.1.1 and RFC 2136 2.2; the others have no name here. BADVERS has a 0 in the header and counts as NOERROR.
@@ -20,6 +22,12 @@ class Counters:
 
     def count(self, transport: Transport, reply: bytes | None) -> None:
         self._counts[transport][SILENCE if reply is None else reply[3] & 0xF] += 1
+
+    def count_codes(self, transport: Transport, codes: Mapping[int, int]) -> None:
+        """Count many at once, by RCODE or SILENCE."""
+        counts = self._counts[transport]
+        for code, number in codes.items():
+            counts[code] += number
 
     def add(self, other: Counters) -> None:
         """Take over what another counted, of another worker say."""

@@ -24,7 +24,7 @@ from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError, ZoneError
 from maptr.exchange import Access, exchange
 from maptr.rrl import RrlSettings
-from maptr.serve import alarm, control, sdnotify, settings, status, tcp, udp, zones
+from maptr.serve import alarm, batch, control, sdnotify, settings, slots, status, tcp, udp, zones
 from maptr.serve.background import in_thread
 from maptr.serve.bind import bind_pair, bind_tls
 from maptr.serve.connections import Connections
@@ -105,6 +105,7 @@ class Daemon:
         self._sockets: list[tuple[socket.socket, socket.socket]] = []
         self._tls_sockets: list[socket.socket] = []
         self._control_socket: socket.socket | None = None
+        self._batches: list[batch.BatchListener] = []
         self._stopping = asyncio.Event()
         self._reload_wanted = asyncio.Event()
         self._reloading = asyncio.Lock()
@@ -138,7 +139,15 @@ class Daemon:
             self.bind()
         self._access = self.primary.start(self._sources, self.snapshot)
         loop = asyncio.get_running_loop()
-        udp_listeners = [udp.UdpListener(pair[0], self.answer) for pair in self._sockets]
+        self._prepare(self.snapshot, self._access)
+        batched = batch.why_not() is None
+        udp_listeners: list[udp.UdpListener | batch.BatchListener] = [
+            batch.BatchListener(pair[0], self.responder, self.answer)
+            if batched
+            else udp.UdpListener(pair[0], self.answer)
+            for pair in self._sockets
+        ]
+        self._batches = [listener for listener in udp_listeners if isinstance(listener, batch.BatchListener)]
         controller = None if self._control_socket is None else control.ControlServer(self._control_socket, self.command)
         limits = self._tcp_limits
         connections = Connections(max_connections=limits.max_connections, max_per_client=limits.max_per_client)
@@ -167,6 +176,7 @@ class Daemon:
             ", ".join(map(str, self.bound)),
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
+        log.info("udp %s", f"in batches of {slots.BATCH}" if batched else f"one by one, {batch.why_not()}")
         sdnotify.notify(sdnotify.READY)
         watcher = loop.create_task(alarm.watch(lambda: self.snapshot))
         self.primary.tell(self._access, self.snapshot)
@@ -201,6 +211,12 @@ class Daemon:
         now, respond = int(self._clock()), self.responder.answer
         begun = False
         try:
+            if (found := self.responder.find(query, self.snapshot)) is not None:
+                reply = self.responder.settle(found, query, self.snapshot, transport, client)
+                self.counters.count(transport, reply)
+                begun = True
+                yield from () if reply is None else (reply,)
+                return
             for message in exchange(
                 query,
                 self.snapshot,
@@ -269,6 +285,7 @@ class Daemon:
         """What a reload brings beside zones: the certificate, and how queries are answered."""
         if self.config is not None:
             self.responder.context = settings.renewed(self.responder.context, self.config)
+            await in_thread(lambda: self._prepare(self.snapshot, self._access))
         if self._certificate is not None:
             self.certificate_error = await in_thread(self._certificate.reload)
             if self.certificate_error:
@@ -290,7 +307,18 @@ class Daemon:
         snapshot = served.snapshot()
         self.primary.settings = secondaries
         access = self.primary.follow(self._access, sources, self.snapshot, snapshot)
+        self._prepare(snapshot, access)
         return _Again(config, served, snapshot, access, outcomes)
+
+    def counted(self) -> Counters:
+        """Queries by transport and result, of all listeners."""
+        total = Counters()
+        for counters in (self.counters, *(listener.rcodes for listener in self._batches)):
+            total.add(counters)
+        return total
+
+    def _prepare(self, snapshot: Snapshot, access: Access) -> None:
+        self.responder.prepare(snapshot, [access.catalog.view.origin] if access.catalog else [])
 
     async def _reload_when_wanted(self) -> None:
         while True:

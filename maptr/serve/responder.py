@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from maptr.answer import Transport, make_reply
 from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Context, Identity
-from maptr.cookies import CookieSettings
+from maptr.cookies import CookieReply, CookieSettings, answer_cookie
+from maptr.fastpath import Found, ReadyAnswers
+from maptr.names import Labels
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
 from maptr.serve.tcp import IDLE_TIMEOUT
 from maptr.siphash import KEY_SIZE
@@ -52,6 +55,46 @@ class Responder:
         self.limiter = RateLimiter(rrl or RrlSettings(), clock)
         self._clock = clock
         self._reported = -REPORT_INTERVAL
+        self.ready: ReadyAnswers | None = None
+
+    def prepare(self, snapshot: Snapshot, elsewhere: Iterable[Labels] = ()) -> None:
+        """Make answers from this snapshot fast, but not below ``elsewhere``. Takes a moment for a large zone."""
+        general = functools.partial(make_reply, snapshot=snapshot, transport=Transport.TCP, context=self.context)
+        self.ready = ReadyAnswers(snapshot, general, elsewhere)
+
+    def find(self, query: bytes, snapshot: Snapshot) -> Found | None:
+        """The ready reply to a query from that snapshot, if there is one."""
+        ready = self.ready
+        return ready.find(query) if ready is not None and ready.snapshot is snapshot else None
+
+    def settle(self, found: Found, query: bytes, snapshot: Snapshot, transport: Transport, client: str) -> bytes | None:
+        """As ``answer`` for a ready reply: cookies and the rate limit are what it lacks."""
+        cookie = None
+        if found.cookie is not None:
+            secrets = self.context.cookies.secrets
+            cookie = answer_cookie(found.cookie, client, secrets=secrets, now=self.context.clock())
+        return self.finish(found, cookie, query, snapshot, transport, client)
+
+    def finish(
+        self,
+        found: Found,
+        cookie: CookieReply | None,
+        query: bytes,
+        snapshot: Snapshot,
+        transport: Transport,
+        client: str,
+    ) -> bytes | None:
+        """The same once the cookie is judged."""
+        option, verified = (cookie.option, cookie.verified) if cookie else (None, False)
+        if cookie and self.context.cookies.required and not verified:
+            return self.answer(query, snapshot, transport=transport, client=client)
+        if transport is not Transport.UDP or verified or self.limiter.is_exempt(client):
+            return found.reply(query, option)
+        verdict = self.limiter.judge(client, found.kind(query))
+        if verdict is Verdict.SEND:
+            return found.reply(query, option)
+        self.report(client)
+        return found.truncated(query, option) if verdict is Verdict.TRUNCATE else None
 
     def answer(
         self,
@@ -82,10 +125,11 @@ class Responder:
         verdict = self.limiter.judge(client, reply.kind)
         if verdict is Verdict.SEND:
             return reply.wire
-        self._report(client)
+        self.report(client)
         return reply.truncated() if verdict is Verdict.TRUNCATE else None
 
-    def _report(self, client: str) -> None:
+    def report(self, client: str) -> None:
+        """Say in the log, once in a while, that the limit was reached."""
         now = self._clock()
         if now - self._reported >= REPORT_INTERVAL:
             self._reported = now

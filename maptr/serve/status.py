@@ -32,7 +32,7 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
         "listen": [str(address) for address in daemon.bound],
         "listen_tls": [str(address) for address in daemon.tls_bound],
         "zones": [_zone(state, now) for state in states],
-        "queries": daemon.counters.to_dict(),
+        "queries": daemon.counted().to_dict(),
         "alarms": [*_alarms(daemon), *(alarm for state in states for alarm in zone_alarms(state, now))],
     }
 

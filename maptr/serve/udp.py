@@ -43,14 +43,18 @@ def open_socket(host: str, port: int) -> socket.socket:
     return sock
 
 
+def is_anywhere(sock: socket.socket) -> bool:
+    """Whether it takes what is sent to any address, and so must say from which its replies leave."""
+    return ipaddress.ip_address(sock.getsockname()[0]).is_unspecified
+
+
 class UdpListener:
     """Answers what arrives on one socket. Full send buffers and lost clients lose replies, as UDP does."""
 
     def __init__(self, sock: socket.socket, answer: Answer) -> None:
         self._sock = sock
         self._answer = answer
-        anywhere = ipaddress.ip_address(sock.getsockname()[0]).is_unspecified
-        self._drain = self._drain_anywhere if anywhere else self._drain_one_address
+        self._drain = self._drain_anywhere if is_anywhere(sock) else self._drain_one_address
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.add_reader(self._sock, self._drain)

@@ -1,0 +1,107 @@
+"""The memory of a batch of UDP messages: slots for queries, plans for replies, and the headers that the kernel reads.
+
+Laid out once, for Linux on 64 bits; what is done with it is in ``batch.py``.
+
+* Slot ``i`` takes query ``i`` six octets after a multiple of eight, so that the ten octets of header that a reply
+  changes lie as one aligned word (flags and three counts) and a half (the last count).
+* Plan ``i`` is three ``iovec`` (header and question from the slot; the records; the OPT) and those ten octets.
+* Area ``i`` takes the records of a reply that was made for one query alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import socket
+import struct
+
+BATCH = 64  # messages a call; the measured gain of more is lost in the cache
+# Octets of a query. Larger ones are dropped: we advertise 1232, and no honest query of more is known.
+SLOT = 4096
+ORIGIN = 6  # of a query in its slot, see above
+FULL = SLOT - ORIGIN  # octets of a query that was cut, or might have been
+AREA = 4096  # octets for the records of one reply, at most 1232 (edns.UDP_PAYLOAD)
+NAME = 32  # struct sockaddr_in6 is 28
+CONTROL = 64  # one in6_pktinfo with its header is 40
+
+PLAN = struct.Struct("=6Q8s2s6x")
+_PLAN_WORDS, _SLOT_WORDS, _HEADER_WORDS = PLAN.size // 8, SLOT // 8, 8
+
+
+class _Message(ctypes.Structure):
+    """struct mmsghdr of Linux on 64 bits (recvmmsg(2), recvmsg(2))."""
+
+    _fields_ = (
+        ("name", ctypes.c_void_p),
+        ("namelen", ctypes.c_uint64),  # 32 bits and padding, always within the lower half of a word we write
+        ("iov", ctypes.c_void_p),
+        ("iovlen", ctypes.c_size_t),
+        ("control", ctypes.c_void_p),
+        ("controllen", ctypes.c_size_t),
+        ("flags", ctypes.c_uint32),
+        ("_", ctypes.c_uint32),
+        ("length", ctypes.c_uint32),
+        ("__", ctypes.c_uint32),
+    )
+
+
+class Slots:
+    """The memory, and where things lie in it. ``anywhere``: with packet information, for sockets of any address."""
+
+    def __init__(self, family: socket.AddressFamily, anywhere: bool) -> None:
+        self.memory = mmap.mmap(-1, BATCH * (SLOT + AREA + NAME + CONTROL + PLAN.size + 16 + 2 * 64))
+        self._anchor = ctypes.c_char.from_buffer(self.memory)
+        start = ctypes.addressof(self._anchor)
+        sizes = (SLOT, AREA, NAME, CONTROL, PLAN.size, 16, 64, 64)
+        places = [BATCH * sum(sizes[:i]) for i in range(len(sizes))]
+        slots, self.areas, names, controls, self.plans, iovecs, received, sent = places
+        self.area_addresses = [start + self.areas + AREA * i for i in range(BATCH)]
+        self.bases = [slots + SLOT * i + ORIGIN for i in range(BATCH)]
+        self.starts = [base + 2 for base in self.bases]
+        self.received, self.sent = start + received, start + sent
+        namelen = 28 if family == socket.AF_INET6 else 16
+        for i in range(BATCH):
+            struct.pack_into("=QQ", self.memory, iovecs + 16 * i, start + self.bases[i], SLOT - ORIGIN)
+            control = start + controls + CONTROL * i if anywhere else None
+            size = CONTROL if anywhere else 0
+            name = start + names + NAME * i
+            head = _Message(name, namelen, start + iovecs + 16 * i, 1, control, size)
+            reply = _Message(name, namelen, start + self.plans + PLAN.size * i, 3, control, size)
+            self.memory[received + 64 * i : received + 64 * i + 64] = bytes(head)
+            self.memory[sent + 64 * i : sent + 64 * i + 64] = bytes(reply)
+        # struct sockaddr_in has the address at 4, sockaddr_in6 at 8.
+        at, size = (8, 16) if family == socket.AF_INET6 else (4, 4)
+        self.clients = [(names + NAME * i + at, names + NAME * i + at + size) for i in range(BATCH)]
+        # IP_PKTINFO has the interface first, IPV6_PKTINFO after the address (ip(7), RFC 3542 6). Sent as none:
+        # the same address shall answer, but by the routes.
+        interfaces = controls + 16 + (16 if family == socket.AF_INET6 else 0)
+        self._view_memory(received, sent, start, interfaces)
+
+    def _view_memory(self, received: int, sent: int, start: int, interfaces: int) -> None:
+        """Strided views of the first n messages, made once: ``to[n][:] = of[n]`` moves a field of a batch."""
+        words = memoryview(self.memory).cast("Q")
+        halves = memoryview(self.memory).cast("H")
+        quarters = memoryview(self.memory).cast("I")
+        bases = memoryview(struct.pack(f"={BATCH}Q", *(start + base for base in self.bases))).cast("Q")
+        plans, sizes = self.plans // 8, range(BATCH + 1)
+
+        def every(view: memoryview, first: int, step: int) -> list[memoryview]:
+            return [view[first : first + n * step : step] for n in sizes]
+
+        self.lengths = every(quarters, received // 4 + 14, 16)
+        control_of_received, control_of_sent = (
+            every(words, place // 8 + 5, _HEADER_WORDS) for place in (received, sent)
+        )
+        none = memoryview(bytes(4 * BATCH)).cast("I")
+        self.no_interface = every(quarters, interfaces // 4, CONTROL // 4)[BATCH], none
+        full = memoryview(struct.pack(f"={BATCH}Q", *[CONTROL] * BATCH)).cast("Q")
+        self.copy_control = [(control_of_sent[n], control_of_received[n]) for n in sizes]
+        self.reset_control = (control_of_received[BATCH], full)
+        self.fields = [
+            *zip(
+                zip(every(words, plans, _PLAN_WORDS), [bases[:n] for n in sizes], strict=True),
+                zip(every(words, 1, _SLOT_WORDS), every(words, plans + 6, _PLAN_WORDS), strict=True),
+                zip(every(halves, 8, SLOT // 2), every(halves, self.plans // 2 + 28, PLAN.size // 2), strict=True),
+                strict=True,
+            )
+        ]

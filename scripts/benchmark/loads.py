@@ -1,0 +1,150 @@
+"""The zones that every server loads, and the queries that the generator sends: each from a seed, the same each time."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+ORIGIN = "ark.arpa."
+DELEGATIONS = "refer.test."
+FIRST_NAAN = 10000
+QUERIES = 50_000  # in a file, which the generator goes through again and again
+MISSES = 0.05  # of the questions are for names that do not exist
+NAPTR, A, SOA = 35, 1, 6
+RD = b"\1\0"
+
+
+def ark_zone(names: int) -> str:
+    """So many NAANs, each with one host; nothing below the apex that a delegation or wildcard could touch."""
+    lines = [
+        f"$ORIGIN {ORIGIN}",
+        "$TTL 3600",
+        "@ IN SOA ns1 hostmaster 2026010100 7200 3600 1209600 300",
+        "@ IN NS ns1",
+        "ns1 IN A 192.0.2.1",
+        *(
+            f'{naan} IN NAPTR 100 10 "h" "ark" "" resolver{naan}.example.org.'
+            for naan in range(FIRST_NAAN, FIRST_NAAN + names)
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def delegating_zone(cuts: int = 1000) -> str:
+    """A zone of delegations with glue."""
+    lines = [
+        f"$ORIGIN {DELEGATIONS}",
+        "$TTL 3600",
+        "@ IN SOA ns1 hostmaster 2026010100 7200 3600 1209600 300",
+        "@ IN NS ns1",
+        "ns1 IN A 192.0.2.1",
+        *(f"d{i} IN NS ns.d{i}\nns.d{i} IN A 192.0.2.2" for i in range(cuts)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def question(name: str, rdtype: int) -> bytes:
+    labels = name.rstrip(".").encode().split(b".")
+    return b"".join(bytes((len(label),)) + label for label in labels) + struct.pack("!BHH", 0, rdtype, 1)
+
+
+def query(name: str, rdtype: int, *, payload: int | None = 1232, do: bool = False, options: bytes = b"") -> bytes:
+    """A query with ID 0; ``payload`` None is without EDNS."""
+    head = b"\0\0" + RD + struct.pack("!4H", 1, 0, 0, payload is not None)
+    opt = struct.pack("!BHHIH", 0, 41, payload, do << 15, len(options)) + options if payload else b""
+    return head + question(name, rdtype) + opt
+
+
+def naan(rng: random.Random, names: int) -> str:
+    missing = rng.random() < MISSES
+    return f"{rng.randrange(FIRST_NAAN, FIRST_NAAN + names) + (10_000_000 if missing else 0)}.{ORIGIN}"
+
+
+def plain(rng: random.Random, names: int) -> bytes:
+    return query(naan(rng, names), NAPTR, payload=None)
+
+
+def edns(rng: random.Random, names: int) -> bytes:
+    return query(naan(rng, names), NAPTR)
+
+
+def mix(rng: random.Random, names: int) -> bytes:
+    """30 % random cookies, 25 % random case, 10 % without EDNS, 15 % other sizes."""
+    name = naan(rng, names)
+    if rng.random() < 0.25:
+        name = "".join(rng.choice((c.lower(), c.upper())) for c in name)
+    if rng.random() < 0.10:
+        return query(name, NAPTR, payload=None)
+    payload = rng.choice((512, 1400, 1452, 4096)) if rng.random() < 0.15 else 1232
+    options = struct.pack("!HH8s", 10, 8, rng.randbytes(8)) if rng.random() < 0.30 else b""
+    return query(name, NAPTR, payload=payload, options=options)
+
+
+def cookies(rng: random.Random, names: int) -> bytes:
+    return query(naan(rng, names), NAPTR, options=struct.pack("!HH8s", 10, 8, rng.randbytes(8)))
+
+
+def nxdomain(rng: random.Random, names: int) -> bytes:
+    word = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(4, 16)))
+    return query(f"{word}.{ORIGIN}", rng.choice((NAPTR, A)))
+
+
+def nodata(rng: random.Random, names: int) -> bytes:
+    return query(f"{rng.randrange(FIRST_NAAN, FIRST_NAAN + names)}.{ORIGIN}", rng.choice((A, 28, 15, 33, 99)))
+
+
+def apex(rng: random.Random, names: int) -> bytes:
+    return query(ORIGIN, rng.choice((SOA, 2, A)))
+
+
+def referral(rng: random.Random, names: int) -> bytes:
+    return query(f"www{rng.randrange(10**6)}.d{rng.randrange(1000)}.{DELEGATIONS}", A)
+
+
+def refused(rng: random.Random, names: int) -> bytes:
+    return query(f"www{rng.randrange(10**6)}.example.net.", A)
+
+
+def malformed(rng: random.Random, names: int) -> bytes:
+    """Queries cut short: the header promises a question that is not there in full."""
+    whole = query(naan(rng, names), NAPTR)
+    return whole[: rng.randint(13, 25)]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One kind of traffic; ``names`` chooses the zone, ``rate`` 0 is as much as the server answers."""
+
+    name: str
+    make: Callable[[random.Random, int], bytes]
+    names: int = 2000
+    rate: int = 0
+    tcp: bool = False
+
+    def queries(self, seed: int = 0) -> Iterator[bytes]:
+        rng = random.Random(seed)
+        return (self.make(rng, self.names) for _ in range(QUERIES))
+
+    def file(self) -> bytes:
+        return b"".join(len(wire).to_bytes(2, "big") + wire for wire in self.queries())
+
+
+LOADS = (
+    Load("2,000 names, EDNS", edns),
+    Load("2,000 names, no EDNS", plain),
+    Load("2,000 names, mix", mix),
+    Load("2,000 names, all with cookies", cookies),
+    Load("100,000 names, EDNS", edns, 100_000),
+    Load("100,000 names, mix", mix, 100_000),
+    Load("flood of NXDOMAIN", nxdomain),
+    Load("flood of NODATA", nodata),
+    Load("flood at the apex", apex),
+    Load("flood of referrals", referral),
+    Load("flood of REFUSED", refused),
+    Load("flood of cut queries", malformed),
+    Load("10,000 queries a second", edns, rate=10_000),
+    Load("50,000 queries a second", edns, rate=50_000),
+    Load("TCP, 16 connections kept open", edns, tcp=True),
+)

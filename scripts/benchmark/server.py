@@ -1,0 +1,190 @@
+"""``scripts/bench server``: rounds of the same traffic to each server in turn, and what each cost the machine."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import platform
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import dns.exception
+import dns.message
+import dns.query
+import dns.rcode
+
+from scripts.benchmark import report, servers
+from scripts.benchmark.loads import DELEGATIONS, LOADS, ORIGIN, Load, ark_zone, delegating_zone
+from tests.peers import HOST, Peer, PeerError, find
+
+HERE = Path(__file__).resolve().parent
+WINDOW, SOCKETS = 256, 16  # queries under way, over so many sockets
+SAMPLE = 40  # queries of a load that every server answers first, and alike
+SERVER_CORE, GENERATOR_CORE = 0, 1
+# Sent to every server, but only answered like NSD's by those that mean to be DNS servers.
+UNCHECKED = {"echo"}
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/bench server", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of a round (default 2)")
+    parser.add_argument("--rounds", type=int, default=5, help="of each load, servers alternating (default 5)")
+    parser.add_argument("--servers", default="maptr,nsd,bind,knot,powerdns,echo", help="comma-separated")
+    parser.add_argument("--load", action="append", default=[], help="part of a load's name; repeatable (default all)")
+    parser.add_argument("--smoke", action="store_true", help="one short round of two loads, whatever is installed")
+    parser.add_argument("-o", "--output", type=Path, help="a folder for server.txt, server.json and server.svg")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse(arguments)
+    loads = [load for load in LOADS if not options.load or any(part in load.name for part in options.load)]
+    names = options.servers.split(",")
+    if options.smoke:
+        options.seconds, options.rounds, names = 0.3, 1, ["maptr", "nsd"]
+        loads = [LOADS[0], LOADS[2]]
+    for name in names:
+        if name not in servers.SERVERS:
+            sys.exit(f"scripts/bench: {name!r} is none of {', '.join(servers.SERVERS)}")
+    names = [name for name in names if name == "echo" or find(servers.SERVERS[name].commands[0])]
+    if shutil.which("cc") is None:
+        sys.exit("scripts/bench: the generator needs a C compiler (cc)")
+    with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
+        results, pss = run(Path(folder), names, loads, options)
+    about = machine()
+    text = "\n".join(f"{key}: {value}" for key, value in about.items()) + "\n" + report.table(results)
+    text += "\n\nmemory (PSS, MB): " + ", ".join(f"{key} {value:.0f}" for key, value in pss.items()) + "\n"
+    print(text)
+    if options.output:
+        options.output.mkdir(parents=True, exist_ok=True)
+        (options.output / "server.txt").write_text(text)
+        (options.output / "server.json").write_text(report.as_json(about, results, {"pss_mb": pss}))
+        (options.output / "server.svg").write_text(report.chart(results))
+    return 0
+
+
+def run(
+    folder: Path, names: Sequence[str], loads: Sequence[Load], options: argparse.Namespace
+) -> tuple[dict[str, dict[str, list[report.Round]]], dict[str, float]]:
+    """All loads; servers with one size of zone run at the same time, and all are stopped at the end."""
+    for program in ("generator", "echo"):
+        subprocess.run(["cc", "-O2", "-o", folder / program, HERE / f"{program}.c"], check=True)
+    servers.Echo.binary = folder / "echo"
+    results: dict[str, dict[str, list[report.Round]]] = {}
+    pss: dict[str, float] = {}
+    for size in sorted({load.names for load in loads}):
+        zones = {ORIGIN: folder / f"{size}.zone", DELEGATIONS: folder / "delegations.zone"}
+        zones[ORIGIN].write_text(ark_zone(size))
+        zones[DELEGATIONS].write_text(delegating_zone())
+        with contextlib.ExitStack() as stack:
+            peers: dict[str, Peer] = {}
+            for name in names:
+                single = name == "dnslib"
+                served = {} if name == "echo" else {ORIGIN: zones[ORIGIN]} if single else zones
+                try:
+                    peers[name] = servers.start(servers.SERVERS[name], served)
+                except PeerError as error:
+                    print(f"scripts/bench: {error}", file=sys.stderr)
+                    continue
+                stack.callback(peers[name].stop)
+                servers.pin(peers[name], SERVER_CORE)
+            for load in (load for load in loads if load.names == size):
+                results[load.name] = measure(folder, load, peers, options)
+            pss |= {f"{name}, {size:,} names": servers.memory(peer) for name, peer in peers.items()}
+    return results, pss
+
+
+def measure(
+    folder: Path, load: Load, peers: dict[str, Peer], options: argparse.Namespace
+) -> dict[str, list[report.Round]]:
+    queries = folder / "queries"
+    queries.write_bytes(load.file())
+    verify(load, peers)
+    rounds: dict[str, list[report.Round]] = {name: [] for name in peers}
+    for number in range(options.rounds):
+        order = list(peers) if number % 2 == 0 else list(reversed(peers))
+        for name in order:
+            if name == "echo" and load.tcp:
+                continue
+            one = drive(folder / "generator", queries, load, peers[name], options.seconds)
+            if one is not None:
+                rounds[name].append(one)
+        print(f"{load.name}: round {number + 1} of {options.rounds}", file=sys.stderr)
+    return rounds
+
+
+def drive(generator: Path, queries: Path, load: Load, peer: Peer, seconds: float) -> report.Round | None:
+    """One round. None where the server answers less than a tenth of what is lost, or breaks off."""
+    command = [generator, HOST, peer.port, queries, seconds, WINDOW, SOCKETS, load.rate, "tcp" if load.tcp else "udp"]
+    before = servers.cpu_seconds(peer)
+    done = subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        timeout=seconds + 60,
+        preexec_fn=_pin_generator,
+    )
+    cpu = servers.cpu_seconds(peer) - before
+    if done.returncode:
+        return None
+    said = json.loads(done.stdout)
+    if said["received"] < said["lost"] / 10 or not said["received"]:
+        return None
+    return report.Round(
+        cpu / said["received"] * 1e6, said["received"] / said["seconds"], said["lost"], said["p50"], said["p99"]
+    )
+
+
+def _pin_generator() -> None:
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, {GENERATOR_CORE})
+
+
+def verify(load: Load, peers: dict[str, Peer]) -> None:
+    """Every server gives the same rcode and the same answer section on a sample, or the run ends here."""
+    sample = random.Random(1).sample(list(load.queries()), SAMPLE)
+    for wire in sample:
+        said = {name: ask(peer, wire) for name, peer in peers.items() if name not in UNCHECKED}
+        known = {reply for reply in said.values() if reply is not None}
+        if len(known) > 1:
+            lines = "\n".join(f"  {name}: {reply}" for name, reply in said.items())
+            sys.exit(f"scripts/bench: {load.name}: servers differ about {wire.hex()}\n{lines}")
+
+
+def ask(peer: Peer, wire: bytes) -> tuple[str, tuple[str, ...]] | None:
+    """Rcode and answers; None for silence, and for what is no query and may be answered in several ways."""
+    try:
+        query = dns.message.from_wire(wire)
+        reply = dns.query.udp(query, HOST, 1.0, peer.port)
+    except (dns.exception.DNSException, OSError, IndexError):
+        return None
+    answers = sorted(f"{rrset.name} {rrset.rdtype} {rdata}".lower() for rrset in reply.answer for rdata in rrset)
+    return dns.rcode.to_text(reply.rcode()), tuple(answers)
+
+
+def machine() -> dict[str, str]:
+    model = next(
+        (line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith(("model name", "Hardware"))),
+        platform.machine(),
+    )
+    return {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "machine": f"{os.cpu_count()} x {model}",
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "load before": " ".join(f"{value:.1f}" for value in os.getloadavg()),
+    }
+
+
+def _cpuinfo() -> list[str]:
+    with contextlib.suppress(OSError):
+        return Path("/proc/cpuinfo").read_text().splitlines()
+    return []

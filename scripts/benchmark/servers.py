@@ -1,0 +1,89 @@
+"""The servers that are compared, each as one worker on one address, without any rate limit for loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.peers import Bind, Knot, Maptr, Nsd, Peer, PowerDns, free_port, processes
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class CachingPowerDns(PowerDns):
+    """PowerDNS with the caches that it comes with; the tests run it without any."""
+
+    def configure(self) -> list[str]:
+        command = super().configure()
+        config = self.directory / "pdns.conf"
+        lines = [line for line in config.read_text().splitlines() if "cache-ttl=0" not in line]
+        config.write_text("\n".join(lines) + "\n")
+        return command
+
+
+class Echo(Peer):
+    """No DNS server: it sends back what it gets, and so is the least that any server can cost."""
+
+    name = "echo"
+    binary = Path()
+
+    def _start(self) -> None:
+        self.port = free_port()
+        self._process = subprocess.Popen([self.binary, str(self.port)], start_new_session=True)
+
+
+class Dnslib(Peer):
+    """dnslib's stock server with its ZoneResolver."""
+
+    name = "dnslib"
+    commands = (sys.executable,)
+
+    def configure(self) -> list[str]:
+        path = next(iter(self.zones.values()))
+        command = [sys.executable, "-m", "dnslib.zoneresolver", "--zone", str(path), "--address", self.host]
+        return [*command, "--port", str(self.port), "--log=-request,-reply"]
+
+
+SERVERS: dict[str, type[Peer]] = {peer.name: peer for peer in (Maptr, Nsd, Bind, Knot, CachingPowerDns, Echo, Dnslib)}
+
+
+def start(kind: type[Peer], zones: dict[str, Path]) -> Peer:
+    os.environ["PYTHONPATH"] = str(ROOT)
+    return kind(zones).start()
+
+
+def cpu_seconds(peer: Peer) -> float:
+    """What the server's processes have run, by the scheduler's own account in nanoseconds.
+
+    That forgets threads which have ended, so where the account by ticks is higher, it counts.
+    """
+    total = 0.0
+    for pid in processes(peer.pid):
+        with contextlib.suppress(OSError):
+            threads = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime, proc(5)
+            total += max(sum(int(text.split()[0]) for text in threads) / 1e9, ticks)
+    return total
+
+
+def memory(peer: Peer) -> float:
+    """Proportional set size of all its processes, in MB: what is shared counts in parts."""
+    total = 0
+    for pid in processes(peer.pid):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1])
+    return total / 1024
+
+
+def pin(peer: Peer, core: int) -> None:
+    """All threads on one core."""
+    for pid in processes(peer.pid):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(int(task.name), {core})

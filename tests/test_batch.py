@@ -1,0 +1,181 @@
+"""The UDP listeners on real sockets, in batches and one by one: what the general path says, whatever comes at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import threading
+from collections.abc import Iterator
+
+import dns.message
+import dns.zone
+import pytest
+
+from maptr.answer import Transport, make_reply, respond
+from maptr.rrl import RrlSettings
+from maptr.serve import batch, udp
+from maptr.serve.responder import Responder
+from maptr.snapshot import Snapshot
+from tests.test_fastpath import ANSWER, PACKETS, wire
+
+SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ANSWER["zone"], "example.", relativize=False)])
+PATIENCE = 5.0
+NO_EXEMPTION = RrlSettings(responses_per_second=5.0, exempt=())
+
+pytestmark = pytest.mark.skipif(batch.why_not() is not None, reason=f"no batches: {batch.why_not()}")
+
+
+@contextlib.contextmanager
+def listening(responder: Responder, host: str = "127.0.0.1") -> Iterator[tuple[batch.BatchListener, tuple[str, int]]]:
+    sock = udp.open_socket(host, 0)
+    port = sock.getsockname()[1]
+
+    def general(query: bytes, transport: Transport, client: str) -> bytes | None:
+        return responder.answer(query, SNAPSHOT, transport=transport, client=client)
+
+    responder.prepare(SNAPSHOT)
+    listener = batch.BatchListener(sock, responder, general)
+    listener.start()
+    try:
+        yield listener, ("::1" if ":" in host else "127.0.0.1", port)
+    finally:
+        listener.stop()
+
+
+def ask(address: tuple[str, int], queries: list[bytes]) -> dict[bytes, bytes]:
+    """Replies by ID, sent all at once and awaited until a last question is answered."""
+    last = b"\xff\xff" + dns.message.make_query("example.", "SOA").to_wire()[2:]
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    replies = {}
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        sock.settimeout(PATIENCE)
+        sock.connect(address)
+        for query in [*queries, last]:
+            sock.send(query)
+        while last[:2] not in replies:
+            reply = sock.recv(65535)
+            replies[reply[:2]] = reply
+    del replies[last[:2]]
+    return replies
+
+
+def numbered(queries: list[bytes]) -> list[bytes]:
+    return [number.to_bytes(2, "big") + query[2:] for number, query in enumerate(queries)]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "0.0.0.0", "::"])
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_comes_at_once_is_answered_as_by_the_general_path(host: str, seed: int) -> None:
+    rng = random.Random(seed)
+    queries = [wire(case["name"], case["type"], rng) for case in ANSWER["case"]]
+    queries += [bytes.fromhex(case["packet"]) for case in PACKETS["case"]] * 2
+    queries += [rng.randbytes(rng.randint(12, 60)) for _ in range(20)]
+    rng.shuffle(queries)
+    queries = numbered(queries * 2)
+    responder = Responder()
+    with listening(responder, host) as (listener, address):
+        for _ in range(2):  # the second time from what was learned
+            replies = ask(address, queries)
+            for query in queries:
+                context = responder.context
+                expected = make_reply(query, SNAPSHOT, transport=Transport.UDP, client=address[0], context=context)
+                got = replies.get(query[:2])
+                if got is None or expected is None:
+                    assert (got is None) is (expected is None), query.hex()
+                elif got != expected.wire:  # only the second in a cookie may have passed in between
+                    assert len(got) == len(expected.wire)
+                    assert b"\0\x0a\0\x18" in got, query.hex()
+    # What the general path made it counts itself, in the daemon; the listener counts the rest.
+    counted = sum(listener.rcodes.to_dict().get("udp", {}).values())
+    assert counted == listener.counters.received - listener.counters.general
+    counters = listener.counters
+    assert counters.received == 2 * len(queries) + 2
+    assert min(counters.ready, counters.general, counters.silent) > 0
+
+
+def test_the_rate_limit_holds_for_what_is_known_and_what_is_not() -> None:
+    query = dns.message.make_query("12345.example.", "NAPTR").to_wire()
+    absent = dns.message.make_query("nowhere.example.", "NAPTR").to_wire()
+    for wires in ([query] * 300, [absent] * 300):
+        responder = Responder(rrl=NO_EXEMPTION)
+        with listening(responder) as (_, address):
+            replies = ask(address, numbered(wires))
+        whole = [reply for reply in replies.values() if not reply[2] & 0x02]
+        cut = [reply for reply in replies.values() if reply[2] & 0x02]
+        assert len(whole) <= 5 * 2 + 5
+        assert 100 <= len(cut) <= 150, "every second of the rest"
+        reply = make_reply(wires[0], SNAPSHOT, transport=Transport.UDP)
+        assert reply is not None
+        assert {part[2:] for part in cut} == {reply.truncated()[2:]}
+        assert responder.limiter.dropped + responder.limiter.truncated == 300 - len(whole)
+
+
+def test_a_reload_forgets_what_was_known() -> None:
+    query = dns.message.make_query("12345.example.", "NAPTR").to_wire()
+    responder = Responder()
+    with listening(responder) as (_, address):
+        assert ask(address, [query])[query[:2]] == respond(query, SNAPSHOT)
+        text = "@ 60 SOA ns h 2 2 3 4 5\n@ 60 NS ns\n12345 60 TXT new"
+        new = Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)])
+        responder.prepare(new)
+        assert ask(address, [query])[query[:2]] == respond(query, new)
+
+
+def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "MAX_KNOWN", 3)
+    monkeypatch.setattr(batch, "MAX_SHARED", 3)
+    responder = Responder()
+    queries = numbered([wire(case["name"], case["type"], random.Random(1)) for case in ANSWER["case"]])
+    with listening(responder) as (listener, address):
+        replies = ask(address, queries)
+        assert len(listener._known) <= 4
+        assert len(listener._shared) <= 4
+    assert len(replies) == len(queries)
+
+
+def test_absent_names_are_not_remembered_for_the_rate_limit() -> None:
+    queries = numbered([dns.message.make_query(f"no{i}.example.", "A").to_wire() for i in range(200)])
+    with listening(Responder(rrl=NO_EXEMPTION)) as (listener, address):
+        ask(address, queries)
+        assert len(listener._kinds) <= 1, "that of the last question"
+
+
+def test_a_query_larger_than_any_is_dropped_and_the_next_answered() -> None:
+    query = dns.message.make_query("example.", "NS").to_wire()
+    with listening(Responder()) as (_, address):
+        replies = ask(address, [b"\0\1" + query[2:] + bytes(5000), b"\0\2" + query[2:]])
+    assert set(replies) == {b"\0\2"}
+
+
+def test_a_bug_costs_its_query_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    chaos = dns.message.make_query("example.", "ANY").to_wire()
+    query = dns.message.make_query("example.", "NS").to_wire()
+    responder = Responder()
+    with listening(responder) as (listener, address):
+        monkeypatch.setattr(listener, "_general", lambda *_: 1 // 0)
+        assert set(ask(address, numbered([chaos, query]))) == {b"\0\1"}
+
+
+def test_the_daemon_takes_plain_sockets_where_there_are_no_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    from maptr.address import Address
+    from maptr.serve.daemon import Daemon
+
+    monkeypatch.setattr(batch, "why_not", lambda: "for a test")
+    daemon = Daemon([], [Address("127.0.0.1", 0)], SNAPSHOT)
+    daemon.bind()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    future = asyncio.run_coroutine_threadsafe(daemon.run(), loop)
+    try:
+        query = dns.message.make_query("12345.example.", "NAPTR").to_wire()
+        assert ask(("127.0.0.1", daemon.bound[0].port), [query])[query[:2]] == respond(query, SNAPSHOT)
+    finally:
+        loop.call_soon_threadsafe(daemon.stop)
+        future.result(PATIENCE)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(PATIENCE)
+        loop.close()

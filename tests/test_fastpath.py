@@ -1,0 +1,218 @@
+"""ReadyAnswers against the general path: the same octets or none, whatever the zone and whatever the packet."""
+
+from __future__ import annotations
+
+import functools
+import random
+import tomllib
+from pathlib import Path
+
+import dns.message
+import dns.zone
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maptr import fastpath
+from maptr.answer import Transport, make_reply
+from maptr.fastpath import ReadyAnswers
+from maptr.packed import PackedNodes
+from maptr.snapshot import Snapshot, view_zone
+from tests import peers, signers
+from tests.test_answer_oracle import ORIGIN, QUERY_TYPES, questions, random_zone, zone_text
+
+VECTORS = Path(__file__).parent / "vectors"
+ANSWER = tomllib.loads((VECTORS / "answer.toml").read_text(encoding="utf-8"))
+PACKETS = tomllib.loads((VECTORS / "packets.toml").read_text(encoding="utf-8"))
+COOKIE = bytes((0, 10, 0, 8)) + b"clientck"
+SHAPES = (
+    "",
+    "000029020000000000",
+    "00002904d000000000",
+    "0000290fa000008000",
+    "000029004100008000",
+    "00002902ff00000000",
+)
+
+
+def ready_of(snapshot: Snapshot) -> ReadyAnswers:
+    return ReadyAnswers(snapshot, functools.partial(make_reply, snapshot=snapshot, transport=Transport.TCP))
+
+
+def snapshot_of(*texts: tuple[str, str]) -> Snapshot:
+    return Snapshot.from_zones(dns.zone.from_text(text, origin, relativize=False) for text, origin in texts)
+
+
+def hold(ready: ReadyAnswers, snapshot: Snapshot, query: bytes) -> bool:
+    """Both paths give the same octets over both transports; whether there was a ready answer."""
+    found = ready.find(query)
+    if found is None:
+        return False
+    for transport in Transport:
+        reply = make_reply(query, snapshot, transport=transport)
+        assert reply is not None
+        assert found.reply(query) == reply.wire, query.hex()
+        assert found.truncated(query) == reply.truncated()
+        assert found.kind(query) == reply.kind
+    return True
+
+
+def wire(name: str, rdtype: str, rng: random.Random) -> bytes:
+    """A question as some client sends it: any of the usual EDNS shapes, some with a cookie, in random case."""
+    query = dns.message.make_query(name, rdtype, use_edns=False).to_wire()
+    flags = bytes((rng.choice((0, 1, 1)), rng.choice((0, 0x10, 0x20))))
+    body = bytes(rng.choice((octet, octet ^ 0x20)) if chr(octet).isalpha() else octet for octet in query[12:-4])
+    shape = bytes.fromhex(rng.choice(SHAPES))
+    options = rng.choice((b"", b"", COOKIE, COOKIE + b"x", COOKIE[:-1], b"\0\3\0\0")) if shape else b""
+    opt = shape + len(options).to_bytes(2, "big") + options if shape else b""
+    counts = b"\0\1\0\0\0\0\0" + bytes((bool(opt),))
+    return rng.randbytes(2) + flags + counts + body + query[-4:] + opt
+
+
+SNAPSHOT = snapshot_of((ANSWER["zone"], "example."))
+READY = ready_of(SNAPSHOT)
+SEEDS = [bytes.fromhex(case["packet"]) for case in PACKETS["case"]] + [
+    wire(case["name"], case["type"], random.Random(number)) for number, case in enumerate(ANSWER["case"])
+]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_zones(seed: int) -> None:
+    rng = random.Random(seed)
+    zones = [(zone_text(random_zone(rng)), ORIGIN)]
+    if seed % 4 == 0:  # a zone of our own below, with or without a delegation to it
+        child = zone_text(random_zone(rng)).replace(ORIGIN, f"a.{ORIGIN}")
+        zones.append((child, f"a.{ORIGIN}"))
+    snapshot = snapshot_of(*zones)
+    ready = ready_of(snapshot)
+    asked = questions(rng, random_zone(rng)) + [
+        (f"{label}.{name.to_text()}", rdtype)
+        for view in snapshot.zones.values()
+        for name in (dns.name.Name((*key, b"")) for key in view.nodes)
+        for label in ("x", "ns")
+        for rdtype in QUERY_TYPES
+    ]
+    found = sum(hold(ready, snapshot, wire(name, rdtype, rng)) for name, rdtype in rng.sample(asked, 500))
+    assert found > 50, "a zone of aliases and redirections has few, but never so few"
+    for key in snapshot.zones[(b"example",)].nodes:
+        for rdtype in (*QUERY_TYPES, "HTTPS", "TYPE97"):
+            hold(ready, snapshot, wire(dns.name.Name((*key, b"")).to_text(), rdtype, rng))
+
+
+def test_the_answer_vectors_are_ready_but_for_the_unusual() -> None:
+    rng = random.Random(0)
+    ready = [hold(READY, SNAPSHOT, wire(case["name"], case["type"], rng)) for case in ANSWER["case"] for _ in range(12)]
+    assert sum(ready) > len(ready) * 0.3
+
+
+@pytest.mark.parametrize("case", PACKETS["case"], ids=lambda case: case["title"])
+def test_packets_of_every_kind(case: dict[str, str]) -> None:
+    hold(READY, SNAPSHOT, bytes.fromhex(case["packet"]))
+
+
+@given(st.binary(max_size=300))
+def test_any_octets(packet: bytes) -> None:
+    hold(READY, SNAPSHOT, packet)
+
+
+@settings(max_examples=1500)
+@given(
+    st.sampled_from(SEEDS),
+    st.lists(st.tuples(st.integers(0, 90), st.integers(0, 255)), max_size=4),
+    st.integers(0, 60),
+    st.binary(max_size=16),
+)
+def test_real_queries_changed_cut_and_lengthened(
+    seed: bytes, changes: list[tuple[int, int]], cut: int, tail: bytes
+) -> None:
+    packet = bytearray(seed)
+    for place, value in changes:
+        packet[place % len(packet)] = value
+    hold(READY, SNAPSHOT, bytes(packet[: len(packet) - cut] if cut < 20 else packet) + tail)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("name", "rdtype"),
+    [
+        ("12345.example.", "NAPTR"),
+        ("12345.example.", "A"),
+        ("example.", "SOA"),
+        ("example.", "NS"),
+        ("example.", "A"),
+        ("nowhere.example.", "NAPTR"),
+        ("several.labels.of.nowhere.example.", "A"),
+        ("below.sub.example.", "A"),
+        ("elsewhere.test.", "A"),
+        (".", "NS"),
+    ],
+)
+def test_what_floods_ask_is_ready(name: str, rdtype: str, shape: str) -> None:
+    opt = bytes.fromhex(shape) + b"\0\0" if shape else b""
+    query = dns.message.make_query(name, rdtype, use_edns=False).to_wire()
+    query = query[:11] + bytes((bool(opt),)) + query[12:] + opt
+    assert hold(READY, SNAPSHOT, query)
+
+
+def test_types_that_differ_by_32_are_not_one() -> None:
+    # As octets 65 (HTTPS) and 97 are "A" and "a": only the name may be folded.
+    snapshot = snapshot_of(("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nx 60 TYPE97 \\# 1 00\ny 60 HTTPS 1 .", "example."))
+    ready = ready_of(snapshot)
+    for name in ("x", "y"):
+        for rdtype in ("TYPE65", "TYPE97"):
+            assert hold(ready, snapshot, dns.message.make_query(f"{name}.example.", rdtype).to_wire())
+
+
+def test_names_in_the_soa_compress_further_than_its_owner() -> None:
+    snapshot = snapshot_of(("@ 60 SOA a.ns b.h 1 2 3 4 5\n@ 60 NS a.ns\na.ns 60 A 192.0.2.1", "example."))
+    ready = ready_of(snapshot)
+    for name in ("x", "ns", "h", "x.ns", "a.ns", "x.a.ns", "b.h", "x.b.h", "ns.x", "xx"):
+        hold(ready, snapshot, dns.message.make_query(f"{name}.example.", "TXT").to_wire())
+
+
+def test_what_others_answer_for_is_not_ready() -> None:
+    general = functools.partial(make_reply, snapshot=SNAPSHOT, transport=Transport.TCP)
+    ready = ReadyAnswers(SNAPSHOT, general, [(b"catalog",), (b"sub", b"example")])
+    for name, expected in (("x.catalog.", False), ("catalog.", False), ("a.sub.example.", False), ("x.other.", True)):
+        assert (ready.find(dns.message.make_query(name, "SOA").to_wire()) is not None) is expected
+
+
+def test_learned_replies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastpath, "MAX_LEARNED", 5)
+    ready = ready_of(SNAPSHOT)
+    for length in range(1, 40):
+        query = dns.message.make_query("x" * length + ".example.", "A").to_wire()
+        assert hold(ready, SNAPSHOT, query)
+        assert len(ready._learned) <= 5
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("way", signers.WAYS)
+@pytest.mark.parametrize("seed", range(3))
+def test_signed_zones(way: str, seed: int, tmp_path: Path) -> None:
+    peers.require(*signers.COMMANDS)
+    rng = random.Random(seed)
+    records = [record for record in random_zone(rng) if record.rdtype not in ("DS", "DNAME")]
+    path = signers.sign(zone_text(records), ORIGIN, tmp_path, way)
+    snapshot = snapshot_of((path.read_text(), ORIGIN))
+    ready = ready_of(snapshot)
+    names = [dns.name.Name((*key, b"")).to_text() for key in snapshot.zones[(b"example",)].nodes]
+    found = 0
+    for name in names:
+        for rdtype in rng.sample((*QUERY_TYPES, "RRSIG", "NSEC", "NSEC3", "DNSKEY", "NSEC3PARAM"), 8):
+            found += hold(ready, snapshot, wire(name, rdtype, rng))
+            hold(ready, snapshot, wire(f"x.{name}", rdtype, rng))
+    assert found > len(names)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_packed_nodes_read_as_they_were(seed: int) -> None:
+    text = (
+        zone_text(random_zone(random.Random(seed))) + "UPPER.example. 60 IN TXT x\nUPPER.example. 60 IN MX 1 Y.test.\n"
+    )
+    view = view_zone(dns.zone.from_text(text, ORIGIN, relativize=False))
+    packed = PackedNodes.pack(view.nodes)
+    assert len(packed) == len(view.nodes)
+    assert {name: dict(node) for name, node in packed.items()} == {
+        name: dict(node) for name, node in view.nodes.items()
+    }
