@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +70,12 @@ def test_the_size_of_the_registry(table: Table) -> None:
     assert len(table) - len(naans) == 368
     assert sum(map(len, needed.values())) == 45
     assert sum(map(bool, needed.values())) == 17
+
+
+def test_what_h_records_alone_can_say(table: Table) -> None:
+    """README: the NAANs that are not just https and a host."""
+    bare = re.compile(r"https://[^/]+/ark:/?\$\{content\}")
+    assert sum(bare.fullmatch(table[naan].nmas[0].target) is None for naan in table.naans()) == 587
 
 
 def test_the_records_left_out_are_the_four_without_a_public_host(table: Table) -> None:
