@@ -116,7 +116,7 @@ def test_reload_and_status(site: Site) -> None:
     ("text", "reason", "forced"),
     [
         ("nonsense\n", "a.test.zone:1: ", False),
-        (zone_text(2) + "x NS y\n", "no-address", False),
+        (zone_text(2) + "x DNAME y\na.x A 192.0.2.1\n", "below-dname", False),
         (zone_text(1, "192.0.2.2"), "serial 1 did not advance while the zone changed (1 RRset)", True),
         (zone_text(0, "192.0.2.2"), "serial 0 went back from 1", True),
         (zone_text(2, "192.0.2.2").replace("12345", ";12345"), "it lost 1 of 3 names (33%, max_shrink is 30%)", True),

@@ -185,7 +185,7 @@ def test_the_zone_as_a_whole(text: str, code: str) -> None:
         ("@ SOA ns host 2 7200 3600 1209600 300\n", r"z:5: a second SOA at ark\.arpa\."),
         ("x CNAME ns\nx CNAME y\n", r"z:6: a second CNAME at x\.ark\.arpa\."),
         ("x CNAME ns\nx A 192.0.2.1\n", "z:6: .*CNAME"),
-        ("a NS b\n", r"z: error a\.ark\.arpa\. no-address: its server b\.ark\.arpa\. is in the zone"),
+        ("a DNAME b\nx.a A 192.0.2.1\n", r"z: error x\.a\.ark\.arpa\. below-dname: stands below the DNAME"),
         ("@ ZONEMD 1 1 1 " + "00" * 48 + "\n", "z: its ZONEMD does not verify"),
     ],
 )
@@ -193,6 +193,17 @@ def test_files_that_are_refused(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "z").write_text(HEAD.format(serial=1) + text)
     with pytest.raises(ZoneError, match=reason):
         read_checked(ZoneSource(parse("ark.arpa"), tmp_path / "z"))
+
+
+@pytest.mark.parametrize("lint", ["off", "warn"])
+@pytest.mark.parametrize(("text", "code"), [("a NS b\n", "no-address"), ("a NS b\nb CNAME ns\n", "server-alias")])
+def test_what_nsd_knot_and_powerdns_serve_is_served_with_a_warning(
+    tmp_path: Path, text: str, code: str, lint: str
+) -> None:
+    (tmp_path / "z").write_text(HEAD.format(serial=1) + text)
+    checked = read_checked(ZoneSource(parse("ark.arpa"), tmp_path / "z", guards=Guards(lint=lint)))
+    assert checked.view.serial == 1
+    assert [code in finding for finding in checked.warnings] == [True]
 
 
 def test_what_is_written_twice_is_said_once(tmp_path: Path) -> None:
@@ -203,7 +214,7 @@ def test_what_is_written_twice_is_said_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("lint", "warned"), [("off", 0), ("warn", 1), ("refuse", None)])
 def test_maptrs_own_findings_are_a_choice(tmp_path: Path, lint: str, warned: int | None) -> None:
     (tmp_path / "z").write_text(HEAD.format(serial=1) + '12345 NAPTR 1 1 "h" "ark" "USLC" h.example.\n')
-    source = ZoneSource(parse("ark.arpa"), tmp_path / "z", Guards(lint=lint))
+    source = ZoneSource(parse("ark.arpa"), tmp_path / "z", guards=Guards(lint=lint))
     if warned is None:
         with pytest.raises(ZoneError, match="regexp-refused"):
             read_checked(source)

@@ -84,6 +84,10 @@ def read_checked(source: ZoneSource) -> Checked:
     return checked
 
 
+# Checkers call these errors, and BIND refuses the zone. NSD, Knot and PowerDNS serve it; so do we, with a warning.
+_SERVED_ALL_THE_SAME = ("no-address", "server-alias")
+
+
 def _read_plain(text: bytes, source: ZoneSource) -> ZoneView | None:
     """A plain zone, read without looking for garbage meanwhile: a reader makes no cycles, but many objects."""
     enabled = gc.isenabled()
@@ -99,8 +103,9 @@ def _read_and_check(source: ZoneSource, before: tuple[int, ...], text: bytes) ->
     # What Maptr looks for it looks for in dnspython's zone; a plain file has no ZONEMD.
     plain = _read_plain(text, source) if source.guards.lint == "off" else None
     if plain is not None and _stamp(source.path) == before:
-        _refuse(integrity.check(plain), source)
-        return Checked(plain)
+        found = list(integrity.check(plain))
+        _refuse(_grave(found), source)
+        return Checked(plain, tuple(map(str, found)))
     zone = _read(source)
     if _stamp(source.path) != before:
         raise ZoneError("changed while it was read: write beside it and rename", filename=str(source.path))
@@ -109,15 +114,22 @@ def _read_and_check(source: ZoneSource, before: tuple[int, ...], text: bytes) ->
         integrity.check_digest(zone)
     except ZoneError as error:
         raise ZoneError(error.reason, filename=str(source.path)) from None
-    _refuse(integrity.check(view), source)
+    found = list(integrity.check(view))
+    _refuse(_grave(found), source)
     findings = check_loaded(zone) if source.guards.lint != "off" else []
     if source.guards.lint == "refuse":
         _refuse(findings, source)
-    return Checked(view, tuple(str(found) for found in findings))
+    return Checked(view, tuple(dict.fromkeys(map(str, (*found, *findings)))))
+
+
+def _grave(findings: Iterable[Finding]) -> list[Finding]:
+    return [found for found in findings if found.code not in _SERVED_ALL_THE_SAME]
 
 
 def _refuse(findings: Iterable[Finding], source: ZoneSource) -> None:
-    errors = [found for found in findings if found.severity is Severity.ERROR]
+    errors = [
+        found for found in findings if found.severity is Severity.ERROR and found.code not in _SERVED_ALL_THE_SAME
+    ]
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise ZoneError(f"{errors[0]}{more}", filename=str(source.path))
