@@ -55,12 +55,12 @@ def check_zone(text: str, *, origin: str | None = None, filename: str = "") -> l
     except ValueError as error:  # dnspython lets a few through for odd octets
         findings.append(_error("not-loaded", "the zone", str(error)))
     else:
-        findings += _Loaded(zone).findings()
+        findings += [*_Loaded(zone).findings(), *integrity.check(view_zone(zone))]
     return sorted(set(findings), key=lambda f: (f.line == 0, f.line, f.record, f.code, f.value))
 
 
 def check_loaded(zone: dns.zone.Zone) -> list[Finding]:
-    """The findings of the second look alone: at a zone with its origin, SOA and NS, however it was read."""
+    """What Maptr alone finds in a zone with its origin, SOA and NS; what any server would is for ``integrity``."""
     return sorted(set(_Loaded(zone).findings()), key=lambda f: (f.record, f.code, f.value))
 
 
@@ -166,7 +166,6 @@ class _Loaded:
         yield from self._loops()
         yield from self._owners()
         yield from self._sizes()
-        yield from integrity.check(view_zone(self.zone))
 
     def _regexp(self, record: _Record) -> Iterator[Finding]:
         if not record.naptr.regexp:

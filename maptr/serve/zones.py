@@ -118,8 +118,8 @@ def _read_and_check(source: ZoneSource, before: tuple[int, ...], text: bytes) ->
     _refuse(_grave(found), source)
     findings = check_loaded(zone) if source.guards.lint != "off" else []
     if source.guards.lint == "refuse":
-        _refuse(findings, source)
-    return Checked(view, tuple(dict.fromkeys(map(str, (*found, *findings)))))
+        _refuse([*found, *findings], source)
+    return Checked(view, tuple(map(str, (*found, *findings))))
 
 
 def _grave(findings: Iterable[Finding]) -> list[Finding]:
