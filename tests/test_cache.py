@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import dns.exception
 import dns.resolver
@@ -16,9 +17,13 @@ from maptr.cache.kept import STALE_LIMIT, STALE_TTL
 from maptr.cache.memory import MAX_KEEP, MAX_NEGATIVE
 from maptr.discovery import Discovery, Outcome
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
+from maptr.stub import Stub
 from maptr.walk import Answer
 from tests.caching import ARK, HOME, SILENT, Rig, host, redirect, said, shoulder_redirect, table, until
+from tests.peers import Maptr
+from tests.test_client import serving
 
+ZONES = Path(__file__).resolve().parent.parent / "zones"
 H = {HOME: said(host("h.example."))}
 
 
@@ -313,6 +318,51 @@ def test_what_one_resolver_said_is_never_given_out_as_another_s_word() -> None:
     assert rig.cache.discover(ARK, resolver=inside)[0].host == "inside.example"
     assert rig.cache.discover(ARK)[0].host == "h.example"
     assert rig.cache.discover(ARK, resolver=inside).source == "memory"
+
+
+def test_servers_named_for_a_call_have_a_view_of_their_own_shared_with_a_resolver_of_the_same() -> None:
+    rig = Rig(H)
+    rig.cache.discover(ARK)
+    rig.dns.answers[HOME] = said(host("inside.example."))
+    assert rig.cache.discover(ARK, nameservers=["192.0.2.1"])[0].host == "inside.example"
+    assert rig.cache.discover(ARK, nameservers=["192.0.2.1#53"]).source == "memory"
+    assert rig.cache.discover(ARK, resolver=Stub(["192.0.2.1"])).source == "memory"
+    assert asyncio.run(rig.cache.discover_async(ARK, nameservers="192.0.2.1")).source == "memory"
+    with pytest.raises(ConfigError, match="not both"):
+        rig.cache.discover(ARK, nameservers=["192.0.2.1"], resolver=Stub(["192.0.2.1"]))
+    with pytest.raises(TypeError, match="no option resolvr"):
+        rig.cache.discover(ARK, resolvr=None)  # type: ignore[call-arg]
+
+
+def test_servers_are_asked_as_they_were_named() -> None:
+    with serving(lambda query: None) as silent, Maptr({"ark.arpa.": ZONES / "ark.arpa.zone"}) as server:
+        servers = [f"127.0.0.1#{silent}", f"127.0.0.1#{server.port}"]
+        cache = Cache(nameservers=servers)
+        assert cache.discover(ARK).source == "dns"
+        cache.forget("12345")
+        found = asyncio.run(cache.discover_async(ARK))
+        assert found.source == "dns"
+        assert found.trace[0].server == f"127.0.0.1#{server.port}", "the silent one is asked last from then on"
+        assert cache.discover("ark:12027/x1", nameservers=servers[1:]).url().startswith("http://ark.nal.example.org/")
+        assert cache.drift("12345")[0].verdict == "extra"
+
+
+def test_what_was_not_validated_is_never_given_to_who_requires_it() -> None:
+    rig = Rig(H, table(("12345", "t.example"), ("1000", "t.example")))
+    assert rig.cache.discover(ARK).security == "indeterminate"
+    with pytest.raises(DiscoveryFailed, match="indeterminate, not secure"):
+        rig.cache.discover(ARK, require="secure")
+    rig.dns.security = "secure"
+    with pytest.raises(DiscoveryFailed, match="indeterminate, not secure"):
+        rig.cache.discover(ARK, require="secure")  # kept from before, by who did not look
+    assert rig.cache.discover(ARK, trust_ad=True, require="secure").source == "dns"
+    assert rig.cache.discover(ARK, trust_ad=True, require="secure").source == "memory"
+    assert rig.cache.discover("ark:1000/x1").source == "natab"
+    with pytest.raises(NoMappingAuthority):
+        rig.cache.discover("ark:1000/x1", trust_ad=True, require="secure")  # nothing vouches for the table
+    strict = Rig(H, trust_ad=True, require="secure")
+    with pytest.raises(DiscoveryFailed, match="indeterminate, not secure"):
+        strict.cache.discover(ARK)
 
 
 def test_chooser_and_hook_work_as_in_discover() -> None:

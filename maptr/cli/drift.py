@@ -82,7 +82,7 @@ def drift(
             table,
             None,
             "dns-only",
-            server=servers[0] if servers else None,
+            nameservers=servers or None,
             origin=origin,
             lifetime=timeout,
             history=history,
