@@ -27,11 +27,11 @@ LAYERS = (
         *("zonediff", "integrity", "publish"),
         *("packed", "fastpath", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
-        *("wire", "asking", "many"),
+        *("wire", "asking", "many", "minisign"),
     ),
     # What asks the network and reads files.
     (
-        *("files", "fetch", "pull"),
+        *("files", "places", "fetch", "pull"),
         *("call", "stub", "flight", "waiters", "mux", "resolver", "client", "asyncclient", "bulk", "cache", "config"),
         *("visit", "reachable", "describe", "keyfolder"),
     ),

@@ -6,12 +6,12 @@ The names of the options stand in ``Options`` alone; both twins are typed by it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from maptr.ark import Ark
 from maptr.cache.memory import Key
-from maptr.call import LIFETIME, StepHook, origin_labels
+from maptr.call import LIFETIME, StepHook, with_origin
 from maptr.client import make_stub
 from maptr.errors import ConfigError
 from maptr.names import fold
@@ -75,7 +75,7 @@ class Defaults:
         require: Literal["secure"] | None,
     ) -> None:
         self.origin = origin
-        self.settings = replace(settings or Settings(), origin=origin_labels(origin))
+        self.settings = with_origin(settings, origin)
         self.lifetime = LIFETIME if lifetime is None else lifetime
         self.nameservers = None if nameservers is None else _several(nameservers)
         self.trust_ad = trust_ad
@@ -91,8 +91,7 @@ class Defaults:
         origin, settings = options.get("origin"), options.get("settings")
         made = self.settings
         if origin is not None or settings is not None:
-            labels = origin_labels(origin) if origin is not None else made.origin
-            made = replace(settings or made, origin=labels)
+            made = with_origin(settings or made, self.origin if origin is None else origin)
         given = options.get("lifetime")
         lifetime = self.lifetime if given is None else given
         ask: dict[str, Any] = {

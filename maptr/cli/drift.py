@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maptr.cli import output
+from maptr.cli import output, through
 from maptr.cli.source import read_table
 from maptr.errors import ConfigError, DiscoveryFailed
 
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 @click.option(
     "--table",
     "file",
-    required=True,
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The registry, in any format.",
+    help="The registry, in any format.  [default: the table pulled, or as configured]",
 )
-@click.option("--origin", default="ark.arpa.", show_default=True, metavar="NAME", help="DNS suffix below NAANs.")
+@through.ORIGIN_OPTION
 @click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For one record.")
 @click.option("--history", metavar="FILE", type=click.Path(dir_okay=False), help="SQLite file that remembers verdicts.")
 @click.option("--all", "everything", is_flag=True, help="Print records that agree, too.")
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
 )
 def drift(
     what: tuple[str, ...],
-    file: Path,
-    origin: str,
+    file: Path | None,
+    origin: str | None,
     timeout: float,
     history: str | None,
     everything: bool,
@@ -74,7 +73,12 @@ def drift(
         naans = [parse_key(word)[0] for word in what if not word.startswith("@")]
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    table, bad = read_table(str(file))
+    config = through.configured()
+    named, origin = str(file) if file else through.table(config), through.origin_of(origin, config)
+    if named is None:
+        raise click.UsageError("no table was pulled and none is configured: give --table FILE")
+    file, servers = Path(named), through.servers_of(servers, config)
+    table, bad = read_table(named)
     for record in bad:
         output.talk(f"left out: {record}")
     try:
@@ -98,7 +102,7 @@ def drift(
         from maptr.driftpage import render
 
         try:
-            asked = f"@{servers[0]}" if servers else "the system's resolver"
+            asked = " ".join(f"@{server}" for server in servers) or "the system's resolver"
             output.write_atomically(page, render(found, table=file.name, asked=asked, origin=origin))
         except OSError as error:
             output.fail(f"{page}: {error.strerror or error}", output.EXIT_UNREADABLE)

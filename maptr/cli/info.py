@@ -7,7 +7,7 @@ import sys
 import click
 
 from maptr.ark import Ark
-from maptr.cli import output
+from maptr.cli import output, through
 from maptr.cli.discover import parse_words
 from maptr.errors import ConfigError, DiscoveryError, NmaError, NoMappingAuthority
 
@@ -24,11 +24,13 @@ Exit codes:
 )
 @click.argument("words", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]...")
 @click.option("--older", is_flag=True, help="Ask ? and ?? too, where ?info is not understood.")
-@click.option("--origin", default="ark.arpa.", show_default=True, metavar="NAME", help="DNS suffix below NAANs.")
+@through.ORIGIN_OPTION
 @click.option("--timeout", default=10.0, show_default=True, metavar="SECONDS", help="For asking one ARK's authorities.")
 @click.option("--allow-private", is_flag=True, help="Ask servers that are not public, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK.")
-def info(words: tuple[str, ...], older: bool, origin: str, timeout: float, allow_private: bool, as_json: bool) -> None:
+def info(
+    words: tuple[str, ...], older: bool, origin: str | None, timeout: float, allow_private: bool, as_json: bool
+) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
 
     The status headers and where the record came from are told on stderr.
@@ -39,18 +41,16 @@ def info(words: tuple[str, ...], older: bool, origin: str, timeout: float, allow
     """
     from maptr.ark import INFLECTIONS
     from maptr.describe import describe
-    from maptr.walk import Settings
 
-    arks, stub = parse_words(words)
+    arks, servers = parse_words(words)
+    asking = through.way(through.Wanted(servers, origin, allow_private=allow_private))
     inflections = INFLECTIONS if older else INFLECTIONS[:1]
     codes = {output.EXIT_OK}
     for ark in arks:
         try:
             told = describe(
                 ark,
-                resolver=stub,
-                origin=origin,
-                settings=Settings(allow_private=allow_private),
+                discovery=asking.ask(ark),
                 inflections=_asked(ark) or inflections,
                 seconds=timeout,
                 allow_private=allow_private,

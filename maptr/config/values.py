@@ -175,9 +175,36 @@ def _file(text: str) -> Path:
     return path
 
 
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+DURATION_WANTED = "write 90s, 15m, 1h or 1d"
+
+
+def read_duration(text: str) -> float:
+    """Seconds of ``90``, ``90s``, ``15m``, ``1h`` or ``1d``, more than none. Raises ValueError."""
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd]?)", text)
+    if match is None or not float(match[1]):
+        raise ValueError(f"{text!r} is no time: {DURATION_WANTED}")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+def _duration(value: object) -> float:
+    """Seconds, or a text of them; "" and 0 are none at all."""
+    if isinstance(value, str):
+        return read_duration(value) if value else 0.0
+    return float(_bounded(_of_type(value, float), 0, 10**9))
+
+
+def _sha256(text: str) -> str:
+    if text and not re.fullmatch("[0-9A-Fa-f]{64}", text):
+        raise ValueError("64 hexadecimal digits are wanted")
+    return text.lower()
+
+
 BOOLEAN = Kind(lambda value: _of_type(value, bool), lambda text: {"true": True, "false": False}.get(text.lower(), text))
 TEXT = Kind(lambda value: _of_type(value, str))
 SHORT_TEXT = TEXT.then(_short)
 PATH = TEXT.then(_path)  # "" is None; relative ones are settled where the file is known
 FILE = TEXT.then(_file)
+DURATION = Kind(_duration)
+SHA256 = TEXT.then(_sha256)
 NAME = TEXT.then(read_name)
