@@ -295,7 +295,7 @@ def test_every_goes_on_after_failures(target: Path) -> None:
     with http(handle) as url:
         command = [sys.executable, "-m", "maptr", "table", "pull", url, "--into", str(target), "--apply"]
         with subprocess.Popen(
-            [*command, "--every", "0.1s"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            [*command, "--every", "1s"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         ) as process:
             try:
                 until(lambda: count >= 3, "three pulls")

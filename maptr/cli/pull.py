@@ -26,12 +26,15 @@ class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore] # gene
     name = "TIME"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from maptr.config.values import read_duration
+        from maptr.duration import read_duration
 
         try:
-            return read_duration(str(value))
+            seconds = read_duration(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+        if not seconds:
+            self.fail("a time is wanted, not none", param, ctx)
+        return seconds
 
 
 @click.command(short_help="Get the registry from its source, safely.")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +21,7 @@ from maptr.cli import output
 from maptr.config import Config
 from maptr.errors import ConfigError, ZoneError
 from maptr.names import fold, parse, to_text
-from maptr.serve import publisher, settings, zones
+from maptr.serve import publisher, settings, tables, zones
 from maptr.serve.daemon import Daemon
 from maptr.serve.tls import make_context
 from maptr.serve.zones import ZoneSource
@@ -200,6 +202,8 @@ def serve(
         config = options.over(config)
         settings.check(config)
         settings.primary_of(config)
+        settings.sources_of(config)
+        settings.demands_of(config)
         return config
 
     config = _or_fail(read)
@@ -259,6 +263,18 @@ def _or_fail(read: Callable[[], T]) -> T:
         output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
 
 
+def _read(source: ZoneSource) -> zones.Checked:
+    """A zone as it would be published, nothing being written but aside. Raises ZoneError and OSError."""
+    if source.table is None:
+        return zones.read_checked(source)
+    with tempfile.TemporaryDirectory() as aside:
+        path = Path(aside) / source.path.name
+        if source.path.exists():
+            path.write_bytes(source.path.read_bytes())
+        copy = replace(source, path=path, state=None)
+        return zones.read_checked(tables.prepared(copy, time.time()))
+
+
 def _check(config: Config) -> None:
     """Print what would be served, or what is wrong, every bad zone of it."""
     code = output.EXIT_OK
@@ -270,17 +286,21 @@ def _check(config: Config) -> None:
             code = output.EXIT_NONE
     for source in settings.sources_of(config):
         try:
-            checked = zones.read_checked(source)
+            checked = _read(source)
         except ZoneError as error:
             output.talk(f"maptr: {error}")
             code = max(code, output.EXIT_NONE)
         except OSError as error:
+            if source.table is not None and config.table.url and config.table.file == source.table.table:
+                output.talk(f"maptr: zone {to_text(source.origin)}: {source.table.table} is not pulled yet")
+                continue
             output.talk(f"maptr: {error.filename}: {error.strerror}")
             code = output.EXIT_UNREADABLE
         else:
             names = sum(map(has_data, checked.view.nodes.values()))
             zone = to_text(source.origin)
-            output.data(f"zone {zone} serial {checked.view.serial}, {names} names, from {source.path}")
+            origin = source.path if source.table is None else source.table.table
+            output.data(f"zone {zone} serial {checked.view.serial}, {names} names, from {origin}")
             for warning in checked.warnings:
                 output.talk(f"maptr: zone {zone}: {warning}")
     if code:

@@ -149,7 +149,7 @@ class TableConfig:
     file: Path | None = setting(values.PATH, None)
     url: str = setting(values.TEXT, "")
     mirrors: tuple[str, ...] = setting(values.list_of(values.TEXT), ())
-    every: float = setting(values.DURATION, 3600.0)  # seconds
+    every: int = setting(values.DURATION, 3600)
     sha256: str = setting(values.SHA256, "")
     public_key: Path | None = setting(values.PATH, None)  # of a minisign signature
     cafile: Path | None = setting(values.PATH, None)
@@ -177,8 +177,8 @@ class CacheConfig:
     path: Path | None = setting(values.PATH, None)
     policy: str = setting(values.choice("dns-first", "natab-first", "dns-only", "natab-only"), "dns-first")
     patience: float = setting(values.number(0, 3600), 0.3)  # seconds
-    stale_limit: float = setting(values.DURATION, 86_400.0)  # seconds
-    table_limit: float = setting(values.DURATION, 0.0)  # seconds; 0: a table is never too old
+    stale_limit: int = setting(values.DURATION, 86_400)
+    table_limit: int = setting(values.DURATION, 0)  # 0: a table is never too old
 
 
 @dataclass(frozen=True, slots=True)

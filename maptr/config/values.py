@@ -18,6 +18,7 @@ from maptr import names
 from maptr.acl import Key
 from maptr.context import MAX_IDENTITY
 from maptr.cookies import MAX_SECRETS
+from maptr.duration import read_duration
 from maptr.names import Labels
 from maptr.siphash import KEY_SIZE
 
@@ -175,23 +176,11 @@ def _file(text: str) -> Path:
     return path
 
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-DURATION_WANTED = "write 90s, 15m, 1h or 1d"
-
-
-def read_duration(text: str) -> float:
-    """Seconds of ``90``, ``90s``, ``15m``, ``1h`` or ``1d``, more than none. Raises ValueError."""
-    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd]?)", text)
-    if match is None or not float(match[1]):
-        raise ValueError(f"{text!r} is no time: {DURATION_WANTED}")
-    return float(match[1]) * _UNITS[match[2] or "s"]
-
-
-def _duration(value: object) -> float:
-    """Seconds, or a text of them; "" and 0 are none at all."""
-    if isinstance(value, str):
-        return read_duration(value) if value else 0.0
-    return float(_bounded(_of_type(value, float), 0, 10**9))
+def _duration(value: object) -> int:
+    """Seconds as an integer, or a text such as "14d"."""
+    if type(value) is not int:
+        return read_duration(_of_type(value, str))
+    return read_duration(str(value))
 
 
 def _sha256(text: str) -> str:

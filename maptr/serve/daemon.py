@@ -31,6 +31,7 @@ from maptr.serve.connections import Connections
 from maptr.serve.counters import Counters
 from maptr.serve.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.serve.publisher import Clock, Outcome, Served, publish
+from maptr.serve.puller import Puller
 from maptr.serve.responder import Responder
 from maptr.serve.tls import Certificate, TlsSettings
 from maptr.snapshot import Snapshot
@@ -106,6 +107,7 @@ class Daemon:
         self._tls_sockets: list[socket.socket] = []
         self._control_socket: socket.socket | None = None
         self._batches: list[batch.BatchListener] = []
+        self.puller = Puller(lambda: self.config, self.reload_now, clock=clock)
         self._stopping = asyncio.Event()
         self._reload_wanted = asyncio.Event()
         self._reloading = asyncio.Lock()
@@ -179,6 +181,7 @@ class Daemon:
         log.info("udp %s", f"in batches of {slots.BATCH}" if batched else f"one by one, {batch.why_not()}")
         sdnotify.notify(sdnotify.READY)
         watcher = loop.create_task(alarm.watch(lambda: self.snapshot))
+        pulling = loop.create_task(self.puller.run())
         self.primary.tell(self._access, self.snapshot)
         try:
             await self._stopping.wait()
@@ -188,6 +191,7 @@ class Daemon:
             if controller is not None:
                 await controller.stop()
             watcher.cancel()
+            pulling.cancel()
             await self.primary.stop()
             for udp_listener in udp_listeners:
                 udp_listener.stop(loop)
@@ -282,7 +286,8 @@ class Daemon:
                 sdnotify.notify(sdnotify.READY)
 
     async def _refresh(self, reply: dict[str, Any]) -> None:
-        """What a reload brings beside zones: the certificate, and how queries are answered."""
+        """What a reload brings beside zones: the certificate, how queries are answered, and the table pulled now."""
+        self.puller.wake()
         if self.config is not None:
             self.responder.context = settings.renewed(self.responder.context, self.config)
             await in_thread(lambda: self._prepare(self.snapshot, self._access))

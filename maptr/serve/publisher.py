@@ -15,7 +15,7 @@ from typing import Any
 from maptr.errors import ZoneError
 from maptr.names import Labels, to_text
 from maptr.publish import Published, choose_serial, decide
-from maptr.serve import serials
+from maptr.serve import serials, tables
 from maptr.serve.zones import ZoneSource, read_checked
 from maptr.snapshot import Snapshot, ZoneView
 from maptr.zonediff import has_data
@@ -124,14 +124,18 @@ def _publish(
     source: ZoneSource, state: ZoneState, now: float, force: bool, starting: bool
 ) -> tuple[ZoneState, Outcome]:
     name, old = to_text(source.origin), state.view
+    reading = source
     try:
-        checked = read_checked(source)
+        reading = tables.prepared(source, now, starting=starting)
+        checked = read_checked(reading)
         view = _numbered(source, checked.view, old, now)
         if old is not None:
             view = decide(old, view, source.guards, force=force)
         if view is not old:
             _record(source, view, starting=starting)
+        tables.settle(source, reading, published=True)
     except (ZoneError, OSError) as error:
+        tables.settle(source, reading, published=False)
         if old is None:
             log.error("zone %s not loaded, queries get SERVFAIL: %s", name, error)
         else:

@@ -17,15 +17,19 @@ from maptr.catalog import catalog_zone
 from maptr.config import Config, KeyConfig, Secret, ZoneConfig
 from maptr.context import NO_COOKIES, Context, Identity
 from maptr.cookies import CookieSettings
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, ZoneError
+from maptr.minisign import PublicKey, SignatureError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
+from maptr.pull import Demands
 from maptr.rrl import RrlSettings
 from maptr.serve.primary import PrimarySettings
 from maptr.serve.responder import fresh_cookies
+from maptr.serve.tables import TableBuild
 from maptr.serve.tcp import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.tls import TlsSettings
 from maptr.serve.zones import ZoneSource
+from maptr.zone import NameServer
 
 # What the configuration knows and this server does not do yet: the key, and when its value asks for nothing.
 # Whoever builds one of them takes its line out.
@@ -106,9 +110,38 @@ def tcp_of(config: Config) -> TcpLimits:
 def sources_of(config: Config) -> tuple[ZoneSource, ...]:
     """The zones as they are read and published."""
     return tuple(
-        ZoneSource(zone.name, zone.file, Guards(zone.max_shrink, zone.serial, zone.lint), config.serve.state)
+        ZoneSource(
+            zone.name,
+            zone.file,
+            Guards(zone.max_shrink, zone.serial, zone.lint),
+            config.serve.state,
+            table=build_of(config, zone),
+        )
         for zone in config.zones
     )
+
+
+def build_of(config: Config, zone: ZoneConfig) -> TableBuild | None:
+    """How a zone is built from its table, if it has one. Raises ConfigError."""
+    if zone.table is None:
+        return None
+    try:
+        servers = tuple(NameServer.parse(text, zone.name) for text in zone.ns)
+    except ZoneError as error:
+        raise config.error("zone.ns", error.reason) from None
+    return TableBuild(zone.table, servers, zone.contact, zone.ttl, zone.include)
+
+
+def demands_of(config: Config) -> Demands:
+    """What the table must be that is pulled. Raises ConfigError for a key that cannot be read."""
+    table = config.table
+    try:
+        key = None if table.public_key is None else PublicKey.parse(table.public_key.read_text("utf-8", "replace"))
+    except (OSError, SignatureError) as error:
+        raise config.error(
+            "table.public_key", f"{table.public_key}: {getattr(error, 'strerror', '') or error}"
+        ) from None
+    return Demands(table.sha256 or None, key)
 
 
 def primary_of(config: Config) -> PrimarySettings:

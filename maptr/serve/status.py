@@ -32,8 +32,13 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
         "listen": [str(address) for address in daemon.bound],
         "listen_tls": [str(address) for address in daemon.tls_bound],
         "zones": [_zone(state, now) for state in states],
+        "table": daemon.puller.describe(_time),
         "queries": daemon.counted().to_dict(),
-        "alarms": [*_alarms(daemon), *(alarm for state in states for alarm in zone_alarms(state, now))],
+        "alarms": [
+            *_alarms(daemon),
+            *daemon.puller.alarms(),
+            *(alarm for state in states for alarm in zone_alarms(state, now)),
+        ],
     }
 
 

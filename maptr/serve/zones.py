@@ -23,6 +23,7 @@ from maptr.finding import Finding, Severity
 from maptr.names import Labels, fold, parse, to_text
 from maptr.plainzone import read_plain
 from maptr.publish import Guards
+from maptr.serve.tables import TableBuild
 from maptr.serve.zoneimage import folder_for
 from maptr.snapshot import Snapshot, ZoneView, view_zone
 from maptr.zonecheck import check_loaded
@@ -30,12 +31,16 @@ from maptr.zonecheck import check_loaded
 
 @dataclass(frozen=True, slots=True)
 class ZoneSource:
-    """A zone by its origin and the file that holds it; what a new version must be like, and where serials are kept."""
+    """A zone by its origin and the file that holds it; what a new version must be like, and where serials are kept.
+
+    With ``table`` the file is built from a registry.
+    """
 
     origin: Labels
     path: Path
     guards: Guards = field(default_factory=Guards)
     state: Path | None = None
+    table: TableBuild | None = None
 
     @classmethod
     def from_text(cls, text: str) -> ZoneSource:
