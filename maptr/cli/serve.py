@@ -216,28 +216,31 @@ def serve(
         return
     _or_fail(lambda: settings.make_state(config))
     logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
-    found = settings.sources_of(config)
-    served = publisher.start(found, clock=time.time)
+    served = publisher.start(settings.sources_of(config), clock=time.time)
     try:
-        daemon = Daemon(
-            found,
-            config.serve.listen,
-            served.snapshot(),
-            identity=settings.identity_of(config),
-            cookies=settings.cookies_of(config),
-            rrl=settings.rrl_of(config),
-            tls=settings.tls_of(config),
-            tcp_limits=settings.tcp_of(config),
-            udp_payload=config.serve.udp_payload,
-            primary=settings.primary_of(config),
-            served=served,
-            config=config,
-            reread=read,
-            control=settings.control_of(config),
-        )
-        asyncio.run(_run(daemon))
+        asyncio.run(_run(daemon_of(config, served, read)))
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
+
+
+def daemon_of(config: Config, served: publisher.Served, reread: Callable[[], Config]) -> Daemon:
+    """The daemon of a configuration and its zones. Raises ConfigError."""
+    return Daemon(
+        settings.sources_of(config),
+        config.serve.listen,
+        served.snapshot(),
+        identity=settings.identity_of(config),
+        cookies=settings.cookies_of(config),
+        rrl=settings.rrl_of(config),
+        tls=settings.tls_of(config),
+        tcp_limits=settings.tcp_of(config),
+        udp_payload=config.serve.udp_payload,
+        primary=settings.primary_of(config),
+        served=served,
+        config=config,
+        reread=reread,
+        control=settings.control_of(config),
+    )
 
 
 async def _run(daemon: Daemon) -> None:
