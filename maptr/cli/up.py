@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -160,11 +160,14 @@ def _serve(registry: _Registry, origin: Labels, folder: Path, ports: list[int], 
             if last == len(ports):
                 output.fail(str(error), output.EXIT_NONE)
             output.talk(f"serving   not on port {port}, which is taken")
-    try:
+
+    def begin() -> None:
         write_atomically(file, text.encode())
         _tell(daemon, state, registry, file)
-        logging.basicConfig(level=logging.WARNING, format="maptr: %(message)s")
-        asyncio.run(_run(daemon))
+
+    logging.basicConfig(level=logging.WARNING, format="maptr: %(message)s")
+    try:
+        asyncio.run(_run(daemon, begin))
     finally:
         file.unlink(missing_ok=True)
     output.talk(f"maptr: stopped; {registry.file} stays" if registry.kind == "registry" else "maptr: stopped")
@@ -252,10 +255,12 @@ def _example(table: Path) -> str:
     return next((entry.naan for entry in usable.values() if entry.nmas and not entry.shoulder), "12345")
 
 
-async def _run(daemon: Daemon) -> None:
+async def _run(daemon: Daemon, begin: Callable[[], None]) -> None:
+    """``begin`` is what has to be undone at the end, and so waits until no signal ends this otherwise."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the terminal is closed: nobody is left to stop it
         loop.add_signal_handler(number, daemon.stop)
+    begin()
     await daemon.run()
 
 
