@@ -27,13 +27,13 @@ LAYERS = (
         *("zonediff", "integrity", "publish"),
         *("packed", "fastpath", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
-        *("wire", "asking", "many", "minisign"),
+        *("wire", "asking", "many", "minisign", "liveness"),
     ),
     # What asks the network and reads files.
     (
         *("files", "places", "fetch", "pull"),
         *("call", "stub", "flight", "waiters", "mux", "resolver", "client", "asyncclient", "bulk", "cache", "config"),
-        *("visit", "reachable", "describe", "keyfolder"),
+        *("visit", "reachable", "probing", "describe", "keyfolder"),
     ),
     # What people and programs start.
     ("serve", "gateway", "cli"),

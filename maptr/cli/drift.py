@@ -16,6 +16,7 @@ from maptr.errors import ConfigError, DiscoveryFailed
 
 if TYPE_CHECKING:
     from maptr.drift import Drift
+    from maptr.liveness import Liveness
 
 
 @click.command(short_help="Compare a registry with what DNS says.")
@@ -64,6 +65,7 @@ def drift(
                9  DNS did not say, for one record at least
     """
     from maptr.cache.cache import Cache
+    from maptr.liveness import places_of
     from maptr.table import parse_key
 
     servers = [word[1:] for word in what if word.startswith("@")]
@@ -97,13 +99,14 @@ def drift(
         raise click.UsageError(str(error)) from None
     except DiscoveryFailed as error:
         output.fail(str(error), output.EXIT_NO_ANSWER)
-    _report(found, file, everything, as_json)
+    silent = _silent(found, places_of(table, naans), history)
+    _report(found, file, everything, as_json, silent)
     if page is not None:
         from maptr.driftpage import render
 
         try:
             asked = " ".join(f"@{server}" for server in servers) or "the system's resolver"
-            output.write_atomically(page, render(found, table=file.name, asked=asked, origin=origin))
+            output.write_atomically(page, render(found, table=file.name, asked=asked, origin=origin, silent=silent))
         except OSError as error:
             output.fail(f"{page}: {error.strerror or error}", output.EXIT_UNREADABLE)
     codes = {output.EXIT_NONE for one in found if one.verdict.is_drift}
@@ -119,16 +122,42 @@ def _collect(verdicts: Iterable[list[Drift]], size: int) -> list[Drift]:
         return [one for group in bar for one in group]
 
 
-def _report(found: list[Drift], file: Path, everything: bool, as_json: bool) -> None:
+def _silent(found: list[Drift], places: list[str], history: str | None) -> list[Liveness]:
+    """The mapping authorities of these places and records that did not answer the last probe, by the history."""
+    if history is None:
+        return []
+    import time
+
+    from maptr.cache.disk import Disk
+    from maptr.cache.probelog import ProbeLog
+    from maptr.liveness import place_in
+
+    disk = Disk(history, wall=time.time)
+    try:
+        known = ProbeLog(disk, wall=time.time).all()
+    finally:
+        disk.close()
+    said = (place_in(made) for one in found for made in one.dns)
+    return [known[place] for place in dict.fromkeys([*places, *said]) if place in known and known[place].failures]
+
+
+def _report(found: list[Drift], file: Path, everything: bool, as_json: bool, silent: list[Liveness]) -> None:
     counts = Counter(str(one.verdict) for one in found)
     shown = [one for one in found if everything or one.verdict not in ("same", "lossy")]
     if as_json:
         output.json_data(
-            {"table": str(file), "counts": dict(sorted(counts.items())), "records": [one.to_dict() for one in shown]}
+            {
+                "table": str(file),
+                "counts": dict(sorted(counts.items())),
+                "records": [one.to_dict() for one in shown],
+                "silent": [one.to_dict() for one in silent],
+            }
         )
         return
     for one in shown:
         output.data(str(one))
+    for place in silent:
+        output.talk(f"silent {place.place}: {place.failures} in a row when last probed: {place.note}")
     output.talk(
         f"{len(found)} records: " + (", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())) or "none")
     )

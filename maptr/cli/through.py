@@ -174,7 +174,7 @@ def _through(wanted: Wanted, config: Config | None, natab: str | None) -> Way:
     try:
         cache = Cache(
             natab,
-            _disk(config),
+            disk(config),
             policy,
             nameservers=servers,
             origin=origin_of(wanted.origin, config),
@@ -188,7 +188,7 @@ def _through(wanted: Wanted, config: Config | None, natab: str | None) -> Way:
     return Way(cache.discover, cached=True)
 
 
-def _disk(config: Config | None) -> str | None:
+def disk(config: Config | None) -> str | None:
     """The file of the cache; none where the configuration says so, or where its folder cannot be made."""
     if config is not None and "cache.path" in config.places:
         return None if config.cache.path is None else str(config.cache.path)
