@@ -91,8 +91,8 @@ def probe(
         disk = Disk(history or through.disk(config) or places.cache_file(os.environ), wall=time.time)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
-    log = ProbeLog(disk, wall=time.time)
-    known, now = log.all(), time.time()
+    remembered = ProbeLog(disk, wall=time.time)
+    known, now = remembered.all(), time.time()
     found = places_of(table, wanted)
     due = [place for place in found if again or place not in known or not 0 <= now - known[place].at < MIN_AGE]
     random.shuffle(due)  # so that the names of one host do not stand in line
@@ -100,7 +100,7 @@ def probe(
     probes = _collect(prober.probe(due), len(due), as_json)
     counts = Counter(one.outcome for one in probes)
     lost = counts[Outcome.SILENT] > 1 and not counts[Outcome.ANSWERED]
-    kept = lost or log.record(probes)
+    kept = lost or remembered.record(probes)
     disk.close()
     if as_json:
         output.json_data({"table": named, "probes": [one.to_dict() for one in probes]})

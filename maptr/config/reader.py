@@ -213,7 +213,7 @@ class _Reading:
     def _check_table(self, config: Config) -> None:
         table = config.table
         for name in ("mirrors", "every", "sha256", "public_key", "cafile"):
-            if f"table.{name}" in config.places and not table.url:
+            if not table.url and getattr(table, name) != getattr(model.TableConfig(), name):
                 raise config.error(f"table.{name}", "nothing uses it: table.url is not given")
         for name in ("url", "drift"):
             if getattr(table, name) and table.file is None:
