@@ -11,6 +11,7 @@ from collections.abc import Mapping
 TABLE = "naans"  # what ``maptr table pull`` brings, in any registry format
 RUNNING = "up.toml"  # there while ``maptr up`` runs
 LOCAL_CONFIG = "maptr.toml"
+MAX_HEAD = 1 << 16  # octets of a configuration that are looked through; longer ones are read in any case
 
 
 def data_folder(environment: Mapping[str, str]) -> str:
@@ -36,6 +37,19 @@ def config_file(environment: Mapping[str, str]) -> str:
 def there(path: str) -> bool:
     """True where there is such a file."""
     return os.path.exists(path)  # noqa: PTH110 - pathlib costs milliseconds to import
+
+
+def mentions(path: str, words: tuple[bytes, ...]) -> bool:
+    """False where the file has none of the words; a file that cannot be read may have them."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO without a writer must not hang us
+        try:
+            head = os.read(handle, MAX_HEAD + 1)
+        finally:
+            os.close(handle)
+    except OSError:
+        return True
+    return len(head) > MAX_HEAD or any(word in head for word in words)
 
 
 def make_parent(path: str) -> None:

@@ -15,6 +15,7 @@ from maptr.ark import Ark
 from maptr.cache.cache import Cache
 from maptr.cache.kept import STALE_LIMIT, STALE_TTL
 from maptr.cache.memory import MAX_KEEP, MAX_NEGATIVE
+from maptr.cache.watched import WatchedTable
 from maptr.discovery import Discovery, Outcome
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
 from maptr.stub import Stub
@@ -25,6 +26,16 @@ from tests.test_client import serving
 
 ZONES = Path(__file__).resolve().parent.parent / "zones"
 H = {HOME: said(host("h.example."))}
+
+
+def test_a_fresh_answer_is_given_without_reading_the_table(tmp_path: Path) -> None:
+    (tmp_path / "natab").write_text("12345:\n    t.example.org  ACR\n")
+    Rig(H, path=tmp_path / "c").cache.discover(ARK)
+    for policy, reads in (("dns-first", False), ("dns-only", False), ("natab-first", True)):
+        rig = Rig(H, tmp_path / "natab", policy, path=tmp_path / "c")
+        rig.cache.discover(ARK)
+        assert isinstance(rig.cache.table, WatchedTable)
+        assert rig.cache.table.is_read is reads
 
 
 def test_the_first_answer_is_of_dns_and_the_next_of_memory_with_the_ttl_that_is_left() -> None:

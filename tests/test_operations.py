@@ -50,8 +50,10 @@ def test_the_defaults_on_the_page_are_the_defaults() -> None:
     assert parse(built + zone.replace('table = ""\n', "")) == parse(built)
 
 
-def test_every_toml_on_the_page_is_a_configuration() -> None:
-    blocks = re.findall(r"^```toml\n(.*?)^```", CONFIGURATION, re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("page", ["docs/configuration.md", "README.md"])
+def test_every_toml_on_the_page_is_a_configuration(page: str) -> None:
+    text = (REPOSITORY / page).read_text("utf-8")
+    blocks = re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert blocks
     for block in blocks:
         assert tomli.loads(block)

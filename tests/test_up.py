@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -168,6 +169,27 @@ def test_the_registry_is_pulled_served_and_kept_for_when_dns_is_gone(user: User)
     gone = user.up(url).ready()
     assert "registry  not pulled: " in gone.said
     assert "as it was pulled before" in gone.said
+
+
+def test_what_the_configuration_demands_of_a_table_is_demanded_of_each_pull(user: User) -> None:
+    from tests.test_minisign import PUB, signature
+
+    files = {"/naans": natab(10000), "/naans.minisig": signature(natab(10000)).encode()}
+
+    def serve(request: Any) -> None:
+        sends(files.get(request.path, b""), 200 if request.path in files else 404)(request)
+
+    (user.home / "registry.pub").write_text(PUB)
+    with http(serve) as url:
+        (user.home / "maptr.toml").write_text(f'[table]\nfile = "naans"\nurl = "{url}"\npublic_key = "registry.pub"\n')
+        user.up().ready()
+        assert (user.home / "naans").read_bytes() == natab(10000)
+        files["/naans"] = natab(10000, 10001)
+        assert user.run("reload", "--config", str(user.running)).returncode == 0
+        deadline = time.monotonic() + PATIENCE
+        while "not signed as demanded" not in user.run("status", "--config", str(user.running)).stdout:
+            assert time.monotonic() < deadline
+        assert (user.home / "naans").read_bytes() == natab(10000)
 
 
 def test_killed_it_leaves_nothing_that_keeps_the_next_from_starting(user: User) -> None:

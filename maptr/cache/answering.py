@@ -18,7 +18,7 @@ from maptr.cache.flight import Flight, Flights
 from maptr.cache.fromtable import TableReader
 from maptr.cache.kept import Store
 from maptr.cache.memory import Key
-from maptr.cache.policy import Choice, Dns, Policy, Take
+from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
 from maptr.cache.request import Request
 from maptr.cache.watched import TableState
 from maptr.discovery import Discovery, Outcome, Step
@@ -69,8 +69,18 @@ class Answering:
         self._flights = Flights(clock)
         self._reader = TableReader(store.reader)
 
-    def steps(self, request: Request, policy: Policy, state: TableState) -> Steps:
-        """Ends with the discovery, and when by the steady clock it is to be made anew."""
+    def steps(self, request: Request, policy: Policy, table: Callable[[], TableState]) -> Steps:
+        """Ends with the discovery, and when by the steady clock it is to be made anew.
+
+        A policy that takes what DNS says whatever the table has is not kept waiting while a table is read.
+        """
+        if getattr(policy, "takes_dns", False):
+            kept, _ = self.store.lacks(request.view, request.ark, request.settings)
+            if kept is not None and kept.discovery.candidates and kept.refresh_at > self._clock():
+                choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
+                until = min(self._clock() + READY_SECONDS, kept.refresh_at)
+                return self._made(request, choice, kept.discovery, None), until
+        state = table()
         too_old = (
             self._table_limit is not None
             and state.fetched is not None

@@ -100,7 +100,7 @@ class Cache:
         if not options and type(ark) is str and (ready := self._ready.get(ark)) is not None:
             return ready
         request = self._defaults.request(ark, options)
-        steps = self._answering.steps(request, self._policy(request), self.table.current())
+        steps = self._answering.steps(request, self._policy(request), self.table.current)
         return self._finish(ark if not options else b"", request, *self._driver.drive(steps))
 
     async def discover_async(self, ark: Ark | str | bytes, **options: Unpack[Options]) -> Discovery:
@@ -110,7 +110,7 @@ class Cache:
         request = self._defaults.request(ark, options)
         if isinstance(self.table, WatchedTable) and not self.table.is_read:
             await _in_thread(self.table.current)
-        steps = self._answering.steps(request, self._policy(request), self.table.current())
+        steps = self._answering.steps(request, self._policy(request), self.table.current)
         return self._finish(ark if not options else b"", request, *await self._awaiting().drive(steps))
 
     def drift(self, naan: str) -> list[Drift]:

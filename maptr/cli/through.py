@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from maptr.discovery import Discovery
 
 ORIGIN = "ark.arpa."
+_OURS = (b"client", b"cache", b"table")
 POLICIES = ("dns-first", "natab-first", "dns-only", "natab-only")
 
 ORIGIN_OPTION = click.option(
@@ -80,7 +81,8 @@ def configured() -> Config | None:
     environment = os.environ
     named = environment.get("MAPTR_CONFIG")
     files = [named] if named else [places.LOCAL_CONFIG, places.config_file(environment)]
-    files = [*(file for file in files if named or places.there(file))]
+    # To read one costs more than to ask DNS: a server's own, which says nothing of clients, is not read for them.
+    files = [file for file in files if named or (places.there(file) and places.mentions(file, _OURS))]
     if not named and places.there(running := places.running_file(environment)):
         files.append(running)
     if not files and not any(

@@ -10,9 +10,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import click
@@ -41,11 +42,11 @@ MAX_SOCKET_PATH = 100  # octets; sun_path has 108
 
 
 class _Registry(NamedTuple):
-    """The table to serve, and where it is pulled from again, if from anywhere."""
+    """The table to serve, and how it is pulled again: what [table] has of it, as TOML values."""
 
     file: Path
     kind: str  # the folder of its zone: one registry is no successor of another
-    sources: tuple[str, ...] = ()
+    pulled: Mapping[str, object] = MappingProxyType({})
 
 
 @click.command(short_help="Pull the registry, serve it on this machine, and point maptr at it.")
@@ -112,11 +113,13 @@ def _running() -> Config | None:
 
 def _registry(sources: tuple[str, ...], config: Config | None, *, offline: bool, force: bool) -> _Registry:
     known = config.table if config is not None and config.table.file else None
-    file = known.file if known is not None and known.file else Path(places.table_file(os.environ))
+    file = (known.file if known is not None and known.file else Path(places.table_file(os.environ))).absolute()
     demands, cafile = Demands(), None
+    again: dict[str, object] = {"every": EVERY}
     if not sources and config is not None and known is not None:
         sources, demands = known.sources, settings.demands_of(config)
-        cafile = None if known.cafile is None else str(known.cafile)
+        cafile, key = _absolute(known.cafile), _absolute(known.public_key)
+        again |= {"sha256": known.sha256, "public_key": key or "", "cafile": cafile or ""}
     sources = tuple(source if "://" in source else str(Path(source).resolve()) for source in sources)
     pulled = False
     if sources and not offline:
@@ -136,11 +139,17 @@ def _registry(sources: tuple[str, ...], config: Config | None, *, offline: bool,
     if file.exists():
         if not pulled:
             output.talk(f"registry  as it was pulled before: {file}")
-        return _Registry(file, "registry", () if offline else sources)
+        if offline or not sources:
+            return _Registry(file, "registry")
+        return _Registry(file, "registry", {**again, "url": sources[0], "mirrors": list(sources[1:])})
     if not sources:
         output.talk("registry  none is configured and none was pulled; maptr up URL takes the real one")
     output.talk("registry  THE SAMPLE, a few example organisations; no real ARK is found in it")
     return _Registry(SAMPLE, "sample")
+
+
+def _absolute(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())
 
 
 # ---- the zone, the server, the client
@@ -212,9 +221,7 @@ def _configuration(registry: _Registry, origin: Labels, folder: Path, port: int)
         "[table]",
         f"file = {quoted(registry.file)}",
     ]
-    if registry.sources:
-        first, *others = map(quoted, registry.sources)
-        lines += [f"url = {first}", f"mirrors = [{', '.join(others)}]", f"every = {EVERY}"]
+    lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in registry.pulled.items()]
     lines += [
         "[client]",
         f"origin = {quoted(name)}",
