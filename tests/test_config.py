@@ -22,6 +22,7 @@ from maptr.config.lines import key_lines
 from maptr.config.model import CacheConfig, ClientConfig, ZoneConfig, all_keys
 from maptr.config.reader import environment_names
 from maptr.errors import ConfigError
+from maptr.walk import ARK_ARPA
 
 ISSUE = """\
 [serve]
@@ -353,6 +354,7 @@ def test_the_defaults_of_the_cache_and_of_zones_that_are_built_are_those_of_the_
     assert CacheConfig().patience == defaults["patience"].default
     assert CacheConfig().stale_limit == defaults["stale_limit"].default
     assert CacheConfig().policy == defaults["policy"].default
+    assert ClientConfig().origin == ARK_ARPA
     assert set(POLICIES) == set(policy.POLICIES)
     for name in POLICIES:
         assert parse(f"[cache]\npolicy = {name!r}").cache.policy == name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +20,7 @@ from maptr.cli import output
 from maptr.config import Config
 from maptr.errors import ConfigError, ZoneError
 from maptr.names import fold, parse, to_text
-from maptr.serve import publisher, settings, tables, zones
+from maptr.serve import publisher, settings, zones
 from maptr.serve.daemon import Daemon
 from maptr.serve.tls import make_context
 from maptr.serve.zones import ZoneSource
@@ -203,7 +202,8 @@ def serve(
         settings.check(config)
         settings.primary_of(config)
         settings.sources_of(config)
-        settings.demands_of(config)
+        if config.table.public_key is not None:
+            settings.demands_of(config)
         return config
 
     config = _or_fail(read)
@@ -270,6 +270,10 @@ def _read(source: ZoneSource) -> zones.Checked:
     """A zone as it would be published, nothing being written but aside. Raises ZoneError and OSError."""
     if source.table is None:
         return zones.read_checked(source)
+    import tempfile
+
+    from maptr.serve import tables
+
     with tempfile.TemporaryDirectory() as aside:
         path = Path(aside) / source.path.name
         if source.path.exists():

@@ -20,7 +20,6 @@ from maptr.context import MAX_PAYLOAD, MIN_PAYLOAD, UDP_PAYLOAD
 from maptr.errors import ConfigError
 from maptr.names import Labels
 from maptr.plan import REMOVAL_LIMIT
-from maptr.walk import ARK_ARPA
 
 _KIND, _SECTION, _SECTIONS, _KEY = "kind", "section", "sections", "key"
 
@@ -165,7 +164,7 @@ class TableConfig:
 class ClientConfig:
     """``[client]``: whom the commands that discover ask, and below which origin."""
 
-    origin: Labels = setting(values.NAME, ARK_ARPA)
+    origin: Labels = setting(values.NAME, (b"ark", b"arpa"))
     nameservers: tuple[str, ...] = setting(values.list_of(values.TEXT), ())  # none: the system's
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maptr.address import Address as Address  # whoever has a Daemon has these
 from maptr.answer import Transport
@@ -31,10 +31,12 @@ from maptr.serve.connections import Connections
 from maptr.serve.counters import Counters
 from maptr.serve.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.serve.publisher import Clock, Outcome, Served, publish
-from maptr.serve.puller import Puller
 from maptr.serve.responder import Responder
 from maptr.serve.tls import Certificate, TlsSettings
 from maptr.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from maptr.serve.puller import Puller
 
 log = logging.getLogger("maptr.serve")
 
@@ -107,7 +109,8 @@ class Daemon:
         self._tls_sockets: list[socket.socket] = []
         self._control_socket: socket.socket | None = None
         self._batches: list[batch.BatchListener] = []
-        self.puller = Puller(lambda: self.config, self.reload_now, clock=clock)
+        self.puller: Puller | None = None  # where there is a table
+        self._pulling: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._reload_wanted = asyncio.Event()
         self._reloading = asyncio.Lock()
@@ -181,7 +184,7 @@ class Daemon:
         log.info("udp %s", f"in batches of {slots.BATCH}" if batched else f"one by one, {batch.why_not()}")
         sdnotify.notify(sdnotify.READY)
         watcher = loop.create_task(alarm.watch(lambda: self.snapshot))
-        pulling = loop.create_task(self.puller.run())
+        self._pull()
         self.primary.tell(self._access, self.snapshot)
         try:
             await self._stopping.wait()
@@ -191,7 +194,8 @@ class Daemon:
             if controller is not None:
                 await controller.stop()
             watcher.cancel()
-            pulling.cancel()
+            if self._pulling is not None:
+                self._pulling.cancel()
             await self.primary.stop()
             for udp_listener in udp_listeners:
                 udp_listener.stop(loop)
@@ -287,7 +291,7 @@ class Daemon:
 
     async def _refresh(self, reply: dict[str, Any]) -> None:
         """What a reload brings beside zones: the certificate, how queries are answered, and the table pulled now."""
-        self.puller.wake()
+        self._pull()
         if self.config is not None:
             self.responder.context = settings.renewed(self.responder.context, self.config)
             await in_thread(lambda: self._prepare(self.snapshot, self._access))
@@ -295,6 +299,16 @@ class Daemon:
             self.certificate_error = await in_thread(self._certificate.reload)
             if self.certificate_error:
                 reply["error"] = f"certificate not reloaded, the old one stays: {self.certificate_error}"
+
+    def _pull(self) -> None:
+        """Pull the table now, and from now on, if there is one."""
+        if self.puller is not None:
+            self.puller.wake()
+        elif self.config is not None and settings.has_table(self.config):
+            from maptr.serve.puller import Puller  # and with it HTTP and every reader of registries
+
+            self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock)
+            self._pulling = asyncio.get_running_loop().create_task(self.puller.run())
 
     def _read_again(self, zone: str | None, force: bool) -> _Again:
         """The next state, made beside this one. Raises ConfigError, and OSError for the configuration's file."""

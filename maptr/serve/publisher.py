@@ -15,7 +15,7 @@ from typing import Any
 from maptr.errors import ZoneError
 from maptr.names import Labels, to_text
 from maptr.publish import Published, choose_serial, decide
-from maptr.serve import serials, tables
+from maptr.serve import serials
 from maptr.serve.zones import ZoneSource, read_checked
 from maptr.snapshot import Snapshot, ZoneView
 from maptr.zonediff import has_data
@@ -126,16 +126,16 @@ def _publish(
     name, old = to_text(source.origin), state.view
     reading = source
     try:
-        reading = tables.prepared(source, now, starting=starting)
+        reading = _prepared(source, now, starting)
         checked = read_checked(reading)
         view = _numbered(source, checked.view, old, now)
         if old is not None:
             view = decide(old, view, source.guards, force=force)
         if view is not old:
             _record(source, view, starting=starting)
-        tables.settle(source, reading, published=True)
+        _settle(source, reading, published=True)
     except (ZoneError, OSError) as error:
-        tables.settle(source, reading, published=False)
+        _settle(source, reading, published=False)
         if old is None:
             log.error("zone %s not loaded, queries get SERVFAIL: %s", name, error)
         else:
@@ -156,6 +156,22 @@ def _publish(
     result, was = ("loaded", None) if old is None else ("reloaded", old.serial)
     names = sum(map(has_data, view.nodes.values()))
     return ZoneState(source, view, names, now, warnings=warnings), Outcome(name, result, view.serial, was, "", warnings)
+
+
+def _prepared(source: ZoneSource, now: float, starting: bool) -> ZoneSource:
+    """The file to read: the zone's own, or what its table makes now. Raises ZoneError and OSError."""
+    if source.table is None:
+        return source
+    from maptr.serve import tables  # and with it every reader of registries, of which most servers need none
+
+    return tables.prepared(source, now, starting=starting)
+
+
+def _settle(source: ZoneSource, reading: ZoneSource, *, published: bool) -> None:
+    if reading is not source:
+        from maptr.serve import tables
+
+        tables.settle(source, reading, published=published)
 
 
 def _numbered(source: ZoneSource, new: ZoneView, old: ZoneView | None, now: float) -> ZoneView:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maptr.acl import Acl, Key, NotifyTarget, Rule, Secondaries, keyring
 from maptr.catalog import catalog_zone
@@ -18,18 +18,18 @@ from maptr.config import Config, KeyConfig, Secret, ZoneConfig
 from maptr.context import NO_COOKIES, Context, Identity
 from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError, ZoneError
-from maptr.minisign import PublicKey, SignatureError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
-from maptr.pull import Demands
 from maptr.rrl import RrlSettings
 from maptr.serve.primary import PrimarySettings
 from maptr.serve.responder import fresh_cookies
-from maptr.serve.tables import TableBuild
 from maptr.serve.tcp import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.tls import TlsSettings
 from maptr.serve.zones import ZoneSource
-from maptr.zone import NameServer
+
+if TYPE_CHECKING:
+    from maptr.pull import Demands
+    from maptr.serve.tables import TableBuild
 
 # What the configuration knows and this server does not do yet: the key, and when its value asks for nothing.
 # Whoever builds one of them takes its line out.
@@ -125,6 +125,9 @@ def build_of(config: Config, zone: ZoneConfig) -> TableBuild | None:
     """How a zone is built from its table, if it has one. Raises ConfigError."""
     if zone.table is None:
         return None
+    from maptr.serve.tables import TableBuild
+    from maptr.zone import NameServer
+
     try:
         servers = tuple(NameServer.parse(text, zone.name) for text in zone.ns)
     except ZoneError as error:
@@ -132,8 +135,16 @@ def build_of(config: Config, zone: ZoneConfig) -> TableBuild | None:
     return TableBuild(zone.table, servers, zone.contact, zone.ttl, zone.include)
 
 
+def has_table(config: Config) -> bool:
+    """True where a table is pulled, or held against servers, or makes a zone."""
+    return bool(config.table.url or config.table.drift) or any(zone.table for zone in config.zones)
+
+
 def demands_of(config: Config) -> Demands:
     """What the table must be that is pulled. Raises ConfigError for a key that cannot be read."""
+    from maptr.minisign import PublicKey, SignatureError
+    from maptr.pull import Demands
+
     table = config.table
     try:
         key = None if table.public_key is None else PublicKey.parse(table.public_key.read_text("utf-8", "replace"))

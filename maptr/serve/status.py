@@ -32,11 +32,10 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
         "listen": [str(address) for address in daemon.bound],
         "listen_tls": [str(address) for address in daemon.tls_bound],
         "zones": [_zone(state, now) for state in states],
-        "table": daemon.puller.describe(_time),
+        "table": None if daemon.puller is None else daemon.puller.describe(_time),
         "queries": daemon.counted().to_dict(),
         "alarms": [
             *_alarms(daemon),
-            *daemon.puller.alarms(),
             *(alarm for state in states for alarm in zone_alarms(state, now)),
         ],
     }
@@ -60,6 +59,8 @@ def _alarms(daemon: Daemon) -> Iterator[str]:
         yield f"the configuration was not reloaded: {daemon.config_error}"
     if daemon.certificate_error:
         yield f"the certificate was not reloaded: {daemon.certificate_error}"
+    if daemon.puller is not None:
+        yield from daemon.puller.alarms()
 
 
 def _zone(state: ZoneState, now: float) -> dict[str, Any]:

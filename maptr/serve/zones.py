@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dns.exception
 import dns.name
@@ -23,10 +24,12 @@ from maptr.finding import Finding, Severity
 from maptr.names import Labels, fold, parse, to_text
 from maptr.plainzone import read_plain
 from maptr.publish import Guards
-from maptr.serve.tables import TableBuild
 from maptr.serve.zoneimage import folder_for
 from maptr.snapshot import Snapshot, ZoneView, view_zone
 from maptr.zonecheck import check_loaded
+
+if TYPE_CHECKING:
+    from maptr.serve.tables import TableBuild
 
 
 @dataclass(frozen=True, slots=True)
