@@ -153,6 +153,8 @@ def test_file_then_environment_then_flags() -> None:
         ("[cache]\npolicy = 'dns'", "f:2: cache.policy: must be one of dns-first, natab-first, dns-only, natab-only"),
         ("[cache]\nstale_limit = -1", "f:2: cache.stale_limit: '-1' is no duration"),
         ("[client]\norigin = 'a..b'", "f:2: client.origin: 'a..b' is no domain name"),
+        ("[[zone]]\nname = 'a'\nfile = 'x'\ntable = 'x'", "f:3: zone.file: is the registry"),
+        ("[table]\nfile = 'y'\n[[zone]]\nname = 'a'\nfile = 'y'\ntable = 'x'", "f:5: zone.file: is the registry"),
         ("[[zone]]\nname = 'a'\nfile = 'x'\nns = []", "f:4: zone.ns: is for a zone that is built"),
         ("[serve]\nnsid = ", "f:2: Invalid value"),
         ("a = 1\na = 2\n", "f:2: Cannot overwrite a value"),

@@ -18,6 +18,7 @@ from maptr.names import Labels
 from maptr.serve import puller, settings
 from maptr.serve.publisher import Outcome, Served, publish, start
 from maptr.serve.puller import DriftReport, Puller
+from maptr.serve.zones import ZoneSource
 from tests.caching import Clock
 from tests.peers import Maptr
 from tests.test_pull import http, natab, sends
@@ -254,6 +255,41 @@ def test_drift_names_what_a_server_does_not_say(tmp_path: Path, monkeypatch: pyt
 def test_a_report_says_what_it_does_not_know() -> None:
     assert str(DriftReport("s", 0.0, 0, error="no address")) == "not known: no address"
     assert str(DriftReport("s", 0.0, 9)) == "none in 9 records"
+
+
+def test_a_wish_that_comes_during_a_pull_is_another_pull(
+    tmp_path: Path, url: str, answers: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n')
+    pulling = Pulling(site)
+    asked = 0
+
+    async def publish(zone: str) -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            answers["/naans"] = natab(*range(10000, 10012))
+            pulling.puller.wake()
+        else:
+            done.set()
+        return {}
+
+    async def main() -> None:
+        running = asyncio.create_task(pulling.puller.run())
+        async with asyncio.timeout(30):
+            await done.wait()
+        running.cancel()
+
+    done = asyncio.Event()
+    monkeypatch.setattr(pulling.puller, "_publish", publish)
+    asyncio.run(main())
+    assert asked == 2
+
+
+def test_a_zone_named_on_the_command_line_is_its_file_s(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    over = settings.Options(zones=(ZoneSource.from_text(f"ark.arpa={tmp_path}/other.zone"),)).over(site.config)
+    assert [source.table for source in settings.sources_of(over)] == [None]
 
 
 def test_no_table_is_nothing_to_pull_and_nothing_to_say(tmp_path: Path) -> None:

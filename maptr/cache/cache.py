@@ -49,7 +49,8 @@ class Cache:
     where a stale answer or the table has one. ``stale_limit``: seconds past its TTL that an answer may still be given
     where DNS is silent (RFC 8767). ``table_limit``: seconds after which a table that its source has not confirmed is
     stale, None for never. ``history``: the SQLite file of verdicts, by default ``path``. ``size``: names kept in
-    memory. Raises ConfigError.
+    memory. ``rate``: packets a second to a server while ``drift_many`` asks it, None for as many as it bears. Raises
+    ConfigError.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Cache:
         table_limit: float | None = None,
         history: str | os.PathLike[str] | None = None,
         size: int = MAX_NAMES,
+        rate: float | None = None,
         ask: Ask | None = None,
         ask_async: AskAsync | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -87,6 +89,7 @@ class Cache:
         )
         self._driver = Driver(self._answering, ask or self._ask)
         self._given = ask, ask_async
+        self._rate = rate
         self._async_driver: AsyncDriver | None = None
         self._ready = Ready(clock)
 
@@ -183,6 +186,7 @@ class Cache:
             settings=made.settings,
             lifetime=made.lifetime,
             trust_ad=made.trust_ad,
+            rate=self._rate,
         )
 
     def _awaiting(self) -> AsyncDriver:

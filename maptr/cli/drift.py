@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 )
 @through.ORIGIN_OPTION
 @click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For one record.")
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Packets a second to each server at most."
+)
 @click.option("--history", metavar="FILE", type=click.Path(dir_okay=False), help="SQLite file that remembers verdicts.")
 @click.option("--all", "everything", is_flag=True, help="Print records that agree, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
@@ -41,6 +44,7 @@ def drift(
     file: Path | None,
     origin: str | None,
     timeout: float,
+    rate: float | None,
     history: str | None,
     everything: bool,
     as_json: bool,
@@ -92,6 +96,7 @@ def drift(
             origin=origin,
             lifetime=timeout,
             history=history,
+            rate=rate,
         )
         with cache:
             found = _collect(cache.drift_many(naans or None), len(naans) or len(table.naans()))

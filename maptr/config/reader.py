@@ -206,6 +206,8 @@ class _Reading:
             if zone.serial != "file" and config.serve.state is None:
                 reason = f"{zone.serial} needs serve.state, where the serial published is kept over a restart"
                 raise self._error(("zone", index, "serial"), reason)
+            if zone.table is not None and zone.file in (zone.table, config.table.file):
+                raise self._error(("zone", index, "file"), "is the registry: the zone built from it needs its own file")
             for name in ("ns", "contact", "ttl", "include"):
                 if zone.table is None and name in self.document["zone"][index]:
                     raise self._error(("zone", index, name), "is for a zone that is built, and this one has no table")

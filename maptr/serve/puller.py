@@ -31,6 +31,7 @@ log = logging.getLogger("maptr.serve")
 JITTER = 0.1  # of the interval, either way, so that many servers do not come at once
 FIRST_RETRY = 30.0  # seconds after a pull that failed; doubled each time, up to the interval
 DRIFT_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds that secondaries are given before drift is believed
+DRIFT_RATE = 100.0  # packets a second: servers limit the rate of replies, NSD to 200 unless told otherwise
 MAX_NAMED = 5  # records named in a line
 DRIFT_FILE = "drift.sqlite"  # in the state folder: the history of verdicts
 
@@ -98,6 +99,7 @@ class Puller:
         """Zones are first brought up to their tables, which may have changed while nobody served."""
         first = True
         while True:
+            self._wanted.clear()  # here, so that a wish that comes while one is being pulled is not lost
             try:
                 for zone in self._zones(None) if first else ():
                     await self._publish(zone)
@@ -105,7 +107,6 @@ class Puller:
                 await self.pull_now()
             except Exception:
                 log.exception("internal error, table not pulled")
-            self._wanted.clear()
             try:
                 async with asyncio.timeout(self._pause()):
                     await self._wanted.wait()
@@ -116,6 +117,7 @@ class Puller:
         """Pull, publish where it changed, and look for drift."""
         config = self._config()
         if config is None or config.table.file is None:
+            self.state = PullState()  # whatever there was to say is over
             return
         table, file = config.table, config.table.file
         changed = await in_thread(lambda: self._pull(config, file)) if table.url else False
@@ -200,6 +202,7 @@ class Puller:
                     nameservers=[server],
                     origin=origin,
                     history=None if state is None else state / DRIFT_FILE,
+                    rate=DRIFT_RATE,
                 ) as cache:
                     verdicts += [one for group in cache.drift_many() for one in group]
         except (MaptrError, OSError) as error:

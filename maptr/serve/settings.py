@@ -194,7 +194,7 @@ class Options:
             if source.origin in (earlier.origin for earlier in self.zones[:at]):
                 raise ConfigError(f"zone {to_text(source.origin)} is given twice")
             known = zones.get(source.origin, ZoneConfig(name=source.origin, file=source.path))
-            zones[source.origin] = replace(known, file=source.path)
+            zones[source.origin] = replace(known, file=source.path, table=None)
         try:
             names = keyring(self.keys)
         except ValueError as error:
