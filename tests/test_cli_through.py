@@ -118,8 +118,9 @@ def test_the_origin_and_the_servers_are_the_configuration_s(tmp_path: Path, monk
         Path("arks").write_text(f"{ARK}\n")
         assert result.stdout.strip() in run("bulk", "arks").stdout
         assert run("table", "drift", "--table", str(ZONES / "sample.json"), "12025").exit_code == 0
-        Path("maptr.toml").write_text('[[zone]]\nname = "a"\nfile = "b"\n')
-        assert run("url", ARK).exit_code == 0, "a configuration that says nothing of clients is passed over"
+        for said in ("", "# nothing of a client"):
+            Path("maptr.toml").write_text(f'{said}\n[[zone]]\nname = "a"\nfile = "b"\n')
+            assert run("url", ARK).exit_code == 0, "a configuration that says nothing of clients is passed over"
         monkeypatch.setenv("MAPTR_CONFIG", str(config))
         assert run("url", ARK).exit_code == 0
 

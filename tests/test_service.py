@@ -262,7 +262,7 @@ def test_a_wish_that_comes_during_a_pull_is_another_pull(
 ) -> None:
     site = Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n')
     pulling = Pulling(site)
-    asked = 0
+    asked = pulls = 0
 
     async def publish(zone: str) -> dict[str, Any]:
         nonlocal asked
@@ -274,16 +274,24 @@ def test_a_wish_that_comes_during_a_pull_is_another_pull(
             done.set()
         return {}
 
+    async def pull() -> None:
+        nonlocal pulls
+        pulls += 1
+        await as_ever()
+
     async def main() -> None:
         running = asyncio.create_task(pulling.puller.run())
         async with asyncio.timeout(30):
             await done.wait()
+        await asyncio.sleep(0.2)
         running.cancel()
 
     done = asyncio.Event()
     monkeypatch.setattr(pulling.puller, "_publish", publish)
+    as_ever = pulling.puller.pull_now
+    monkeypatch.setattr(pulling.puller, "pull_now", pull)
     asyncio.run(main())
-    assert asked == 2
+    assert (asked, pulls) == (2, 2), "and then it waits"
 
 
 def test_a_zone_named_on_the_command_line_is_its_file_s(tmp_path: Path) -> None:
