@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maptr.ark import Ark
-from maptr.cli import output, through
+from maptr.cli import output, shared, through
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, NoMappingAuthority
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _COMMON = (
     click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]..."),
-    through.ORIGIN_OPTION,
+    shared.ORIGIN_OPTION,
     click.option(
         "--timeout",
         default=5.0,
@@ -29,7 +29,7 @@ _COMMON = (
     ),
     click.option("--trust-ad", is_flag=True, help="Take the server's word on DNSSEC: only a validating one of yours."),
     click.option("--allow-private", is_flag=True, help="Take candidates on hosts that are not public."),
-    *through.OPTIONS,
+    *shared.OPTIONS,
     click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK, trace included."),
 )
 
@@ -124,7 +124,7 @@ def _each(
     What comes through a cache is told from where; ``quiet``, only where that is not DNS as it is now.
     """
     parsed, servers = parse_words(arks)
-    asking = through.way(through.Wanted(servers, **wanted))
+    asking = shared.way(through.Wanted(servers, **wanted))
     on_step = _show if trace else None
     for ark in parsed:
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maptr.cli import output, through
+from maptr.cli import output, shared, through
 from maptr.cli.source import read_table
 from maptr.errors import ConfigError, DiscoveryFailed
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path),
     help="The registry, in any format.  [default: the table pulled, or as configured]",
 )
-@through.ORIGIN_OPTION
+@shared.ORIGIN_OPTION
 @click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For one record.")
 @click.option(
     "--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Packets a second to each server at most."
@@ -79,7 +79,7 @@ def drift(
         naans = [parse_key(word)[0] for word in what if not word.startswith("@")]
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    config = through.configured()
+    config = shared.configured()
     named, origin = str(file) if file else through.table(config), through.origin_of(origin, config)
     if named is None:
         raise click.UsageError("no table was pulled and none is configured: give --table FILE")

@@ -7,7 +7,7 @@ import sys
 import click
 
 from maptr.ark import Ark
-from maptr.cli import output, through
+from maptr.cli import output, shared, through
 from maptr.cli.discover import parse_words
 from maptr.errors import ConfigError, DiscoveryError, NmaError, NoMappingAuthority
 
@@ -24,7 +24,7 @@ Exit codes:
 )
 @click.argument("words", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]...")
 @click.option("--older", is_flag=True, help="Ask ? and ?? too, where ?info is not understood.")
-@through.ORIGIN_OPTION
+@shared.ORIGIN_OPTION
 @click.option("--timeout", default=10.0, show_default=True, metavar="SECONDS", help="For asking one ARK's authorities.")
 @click.option("--allow-private", is_flag=True, help="Ask servers that are not public, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK.")
@@ -43,7 +43,7 @@ def info(
     from maptr.describe import describe
 
     arks, servers = parse_words(words)
-    asking = through.way(through.Wanted(servers, origin, allow_private=allow_private))
+    asking = shared.way(through.Wanted(servers, origin, allow_private=allow_private))
     inflections = INFLECTIONS if older else INFLECTIONS[:1]
     codes = {output.EXIT_OK}
     for ark in arks:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr import places
-from maptr.cli import output, through
+from maptr.cli import output, shared, through
 from maptr.cli.source import read_table
 from maptr.errors import ConfigError
 
@@ -78,7 +78,7 @@ def probe(
     from maptr.probing import MIN_AGE, Prober
     from maptr.table import parse_key
 
-    config = through.configured()
+    config = shared.configured()
     named = file or through.table(config)
     if named is None:
         raise click.UsageError("no table was pulled and none is configured: give --table FILE")

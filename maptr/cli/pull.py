@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from maptr import places
-from maptr.cli import output, through
+from maptr.cli import output, shared
 from maptr.errors import MaptrError, TableError, UnsafePlan
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def pull(
         raise click.UsageError("--sha256 wants 64 hexadecimal digits")
     if signature is not None and public_key is None:
         raise click.UsageError("--signature needs --public-key")
-    config = None if sources and target else through.configured()
+    config = None if sources and target else shared.configured()
     known = config.table if config is not None else None
     if not sources and known is not None and known.sources:
         sources = known.sources

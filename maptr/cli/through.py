@@ -11,10 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-
 from maptr import places
-from maptr.cli import output
 from maptr.errors import ConfigError, DiscoveryError
 
 if TYPE_CHECKING:
@@ -24,22 +21,6 @@ if TYPE_CHECKING:
 ORIGIN = "ark.arpa."
 _OURS = (b"client", b"cache", b"table")
 POLICIES = ("dns-first", "natab-first", "dns-only", "natab-only")
-
-ORIGIN_OPTION = click.option(
-    "--origin", metavar="NAME", help=f"DNS suffix below NAANs.  [default: {ORIGIN}, or as configured]"
-)
-OPTIONS = (
-    click.option(
-        "--natab",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="A registry that answers where DNS does not.  [default: the table pulled, or as configured]",
-    ),
-    click.option(
-        "--policy", type=click.Choice(POLICIES), help="Who is believed, DNS or the table.  [default: dns-first]"
-    ),
-    click.option("--no-cache", is_flag=True, help="Ask DNS only, and keep nothing."),
-)
 
 
 class Way(NamedTuple):
@@ -63,11 +44,12 @@ class Wanted(NamedTuple):
 
 
 def way(wanted: Wanted) -> Way:
-    """Whom to ask. UsageError for bad settings; exits where there is nobody to ask."""
+    """Whom to ask. Raises ConfigError for bad settings, DiscoveryError where there is nobody to ask, and OSError for a
+    configuration that cannot be read."""
     plain = wanted.no_cache or (wanted.servers and wanted.natab is None and wanted.policy is None)
     config = configured()
     if wanted.no_cache and (wanted.natab is not None or wanted.policy is not None):
-        raise click.UsageError("--no-cache goes with neither --natab nor --policy")
+        raise ConfigError("--no-cache goes with neither --natab nor --policy")
     natab = None if plain else wanted.natab or table(config)
     if natab is None and (plain or (wanted.policy is None and not _has_cache(config))):
         return _direct(wanted, config)
@@ -76,7 +58,9 @@ def way(wanted: Wanted) -> Way:
 
 def configured() -> Config | None:
     """The configuration that says something of discovering, None where nothing is set up: that of MAPTR_CONFIG, else
-    the first of ``maptr.toml`` here, the user's, and that of a ``maptr up`` that is running. UsageError for a bad one.
+    the first of ``maptr.toml`` here, the user's, and that of a ``maptr up`` that is running.
+
+    Raises ConfigError and OSError.
     """
     environment = os.environ
     named = environment.get("MAPTR_CONFIG")
@@ -93,16 +77,11 @@ def configured() -> Config | None:
 
     from maptr import config as configuration
 
-    try:
-        for file in files:
-            config = configuration.load(Path(file), environment=environment, secrets=False)
-            if any(key.startswith(("client.", "cache.", "table.")) for key in config.places):
-                return config
-        return configuration.load(None, environment=environment, secrets=False)
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from None
-    except OSError as error:
-        output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
+    for file in files:
+        config = configuration.load(Path(file), environment=environment, secrets=False)
+        if any(key.startswith(("client.", "cache.", "table.")) for key in config.places):
+            return config
+    return configuration.load(None, environment=environment, secrets=False)
 
 
 def origin_of(given: str | None, config: Config | None) -> str:
@@ -144,13 +123,11 @@ def _direct(wanted: Wanted, config: Config | None) -> Way:
 
     servers = servers_of(wanted.servers, config)
     origin = origin_of(wanted.origin, config)
+    call.origin_labels(origin)
     try:
-        call.origin_labels(origin)
         stub = Stub(servers, trust_ad=wanted.trust_ad) if servers else Stub.system(trust_ad=wanted.trust_ad)
-    except (ConfigError, ValueError) as error:
-        raise click.UsageError(str(error)) from None
-    except DiscoveryError as error:
-        output.fail(str(error), output.EXIT_NO_ANSWER)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     settings = Settings(allow_private=wanted.allow_private)
     return Way(partial(discover, resolver=stub, origin=origin, lifetime=wanted.timeout, settings=settings))
 
@@ -173,20 +150,17 @@ def _through(wanted: Wanted, config: Config | None, natab: str | None) -> Way:
         servers = servers_of(wanted.servers, config) or system_servers()
     except DiscoveryError as error:
         servers, options["ask"] = [], _fails(error)
-    try:
-        cache = Cache(
-            natab,
-            disk(config),
-            policy,
-            nameservers=servers,
-            origin=origin_of(wanted.origin, config),
-            lifetime=wanted.timeout,
-            settings=Settings(allow_private=wanted.allow_private),
-            trust_ad=wanted.trust_ad,
-            **options,
-        )
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from None
+    cache = Cache(
+        natab,
+        disk(config),
+        policy,
+        nameservers=servers,
+        origin=origin_of(wanted.origin, config),
+        lifetime=wanted.timeout,
+        settings=Settings(allow_private=wanted.allow_private),
+        trust_ad=wanted.trust_ad,
+        **options,
+    )
     return Way(cache.discover, cached=True)
 
 

@@ -20,7 +20,7 @@ import click
 
 from maptr import config as configuration
 from maptr import places
-from maptr.cli import output, through
+from maptr.cli import output, shared, through
 from maptr.cli.serve import daemon_of
 from maptr.cli.source import read_table
 from maptr.config import Config
@@ -75,7 +75,7 @@ def up(sources: tuple[str, ...], origin: str | None, port: int | None, offline: 
       2  bad usage
       8  a file cannot be read or written
     """
-    config = through.configured()
+    config = shared.configured()
     labels = _labels(through.origin_of(origin, config))
     folder = Path(places.data_folder(os.environ)) / "up"
     try:
@@ -244,7 +244,7 @@ def _tell(daemon: Daemon, state: ZoneState, registry: _Registry, file: Path) -> 
     naan = _example(registry.file)
     output.talk(f"serving   {daemon.bound[0]} (udp, tcp)")
     output.talk("client    every maptr command of yours asks there, until this ends")
-    now = through.configured()
+    now = shared.configured()
     if now is not None and now.filename != str(file):
         output.talk(f"          but {now.filename} goes before it, and says whom to ask")
     output.talk("ready; try, in another shell (Ctrl-C here ends it):")
