@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from maptr import __version__
 from maptr.names import to_text
 from maptr.serve.alarm import words
+from maptr.serve.counters import GROUPS
 from maptr.signatures import signature_state
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
     """
     states = daemon.served.states.values()
     counted = daemon.counted()
+    named = counted.named()
     return {
         "version": __version__,
         "pid": os.getpid(),
@@ -35,7 +37,7 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
         "zones": [_zone(state, now) for state in states],
         "workers": [] if daemon.workers is None else [_worker(worker) for worker in daemon.workers.describe()],
         "queries": counted.to_dict(),
-        "counters": counted.named(),
+        **{group: {name: named[name] for name in names} for group, names in GROUPS.items()},
         "alarms": [*_alarms(daemon), *(alarm for state in states for alarm in zone_alarms(state, now))],
     }
 
