@@ -6,7 +6,6 @@ are the business of ``resolver``; nothing of them is imported here.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
@@ -106,7 +105,7 @@ def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Setti
     """The settings below an origin; ConfigError where it is none."""
     if settings is None and origin == "ark.arpa.":
         return DEFAULTS
-    return dataclasses.replace(settings or Settings(), origin=origin_labels(origin))
+    return (settings or DEFAULTS)._replace(origin=origin_labels(origin))
 
 
 def seconds(lifetime: float | None) -> float:

@@ -14,8 +14,7 @@ tells the answers in any order; the result is the same, because a depth is read 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from maptr import names, url
 from maptr.ark import Ark
@@ -33,8 +32,7 @@ MAX_TTL = 0x7FFF_FFFF  # RFC 2181 section 8; a greater TTL counts as 0
 ARK_ARPA: Labels = (b"ark", b"arpa")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """What a caller may decide about a walk.
 
     ``scheme`` is that of an ``h`` candidate's URL. ``allow_private`` lets rules lead to hosts that are not public.
@@ -58,8 +56,7 @@ class Settings:
         return self.undotted
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """A name to ask NAPTR at. ``path`` holds order and preference of the redirects that led here."""
 
     name: Labels
@@ -71,8 +68,7 @@ class Question:
         return len(self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What DNS said to one question. ``ttl`` is that of the records, or of the negative answer, in seconds."""
 
     outcome: Outcome
@@ -85,7 +81,7 @@ class Answer:
 
     def after(self, elapsed: float) -> Answer:
         """The same, so many seconds after the question."""
-        return Answer(self.outcome, self.records, self.ttl, self.note, self.server, elapsed, self.security)
+        return self._replace(elapsed=elapsed)
 
 
 # Of several answers the discovery has the worst.
@@ -329,13 +325,15 @@ class _Passed(Exception):
     """A record that is a rule but does not count, its text being the reason."""
 
 
-@dataclass(slots=True)
 class _Level:
     """The questions of one depth: given out once, read when all are answered."""
 
-    questions: list[Question]
-    answers: dict[Labels, Answer] = field(default_factory=dict)
-    taken: bool = False
+    __slots__ = ("answers", "questions", "taken")
+
+    def __init__(self, questions: list[Question]) -> None:
+        self.questions = questions
+        self.answers: dict[Labels, Answer] = {}
+        self.taken = False
 
     def take(self) -> list[Question]:
         if self.taken:
@@ -344,18 +342,17 @@ class _Level:
         return list(self.questions)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     candidate: Candidate
     rdata: bytes
-    index: int
+    nth: int
 
     def rank(self, depth: int) -> tuple[object, ...]:
         # A path that ends early counts as going on with noughts: the draft holds order and preference at 0,
         # and then a redirect must not decide.
         path = self.candidate.path
         padded = path + ((0, 0),) * (depth - len(path))
-        return padded, self.rdata, self.index, len(path), self.candidate.owner.lower()
+        return padded, self.rdata, self.nth, len(path), self.candidate.owner.lower()
 
 
 def _question_rank(question: Question) -> tuple[object, ...]:
