@@ -34,6 +34,16 @@ _PERCENT = re.compile("%(..?|$)", re.DOTALL)
 _NEVER = re.compile(r'[^\x21-\x7e]|[<>"\\^`{|}\[\]]')  # RFC 3986 2: written only as % pairs
 _SHOULDER = re.compile("[A-Za-z]*[0-9]")
 
+# Text that is in normal form but for a slash after the label: what most callers have, read at once. It holds nothing
+# that normalising would move or drop (no hyphen, % pair, doubled or final structure character, no suffix before a
+# component), so that its parts are the parts of the normal form.
+_AS_IT_IS = re.compile(
+    r"ark:/?([0-9bcdfghjkmnpqrstvwxz]{1,63})/((C+)((?:/C+)*(?:\.C+)*))(\?[T?/.%-]*)?[ \t\r\n]*".replace(
+        "C", "[!#-$&-,0-;=@A-Z_a-z~]"
+    ).replace("T", "!#-,0-;=@A-Z_a-z~")
+)
+_MAX_AS_IT_IS = 255  # characters; so that a long text is never matched in vain
+
 _new = tuple.__new__
 
 
@@ -99,6 +109,11 @@ class Ark(_Parts):
         ``profile="2002"`` normalises as section 2.4 of the 2002 draft: ``%`` pairs in lower case, suffixes
         sorted and told once. Raises ArkSyntaxError, and nothing else, for any text or octets.
         """
+        if profile == "draft" and len(text) <= _MAX_AS_IT_IS:
+            plain = _AS_IT_IS.fullmatch(text if isinstance(text, str) else text.decode("latin-1"))
+            if plain is not None:
+                naan, rest, name, qualifier, tail = plain.groups("")
+                return cls(naan, name, qualifier, f"ark:{naan}/{rest}", tail)
         text = _BLANK.sub("", _decode(text))
         nma, text = _split_nma(text)
         text, mark, query = text.partition("?")

@@ -16,7 +16,7 @@ from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery, Step
 from maptr.errors import ConfigError, DiscoveryFailed
-from maptr.walk import Answer, Question, Settings, Walk
+from maptr.walk import DEFAULTS, Answer, Question, Settings, Walk
 
 if TYPE_CHECKING:
     import dns.name
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from maptr.choose import Chooser
 
 LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resolution
-
-DEFAULTS = Settings()
 
 StepHook = Callable[[Step], None]
 Clock = Callable[[], float]
@@ -68,11 +66,11 @@ class Call:
 
     def tell(self, question: Question, answer: Answer) -> None:
         self.walk.tell(question, answer)
-        steps = self.walk.steps
         if self._on_step is not None:
+            steps = self.walk.steps
             for step in steps[self._shown :]:
                 self._on_step(step)
-        self._shown = len(steps)
+            self._shown = len(steps)
 
     def finish(
         self,
