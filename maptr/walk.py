@@ -88,7 +88,7 @@ class Answer(NamedTuple):
 
     def after(self, elapsed: float) -> Answer:
         """The same, so many seconds after the question."""
-        return self._replace(elapsed=elapsed)
+        return Answer(self.outcome, self.records, self.ttl, self.note, self.server, elapsed, self.security)
 
 
 # Of several answers the discovery has the worst.

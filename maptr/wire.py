@@ -30,6 +30,8 @@ QR, OPCODE, AA, TC, RD, RA, AD = 0x8000, 0x7800, 0x0400, 0x0200, 0x0100, 0x0080,
 EDE = 15  # RFC 8914 2
 EDE_BOGUS = range(5, 13)  # RFC 8914 4.6 to 4.13: what validation found wrong, from "DNSSEC indeterminate" on
 
+_ODD = OPCODE | TC | 15  # bits of which the commonest reply has none set; the last four are the rcode
+
 # Rcodes with which a server may leave the question out of its reply.
 _BARE = frozenset({FORMERR, SERVFAIL, NOTIMP, REFUSED})
 _OPT_RECORD = struct.pack("!BHHIH", 0, OPT, EDNS_PAYLOAD, 0, 0)
@@ -38,6 +40,13 @@ _FIXED = struct.Struct("!HHIH")
 _PAIR = struct.Struct("!HH")
 _LETTERS = bytes(0x20 if chr(octet).isascii() and chr(octet).isalpha() else 0 for octet in range(256))
 _QNAME_POINTER = b"\xc0\x0c"
+_NAPTR_IN = _PAIR.pack(NAPTR, IN)
+# What follows the ID in the header of a query: by whether it asks for AD, and has an OPT.
+_HEADERS = {
+    (ask_ad, edns): struct.pack("!5H", RD | AD if ask_ad else RD, 1, 0, 0, edns)
+    for ask_ad in (False, True)
+    for edns in (False, True)
+}
 
 
 class Query(NamedTuple):
@@ -91,9 +100,9 @@ def make_query(
         size = len(wire)
         flips = int.from_bytes(wire.translate(_LETTERS), "big") & int.from_bytes(randomness[2 : size + 2], "big")
         wire = (int.from_bytes(wire, "big") ^ flips).to_bytes(size, "big")
-    question = wire + _PAIR.pack(rdtype, IN)
-    header = randomness[:2] + struct.pack("!5H", RD | AD if ask_ad else RD, 1, 0, 0, 1 if edns else 0)
-    return Query(name, header + question + (_OPT_RECORD if edns else b""), question, rdtype)
+    question = wire + (_NAPTR_IN if rdtype == NAPTR else _PAIR.pack(rdtype, IN))
+    header = _HEADERS[ask_ad, edns]
+    return Query(name, randomness[:2] + header + question + (_OPT_RECORD if edns else b""), question, rdtype)
 
 
 def answers(query: Query, packet: bytes) -> bool:
@@ -108,6 +117,10 @@ def answers(query: Query, packet: bytes) -> bool:
 def read(query: Query, packet: bytes) -> Reply:
     """The reply to a query; ValueError, with the reason, for one that cannot be read. RFC 1034 5.3.3, without 4d."""
     _, flags, questions, *counts = _HEADER.unpack_from(packet)
+    if not flags & _ODD and questions and counts[0] and query.rdtype == NAPTR:
+        reply = _plain(query, packet, flags, *counts)
+        if reply is not None:
+            return reply
     rcode = flags & 15
     if flags & TC:
         return Reply(rcode, truncated=True)
@@ -135,6 +148,59 @@ def read(query: Query, packet: bytes) -> Reply:
         return _noerror(query, packet, flags, answer, authority, additional)._replace(authentic=authentic)
     except (struct.error, IndexError):
         raise ValueError("cut short") from None
+
+
+def _plain(query: Query, packet: bytes, flags: int, answers: int, authority: int, additional: int) -> Reply | None:
+    """The commonest reply, read by the shortest way: answers that are NAPTR records of the name that was asked, and
+    behind them nothing odd. None for any other, and for any that is damaged; the general way then says how."""
+    question = query.question
+    size = len(question) - 4
+    at = HEADER_SIZE + len(question)
+    end = len(packet)
+    least = MAX_TTL
+    records = []
+    try:
+        for _ in range(answers):
+            if packet[at : at + 2] == _QNAME_POINTER:
+                at += 2
+            elif packet[at : at + size].lower() == question[:size].lower():  # no length octet is a letter
+                at += size
+            else:
+                return None
+            rdtype, rdclass, ttl, length = _FIXED.unpack_from(packet, at)
+            start = at + 10
+            at = start + length
+            if rdtype != NAPTR or rdclass != IN or at > end:
+                return None
+            if ttl < least or ttl > MAX_TTL:
+                least = min(least, ttl if ttl <= MAX_TTL else 0)
+            records.append(_naptr(packet, start, at))
+        for _ in range(authority + additional):
+            if packet[at] == 0:
+                at += 1
+            elif packet[at] == 0xC0 and _is_label(query.name, packet[at + 1]):
+                at += 2
+            else:
+                return None
+            rdtype, _, ttl, length = _FIXED.unpack_from(packet, at)
+            at += 10 + length
+            if rdtype == OPT and (length or ttl >> 24):  # an option or an extended rcode
+                return None
+    except (struct.error, IndexError, ValueError):
+        return None
+    if at != end:
+        return None
+    return Reply(NOERROR, False, Outcome.ANSWER, tuple(records), (), least, "", bool(flags & AD))
+
+
+def _is_label(name: Labels, offset: int) -> bool:
+    """True where a label of the question's name starts at the offset, the root among them."""
+    at = HEADER_SIZE
+    for label in name:
+        if at >= offset:
+            break
+        at += len(label) + 1
+    return at == offset
 
 
 def _noerror(
@@ -259,16 +325,19 @@ def _whole_name(packet: bytes, start: int, end: int) -> Labels:
 def _naptr(packet: bytes, start: int, end: int) -> Naptr:
     """NAPTR rdata, its name compressed or not (RFC 3597 4)."""
     order, preference = _PAIR.unpack_from(packet, start)
-    at = start + 4
-    strings = []
-    for _ in range(3):
-        stop = at + 1 + packet[at]
-        strings.append(packet[at + 1 : stop])
-        at = stop
-    if at >= end:
+    service_at = start + 5 + packet[start + 4]
+    regexp_at = service_at + 1 + packet[service_at]
+    name_at = regexp_at + 1 + packet[regexp_at]
+    if name_at >= end:
         raise ValueError("NAPTR rdata cut short")
-    flags, service, regexp = strings
-    return Naptr(order, preference, flags, service, regexp, _whole_name(packet, at, end))
+    return Naptr(
+        order,
+        preference,
+        packet[start + 5 : service_at],
+        packet[service_at + 1 : regexp_at],
+        packet[regexp_at + 1 : name_at],
+        _whole_name(packet, name_at, end),
+    )
 
 
 def _negative_ttl(packet: bytes, authority: list[_Record]) -> int | None:
