@@ -228,6 +228,23 @@ class Discovery(Sequence[Candidate]):
         values = {name: getattr(self, "_trace" if name == "trace" else name) for name in self._ARGUMENTS}
         return Discovery(**{**values, **changes})
 
+    def of(self, ark: Ark, expiration: float | None) -> Discovery:
+        """The same for another ARK; for whoever knows that it holds for that one."""
+        return Discovery(
+            ark,
+            self.candidates,
+            self._trace,
+            self.complete,
+            self.source,
+            self.security,
+            self.ttl,
+            expiration,
+            self.scheme,
+            self.stale,
+            self.reason,
+            self.fetched,
+        )
+
     def _compared(self) -> tuple[object, ...]:
         return self.ark, self.candidates, self.complete, self.source, self.security, self.stale
 

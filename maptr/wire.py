@@ -8,7 +8,7 @@ truth in the tests.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from maptr import names
@@ -97,12 +97,41 @@ def make_query(
     octet of the name: which letters are in capitals (0x20, draft-vixie-dnsext-dns0x20)."""
     wire = names.to_wire(name)
     if mix:
-        size = len(wire)
-        flips = int.from_bytes(wire.translate(_LETTERS), "big") & int.from_bytes(randomness[2 : size + 2], "big")
-        wire = (int.from_bytes(wire, "big") ^ flips).to_bytes(size, "big")
+        wire = _mixed(wire, randomness[2:])
     question = wire + (_NAPTR_IN if rdtype == NAPTR else _PAIR.pack(rdtype, IN))
     header = _HEADERS[ask_ad, edns]
     return Query(name, randomness[:2] + header + question + (_OPT_RECORD if edns else b""), question, rdtype)
+
+
+def _mixed(octets: bytes, randomness: bytes) -> bytes:
+    """The octets with random letters in capitals, as many octets of randomness deciding which."""
+    size = len(octets)
+    flips = int.from_bytes(octets.translate(_LETTERS), "big") & int.from_bytes(randomness[:size], "big")
+    return (int.from_bytes(octets, "big") ^ flips).to_bytes(size, "big")
+
+
+def questions(asked: Sequence[Labels], randomness: Callable[[int], bytes]) -> list[bytes]:
+    """The question sections of many queries for NAPTR, with random letters: mixed together, far faster than singly."""
+    parts: list[bytes] = []
+    ends: list[int] = []
+    end = 0
+    rest: Labels = ()
+    rest_wire = b"\0"
+    for name in asked:
+        if name[1:] != rest or not name:  # names of one run mostly have one origin
+            rest = name[1:]
+            rest_wire = names.to_wire(rest)
+        part = bytes((len(name[0]),)) + name[0] + rest_wire + _NAPTR_IN if name else rest_wire + _NAPTR_IN
+        parts.append(part)
+        end += len(part)
+        ends.append(end)
+    mixed = _mixed(b"".join(parts), randomness(end))
+    return [mixed[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
+
+
+def around_question(*, ask_ad: bool = False) -> tuple[bytes, bytes]:
+    """What goes between a query's ID and its question, and after the question: EDNS."""
+    return _HEADERS[ask_ad, True], _OPT_RECORD
 
 
 def answers(query: Query, packet: bytes) -> bool:
@@ -116,11 +145,9 @@ def answers(query: Query, packet: bytes) -> bool:
 
 def read(query: Query, packet: bytes) -> Reply:
     """The reply to a query; ValueError, with the reason, for one that cannot be read. RFC 1034 5.3.3, without 4d."""
+    if query.rdtype == NAPTR and (reply := read_plain(query.name, query.question, packet)) is not None:
+        return reply
     _, flags, questions, *counts = _HEADER.unpack_from(packet)
-    if not flags & _ODD and questions and counts[0] and query.rdtype == NAPTR:
-        reply = _plain(query, packet, flags, *counts)
-        if reply is not None:
-            return reply
     rcode = flags & 15
     if flags & TC:
         return Reply(rcode, truncated=True)
@@ -150,10 +177,15 @@ def read(query: Query, packet: bytes) -> Reply:
         raise ValueError("cut short") from None
 
 
-def _plain(query: Query, packet: bytes, flags: int, answers: int, authority: int, additional: int) -> Reply | None:
-    """The commonest reply, read by the shortest way: answers that are NAPTR records of the name that was asked, and
-    behind them nothing odd. None for any other, and for any that is damaged; the general way then says how."""
-    question = query.question
+def read_plain(name: Labels, question: bytes, packet: bytes) -> Reply | None:
+    """The commonest reply to a question for NAPTR, read by the shortest way: records of the name that was asked, and
+    behind them nothing odd. None for any other, and for any that is damaged: ``read`` then says what it is.
+
+    The packet is one that ``answers`` took.
+    """
+    _, flags, questions, answers, authority, additional = _HEADER.unpack_from(packet)
+    if flags & _ODD or not questions or not answers:
+        return None
     size = len(question) - 4
     at = HEADER_SIZE + len(question)
     end = len(packet)
@@ -178,7 +210,7 @@ def _plain(query: Query, packet: bytes, flags: int, answers: int, authority: int
         for _ in range(authority + additional):
             if packet[at] == 0:
                 at += 1
-            elif packet[at] == 0xC0 and _is_label(query.name, packet[at + 1]):
+            elif packet[at] == 0xC0 and _is_label(name, packet[at + 1]):
                 at += 2
             else:
                 return None

@@ -33,7 +33,20 @@ LAYERS = (
     # What asks the network and reads files.
     (
         *("files", "fetch", "pull"),
-        *("call", "stub", "flight", "waiters", "mux", "resolver", "client", "asyncclient", "bulk", "cache", "config"),
+        *(
+            "call",
+            "stub",
+            "flight",
+            "waiters",
+            "mux",
+            "volley",
+            "resolver",
+            "client",
+            "asyncclient",
+            "bulk",
+            "cache",
+            "config",
+        ),
         *("visit", "reachable", "describe", "keyfolder"),
     ),
     # What people and programs start.
