@@ -148,7 +148,9 @@ class Exchange:
     # ---- what a reply leads to
 
     def _settle(self, attempt: Attempt, reply: Reply) -> None:
-        security = security_of(reply, trust_ad=self._trust_ad)
+        security = "indeterminate"
+        if self._trust_ad:
+            security = "secure" if reply.authentic else "insecure"
         ttl = reply.ttl if reply.ttl is None else min(reply.ttl, self._ttl)
         note = reply.note or self._through
         self.answer = Answer(reply.outcome, reply.records, ttl, note, str(attempt.server), security=security)
@@ -207,13 +209,6 @@ class Exchange:
 
     def _note(self, attempt: Attempt, why: str) -> None:
         self._notes[f"{attempt.server}: {why}"] = None
-
-
-def security_of(reply: Reply, *, trust_ad: bool) -> str:
-    """What a server's word on DNSSEC makes of its reply."""
-    if not trust_ad:
-        return "indeterminate"
-    return "secure" if reply.authentic else "insecure"
 
 
 def _is_local(address: str) -> bool:

@@ -21,6 +21,7 @@ from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.many import Many
 from maptr.mux import CONCURRENCY, Mux
 from maptr.names import Labels
+from maptr.plainreply import PlainReply, Reader
 from maptr.stub import Stub
 from maptr.volley import Heard, Volley
 from maptr.waiters import LoopWaiter, SelectorWaiter, Waiter
@@ -165,6 +166,7 @@ class Bulk:
             mux,
             waiter,
             heard,
+            Reader(self.settings, trust_ad=self._stub.trust_ad),
             seconds=self._seconds,
             concurrency=self._concurrency,
             clock=self._clock,
@@ -235,7 +237,7 @@ class _Run(Generic[Token]):
             else:
                 self._mux.ask(name, partial(self._heard, name))
 
-    def _heard(self, name: Labels, answer: Answer) -> None:
+    def _heard(self, name: Labels, answer: Answer | PlainReply) -> None:
         self.many.tell(name, answer)
         self._ask()
 

@@ -17,16 +17,18 @@ from collections.abc import Callable
 from functools import partial
 
 from maptr import wire
-from maptr.asking import FIRST_SECONDS, Server, security_of
+from maptr.asking import FIRST_SECONDS, Server
 from maptr.flight import Port
 from maptr.mux import BURST, REUSES, SOCKETS, Mux
 from maptr.names import Labels
+from maptr.plainreply import PlainReply
 from maptr.stub import Stub
 from maptr.waiters import Waiter
 from maptr.walk import Answer
-from maptr.wire import HEADER_SIZE, MAX_MESSAGE, NAPTR, Query
+from maptr.wire import MAX_MESSAGE, NAPTR, Query
 
-Heard = Callable[[Labels, Answer], None]
+Heard = Callable[[Labels, Answer | PlainReply], None]
+Read = Callable[[Labels, bytes, bytes, str, float], PlainReply | None]
 Sent = tuple[Labels, bytes, float]  # the name, the question in the letters it was sent, when
 
 BATCH = 64  # messages written together, to one socket
@@ -41,6 +43,7 @@ class Volley:
         mux: Mux,
         waiter: Waiter,
         heard: Heard,
+        read: Read,
         *,
         seconds: float,
         concurrency: int,
@@ -50,6 +53,7 @@ class Volley:
         self._mux = mux
         self._waiter = waiter
         self._heard = heard
+        self._read_plain = read
         self._patience = min(seconds, FIRST_SECONDS)
         self._concurrency = concurrency
         self._clock = clock
@@ -163,19 +167,15 @@ class Volley:
             if heard is None:
                 continue
             name, question, started = heard
-            reply = None
-            if packet[2:3] and packet[2] & 0xF8 == 0x80 and packet.startswith(question, HEADER_SIZE):
-                reply = wire.read_plain(name, question, packet)
+            if not wire.answers(Query(name, ident, question, NAPTR), packet):
+                continue
+            reply = self._read_plain(name, question, packet, battery.shown, now - started)
             if reply is None:
-                if wire.answers(Query(name, ident, question, NAPTR), packet):
-                    self._hand_over(battery, ident, heard, packet)
+                self._hand_over(battery, ident, heard, packet)
                 continue
             del outstanding[ident]
             self._flying -= 1
-            security = security_of(reply, trust_ad=self._stub.trust_ad)
-            self._heard(
-                name, Answer(reply.outcome, reply.records, reply.ttl, "", battery.shown, now - started, security)
-            )
+            self._heard(name, reply)
 
     def _hand_over(self, battery: _Battery, ident: bytes, sent: Sent, came: bytes | OSError | None) -> None:
         """The rest is for ``mux``."""
