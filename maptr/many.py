@@ -10,13 +10,13 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from maptr import names
+from maptr import names, plainreply
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.names import Labels
 from maptr.naptr import Naptr, Rule, read
 from maptr.nfa import Budget
-from maptr.plainreply import PlainReply
+from maptr.plainreply import Kept, PlainReply
 from maptr.walk import Answer, Question, Settings, Walk
 
 MAX_KEPT = 100_000  # records kept of answers already heard, an empty answer counting as one: 100 MB at the very worst
@@ -42,7 +42,7 @@ class Many(Generic[Token]):
         self._settings = settings
         self._folded = names.fold(settings.origin)
         self._most = min(names.MAX_LABEL, names.MAX_NAME - 1 - names.wire_length(settings.origin))
-        self._answers: OrderedDict[Labels, Answer | PlainReply] = OrderedDict()
+        self._answers: OrderedDict[Labels, tuple[Answer | Kept, int]] = OrderedDict()
         self._kept = 0
         self._max_kept = max_kept
         self._now = now
@@ -67,7 +67,7 @@ class Many(Generic[Token]):
         if waiting is not None:
             waiting.append((token, ark))
             return
-        answer = self._answers.get(key)
+        answer = self._known(key)
         if answer is not None:
             self._walk_all([(token, ark)], answer, keep=True)
         elif key in self._waiting:  # a redirect leads there
@@ -82,6 +82,11 @@ class Many(Generic[Token]):
         new, self._new = self._new, []
         return new
 
+    @property
+    def has_new(self) -> bool:
+        """True where ``take()`` has something to give."""
+        return bool(self._new)
+
     def tell(self, name: Labels, answer: Answer | PlainReply) -> None:
         """The answer to a name that was taken, for every walk that waits for it."""
         key = name
@@ -89,42 +94,55 @@ class Many(Generic[Token]):
         if arks is None:
             key = names.fold(name)
             arks = self._roots.pop(key, None)
-        self._keep(key, answer)
-        if arks is not None:
-            self._walk_all(arks, answer, keep=len(arks) > 1)
-        waiting = self._waiting.pop(key, None)
-        if waiting is None:
-            return
-        whole = _whole(answer)
+        waiting = self._waiting.pop(key, None) if self._waiting else None
+        if isinstance(answer, PlainReply):
+            self._keep(key, answer.kept, len(answer.candidates))
+            if arks is not None:
+                self._give(arks, answer)
+            if waiting is None:
+                return
+            answer = plainreply.answer(answer.kept)
+        else:
+            self._keep(key, answer, len(answer.records) or 1)
+            if arks is not None:
+                self._walk_all(arks, answer, keep=len(arks) > 1)
         walks: dict[int, tuple[Token, Walk]] = {}
-        for token, walk, question in waiting:
-            walk.tell(question, whole)
+        for token, walk, question in waiting or ():
+            walk.tell(question, answer)
             walks[id(walk)] = token, walk
         for token, walk in walks.values():
             self._go_on(token, walk)
 
-    def _walk_all(self, arks: list[tuple[Token, Ark]], answer: Answer | PlainReply, *, keep: bool) -> None:
+    def _give(self, arks: list[tuple[Token, Ark]], reply: PlainReply) -> None:
+        """The discoveries of ARKs whose root has a plain reply."""
+        self.open -= len(arks)
+        expiration = None if self._now is None else self._now() + reply.ttl
+        for token, ark in arks:
+            self.done.append((token, reply.discovery(ark, self._settings, expiration)))
+        if len(arks) > 1:
+            self._keep_same(self.done[-1][1])
+
+    def _walk_all(self, arks: list[tuple[Token, Ark]], answer: Answer, *, keep: bool) -> None:
         """The walks of ARKs with one root name, which is answered. ``keep`` where there may be more of them."""
         same: Discovery | None = None
         for token, ark in arks:
             if same is not None and same.ark.naan == ark.naan:
                 self.open -= 1
                 self.done.append((token, self._like(same, ark)))
-            elif isinstance(answer, PlainReply):
-                self.open -= 1
-                expiration = None if self._now is None else self._now() + answer.ttl
-                same = answer.discovery(ark, self._settings, expiration)
-                self.done.append((token, same))
-            else:
-                walk = Walk(ark, self._settings, reader=self._rules)
-                walk.tell(walk.next()[0], answer)
-                self._go_on(token, walk)
-                if walk.over and not walk.ark_read:
-                    same = self.done[-1][1]
+                continue
+            walk = Walk(ark, self._settings, reader=self._rules)
+            walk.tell(walk.next()[0], answer)
+            self._go_on(token, walk)
+            if walk.over and not walk.ark_read:
+                same = self.done[-1][1]
         if keep and same is not None:
-            if len(self._same) >= MAX_SAME:
-                self._same.clear()
-            self._same[same.ark.naan] = same
+            self._keep_same(same)
+
+    def _keep_same(self, same: Discovery) -> None:
+        """This discovery holds for every ARK of its NAAN."""
+        if len(self._same) >= MAX_SAME:
+            self._same.clear()
+        self._same[same.ark.naan] = same
 
     def _like(self, same: Discovery, ark: Ark) -> Discovery:
         """What was discovered, for another ARK of the NAAN."""
@@ -135,9 +153,9 @@ class Many(Generic[Token]):
         while not walk.over and (questions := walk.next()):
             for question in questions:
                 key = names.fold(question.name)
-                answer = self._answers.get(key)
+                answer = self._known(key)
                 if answer is not None:
-                    walk.tell(question, _whole(answer))
+                    walk.tell(question, answer)
                     continue
                 waiting = self._waiting.get(key)
                 if waiting is None:
@@ -150,20 +168,18 @@ class Many(Generic[Token]):
             self.open -= 1
             self.done.append((token, walk.result(self._now() if self._now is not None else None)))
 
-    def _keep(self, key: Labels, answer: Answer | PlainReply) -> None:
-        self._answers[key] = answer
-        self._kept += _records(answer)
+    def _keep(self, key: Labels, answer: Answer | Kept, records: int) -> None:
+        self._answers[key] = answer, records
+        self._kept += records
         while self._kept > self._max_kept:
-            _, oldest = self._answers.popitem(last=False)
-            self._kept -= _records(oldest)
+            self._kept -= self._answers.popitem(last=False)[1][1]
 
-
-def _whole(answer: Answer | PlainReply) -> Answer:
-    return answer.answer() if isinstance(answer, PlainReply) else answer
-
-
-def _records(answer: Answer | PlainReply) -> int:
-    return answer.size if isinstance(answer, PlainReply) else len(answer.records) or 1
+    def _known(self, key: Labels) -> Answer | None:
+        """What was answered at a name, if it is kept."""
+        known = self._answers.get(key)
+        if known is None:
+            return None
+        return known[0] if isinstance(known[0], Answer) else plainreply.answer(known[0])
 
 
 class Rules:

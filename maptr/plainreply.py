@@ -1,4 +1,4 @@
-"""A plain reply kept as its octets: its candidates are known at once, all else is read when somebody asks.
+"""A plain reply as its octets: its candidates are known at once, all else is read when somebody asks.
 
 ``volley`` hears one for nearly every question. A property test holds its discoveries to those of a walk in full over
 what ``wire.read`` makes of the packet.
@@ -6,63 +6,43 @@ what ``wire.read`` makes of the packet.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from maptr import plain, wire
 from maptr.ark import Ark
 from maptr.discovery import Candidate, Discovery, Outcome, Step
 from maptr.names import Labels
 from maptr.walk import Answer, Settings, full_trace
 
+Kept = tuple[Labels, bytes, bytes, str, float, str]
+"""Name, question, packet, server, seconds and DNSSEC state: all that a plain reply is made of. A bare tuple, which
+the garbage collector soon leaves alone; a run may keep 100,000 of them."""
 
-class PlainReply:
+
+class PlainReply(NamedTuple):
     """The reply to the root question of a walk, where it is all there is. Made by a ``Reader``."""
 
-    __slots__ = ("_candidates", "_elapsed", "_name", "_packet", "_question", "_security", "_server", "_ttl")
-
-    def __init__(
-        self,
-        name: Labels,
-        question: bytes,
-        packet: bytes,
-        candidates: tuple[Candidate, ...],
-        ttl: int,
-        security: str,
-        server: str,
-        elapsed: float,
-    ) -> None:
-        self._name = name
-        self._question = question
-        self._packet = packet
-        self._candidates = candidates
-        self._ttl = ttl
-        self._security = security
-        self._server = server
-        self._elapsed = elapsed
-
-    @property
-    def ttl(self) -> int:
-        """Seconds."""
-        return self._ttl
-
-    @property
-    def size(self) -> int:
-        """How many records it has, or fewer where some are told twice."""
-        return len(self._candidates)
-
-    def answer(self) -> Answer:
-        """What ``asking`` makes of the packet."""
-        reply = wire.read_plain(self._name, self._question, self._packet)
-        assert reply is not None  # noqa: S101 - or it had not been made
-        return Answer(Outcome.ANSWER, reply.records, reply.ttl, "", self._server, self._elapsed, self._security)
+    candidates: tuple[Candidate, ...]
+    ttl: int
+    security: str
+    kept: Kept
 
     def discovery(self, ark: Ark, settings: Settings, expiration: float | None) -> Discovery:
         """What a walk finds for an ARK whose root name was asked."""
+        candidates, ttl, security, kept = self
 
         def trace() -> tuple[Step, ...]:
-            return full_trace(ark, settings, self.answer())
+            return full_trace(ark, settings, answer(kept))
 
-        return Discovery(
-            ark, self._candidates, trace, True, "dns", self._security, self._ttl, expiration, settings.scheme
-        )
+        return Discovery(ark, candidates, trace, True, "dns", security, ttl, expiration, settings.scheme)
+
+
+def answer(kept: Kept) -> Answer:
+    """What ``asking`` makes of the packet."""
+    name, question, packet, server, elapsed, security = kept
+    reply = wire.read_plain(name, question, packet)
+    assert reply is not None  # noqa: S101 - or it had not been kept
+    return Answer(Outcome.ANSWER, reply.records, reply.ttl, "", server, elapsed, security)
 
 
 class Reader:
@@ -74,7 +54,7 @@ class Reader:
         self._trust_ad = trust_ad
 
     def __call__(self, name: Labels, question: bytes, packet: bytes, server: str, elapsed: float) -> PlainReply | None:
-        """The packet, which ``wire.answers`` took, as a plain reply; None where it is none."""
+        """The packet as a plain reply to the question; None where it is none. Its ID is not looked at."""
         plain_records = wire.plain_records(name, question, packet)
         if plain_records is None:
             return None
@@ -83,4 +63,4 @@ class Reader:
         if found is None:
             return None
         security = ("secure" if authentic else "insecure") if self._trust_ad else "indeterminate"
-        return PlainReply(name, question, packet, found, ttl, security, server, elapsed)
+        return PlainReply(found, ttl, security, (name, question, packet, server, elapsed, security))

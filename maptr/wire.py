@@ -30,7 +30,7 @@ QR, OPCODE, AA, TC, RD, RA, AD = 0x8000, 0x7800, 0x0400, 0x0200, 0x0100, 0x0080,
 EDE = 15  # RFC 8914 2
 EDE_BOGUS = range(5, 13)  # RFC 8914 4.6 to 4.13: what validation found wrong, from "DNSSEC indeterminate" on
 
-_ODD = OPCODE | TC | 15  # bits of which the commonest reply has none set; the last four are the rcode
+_TELLING = QR | OPCODE | TC | 15  # bits of which the commonest reply has only the first; the last four are the rcode
 
 # Rcodes with which a server may leave the question out of its reply.
 _BARE = frozenset({FORMERR, SERVFAIL, NOTIMP, REFUSED})
@@ -187,7 +187,6 @@ def read_plain(name: Labels, question: bytes, packet: bytes) -> Reply | None:
     """The commonest reply to a question for NAPTR, read by the shortest way: records of the name that was asked, and
     behind them nothing odd. None for any other, and for any that is damaged: ``read`` then says what it is.
 
-    The packet is one that ``answers`` took.
     """
     plain = plain_records(name, question, packet)
     if plain is None:
@@ -198,11 +197,13 @@ def read_plain(name: Labels, question: bytes, packet: bytes) -> Reply | None:
 
 def plain_records(name: Labels, question: bytes, packet: bytes) -> tuple[list[Fields], int, bool] | None:
     """The same as fields, with the TTL and whether AD is set."""
+    end = len(packet)
+    if end < HEADER_SIZE or not packet.startswith(question, HEADER_SIZE):
+        return None
     _, flags, questions, answers, authority, additional = _HEADER.unpack_from(packet)
-    if flags & _ODD or not questions or not answers:
+    if flags & _TELLING != QR or questions != 1 or not answers:
         return None
     at = HEADER_SIZE + len(question)
-    end = len(packet)
     least = MAX_TTL
     records: list[Fields] = []
     try:
