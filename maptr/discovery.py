@@ -21,6 +21,10 @@ REGEXP_STEPS = 200_000
 """Steps of regexp matching that one walk may spend, about 0.1 s; a rule of ours costs about 100."""
 
 
+# What is known of an answer's DNSSEC state (RFC 4033 5). Of several answers a discovery has the worst.
+SECURITY = ("secure", "insecure", "indeterminate", "bogus")
+
+
 class Outcome(enum.Enum):
     """How a question ended. For the first three DNS said; for the rest it did not, and the walk is incomplete."""
 
@@ -33,6 +37,7 @@ class Outcome(enum.Enum):
     TIMEOUT = "no answer in time"
     UNREACHABLE = "server unreachable"
     MALFORMED = "answer cannot be read"
+    BOGUS = "answer fails DNSSEC validation"
     LIMIT = "a limit was reached"
 
     @property
@@ -116,8 +121,34 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """One link of a chain of trust: the records of a name and type, and what validation made of them."""
+
+    name: str
+    rdtype: str
+    security: str
+    note: str = ""
+    server: str = ""
+    elapsed: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "type": self.rdtype,
+            "security": self.security,
+            "note": self.note,
+            "server": self.server,
+            "elapsed": self.elapsed,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    """One question on the trace, asked or not. ``elapsed`` is in seconds; it and ``server`` are not compared."""
+    """One question on the trace, asked or not. ``elapsed`` is in seconds; it and ``server`` are not compared.
+
+    ``links`` are those of the chain of trust that were followed for it, where maptr validates by itself; what
+    is known from questions before is not asked again, so they are not compared either.
+    """
 
     name: Labels
     depth: int
@@ -127,6 +158,8 @@ class Step:
     ttl: int | None = field(default=None, compare=False)
     server: str = field(default="", compare=False)
     elapsed: float | None = field(default=None, compare=False)
+    security: str = "indeterminate"
+    links: tuple[Link, ...] = field(default=(), compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -139,6 +172,8 @@ class Step:
             "server": self.server,
             "elapsed": self.elapsed,
             "records": [reading.to_dict() for reading in self.readings],
+            "security": self.security,
+            "chain": [link.to_dict() for link in self.links],
         }
 
 

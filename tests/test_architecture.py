@@ -27,12 +27,12 @@ LAYERS = (
         *("zonediff", "integrity", "publish"),
         *("packed", "fastpath", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
-        *("wire", "asking", "many"),
+        *("wire", "asking", "many", "validation"),
     ),
     # What asks the network and reads files.
     (
         *("files", "fetch", "pull"),
-        *("call", "stub", "flight", "waiters", "mux", "resolver", "client", "asyncclient", "bulk", "cache", "config"),
+        *("trust", "call", "stub", "flight", "waiters", "mux", "resolver", "client", "asyncclient", "bulk", "cache", "config"),
         *("visit", "reachable", "describe", "keyfolder"),
     ),
     # What people and programs start.
