@@ -20,7 +20,7 @@ import dns.rdatatype
 import dns.rrset
 from dns.flags import RA
 from dns.rdataclass import IN
-from dns.rdatatype import CNAME, DNAME, NAPTR, SOA
+from dns.rdatatype import CNAME, DNAME, NAPTR
 
 from maptr import names
 from maptr.discovery import SECURITY, Link, Outcome
@@ -80,7 +80,7 @@ class _Inquiry:
                     answer = self._answer(Outcome.NXDOMAIN, heard)
                 if isinstance(answer, Answer):
                     return answer
-                need = Need(answer, NAPTR)  # an alias led out of the server's zones
+                need = Need(answer, NAPTR)  # where an alias leads
                 heard = yield need
         except Bogus as error:
             self._link(need, heard, BOGUS, str(error))
@@ -112,8 +112,8 @@ class _Inquiry:
                 raise Bogus(f"more than {MAX_ALIASES} CNAMEs")
             name = target
             self._note = f"through CNAME {names.to_text(name.labels[:-1])}"
-        if name != start and not message.flags & RA and not _says_no(message):
-            return name
+        if name != start and not message.flags & RA:
+            return name  # a resolver follows aliases to their end; a server may leave it at that, or half of a proof
         return (yield from self._negative(name, heard))
 
     def _positive(self, name: dns.name.Name, records: dns.rrset.RRset, heard: Heard) -> Asking[Answer]:
@@ -239,7 +239,3 @@ class _Inquiry:
 def _is_said(message: dns.message.Message) -> bool:
     return message.rcode() in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN, dns.rcode.YXDOMAIN)
 
-
-def _says_no(message: dns.message.Message) -> bool:
-    """Whether a message denies something, rather than leaving it out."""
-    return any(rrset.rdtype == SOA for rrset in message.authority) or message.rcode() == dns.rcode.NXDOMAIN

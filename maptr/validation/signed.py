@@ -109,7 +109,7 @@ def verify(
     rrset: dns.rrset.RRset, signatures: dns.rrset.RRset | None, keys: Keys, now: float, budget: Budget
 ) -> Signed:
     """The RRset, signed by the zone. Raises Bogus with the reason of the last signature that failed."""
-    shown = f"{rrset.name} {dns.rdatatype.to_text(rrset.rdtype)}"
+    shown = f"{rrset.name.canonicalize()} {dns.rdatatype.to_text(rrset.rdtype)}"
     reason = f"no signature of {keys.zone}"
     checks = 0
     for signature in signatures or ():
