@@ -20,7 +20,7 @@ import dns.rdataset
 import dns.rdatatype
 import dns.zone
 from cryptography.hazmat.primitives.asymmetric import ec
-from dns.rdatatype import CNAME, DNSKEY, DS, NAPTR, NSEC, NSEC3, RRSIG, TXT
+from dns.rdatatype import DNSKEY, NAPTR, NSEC, NSEC3, RRSIG
 
 from tests.signers import KNOT_WAYS, WAYS, sign
 
@@ -82,7 +82,9 @@ TAMPERS: Mapping[str, Tamper] = {
     "signatureflipped": _edit(NAPTR, _flip),
     "signaturestripped": _drop((RRSIG, NAPTR)),
     "recordchanged": _replace("NAPTR", FORGED_TEXT),
-    "recordadded": lambda zone, name: zone.find_rdataset(name, NAPTR).add(dns.rdata.from_text("IN", "NAPTR", FORGED_TEXT)),
+    "recordadded": lambda zone, name: zone.find_rdataset(name, NAPTR).add(
+        dns.rdata.from_text("IN", "NAPTR", FORGED_TEXT)
+    ),
     "recordremoved": _drop((NAPTR, NONE), (RRSIG, NAPTR)),
     "ttlraised": _longer,
     "labelsfewer": _edit(NAPTR, lambda r: r.replace(labels=r.labels - 1)),  # type: ignore[attr-defined]
@@ -98,7 +100,9 @@ TAMPERS: Mapping[str, Tamper] = {
 
 
 # NAANs that redirect to each of these, and to some more.
-NAANS = {str(number): name for number, name in enumerate((*TAMPERS, "alias", "far", "aliasbad", "kid", "1.kid", "q.wild"))}
+NAANS = {
+    str(number): name for number, name in enumerate((*TAMPERS, "alias", "far", "aliasbad", "kid", "1.kid", "q.wild"))
+}
 
 
 @dataclass
@@ -140,7 +144,17 @@ n           TXT x
 
 
 NAMES = (
-    *("txt", "nothing", "a.b.nothing", "q.wild", "a.b.wild", "closer.wild", "x.closer.wild", "hidden.wild", "q.wildtxt"),
+    *(
+        "txt",
+        "nothing",
+        "a.b.nothing",
+        "q.wild",
+        "a.b.wild",
+        "closer.wild",
+        "x.closer.wild",
+        "hidden.wild",
+        "q.wildtxt",
+    ),
     *("wildtxt", "ent", "y.ent", "alias", "aliasbad", "aliasout", "aliasnot", "aliaswild", "q.aliases", "x.dname"),
     *("y.dname", "q.dnames", "far", "kid", "1.kid", "0.kid", "m", "mm", "zzzz", "@"),
 )
@@ -199,7 +213,6 @@ def _signed(
     *,
     begins: float = -3600,
     ends: float = 86400,
-    published: Callable[[dns.rdata.Rdata], dns.rdata.Rdata] = lambda key: key,
 ) -> tuple[dns.zone.Zone, dns.rdata.Rdata]:
     """A zone signed by dnspython with a key of its own, in seconds from now."""
     now = int(time.time())

@@ -32,7 +32,20 @@ LAYERS = (
     # What asks the network and reads files.
     (
         *("files", "fetch", "pull"),
-        *("trust", "call", "stub", "flight", "waiters", "mux", "resolver", "client", "asyncclient", "bulk", "cache", "config"),
+        *(
+            "trust",
+            "call",
+            "stub",
+            "flight",
+            "waiters",
+            "mux",
+            "resolver",
+            "client",
+            "asyncclient",
+            "bulk",
+            "cache",
+            "config",
+        ),
         *("visit", "reachable", "describe", "keyfolder"),
     ),
     # What people and programs start.

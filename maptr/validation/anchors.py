@@ -60,7 +60,7 @@ def read(text: str, filename: str = "") -> Anchors:
     """Anchors from text: DS and DNSKEY records as in a zone file (Unbound, dnssec-keygen, ``maptr zone keys ds``),
     or BIND's ``trust-anchors``, ``trusted-keys`` and ``managed-keys``. Raises ConfigError."""
     try:
-        found = _read_bind(text) if _BIND.search(text) else _read_records(text)
+        found = list(_read_bind(text) if _BIND.search(text) else _read_records(text))
     except (dns.exception.DNSException, ValueError) as error:
         raise ConfigError(f"trust anchors cannot be read: {error}", filename=filename) from None
     given: dict[dns.name.Name | str, list[Rdata]] = {}

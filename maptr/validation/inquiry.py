@@ -238,4 +238,3 @@ class _Inquiry:
 
 def _is_said(message: dns.message.Message) -> bool:
     return message.rcode() in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN, dns.rcode.YXDOMAIN)
-
