@@ -194,9 +194,7 @@ class Exchange:
     # ---- what a reply leads to
 
     def _settle(self, attempt: Attempt, reply: Reply) -> None:
-        security = "indeterminate"
-        if self._trust_ad:
-            security = "secure" if reply.authentic else "insecure"
+        security = security_of(reply, trust_ad=self._trust_ad)
         ttl = reply.ttl if reply.ttl is None else min(reply.ttl, self._ttl)
         note = reply.note or self._through
         self.addresses = reply.addresses
@@ -240,7 +238,7 @@ class Exchange:
             return f"more than {MAX_REFERRALS} referrals"
         if not self._usable(attempt, referral.addresses) and not self._sought(referral):
             shown = ", ".join(map(names.to_text, referral.servers[:3]))
-            return f"no address of {shown} is told with it, nor to be found without it"
+            return f"no address of {shown} is told with it that may be asked, nor can one be sought"
         return ""
 
     @staticmethod
@@ -254,7 +252,7 @@ class Exchange:
 
     def _sought(self, referral: Referral) -> list[tuple[Labels, int]]:
         """The questions that may find an address: none about a server below the very cut, or sought already."""
-        if len(self._seeking) >= MAX_SEARCH_DEPTH:
+        if referral.addresses or len(self._seeking) >= MAX_SEARCH_DEPTH:
             return []
         found = [
             server
@@ -306,6 +304,13 @@ class _Search:
     cut: Labels
     questions: list[tuple[Labels, int]]
     exchange: Exchange | None = None
+
+
+def security_of(reply: Reply, *, trust_ad: bool) -> str:
+    """What a server's word on DNSSEC makes of its reply."""
+    if not trust_ad:
+        return "indeterminate"
+    return "secure" if reply.authentic else "insecure"
 
 
 def _is_local(address: str) -> bool:

@@ -22,6 +22,7 @@ from maptr.many import Many
 from maptr.mux import CONCURRENCY, Mux
 from maptr.names import Labels
 from maptr.stub import Stub
+from maptr.volley import Heard, Volley
 from maptr.waiters import LoopWaiter, SelectorWaiter, Waiter
 from maptr.walk import Answer, Settings
 
@@ -143,7 +144,7 @@ class Bulk:
                     if not run.wants:
                         break
                     run.start(next(stream, None))
-                pause = run.mux.tick()
+                pause = run.tick()
                 yield from run.ready()
                 if run.many.open:
                     waiter.wait(0 if run.wants else pause)
@@ -159,7 +160,7 @@ class Bulk:
                     if not run.wants:
                         break
                     run.start(await anext(arks, None))
-                pause = run.mux.tick()
+                pause = run.tick()
                 for pair in run.ready():
                     yield pair
                 if run.many.open:
@@ -175,13 +176,29 @@ class Bulk:
             clock=self._clock,
         )
 
+    def volley(self, mux: Mux, waiter: Waiter, heard: Heard) -> Volley | None:
+        """The shortcut to plain answers; None where a rate is to be kept, or answers are validated."""
+        if self._rate is not None or not self._stub.servers or self._stub.validator is not None:
+            return None
+        return Volley(
+            self._stub,
+            mux,
+            waiter,
+            heard,
+            seconds=self._seconds,
+            concurrency=self._concurrency,
+            clock=self._clock,
+        )
+
 
 class _Run(Generic[Token]):
     """One run: ARKs in, walks under way, discoveries out, in the order of the stream where that is asked for."""
 
     def __init__(self, bulk: Bulk, waiter: Waiter, ordered: bool) -> None:
         self.many: Many[tuple[int, Token]] = Many(bulk.settings, now=time.time)
-        self.mux = bulk.mux(waiter)
+        self._mux = bulk.mux(waiter)
+        self._volley = bulk.volley(self._mux, waiter, self._heard)
+        self._drivers: tuple[Mux | Volley, ...] = (self._mux,) if self._volley is None else (self._volley, self._mux)
         self._bulk = bulk
         self._ordered = ordered
         self._held: dict[int, tuple[Token, Discovery]] = {}
@@ -219,13 +236,24 @@ class _Run(Generic[Token]):
             yield self._held.pop(self._given)
             self._given += 1
 
+    def tick(self) -> float | None:
+        """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""
+        pauses = [pause for driver in self._drivers if (pause := driver.tick()) is not None]
+        if self._volley is not None and self._volley.room > 0:  # what came of one answer in ``mux`` are new questions
+            return 0.0
+        return min(pauses, default=None)
+
     def close(self) -> None:
-        self.mux.close()
+        for driver in self._drivers:
+            driver.close()
 
     def _ask(self) -> None:
         for name in self.many.take():
             self._bulk.questions += 1
-            self.mux.ask(name, partial(self._heard, name))
+            if self._volley is not None:
+                self._volley.ask(name)
+            else:
+                self._mux.ask(name, partial(self._heard, name))
 
     def _heard(self, name: Labels, answer: Answer) -> None:
         self.many.tell(name, answer)

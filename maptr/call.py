@@ -6,7 +6,6 @@ are the business of ``resolver``; nothing of them is imported here.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypedDict
@@ -17,7 +16,7 @@ from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery, Step
 from maptr.errors import ConfigError, DiscoveryFailed
-from maptr.walk import Answer, Question, Settings, Walk
+from maptr.walk import DEFAULTS, Answer, Question, Settings, Walk
 
 if TYPE_CHECKING:
     import dns.name
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from maptr.trust import TrustAnchors
 
 LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resolution
-
-DEFAULTS = Settings()
 
 StepHook = Callable[[Step], None]
 Clock = Callable[[], float]
@@ -95,11 +92,11 @@ class Call:
 
     def tell(self, question: Question, answer: Answer) -> None:
         self.walk.tell(question, answer)
-        steps = self.walk.steps
         if self._on_step is not None:
+            steps = self.walk.steps
             for step in steps[self._shown :]:
                 self._on_step(step)
-        self._shown = len(steps)
+            self._shown = len(steps)
 
     def finish(self, now: float | None = None) -> Discovery:
         """The discovery, the chooser's choice first. Raises as ``discover`` says."""
@@ -137,7 +134,7 @@ def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Setti
     """The settings below an origin; ConfigError where it is none."""
     if settings is None and origin == "ark.arpa.":
         return DEFAULTS
-    return dataclasses.replace(settings or Settings(), origin=origin_labels(origin))
+    return (settings or DEFAULTS)._replace(origin=origin_labels(origin))
 
 
 def seconds(lifetime: float | None) -> float:

@@ -5,7 +5,7 @@ How a program matches is the business of ``nfa``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from maptr import nfa
 from maptr.nfa import (
@@ -62,8 +62,7 @@ class RegexpError(ValueError):
         self.refused = refused
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(NamedTuple):
     """One compiled expression."""
 
     program: Program

@@ -22,7 +22,7 @@ reach it. As with sed, text around the match stays.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from maptr.ere import Expression, RegexpError
 from maptr.nfa import Budget
@@ -31,8 +31,7 @@ MAX_FIELD = 255  # octets of a character-string (RFC 1035 3.3)
 MAX_RESULT = 4096  # octets of a substitution's result
 
 
-@dataclass(frozen=True, slots=True)
-class Substitution:
+class Substitution(NamedTuple):
     """One regexp field, ready to apply. Made by ``parse``, which is where all checking happens."""
 
     expression: Expression

@@ -36,8 +36,8 @@ class Validator:
 
     Raises ConfigError for anchors that cannot be read or used, or where the package cryptography is not there.
 
-    >>> validator = Validator({"ark.arpa.": [ds]})
-    >>> discover("ark:12345/x6np1wh8k", nameservers=[signed], trust_anchors=validator).security
+    >>> validator = Validator({"ark.arpa.": [key]})
+    >>> discover("ark:12345/x6np1wh8k", nameservers=[server], trust_anchors=validator).security
     'secure'
     """
 

@@ -20,7 +20,7 @@ import dns.rdataset
 import dns.rdatatype
 import dns.zone
 from cryptography.hazmat.primitives.asymmetric import ec
-from dns.rdatatype import DNSKEY, NAPTR, NSEC, NSEC3, RRSIG
+from dns.rdatatype import DNSKEY, DS, NAPTR, NSEC, NSEC3, RRSIG
 
 from tests.signers import KNOT_WAYS, WAYS, sign
 
@@ -175,7 +175,9 @@ def build(directory: Path, ways: tuple[str, ...] = (*WAYS, *KNOT_WAYS)) -> Tree:
         tree.questions += [f"1.{name}.{TOP}", f"nothing.{name}.{TOP}", f"{name}.{TOP}"]
     text = "".join(f"{name} NS ns.{name}\nns.{name} A 127.0.0.1\n" for name in ds)
     text += "".join(f"{name} DS {record}\n" for name, records in ds.items() for record in records)
-    top, key = _signed(TOP, text)
+    top, key = signed_zone(TOP, text)
+    top.delete_rdataset(f"stolen.{TOP}", DS)
+    top.delete_rdataset(f"stolen.{TOP}", RRSIG, DS)
     top.to_file(str(directory / "top"), relativize=False)
     tree.zones[TOP] = directory / "top"
     tree.anchor = f"{TOP} DS {dns.dnssec.make_ds(TOP, key, 'SHA256')}"
@@ -207,7 +209,7 @@ def _remove_proofs(zone: dns.zone.Zone, name: str) -> None:
         zone.delete_rdataset(owner, RRSIG, rdtype)
 
 
-def _signed(
+def signed_zone(
     origin: str,
     text: str,
     *,
@@ -238,29 +240,30 @@ def _whole(tree: Tree, directory: Path) -> Iterator[tuple[str, list[str]]]:
     # Unbound forgives up to a day (val-sig-skew-max).
     spans: dict[str, dict[str, float]] = {
         "fine": {},
+        "stolen": {},  # its DS is taken out of the parent, whose NSEC still names it
         "expired": {"begins": -4 * 86400, "ends": -2 * 86400},
         "early": {"begins": 2 * 86400, "ends": 4 * 86400},
     }
     for name, times in spans.items():
-        zone, key = _signed(f"{name}.{TOP}", text, **times)
+        zone, key = signed_zone(f"{name}.{TOP}", text, **times)
         yield name, [str(dns.dnssec.make_ds(child(name, zone), key, "SHA256"))]
-    zone, key = _signed(f"wrongds.{TOP}", text)
+    zone, key = signed_zone(f"wrongds.{TOP}", text)
     made = dns.dnssec.make_ds(child("wrongds", zone), key, "SHA256")
     yield "wrongds", [str(made.replace(digest=bytes(32)))]
-    zone, key = _signed(f"twods.{TOP}", text)
+    zone, key = signed_zone(f"twods.{TOP}", text)
     made = dns.dnssec.make_ds(child("twods", zone), key, "SHA384")
     yield "twods", [str(made), str(made.replace(algorithm=251)), str(made.replace(digest=bytes(48)))]
-    zone, key = _signed(f"sha1.{TOP}", text)
+    zone, key = signed_zone(f"sha1.{TOP}", text)
     good = dns.dnssec.make_ds(child("sha1", zone), key, "SHA1", policy=dns.dnssec.allow_all_policy)
     yield "sha1", [str(good)]
-    zone, key = _signed(f"keyless.{TOP}", text)
+    zone, key = signed_zone(f"keyless.{TOP}", text)
     zone.delete_rdataset(f"keyless.{TOP}", DNSKEY)
     yield "keyless", [str(dns.dnssec.make_ds(child("keyless", zone), key, "SHA256"))]
-    zone, key = _signed(f"unsignedkey.{TOP}", text)
+    zone, key = signed_zone(f"unsignedkey.{TOP}", text)
     zone.delete_rdataset(f"unsignedkey.{TOP}", RRSIG, DNSKEY)
     yield "unsignedkey", [str(dns.dnssec.make_ds(child("unsignedkey", zone), key, "SHA256"))]
-    zone, key = _signed(f"addedkey.{TOP}", text)
-    other = _signed(f"addedkey.{TOP}", text)[1]
+    zone, key = signed_zone(f"addedkey.{TOP}", text)
+    other = signed_zone(f"addedkey.{TOP}", text)[1]
     zone.find_rdataset(f"addedkey.{TOP}", DNSKEY).add(other)
     yield "addedkey", [str(dns.dnssec.make_ds(child("addedkey", zone), key, "SHA256"))]
     for name, records in {

@@ -21,7 +21,8 @@ LAYERS = (
     ("errors", "names", "printable", "address", "url", "nfa", "ere", "regexp", "finding", "ark", "naptr"),
     # What maptr knows, as functions over values.
     (
-        *("discovery", "walk", "replay", "choose", "table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
+        *("discovery", "plain", "walk", "replay", "choose"),
+        *("table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
         *("zone", "masterfile", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
         *("zonediff", "integrity", "publish"),
@@ -39,6 +40,7 @@ LAYERS = (
             "flight",
             "waiters",
             "mux",
+            "volley",
             "resolver",
             "client",
             "asyncclient",

@@ -150,7 +150,7 @@ def test_a_bug_is_said_as_one_with_a_code_of_its_own(monkeypatch: pytest.MonkeyP
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("what nobody foresaw")
 
-    monkeypatch.setattr("maptr.client.discover", broken)
+    monkeypatch.setattr("maptr.cli.asking.discover", broken)
     result = run("url", "ark:12345/x1", "@127.0.0.1")
     assert result.exit_code == 10
     assert "what nobody foresaw" in result.stderr

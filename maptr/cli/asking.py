@@ -1,0 +1,114 @@
+"""What ``maptr discover`` and ``maptr url`` do, whoever read the command line: ``discover`` by click, or ``brief``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from maptr.ark import Ark
+from maptr.cli import output
+from maptr.client import discover
+from maptr.discovery import Discovery, Step
+from maptr.errors import ConfigError, DiscoveryError, NoMappingAuthority
+from maptr.stub import Stub
+from maptr.walk import Settings
+
+
+class Options(NamedTuple):
+    """What the commands share, with its defaults: the one place where they stand."""
+
+    origin: str = "ark.arpa."
+    timeout: float = 5.0
+    trust_ad: bool = False
+    allow_private: bool = False
+    as_json: bool = False
+
+
+DEFAULTS = Options()
+
+
+def parse_words(words: Sequence[str], *, trust_ad: bool = False) -> tuple[list[Ark], Stub]:
+    """The ARKs among the arguments, and who asks the ``@SERVER`` ones, by default the system's.
+
+    Raises ArkSyntaxError or ConfigError for what is neither, DiscoveryFailed where a server has no address.
+    """
+    servers = [word[1:] for word in words if word.startswith("@")]
+    parsed = [Ark.parse(word) for word in words if not word.startswith("@")]
+    if not parsed:
+        raise ConfigError("no ARK given")
+    try:
+        return parsed, Stub(servers, trust_ad=trust_ad) if servers else Stub.system(trust_ad=trust_ad)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def show_urls(arks: Sequence[Ark], stub: Stub, options: Options) -> int:
+    """One line for each ARK, empty where it has no URL; the exit code. Raises ConfigError before the first."""
+    code = output.EXIT_OK
+    for ark, found, error in _each(arks, stub, options, trace=False):
+        code = max(code, _code(error))
+        made = found.url() if found else None
+        if options.as_json:
+            output.json_data({"ark": str(ark), "url": made, "error": str(error) if error else None})
+        else:
+            output.data(made or "")
+        if error is not None:
+            output.talk(f"maptr: {error}")
+    return code
+
+
+def show_discoveries(
+    arks: Sequence[Ark], stub: Stub, options: Options, *, short: bool = False, trace: bool = False
+) -> int:
+    """The candidates of each ARK, best first; the exit code. Raises ConfigError before the first."""
+    code = output.EXIT_OK
+    tree = trace and not options.as_json and sys.stderr.isatty()
+    for ark, found, error in _each(arks, stub, options, trace=trace and not options.as_json and not tree):
+        if tree and found is not None:
+            from maptr.cli.trace import show_tree
+
+            show_tree(found)
+        code = max(code, _code(error))
+        if options.as_json:
+            document = found.to_dict() if found is not None else {"ark": str(ark), "candidates": []}
+            output.json_data({**document, "error": str(error) if error else None})
+        elif found:
+            output.data("\n".join(found.urls()) if short else found.to_text())
+        if error is not None:
+            output.talk(f"maptr: {error}")
+    return code
+
+
+def _each(
+    arks: Sequence[Ark], stub: Stub, options: Options, *, trace: bool
+) -> Iterator[tuple[Ark, Discovery | None, DiscoveryError | None]]:
+    """Each ARK with its discovery and what went wrong."""
+    settings = Settings(allow_private=options.allow_private)
+    for ark in arks:
+        try:
+            found = discover(
+                ark,
+                resolver=stub,
+                origin=options.origin,
+                lifetime=options.timeout,
+                settings=settings,
+                on_step=_show if trace else None,
+            )
+        except DiscoveryError as error:
+            yield ark, error.discovery, error
+        else:
+            yield ark, found, None
+
+
+def _show(step: Step) -> None:
+    from maptr.cli.trace import step_lines
+
+    for line in step_lines(step):
+        output.talk(line)
+
+
+def _code(error: DiscoveryError | None) -> int:
+    if error is None:
+        return output.EXIT_OK
+    return output.EXIT_NONE if isinstance(error, NoMappingAuthority) else output.EXIT_NO_ANSWER

@@ -1,0 +1,66 @@
+"""The commonest answer, read by the shortest way: every record an ``h`` that names a public host, nothing odd.
+
+A shortcut of ``walk``, which goes on with whatever this does not take; a property test holds the two to the same
+discovery. What is taken here depends on the ARK by its NAAN alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from maptr import names
+from maptr.discovery import Candidate
+from maptr.names import Labels
+from maptr.naptr import Naptr
+
+MAX_RECORDS = 16  # the longest real answer has 17; beyond this the general way is hardly slower
+
+# Letter-digit-hyphen labels as url.parse_host takes them, the last of which is no number, nor part of an address.
+_HOST = re.compile(
+    rb"(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+)
+MAX_HOST = 253  # characters, as url.parse_host
+
+
+def candidates(
+    records: Sequence[Naptr], root: Labels, ttl: int, undotted: Labels | None
+) -> tuple[Candidate, ...] | None:
+    """The candidates of the records at a walk's root name, ranked; None where one of them is not that plain.
+
+    ``ttl`` is that of the records in seconds; ``undotted`` is as in ``naptr.read``.
+    """
+    if not records or len(records) > MAX_RECORDS:
+        return None
+    owner = names.to_text(root)
+    suffix = undotted[-1].lower() if undotted else None
+    found: list[tuple[tuple[int, int], Labels, Candidate]] = []
+    for order, preference, flags, service, regexp, replacement in records:
+        if flags != b"h" or service != b"ark" or regexp or not replacement:
+            return None
+        host = b".".join(replacement)
+        last = replacement[-1].lower()
+        if (
+            last == suffix  # may lack its final dot
+            or last == b"localhost"
+            or len(host) > MAX_HOST
+            or host.count(b".") != len(replacement) - 1
+            or _HOST.fullmatch(host) is None
+        ):
+            return None
+        rank = order, preference
+        found.append(
+            (
+                rank,
+                replacement,
+                Candidate(host.decode("ascii"), None, order, preference, owner, ttl, path=(rank,)),
+            )
+        )
+    if len(found) == 1:
+        return (found[0][2],)
+    # Ranked by (order, preference), then by canonical rdata, of which only the replacement differs; each host once.
+    found.sort(key=lambda one: (one[0], names.to_wire(names.fold(one[1]))))
+    ranked: dict[str, Candidate] = {}
+    for _, _, candidate in found:
+        ranked.setdefault(candidate.host.lower(), candidate)
+    return tuple(ranked.values())
