@@ -15,7 +15,7 @@ import dns.exception
 from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery, Step
-from maptr.errors import ConfigError, DiscoveryFailed
+from maptr.errors import ConfigError
 from maptr.walk import DEFAULTS, Answer, Question, Settings, Walk
 
 if TYPE_CHECKING:
@@ -101,23 +101,13 @@ class Call:
     def finish(self, now: float | None = None) -> Discovery:
         """The discovery, the chooser's choice first. Raises as ``discover`` says."""
         discovery = self.walk.result(time.time() if now is None else now)
-        if self._require is not None and discovery.security != self._require:
-            raise DiscoveryFailed(
-                f"{discovery.ark}: the answers are {discovery.security}, not {self._require}{_weakest(discovery)}",
-                discovery,
-            )
+        if self._on_step is not None:
+            for step in discovery.trace[self._shown :]:  # a limit that the end alone shows
+                self._on_step(step)
+        discovery.raise_for_security(self._require)
         if self._raise_on_none or not discovery.complete:
             discovery.raise_for_none()
         return discovery.preferring(self._chooser) if self._chooser is not None and discovery.candidates else discovery
-
-
-def _weakest(discovery: Discovery) -> str:
-    """The question whose answer makes a discovery no better, and what is known of it."""
-    for step in discovery.trace:
-        if step.security == discovery.security:
-            reason = next((link.note for link in reversed(step.links) if link.security == step.security), step.note)
-            return f": {names.to_text(step.name)} NAPTR" + (f": {reason}" if reason else "")
-    return ""
 
 
 def origin_labels(origin: str | dns.name.Name) -> names.Labels:

@@ -352,6 +352,18 @@ class Discovery(Sequence[Candidate]):
         kind = errors.DiscoveryTimeout if timeout else errors.DiscoveryFailed
         raise kind(f"no mapping authority known for {self.ark}: {self._why()}", self)
 
+    def raise_for_security(self, require: str | None) -> None:
+        """Nothing, where the answers are as secure as required (None: any are); else DiscoveryFailed."""
+        if require is None or self.security == require:
+            return
+        message = f"{self.ark}: the answers are {self.security}, not {require}"
+        for step in self.trace:
+            if step.security == self.security:
+                why = next((link.note for link in reversed(step.links) if link.security == step.security), step.note)
+                message += f": {names.to_text(step.name)} NAPTR" + (f": {why}" if why else "")
+                break
+        raise errors.DiscoveryFailed(message, self)
+
     def _why(self) -> str:
         steps = [step for step in self.trace if not step.outcome.said] or list(self.trace[:1])
         if not steps:
