@@ -194,7 +194,9 @@ class Exchange:
     # ---- what a reply leads to
 
     def _settle(self, attempt: Attempt, reply: Reply) -> None:
-        security = security_of(reply, trust_ad=self._trust_ad)
+        security = "indeterminate"
+        if self._trust_ad:
+            security = "secure" if reply.authentic else "insecure"
         ttl = reply.ttl if reply.ttl is None else min(reply.ttl, self._ttl)
         note = reply.note or self._through
         self.addresses = reply.addresses
@@ -304,13 +306,6 @@ class _Search:
     cut: Labels
     questions: list[tuple[Labels, int]]
     exchange: Exchange | None = None
-
-
-def security_of(reply: Reply, *, trust_ad: bool) -> str:
-    """What a server's word on DNSSEC makes of its reply."""
-    if not trust_ad:
-        return "indeterminate"
-    return "secure" if reply.authentic else "insecure"
 
 
 def _is_local(address: str) -> bool:

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Hashable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, Unpack
 
 from maptr import call, names
@@ -21,6 +22,7 @@ from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.many import Many
 from maptr.mux import CONCURRENCY, Mux
 from maptr.names import Labels
+from maptr.plainreply import PlainReply, Reader
 from maptr.stub import Stub
 from maptr.volley import Heard, Volley
 from maptr.waiters import LoopWaiter, SelectorWaiter, Waiter
@@ -140,14 +142,16 @@ class Bulk:
         with closing(waiter), closing(_Run[Token](self, waiter, ordered)) as run:
             stream = iter(arks)
             while not run.over:
-                for _ in range(INTAKE):
-                    if not run.wants:
-                        break
-                    run.start(next(stream, None))
+                if wanted := run.wanted:
+                    taken = run.started
+                    for token, ark in islice(stream, wanted):
+                        run.start(token, ark)
+                    if run.started - taken < wanted:
+                        run.end()
                 pause = run.tick()
                 yield from run.ready()
                 if run.many.open:
-                    waiter.wait(0 if run.wants else pause)
+                    waiter.wait(0 if run.wanted else pause)
 
     async def run_async(
         self, arks: AsyncIterator[tuple[Token, Ark]], *, ordered: bool = True
@@ -156,15 +160,17 @@ class Bulk:
         waiter = LoopWaiter()
         with closing(_Run[Token](self, waiter, ordered)) as run:
             while not run.over:
-                for _ in range(INTAKE):
-                    if not run.wants:
+                for _ in range(run.wanted):
+                    pair = await anext(arks, None)
+                    if pair is None:
+                        run.end()
                         break
-                    run.start(await anext(arks, None))
+                    run.start(*pair)
                 pause = run.tick()
-                for pair in run.ready():
-                    yield pair
+                for done in run.ready():
+                    yield done
                 if run.many.open:
-                    await waiter.wait(0 if run.wants else pause)
+                    await waiter.wait(0 if run.wanted else pause)
 
     def mux(self, waiter: Waiter) -> Mux:
         return Mux(
@@ -185,6 +191,7 @@ class Bulk:
             mux,
             waiter,
             heard,
+            Reader(self.settings, trust_ad=self._stub.trust_ad),
             seconds=self._seconds,
             concurrency=self._concurrency,
             clock=self._clock,
@@ -202,45 +209,47 @@ class _Run(Generic[Token]):
         self._bulk = bulk
         self._ordered = ordered
         self._held: dict[int, tuple[Token, Discovery]] = {}
-        self._started = self._given = 0
+        self.started = self._given = 0
         self._ended = False
 
     @property
-    def wants(self) -> bool:
-        """True while another ARK may be started."""
-        return not self._ended and self.many.open + len(self._held) < self._bulk.window
+    def wanted(self) -> int:
+        """How many ARKs may be started before the sockets get their turn."""
+        return 0 if self._ended else max(0, min(INTAKE, self._bulk.window - self.many.open - len(self._held)))
 
     @property
     def over(self) -> bool:
         return self._ended and not (self.many.open or self.many.done or self._held)
 
-    def start(self, pair: tuple[Token, Ark] | None) -> None:
-        """Begin a walk; None ends the stream."""
-        if pair is None:
-            self._ended = True
-            return
-        token, ark = pair
-        self.many.start((self._started, token), ark)
-        self._started += 1
-        self._ask()
+    def start(self, token: Token, ark: Ark) -> None:
+        """Begin a walk."""
+        self.many.start((self.started, token), ark)
+        self.started += 1
+
+    def end(self) -> None:
+        """There is no further ARK."""
+        self._ended = True
 
     def ready(self) -> Iterator[tuple[Token, Discovery]]:
         """What may be given out now."""
-        while self.many.done:
-            (number, token), discovery = self.many.done.popleft()
-            if self._ordered:
-                self._held[number] = token, discovery
-            else:
-                yield token, discovery
-        while self._given in self._held:
-            yield self._held.pop(self._given)
+        done, held = self.many.done, self._held
+        while done:
+            (number, token), discovery = done.popleft()
+            if number != self._given and self._ordered:
+                held[number] = token, discovery
+                continue
             self._given += 1
+            yield token, discovery
+            while self._given in held:
+                self._given += 1
+                yield held.pop(self._given - 1)
 
     def tick(self) -> float | None:
         """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""
+        self._ask()
         pauses = [pause for driver in self._drivers if (pause := driver.tick()) is not None]
-        if self._volley is not None and self._volley.room > 0:  # what came of one answer in ``mux`` are new questions
-            return 0.0
+        if self.many.has_new or (self._volley is not None and self._volley.room > 0):
+            return 0.0  # something ended just now and made room, or new questions
         return min(pauses, default=None)
 
     def close(self) -> None:
@@ -255,9 +264,8 @@ class _Run(Generic[Token]):
             else:
                 self._mux.ask(name, partial(self._heard, name))
 
-    def _heard(self, name: Labels, answer: Answer) -> None:
+    def _heard(self, name: Labels, answer: Answer | PlainReply) -> None:
         self.many.tell(name, answer)
-        self._ask()
 
 
 def _parse(ark: Ark | str | bytes) -> Ark:

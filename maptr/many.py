@@ -10,12 +10,13 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from maptr import names
+from maptr import names, plainreply
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.names import Labels
 from maptr.naptr import Naptr, Rule, read
 from maptr.nfa import Budget
+from maptr.plainreply import Kept, PlainReply
 from maptr.walk import Answer, Question, Settings, Walk
 
 MAX_KEPT = 100_000  # records kept of answers already heard, an empty answer counting as one: 100 MB at the very worst
@@ -39,42 +40,41 @@ class Many(Generic[Token]):
         self.open = 0
         self.asked = 0
         self._settings = settings
-        self._answers: OrderedDict[Labels, Answer] = OrderedDict()
+        self._folded = names.fold(settings.origin)
+        self._most = min(names.MAX_LABEL, names.MAX_NAME - 1 - names.wire_length(settings.origin))
+        self._answers: OrderedDict[Labels, tuple[Answer | Kept, int]] = OrderedDict()
         self._kept = 0
         self._max_kept = max_kept
         self._now = now
         self._rules = Rules()
-        self._roots: dict[Labels, tuple[str, list[tuple[Token, Ark]]]] = {}  # asked, by folded name; who waits
-        self._root_of: dict[str, list[tuple[Token, Ark]]] = {}
-        self._waiting: dict[Labels, list[tuple[Token, Walk, Question]]] = {}
+        self._roots: dict[Labels, list[tuple[Token, Ark]]] = {}  # root names asked, folded; who waits
+        self._waiting: dict[Labels, list[tuple[Token, Walk, Question]]] = {}  # other names
         self._new: list[Labels] = []
         self._same: dict[str, Discovery] = {}  # by NAAN: what holds for every ARK of it
 
     def start(self, token: Token, ark: Ark) -> None:
         """Begin the walk of one ARK. Raises ValueError where NAAN and origin make no domain name."""
-        naan = ark.naan
-        same = self._same.get(naan)
+        same = self._same.get(ark.naan)
         if same is not None:
             self.done.append((token, self._like(same, ark)))
             return
-        waiting = self._root_of.get(naan)
+        label = ark.naan.encode()
+        if not 0 < len(label) <= self._most:
+            names.check((label, *self._settings.origin))
+        key = (label.lower(), *self._folded)
+        self.open += 1
+        waiting = self._roots.get(key)
         if waiting is not None:
-            self.open += 1
             waiting.append((token, ark))
             return
-        name = names.check((naan.encode(), *self._settings.origin))
-        key = names.fold(name)
-        self.open += 1
-        answer = self._answers.get(key)
+        answer = self._known(key)
         if answer is not None:
-            self._walk_all(naan, [(token, ark)], answer, keep=True)
-        elif key in self._roots or key in self._waiting:  # asked for another spelling, or a redirect
+            self._walk_all([(token, ark)], answer, keep=True)
+        elif key in self._waiting:  # a redirect leads there
             self._go_on(token, Walk(ark, self._settings, reader=self._rules))
         else:
-            here = [(token, ark)]
-            self._roots[key] = naan, here
-            self._root_of[naan] = here
-            self._new.append(name)
+            self._roots[key] = [(token, ark)]
+            self._new.append((label, *self._settings.origin))
             self.asked += 1
 
     def take(self) -> list[Labels]:
@@ -82,27 +82,51 @@ class Many(Generic[Token]):
         new, self._new = self._new, []
         return new
 
-    def tell(self, name: Labels, answer: Answer) -> None:
+    @property
+    def has_new(self) -> bool:
+        """True where ``take()`` has something to give."""
+        return bool(self._new)
+
+    def tell(self, name: Labels, answer: Answer | PlainReply) -> None:
         """The answer to a name that was taken, for every walk that waits for it."""
-        key = names.fold(name)
-        self._keep(key, answer)
-        root = self._roots.pop(key, None)
-        if root is not None:
-            naan, arks = root
-            del self._root_of[naan]
-            self._walk_all(naan, arks, answer, keep=len(arks) > 1)
+        key = name
+        arks = self._roots.pop(key, None)
+        if arks is None:
+            key = names.fold(name)
+            arks = self._roots.pop(key, None)
+        waiting = self._waiting.pop(key, None) if self._waiting else None
+        if isinstance(answer, PlainReply):
+            self._keep(key, answer.kept, len(answer.candidates))
+            if arks is not None:
+                self._give(arks, answer)
+            if waiting is None:
+                return
+            answer = plainreply.answer(answer.kept)
+        else:
+            self._keep(key, answer, len(answer.records) or 1)
+            if arks is not None:
+                self._walk_all(arks, answer, keep=len(arks) > 1)
         walks: dict[int, tuple[Token, Walk]] = {}
-        for token, walk, question in self._waiting.pop(key, ()):
+        for token, walk, question in waiting or ():
             walk.tell(question, answer)
             walks[id(walk)] = token, walk
         for token, walk in walks.values():
             self._go_on(token, walk)
 
-    def _walk_all(self, naan: str, arks: list[tuple[Token, Ark]], answer: Answer, *, keep: bool) -> None:
-        """The walks of ARKs with one NAAN, whose root is answered. ``keep`` where there may be more of them."""
+    def _give(self, arks: list[tuple[Token, Ark]], reply: PlainReply) -> None:
+        """The discoveries of ARKs whose root has a plain reply."""
+        self.open -= len(arks)
+        expiration = None if self._now is None else self._now() + reply.ttl
+        for token, ark in arks:
+            self.done.append((token, reply.discovery(ark, self._settings, expiration)))
+        if len(arks) > 1:
+            self._keep_same(self.done[-1][1])
+
+    def _walk_all(self, arks: list[tuple[Token, Ark]], answer: Answer, *, keep: bool) -> None:
+        """The walks of ARKs with one root name, which is answered. ``keep`` where there may be more of them."""
         same: Discovery | None = None
         for token, ark in arks:
-            if same is not None:
+            if same is not None and same.ark.naan == ark.naan:
                 self.open -= 1
                 self.done.append((token, self._like(same, ark)))
                 continue
@@ -112,9 +136,13 @@ class Many(Generic[Token]):
             if walk.over and not walk.ark_read:
                 same = self.done[-1][1]
         if keep and same is not None:
-            if len(self._same) >= MAX_SAME:
-                self._same.clear()
-            self._same[naan] = same
+            self._keep_same(same)
+
+    def _keep_same(self, same: Discovery) -> None:
+        """This discovery holds for every ARK of its NAAN."""
+        if len(self._same) >= MAX_SAME:
+            self._same.clear()
+        self._same[same.ark.naan] = same
 
     def _like(self, same: Discovery, ark: Ark) -> Discovery:
         """What was discovered, for another ARK of the NAAN."""
@@ -125,7 +153,7 @@ class Many(Generic[Token]):
         while not walk.over and (questions := walk.next()):
             for question in questions:
                 key = names.fold(question.name)
-                answer = self._answers.get(key)
+                answer = self._known(key)
                 if answer is not None:
                     walk.tell(question, answer)
                     continue
@@ -140,12 +168,18 @@ class Many(Generic[Token]):
             self.open -= 1
             self.done.append((token, walk.result(self._now() if self._now is not None else None)))
 
-    def _keep(self, key: Labels, answer: Answer) -> None:
-        self._answers[key] = answer
-        self._kept += len(answer.records) or 1
+    def _keep(self, key: Labels, answer: Answer | Kept, records: int) -> None:
+        self._answers[key] = answer, records
+        self._kept += records
         while self._kept > self._max_kept:
-            _, oldest = self._answers.popitem(last=False)
-            self._kept -= len(oldest.records) or 1
+            self._kept -= self._answers.popitem(last=False)[1][1]
+
+    def _known(self, key: Labels) -> Answer | None:
+        """What was answered at a name, if it is kept."""
+        known = self._answers.get(key)
+        if known is None:
+            return None
+        return known[0] if isinstance(known[0], Answer) else plainreply.answer(known[0])
 
 
 class Rules:

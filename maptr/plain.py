@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from maptr import names
 from maptr.discovery import Candidate
 from maptr.names import Labels
-from maptr.naptr import Naptr
 
 MAX_RECORDS = 16  # the longest real answer has 17; beyond this the general way is hardly slower
 
@@ -24,9 +23,10 @@ MAX_HOST = 253  # characters, as url.parse_host
 
 
 def candidates(
-    records: Sequence[Naptr], root: Labels, ttl: int, undotted: Labels | None
+    records: Sequence[tuple[int, int, bytes, bytes, bytes, Labels]], root: Labels, ttl: int, undotted: Labels | None
 ) -> tuple[Candidate, ...] | None:
-    """The candidates of the records at a walk's root name, ranked; None where one of them is not that plain.
+    """The candidates of the records (each a Naptr, or its fields) at a walk's root name, ranked; None where one of
+    them is not that plain.
 
     ``ttl`` is that of the records in seconds; ``undotted`` is as in ``naptr.read``.
     """
@@ -34,7 +34,7 @@ def candidates(
         return None
     owner = names.to_text(root)
     suffix = undotted[-1].lower() if undotted else None
-    found: list[tuple[tuple[int, int], Labels, Candidate]] = []
+    found: list[Candidate] = []
     for order, preference, flags, service, regexp, replacement in records:
         if flags != b"h" or service != b"ark" or regexp or not replacement:
             return None
@@ -48,19 +48,13 @@ def candidates(
             or _HOST.fullmatch(host) is None
         ):
             return None
-        rank = order, preference
-        found.append(
-            (
-                rank,
-                replacement,
-                Candidate(host.decode("ascii"), None, order, preference, owner, ttl, path=(rank,)),
-            )
-        )
+        path = ((order, preference),)
+        found.append(Candidate(host.decode("ascii"), None, order, preference, owner, ttl, "dns", "", path))
     if len(found) == 1:
-        return (found[0][2],)
+        return (found[0],)
     # Ranked by (order, preference), then by canonical rdata, of which only the replacement differs; each host once.
-    found.sort(key=lambda one: (one[0], names.to_wire(names.fold(one[1]))))
+    keys = [names.to_wire(names.fold(record[5])) for record in records]
     ranked: dict[str, Candidate] = {}
-    for _, _, candidate in found:
+    for _, _, candidate in sorted(zip((c.path for c in found), keys, found, strict=True), key=lambda one: one[:2]):
         ranked.setdefault(candidate.host.lower(), candidate)
     return tuple(ranked.values())

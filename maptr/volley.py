@@ -17,16 +17,18 @@ from collections.abc import Callable
 from functools import partial
 
 from maptr import wire
-from maptr.asking import FIRST_SECONDS, Server, security_of
+from maptr.asking import FIRST_SECONDS, Server
 from maptr.flight import Port
 from maptr.mux import BURST, REUSES, SOCKETS, Mux
 from maptr.names import Labels
+from maptr.plainreply import PlainReply
 from maptr.stub import Stub
 from maptr.waiters import Waiter
 from maptr.walk import Answer
-from maptr.wire import HEADER_SIZE, MAX_MESSAGE, NAPTR, Query
+from maptr.wire import MAX_MESSAGE, NAPTR, Query
 
-Heard = Callable[[Labels, Answer], None]
+Heard = Callable[[Labels, Answer | PlainReply], None]
+Read = Callable[[Labels, bytes, bytes, str, float], PlainReply | None]
 Sent = tuple[Labels, bytes, float]  # the name, the question in the letters it was sent, when
 
 BATCH = 64  # messages written together, to one socket
@@ -41,6 +43,7 @@ class Volley:
         mux: Mux,
         waiter: Waiter,
         heard: Heard,
+        read: Read,
         *,
         seconds: float,
         concurrency: int,
@@ -50,13 +53,14 @@ class Volley:
         self._mux = mux
         self._waiter = waiter
         self._heard = heard
+        self._read_plain = read
         self._patience = min(seconds, FIRST_SECONDS)
         self._concurrency = concurrency
         self._clock = clock
         self._queue: deque[Labels] = deque()
         self._flying = 0
-        self._due: deque[tuple[float, _Battery, bytes, Sent]] = deque()
         self._batteries: dict[Server, list[_Battery]] = {}
+        self._all: list[_Battery] = []
         self._turn = 0
         self._head, self._tail = wire.around_question(ask_ad=stub.trust_ad)
 
@@ -72,26 +76,26 @@ class Volley:
     def tick(self) -> float | None:
         """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""
         now = self._clock()
-        due = self._due
-        while due:
-            until, battery, ident, sent = due[0]
-            if battery.sent.get(ident) is not sent:
-                due.popleft()
-            elif until <= now:
-                due.popleft()
+        pause: float | None = None
+        for battery in self._all:
+            while battery.sent:
+                # The first that is outstanding is the oldest: a dict keeps the order in which they were sent.
+                ident, sent = next(iter(battery.sent.items()))
+                left = sent[2] + self._patience - now
+                if left > 0:
+                    pause = left if pause is None else min(pause, left)
+                    break
                 self._hand_over(battery, ident, sent, None)
-            else:
-                break
         while (room := self.room) > 0:
             self._send(min(room, BATCH), now)
-        return max(0.0, due[0][0] - now) if due else None
+            pause = self._patience if pause is None else pause
+        return pause
 
     def close(self) -> None:
         """Leave every socket; what is outstanding is never answered."""
-        for batteries in self._batteries.values():
-            for battery in batteries:
-                self._retire(battery)
-        self._batteries.clear()
+        for battery in self._all:
+            self._leave(battery)
+        self._all.clear()
 
     # ---- sending
 
@@ -106,7 +110,6 @@ class Volley:
             return
         questions = wire.questions(asked, self._stub.randomness)
         idents = self._stub.randomness(2 * count)
-        until = now + self._patience
         outstanding, port, head, tail = battery.sent, battery.port.sock, self._head, self._tail
         self._flying += count
         battery.port.reuses += count
@@ -116,7 +119,6 @@ class Volley:
                 ident = self._stub.randomness(2)
             question = questions[i]
             sent = outstanding[ident] = asked[i], question, now
-            self._due.append((until, battery, ident, sent))
             try:
                 port.send(ident + head + question + tail)
             except BlockingIOError:
@@ -126,21 +128,22 @@ class Volley:
 
     def _battery(self, server: Server) -> _Battery:
         """A socket for the next batch, each in turn; one that was used enough gives way to one with a new port."""
-        batteries = self._batteries.setdefault(server, [])
-        fresh = [battery for battery in batteries if battery.port.reuses < REUSES]
-        for battery in batteries:
-            if battery.port.reuses >= REUSES and not battery.sent:
-                self._retire(battery)
-                batteries.remove(battery)
+        fresh = self._batteries.setdefault(server, [])
+        for battery in [battery for battery in fresh if battery.port.reuses >= REUSES]:
+            fresh.remove(battery)
+        for battery in [battery for battery in self._all if battery.port.reuses >= REUSES and not battery.sent]:
+            self._all.remove(battery)
+            self._leave(battery)
         self._turn += 1
         if len(fresh) >= SOCKETS:
             return fresh[self._turn % SOCKETS]
         battery = _Battery(Port(server))
         self._waiter.watch(battery.port.sock, partial(self._read, battery))
-        batteries.append(battery)
+        fresh.append(battery)
+        self._all.append(battery)
         return battery
 
-    def _retire(self, battery: _Battery) -> None:
+    def _leave(self, battery: _Battery) -> None:
         self._waiter.unwatch(battery.port.sock)
         battery.port.sock.close()
 
@@ -163,19 +166,14 @@ class Volley:
             if heard is None:
                 continue
             name, question, started = heard
-            reply = None
-            if packet[2:3] and packet[2] & 0xF8 == 0x80 and packet.startswith(question, HEADER_SIZE):
-                reply = wire.read_plain(name, question, packet)
+            reply = self._read_plain(name, question, packet, battery.shown, now - started)
             if reply is None:
                 if wire.answers(Query(name, ident, question, NAPTR), packet):
                     self._hand_over(battery, ident, heard, packet)
                 continue
             del outstanding[ident]
             self._flying -= 1
-            security = security_of(reply, trust_ad=self._stub.trust_ad)
-            self._heard(
-                name, Answer(reply.outcome, reply.records, reply.ttl, "", battery.shown, now - started, security)
-            )
+            self._heard(name, reply)
 
     def _hand_over(self, battery: _Battery, ident: bytes, sent: Sent, came: bytes | OSError | None) -> None:
         """The rest is for ``mux``."""

@@ -159,7 +159,7 @@ class Walk:
     def steps(self) -> tuple[Step, ...]:
         """The trace so far: every question of the depths that have been read."""
         if self._plain is not None:
-            return _full_trace(self.ark, self.settings, self._plain[1])
+            return full_trace(self.ark, self.settings, self._plain[1])
         return tuple(self._steps) if self._begun else ()
 
     @property
@@ -174,7 +174,7 @@ class Walk:
             return Discovery(
                 self.ark,
                 found,
-                partial(_full_trace, self.ark, self.settings, answer),
+                partial(full_trace, self.ark, self.settings, answer),
                 security=answer.security,
                 ttl=ttl,
                 expiration=None if ttl is None or now is None else now + ttl,
@@ -375,7 +375,7 @@ class Walk:
         return tuple(ranked.values())
 
 
-def _full_trace(ark: Ark, settings: Settings, answer: Answer) -> tuple[Step, ...]:
+def full_trace(ark: Ark, settings: Settings, answer: Answer) -> tuple[Step, ...]:
     """The trace of a walk that ended at its root."""
     walk = Walk(ark, settings, shortcut=False)
     walk.tell(walk.next()[0], answer)

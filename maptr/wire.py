@@ -31,7 +31,7 @@ DO = 0x8000  # in the TTL of an OPT (RFC 3225 3)
 EDE = 15  # RFC 8914 2
 EDE_BOGUS = range(5, 13)  # RFC 8914 4.6 to 4.13: what validation found wrong, from "DNSSEC indeterminate" on
 
-_ODD = OPCODE | TC | 15  # bits of which the commonest reply has none set; the last four are the rcode
+_TELLING = QR | OPCODE | TC | 15  # bits of which the commonest reply has only the first; the last four are the rcode
 
 # Rcodes with which a server may leave the question out of its reply.
 _BARE = frozenset({FORMERR, SERVFAIL, NOTIMP, REFUSED})
@@ -43,6 +43,8 @@ _PAIR = struct.Struct("!HH")
 _LETTERS = bytes(0x20 if chr(octet).isascii() and chr(octet).isalpha() else 0 for octet in range(256))
 _QNAME_POINTER = b"\xc0\x0c"
 _NAPTR_IN = _PAIR.pack(NAPTR, IN)
+_SAME_NAPTR = _QNAME_POINTER + _NAPTR_IN
+_PLAIN_FIXED = struct.Struct("!IHHHB")  # TTL, length of rdata; order, preference, length of flags
 # What follows the ID in the header of a query: by whether it asks for AD, and has an OPT.
 _HEADERS = {
     (ask_ad, edns): struct.pack("!5H", RD | AD if ask_ad else RD, 1, 0, 0, edns)
@@ -50,6 +52,10 @@ _HEADERS = {
     for edns in (False, True)
 }
 _CD_HEADERS = {edns: struct.pack("!5H", RD | CD, 1, 0, 0, edns) for edns in (False, True)}
+
+
+Fields = tuple[int, int, bytes, bytes, bytes, Labels]
+"""The rdata of a NAPTR record, in the order of ``Naptr``."""
 
 
 class Query(NamedTuple):
@@ -196,32 +202,61 @@ def read_plain(name: Labels, question: bytes, packet: bytes) -> Reply | None:
     """The commonest reply to a question for NAPTR, read by the shortest way: records of the name that was asked, and
     behind them nothing odd. None for any other, and for any that is damaged: ``read`` then says what it is.
 
-    The packet is one that ``answers`` took.
     """
-    _, flags, questions, answers, authority, additional = _HEADER.unpack_from(packet)
-    if flags & _ODD or not questions or not answers:
+    plain = plain_records(name, question, packet)
+    if plain is None:
         return None
-    size = len(question) - 4
-    at = HEADER_SIZE + len(question)
+    records, ttl, authentic = plain
+    return Reply(NOERROR, False, Outcome.ANSWER, tuple(map(Naptr._make, records)), (), ttl, "", authentic)
+
+
+def plain_records(name: Labels, question: bytes, packet: bytes) -> tuple[list[Fields], int, bool] | None:
+    """The same as fields, with the TTL and whether AD is set."""
     end = len(packet)
+    if end < HEADER_SIZE or not packet.startswith(question, HEADER_SIZE):
+        return None
+    _, flags, questions, answers, authority, additional = _HEADER.unpack_from(packet)
+    if flags & _TELLING != QR or questions != 1 or not answers:
+        return None
+    at = HEADER_SIZE + len(question)
     least = MAX_TTL
-    records = []
+    records: list[Fields] = []
     try:
         for _ in range(answers):
-            if packet[at : at + 2] == _QNAME_POINTER:
-                at += 2
-            elif packet[at : at + size].lower() == question[:size].lower():  # no length octet is a letter
-                at += size
+            if packet[at : at + 6] == _SAME_NAPTR:
+                at += 6
             else:
-                return None
-            rdtype, rdclass, ttl, length = _FIXED.unpack_from(packet, at)
-            start = at + 10
-            at = start + length
-            if rdtype != NAPTR or rdclass != IN or at > end:
+                size = len(question)  # BIND writes the name out; no length octet is a letter
+                if packet[at : at + size].lower() != question.lower():
+                    return None
+                at += size
+            ttl, length, order, preference, size = _PLAIN_FIXED.unpack_from(packet, at)
+            stop = at + 6 + length
+            service_at = at + 11 + size
+            regexp_at = service_at + 1 + packet[service_at]
+            name_at = regexp_at + 1 + packet[regexp_at]
+            labels: list[bytes] = []
+            here = name_at
+            while size := packet[here]:
+                if size > names.MAX_LABEL:
+                    return None
+                labels.append(packet[here + 1 : here + 1 + size])
+                here += size + 1
+            if here + 1 != stop or here - name_at >= names.MAX_NAME:
                 return None
             if ttl < least or ttl > MAX_TTL:
-                least = min(least, ttl if ttl <= MAX_TTL else 0)
-            records.append(_naptr(packet, start, at))
+                least = ttl if ttl <= MAX_TTL else 0
+            records.append(
+                (
+                    order,
+                    preference,
+                    packet[at + 11 : service_at],
+                    packet[service_at + 1 : regexp_at],
+                    packet[regexp_at + 1 : name_at],
+                    tuple(labels),
+                )
+            )
+            at = stop
         for _ in range(authority + additional):
             if packet[at] == 0:
                 at += 1
@@ -233,11 +268,9 @@ def read_plain(name: Labels, question: bytes, packet: bytes) -> Reply | None:
             at += 10 + length
             if rdtype == OPT and (length or ttl >> 24):  # an option or an extended rcode
                 return None
-    except (struct.error, IndexError, ValueError):
+    except (struct.error, IndexError):
         return None
-    if at != end:
-        return None
-    return Reply(NOERROR, False, Outcome.ANSWER, tuple(records), (), least, "", bool(flags & AD))
+    return (records, least, bool(flags & AD)) if at == end else None
 
 
 def _is_label(name: Labels, offset: int) -> bool:

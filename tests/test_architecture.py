@@ -28,7 +28,7 @@ LAYERS = (
         *("zonediff", "integrity", "publish"),
         *("packed", "fastpath", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
-        *("wire", "asking", "many", "validation"),
+        *("wire", "asking", "plainreply", "many", "validation"),
     ),
     # What asks the network and reads files.
     (
