@@ -22,8 +22,9 @@ from maptr import names
 from maptr.discovery import Outcome
 from maptr.errors import DiscoveryFailed
 from maptr.naptr import Naptr
+from maptr.validation.heard import Heard
 from maptr.walk import Answer, Question
-from maptr.wire import EDE_BOGUS
+from maptr.wire import EDE_BOGUS, EDNS_PAYLOAD
 
 Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolver)
 
@@ -35,7 +36,7 @@ def qname(question: Question) -> dns.name.Name:
 
 def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool = False) -> Answer:
     """A resolver's answer as the walk's. A referral is no answer: its server does not serve the name."""
-    server = f"{answer.nameserver}#{answer.port}" if answer.nameserver else ""
+    server = _server(answer)
     response = answer.response
     security = _security(response, trust_ad)
     canonical = answer.canonical_name
@@ -73,6 +74,10 @@ def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> A
     if isinstance(error, dns.exception.DNSException | OSError):
         return Answer(Outcome.UNREACHABLE, note=str(error), elapsed=elapsed)
     raise error
+
+
+def _server(answer: dns.resolver.Answer) -> str:
+    return f"{answer.nameserver}#{answer.port}" if answer.nameserver else ""
 
 
 def _security(response: dns.message.Message, trust_ad: bool) -> str:
@@ -131,6 +136,34 @@ def checking_ad(resolver: Resolving) -> Resolving:
     twin = copy.copy(resolver)
     twin.flags = (dns.flags.RD if resolver.flags is None else resolver.flags) | dns.flags.AD
     return twin
+
+
+def validating(resolver: Resolving) -> Resolving:
+    """The same resolver for whoever validates: DO and CD set, and without its cache, whose answers lack signatures."""
+    twin = copy.copy(resolver)
+    twin.flags = (dns.flags.RD if resolver.flags is None else resolver.flags) | dns.flags.CD
+    edns = max(resolver.edns, 0)
+    twin.use_edns(edns, resolver.ednsflags | dns.flags.DO, resolver.payload or EDNS_PAYLOAD)
+    twin.cache = None
+    return twin
+
+
+def heard(answer: dns.resolver.Answer, elapsed: float) -> Heard:
+    """A resolver's answer as validation wants it."""
+    if answer.rrset is None and _is_referral(answer.response, aliased=False):
+        return Heard(Outcome.REFERRAL, None, "asked without recursion", _server(answer), elapsed)
+    outcome = Outcome.NODATA if answer.rrset is None else Outcome.ANSWER
+    return Heard(outcome, answer.response, "", _server(answer), elapsed)
+
+
+def heard_error(error: Exception, elapsed: float) -> Heard:
+    """What a resolver raised, likewise; what is no matter of DNS is raised again."""
+    if isinstance(error, dns.resolver.NXDOMAIN):
+        response = next(iter(error.kwargs.get("responses", {}).values()), None)
+        if response is not None:
+            return Heard(Outcome.NXDOMAIN, response, elapsed=elapsed)
+    answer = read_error(error, elapsed)
+    return Heard(answer.outcome, None, answer.note, elapsed=elapsed)
 
 
 def as_async(resolver: dns.resolver.Resolver) -> dns.asyncresolver.Resolver:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Literal, NamedTuple
 
 from maptr.ark import Ark
 from maptr.cli import output
@@ -21,6 +23,8 @@ class Options(NamedTuple):
     origin: str = "ark.arpa."
     timeout: float = 5.0
     trust_ad: bool = False
+    trust_anchor: str | None = None
+    require: Literal["secure"] | None = None
     allow_private: bool = False
     as_json: bool = False
 
@@ -28,7 +32,9 @@ class Options(NamedTuple):
 DEFAULTS = Options()
 
 
-def parse_words(words: Sequence[str], *, trust_ad: bool = False) -> tuple[list[Ark], Stub]:
+def parse_words(
+    words: Sequence[str], *, trust_ad: bool = False, trust_anchor: str | None = None
+) -> tuple[list[Ark], Stub]:
     """The ARKs among the arguments, and who asks the ``@SERVER`` ones, by default the system's.
 
     Raises ArkSyntaxError or ConfigError for what is neither, DiscoveryFailed where a server has no address.
@@ -38,7 +44,8 @@ def parse_words(words: Sequence[str], *, trust_ad: bool = False) -> tuple[list[A
     if not parsed:
         raise ConfigError("no ARK given")
     try:
-        return parsed, Stub(servers, trust_ad=trust_ad) if servers else Stub.system(trust_ad=trust_ad)
+        make = partial(Stub, servers) if servers else Stub.system
+        return parsed, make(trust_ad=trust_ad, trust_anchors=trust_anchor)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
@@ -63,12 +70,7 @@ def show_discoveries(
 ) -> int:
     """The candidates of each ARK, best first; the exit code. Raises ConfigError before the first."""
     code = output.EXIT_OK
-    tree = trace and not options.as_json and sys.stderr.isatty()
-    for ark, found, error in _each(arks, stub, options, trace=trace and not options.as_json and not tree):
-        if tree and found is not None:
-            from maptr.cli.trace import show_tree
-
-            show_tree(found)
+    for ark, found, error in _each(arks, stub, options, trace=trace and not options.as_json):
         code = max(code, _code(error))
         if options.as_json:
             document = found.to_dict() if found is not None else {"ark": str(ark), "candidates": []}
@@ -87,25 +89,37 @@ def _each(
     settings = Settings(allow_private=options.allow_private)
     for ark in arks:
         try:
-            found = discover(
-                ark,
-                resolver=stub,
-                origin=options.origin,
-                lifetime=options.timeout,
-                settings=settings,
-                on_step=_show if trace else None,
-            )
+            with _shown(ark) if trace else nullcontext() as on_step:
+                found = discover(
+                    ark,
+                    resolver=stub,
+                    origin=options.origin,
+                    lifetime=options.timeout,
+                    settings=settings,
+                    on_step=on_step,
+                    require=options.require,
+                )
         except DiscoveryError as error:
             yield ark, error.discovery, error
         else:
             yield ark, found, None
 
 
-def _show(step: Step) -> None:
-    from maptr.cli.trace import step_lines
+@contextmanager
+def _shown(ark: Ark) -> Iterator[Callable[[Step], None]]:
+    """Shows each step as it is read: a tree that grows on a terminal, lines in a pipe."""
+    from maptr.cli.trace import growing_tree, step_lines
 
-    for line in step_lines(step):
-        output.talk(line)
+    if sys.stderr.isatty():
+        with growing_tree(str(ark)) as add:
+            yield add
+        return
+
+    def tell(step: Step) -> None:
+        for line in step_lines(step):
+            output.talk(line)
+
+    yield tell
 
 
 def _code(error: DiscoveryError | None) -> int:
