@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from maptr.ark import Ark
 from maptr.call import Call, Options
-from maptr.client import find_stub
+from maptr.client import whom
 from maptr.discovery import Discovery
 from maptr.mux import Mux
 from maptr.stub import Stub, make_validator
@@ -18,6 +18,7 @@ from maptr.walk import Answer, Question
 
 if TYPE_CHECKING:
     import dns.asyncresolver
+    import dns.resolver
 
     from maptr.trust import Validator
 
@@ -37,13 +38,8 @@ async def discover_async(
     'https://ark.example.org/ark:12345/x6np1wh8k'
     """
     run = Call(ark, **options)
-    stub = find_stub(resolver, nameservers, run)
-    ask: _Ask
-    if stub is not None:
-        ask = _Stubbed(stub)
-    else:
-        assert not isinstance(resolver, Stub)  # noqa: S101 - or there were one
-        ask = _Dnspython(resolver, run)
+    given = whom(resolver, nameservers, run)
+    ask: _Ask = _Stubbed(given) if isinstance(given, Stub) else _Dnspython(given, run)
     while questions := run.walk.next():
         for question, answer in zip(questions, await ask(run, questions), strict=True):
             run.tell(question, answer)
@@ -85,11 +81,15 @@ class _Stubbed:
 class _Dnspython:
     """Asks a dnspython resolver, by default the system's."""
 
-    def __init__(self, given: dns.asyncresolver.Resolver | None, run: Call) -> None:
+    def __init__(self, given: dns.asyncresolver.Resolver | dns.resolver.Resolver | None, run: Call) -> None:
+        import dns.asyncresolver
+
         from maptr import resolver as reading
 
         self._reading = reading
-        self._resolver = given or reading.as_async(reading.default_resolver())
+        if not isinstance(given, dns.asyncresolver.Resolver):
+            given = reading.as_async(given or reading.default_resolver())
+        self._resolver = given
         self._validator = None
         if run.trust_anchors is not None:
             self._validator = make_validator(run.trust_anchors, run.trust_ad)

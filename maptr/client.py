@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
 from maptr.ark import Ark
 from maptr.call import Call, Clock, Options, StepHook
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from maptr.trust import TrustAnchors
 
 Ask = Callable[[Question], Answer]
+Resolving = TypeVar("Resolving", bound="dns.resolver.BaseResolver")
 
 
 def discover(
@@ -46,7 +47,8 @@ def discover(
     """Find the mapping authorities of an ARK (draft-kunze-ark appendix B).
 
     ``resolver`` is a dnspython Resolver, by default the system's, or a ``Stub``. ``nameservers`` instead names plain
-    DNS servers (``"192.0.2.1"``, ``"::1#5353"``), recursive or authoritative, and is several times as fast.
+    DNS servers (``"192.0.2.1"``, ``"::1#5353"``), recursive or authoritative, and is several times as fast; or
+    some by TLS (``"tls://192.0.2.1"``) or HTTPS (``"https://dns.example/dns-query"``), which dnspython asks.
     ``lifetime`` in seconds bounds the whole walk (default 5). ``chooser`` puts its choice first. ``on_step`` gets each
     question of the trace as soon as it is read. ``settings`` says what else a walk may do; its origin gives way to
     ``origin``. With ``raise_on_none=False`` an ARK that nobody serves gives an empty discovery. ``trust_ad`` takes the
@@ -107,22 +109,29 @@ def make_stub(
         raise ConfigError(str(error), key="nameservers") from None
 
 
-def find_stub(resolver: object | None, nameservers: Iterable[str] | None, run: Call) -> Stub | None:
-    """The stub that asks; None where that is dnspython. Raises ConfigError where both are given."""
+def whom(
+    resolver: Stub | Resolving | None, nameservers: Iterable[str] | None, run: Call
+) -> Stub | Resolving | dns.resolver.Resolver | None:
+    """Who asks: a stub, a dnspython resolver, or None for the system's one. Raises ConfigError where both are given."""
     if resolver is not None and nameservers is not None:
         raise ConfigError("give resolver or nameservers, not both")
-    if nameservers is not None:
-        return make_stub(nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, clock=run.clock)
-    return resolver.trusting(run.trust_anchors) if isinstance(resolver, Stub) else None
+    if nameservers is None:
+        return resolver.trusting(run.trust_anchors) if isinstance(resolver, Stub) else resolver
+    nameservers = [nameservers] if isinstance(nameservers, str) else list(nameservers)
+    if any("://" in text for text in nameservers):
+        from maptr.resolver import make_resolver
+
+        return make_resolver(nameservers)
+    return make_stub(nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, clock=run.clock)
 
 
 def asker(resolver: dns.resolver.Resolver | Stub | None, nameservers: Iterable[str] | None, run: Call) -> Ask:
     """How to ask one question. Raises ConfigError where both are given."""
-    stub = find_stub(resolver, nameservers, run)
-    if stub is not None:
+    given = whom(resolver, nameservers, run)
+    if isinstance(given, Stub):
+        stub = given
         return lambda question: stub.ask(question.name, run.left)
-    assert not isinstance(resolver, Stub)  # noqa: S101 - or there were one
-    return _ask_validating(resolver, run) if run.trust_anchors is not None else _ask_dnspython(resolver, run)
+    return _ask_validating(given, run) if run.trust_anchors is not None else _ask_dnspython(given, run)
 
 
 def _ask_dnspython(given: dns.resolver.Resolver | None, run: Call) -> Ask:

@@ -6,6 +6,7 @@ Whatever a resolver does (caching, TLS, HTTPS, search of servers) is its own. Im
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import TypeVar
 
 import dns.asyncresolver
@@ -14,17 +15,22 @@ import dns.exception
 import dns.flags
 import dns.message
 import dns.name
+import dns.nameserver
+import dns.query
 import dns.rcode
 import dns.rdatatype
 import dns.resolver
 
-from maptr import names
+from maptr import names, url
 from maptr.discovery import Outcome
-from maptr.errors import DiscoveryFailed
+from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.naptr import Naptr
+from maptr.stub import find_servers
 from maptr.validation.heard import Heard
 from maptr.walk import Answer, Question
 from maptr.wire import EDE_BOGUS, EDNS_PAYLOAD
+
+DOT_PORT = 853  # RFC 7858 3.1
 
 Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolver)
 
@@ -77,7 +83,9 @@ def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> A
 
 
 def _server(answer: dns.resolver.Answer) -> str:
-    return f"{answer.nameserver}#{answer.port}" if answer.nameserver else ""
+    if not answer.nameserver or "://" in answer.nameserver:
+        return answer.nameserver or ""
+    return f"{answer.nameserver}#{answer.port}"
 
 
 def _security(response: dns.message.Message, trust_ad: bool) -> str:
@@ -129,6 +137,46 @@ def default_resolver() -> dns.resolver.Resolver:
         return dns.resolver.get_default_resolver()
     except dns.resolver.NoResolverConfiguration as error:
         raise DiscoveryFailed(f"no resolver is configured on this system: {error}") from None
+
+
+def is_url(text: str) -> bool:
+    """Whether a server is written as one that is asked by HTTPS or TLS."""
+    return text.startswith(("https://", "tls://"))
+
+
+def make_resolver(nameservers: Iterable[str]) -> dns.resolver.Resolver:
+    """A resolver for servers of which some are ``https://HOST[:PORT]/PATH`` or ``tls://HOST[#PORT]``.
+
+    Certificates are verified, for the host as it is written. Raises ConfigError, for lack of a package too, and
+    DiscoveryFailed for a name without address.
+    """
+    made = dns.resolver.Resolver(configure=False)
+    made.nameservers = [server for text in nameservers for server in _nameservers(text)]
+    made.use_edns(0, 0, EDNS_PAYLOAD)
+    return made
+
+
+def _nameservers(text: str) -> list[dns.nameserver.Nameserver]:
+    scheme, _, rest = text.partition("://")
+    if "://" in text and not is_url(text):
+        raise ConfigError(f"{text} is no server: write HOST, tls://HOST or https://HOST/PATH", key="nameservers")
+    try:
+        if not is_url(text):
+            return [dns.nameserver.Do53Nameserver(*server) for server in find_servers(text)]
+        if scheme == "tls":
+            host = rest.partition("#")[0]
+            found = find_servers(rest, DOT_PORT)
+            name = None if found[0].address == host else host
+            return [dns.nameserver.DoTNameserver(server.address, server.port, hostname=name) for server in found]
+        host = url.parse(text).host.text
+        found = find_servers(host)
+    except ValueError as error:
+        raise ConfigError(f"{text}: {error}", key="nameservers") from None
+    if not dns.query.have_doh:  # by packages that change with dnspython's version
+        raise ConfigError("DNS over HTTPS needs more packages: pip install 'maptr[doh]'", key="nameservers")
+    # Addresses from the system, as for every server given by name: dnspython would ask DNS alone.
+    bootstraps = [None] if found[0].address == host else [server.address for server in found]
+    return [dns.nameserver.DoHNameserver(text, bootstrap_address=address) for address in bootstraps]
 
 
 def checking_ad(resolver: Resolving) -> Resolving:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -34,7 +33,7 @@ class Validator:
     ``trust-anchors``; or DS or DNSKEY rdatas by name, as dnspython's keyrings. Keep it: the keys that it
     validated serve the next discovery. Many threads may share one. ``clock`` is Unix time.
 
-    Raises ConfigError for anchors that cannot be read or used, or where the package cryptography is not there.
+    Raises ConfigError for anchors that cannot be read or used, or where the package cryptography is missing or too old.
 
     >>> validator = Validator({"ark.arpa.": [key]})
     >>> discover("ark:12345/x6np1wh8k", nameservers=[server], trust_anchors=validator).security
@@ -42,8 +41,10 @@ class Validator:
     """
 
     def __init__(self, anchors: Anchors | str | os.PathLike[str], *, clock: Callable[[], float] = time.time) -> None:
-        if find_spec("cryptography") is None:
-            raise ConfigError("validation needs the package cryptography: pip install 'maptr[dnssec]'")
+        import dns.dnssecalgs
+
+        if not dns.dnssecalgs.algorithms:  # without cryptography, or one too old for this dnspython
+            raise ConfigError("validation needs a newer package cryptography: pip install 'maptr[dnssec]'")
         from maptr.validation import anchors as reading
         from maptr.validation.chain import Trust
 

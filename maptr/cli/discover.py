@@ -14,6 +14,8 @@ from maptr.cli.asking import DEFAULTS
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError
 
 if TYPE_CHECKING:
+    import dns.resolver
+
     from maptr.stub import Stub
 
 _COMMON = (
@@ -65,7 +67,7 @@ def discover(arks: tuple[str, ...], short: bool, trace: bool, **options: Any) ->
 
     Candidates are printed best first, one a line: URL, order, preference, and the name its record was found at.
     @SERVER asks that resolver, or that authoritative server, instead of the system's resolver; of several, the next
-    where one does not answer.
+    where one does not answer. @tls://HOST and @https://HOST/PATH are asked by DNS over TLS and HTTPS.
 
     \b
     Examples:
@@ -101,7 +103,7 @@ def _usage(show: Callable[..., int], *arguments: Any, **options: Any) -> int:
 
 def parse_words(
     words: tuple[str, ...], *, trust_ad: bool = False, trust_anchor: str | None = None
-) -> tuple[list[Ark], Stub]:
+) -> tuple[list[Ark], Stub | dns.resolver.Resolver]:
     """The ARKs among the arguments, and who asks the ``@SERVER`` ones, by default the system's.
 
     UsageError for what is neither, or for bad trust anchors; exits where a server has no address.
