@@ -19,12 +19,15 @@ from maptr.cache.watched import WatchedTable
 from maptr.discovery import Discovery, Outcome
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
 from maptr.stub import Stub
+from maptr.trust import Validator
 from maptr.walk import Answer
 from tests.caching import ARK, HOME, SILENT, Rig, host, redirect, said, shoulder_redirect, table, until
 from tests.peers import Maptr
 from tests.test_client import serving
+from tests.test_validation import validator
 
 ZONES = Path(__file__).resolve().parent.parent / "zones"
+ANCHORS = next(iter(validator().trust.anchors.values()))
 H = {HOME: said(host("h.example."))}
 
 
@@ -374,6 +377,34 @@ def test_what_was_not_validated_is_never_given_to_who_requires_it() -> None:
     strict = Rig(H, trust_ad=True, require="secure")
     with pytest.raises(DiscoveryFailed, match="indeterminate, not secure"):
         strict.cache.discover(ARK)
+
+
+def test_what_was_validated_from_other_anchors_is_another_s_word(tmp_path: Path) -> None:
+    rig = Rig(H, path=tmp_path / "c")
+    rig.dns.security = "secure"
+    ours, same = validator(), validator()
+    assert rig.cache.discover(ARK, trust_anchors=ours, require="secure").source == "dns"
+    assert rig.cache.discover(ARK, trust_anchors=same, require="secure").source == "memory"
+    assert rig.cache.discover(ARK).source == "dns", "and what was not validated is not what was"
+    other = Validator({"example.": ANCHORS})
+    assert rig.cache.discover(ARK, trust_anchors=other).source == "dns"
+    assert Rig(H, path=tmp_path / "c", trust_anchors=ours).cache.discover(ARK).source == "disk"
+    with pytest.raises(ConfigError, match="not both"):
+        rig.cache.discover(ARK, trust_anchors=ours, trust_ad=True)
+    with pytest.raises(ConfigError, match="not both"):
+        Cache(trust_anchors=ours, trust_ad=True)
+
+
+def test_a_cache_validates_by_itself() -> None:
+    with serving(lambda query: None) as port:
+        cache = Cache(nameservers=[f"127.0.0.1#{port}"], trust_anchors=validator(), lifetime=0.2)
+        with pytest.raises(DiscoveryFailed):
+            cache.discover(ARK)
+    with Maptr({"ark.arpa.": ZONES / "ark.arpa.zone"}) as server:
+        cache = Cache(nameservers=[f"127.0.0.1#{server.port}"], trust_anchors=Validator({"arpa.": ANCHORS}))
+        with pytest.raises(DiscoveryFailed):
+            cache.discover(ARK, require="secure")
+        assert cache.discover(ARK, trust_ad=False).security == "indeterminate"
 
 
 def test_chooser_and_hook_work_as_in_discover() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import dns.exception
 
@@ -128,10 +128,10 @@ class Answering:
                 break
             result = flight.landed.result()
             if result.security == "bogus":
-                return Dns.BOGUS, replace(result, candidates=(), complete=False), 0.0
+                return Dns.BOGUS, result.replace(candidates=(), complete=False), 0.0
             found = result if fly else self.store.share(request.view, request.ark, request.settings, result)
             if found is not None and (found.complete or found.candidates):
-                return _said(found), replace(found, fetched=self._wall()), 0.0
+                return _said(found), found.replace(fetched=self._wall()), 0.0
             if not result.complete:
                 why = _why(result)
                 outcome = next((step.outcome for step in result.trace if not step.outcome.said), outcome)
@@ -139,7 +139,7 @@ class Answering:
         there = self.store.all_there_is(request.view, request.ark, request.settings, why, outcome)
         if there.discovery.candidates:
             return (Dns.KEPT if there.stale else Dns.ANSWERS), there.discovery, 0.0
-        return Dns.SILENT, replace(there.discovery, complete=False), 0.0
+        return Dns.SILENT, there.discovery.replace(complete=False), 0.0
 
     def _may_ask(self, request: Request, key: Key) -> bool:
         return self._names.admits(key) and self._servers.admits(request.view)
@@ -152,14 +152,14 @@ class Answering:
     def _made(self, request: Request, choice: Choice, found: Discovery | None, offered: Discovery | None) -> Discovery:
         trace = found.trace if found is not None else ()
         if choice.take in (Take.NATAB, Take.NATAB_STALE) and offered is not None:
-            made = replace(offered, trace=(*trace, *offered.trace), stale=choice.take is Take.NATAB_STALE)
+            made = offered.replace(trace=(*trace, *offered.trace), stale=choice.take is Take.NATAB_STALE)
         elif choice.take in (Take.DNS, Take.KEPT, Take.NONE) and found is not None:
             made = found
         else:
             complete = choice.take is Take.NONE
             source = "natab" if found is None else found.source
             made = Discovery(request.ark, (), trace, complete, source, scheme=request.settings.scheme)
-        return replace(made, reason=choice.reason).expiring(self._wall())
+        return made.replace(reason=choice.reason).expiring(self._wall())
 
     # ---- what comes of asking
 

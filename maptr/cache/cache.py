@@ -22,10 +22,9 @@ from maptr.cache.kept import STALE_LIMIT, Store
 from maptr.cache.memory import MAX_NAMES, Memory
 from maptr.cache.policy import Policy
 from maptr.cache.ready import Ready
-from maptr.cache.request import Defaults, Options, Request
+from maptr.cache.request import Defaults, Options, Request, Trust
 from maptr.cache.watched import FixedTable, WatchedTable, table_source
 from maptr.discovery import Discovery
-from maptr.errors import DiscoveryFailed
 from maptr.names import fold
 from maptr.table import Table
 from maptr.walk import Settings
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from maptr.cache.disk import Disk
     from maptr.cache.driving_async import AskAsync, AsyncDriver
     from maptr.drift import Drift
+    from maptr.trust import TrustAnchors
 
 PATIENCE = 0.3  # seconds a caller waits for DNS where something else can answer (RFC 8767 section 5 says 1.8)
 
@@ -45,12 +45,12 @@ class Cache:
 
     ``natab`` is a Table, or a file of any registry format, followed as it changes. ``path`` is the SQLite file, None
     for no disk. ``policy`` says who is believed: see ``policy``. ``nameservers`` are plain servers to ask, by default
-    the system's resolver; ``trust_ad`` and ``require`` are those of ``discover``. ``patience``: seconds to wait for DNS
-    where a stale answer or the table has one. ``stale_limit``: seconds past its TTL that an answer may still be given
-    where DNS is silent (RFC 8767). ``table_limit``: seconds after which a table that its source has not confirmed is
-    stale, None for never. ``history``: the SQLite file of verdicts, by default ``path``. ``size``: names kept in
-    memory. ``rate``: packets a second to a server while ``drift_many`` asks it, None for as many as it bears. Raises
-    ConfigError.
+    the system's resolver; ``trust_ad``, ``trust_anchors`` and ``require`` are those of ``discover``. ``patience``:
+    seconds to wait for DNS where a stale answer or the table has one. ``stale_limit``: seconds past its TTL that an
+    answer may still be given where DNS is silent (RFC 8767). ``table_limit``: seconds after which a table that its
+    source has not confirmed is stale, None for never. ``history``: the SQLite file of verdicts, by default ``path``.
+    ``size``: names kept in memory. ``rate``: packets a second to a server while ``drift_many`` asks it, None for as
+    many as it bears. Raises ConfigError.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class Cache:
         lifetime: float | None = None,
         settings: Settings | None = None,
         trust_ad: bool = False,
+        trust_anchors: TrustAnchors | None = None,
         require: Literal["secure"] | None = None,
         patience: float = PATIENCE,
         stale_limit: float = STALE_LIMIT,
@@ -79,7 +80,9 @@ class Cache:
     ) -> None:
         self.policy = policies.named(policy)
         self.table: WatchedTable | FixedTable = table_source(natab, clock)
-        self._defaults = Defaults(nameservers, origin, lifetime, settings, trust_ad=trust_ad, require=require)
+        self._defaults = Defaults(
+            nameservers, origin, lifetime, settings, trust=Trust(trust_ad, trust_anchors), require=require
+        )
         self._clock = clock
         self.disk = _disk(path, wall)
         self.history = _disk(history, wall) or self.disk
@@ -185,7 +188,8 @@ class Cache:
             origin=made.origin,
             settings=made.settings,
             lifetime=made.lifetime,
-            trust_ad=made.trust_ad,
+            trust_ad=made.trust.ad,
+            trust_anchors=made.trust.validator,
             rate=self._rate,
         )
 
@@ -206,8 +210,7 @@ class Cache:
         if request.on_step is not None:
             for step in found.trace:
                 request.on_step(step)
-        if request.require is not None and found.security != request.require:
-            raise DiscoveryFailed(f"{found.ark}: the answers are {found.security}, not {request.require}", found)
+        found.raise_for_security(request.require)
         if request.raise_on_none or not found.complete:
             found.raise_for_none()
         if type(text) is str and found.candidates:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 
 from maptr.discovery import Discovery
 
@@ -32,7 +31,7 @@ class Ready:
         if until <= self._clock():
             return
         with self._lock:
-            self._kept[ark] = (until, found if found.source != "dns" else replace(found, source="memory"))
+            self._kept[ark] = (until, found if found.source != "dns" else found.replace(source="memory"))
             self._kept.move_to_end(ark)
             while len(self._kept) > self._size:
                 self._kept.popitem(last=False)

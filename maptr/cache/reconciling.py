@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 
 from maptr import drift
@@ -74,10 +73,10 @@ class Reconciling:
         """What DNS says of an ARK, for the verdict: never the table, never stale, never raised."""
         request = self._defaults.request(ark, {})
         found, _ = self._driver.drive(self._answering.steps(request, DnsOnly(), TableState))
-        return replace(found, complete=False) if found.stale else found
+        return found.replace(complete=False) if found.stale else found
 
     def _say_after(self, asked: Discovery, ark: Ark) -> Discovery:
         """The same, one ARK of the NAAN having been asked just now: where that was not said, neither is the other."""
         if ark.resolution == asked.ark.resolution:
             return asked
-        return self._say(ark) if asked.complete else replace(asked, ark=ark)
+        return self._say(ark) if asked.complete else asked.replace(ark=ark)

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import click
 
-from maptr.ark import Ark
-from maptr.cli import output, shared, through
-from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, NoMappingAuthority
-
-if TYPE_CHECKING:
-    from maptr.discovery import Discovery, Step
+from maptr.cli import asking, shared
+from maptr.cli.asking import DEFAULTS
+from maptr.errors import ConfigError
 
 _COMMON = (
     click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]..."),
     shared.ORIGIN_OPTION,
     click.option(
         "--timeout",
-        default=5.0,
+        default=DEFAULTS.timeout,
         show_default=True,
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
         help="For one whole discovery.",
     ),
     click.option("--trust-ad", is_flag=True, help="Take the server's word on DNSSEC: only a validating one of yours."),
+    click.option(
+        "--trust-anchor",
+        metavar="FILE",
+        help="Validate DNSSEC from these DS or DNSKEY records: a zone file's, or BIND's trust-anchors.",
+    ),
+    click.option("--require", type=click.Choice(["secure"]), help="Take nothing less: an answer not signed is none."),
     click.option("--allow-private", is_flag=True, help="Take candidates on hosts that are not public."),
     *shared.OPTIONS,
     click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK, trace included."),
@@ -58,8 +60,10 @@ def discover(arks: tuple[str, ...], short: bool, trace: bool, **options: Any) ->
 
     Candidates are printed best first, one a line: URL, order, preference, and the name its record was found at.
     @SERVER asks that resolver, or that authoritative server, directly, instead of the system's resolver; of several,
-    the next where one does not answer. Without it, where a table was pulled or a cache is configured, that answers
-    while DNS does not, and it is told on stderr from where the answer is, how old, and why.
+    the next where one does not answer. @tls://HOST and @https://HOST/PATH are asked by DNS over TLS and HTTPS.
+
+    Without it, where a table was pulled or a cache is configured, that answers while DNS does not, and it is told on
+    stderr from where the answer is, how old, and why.
 
     \b
     Examples:
@@ -67,22 +71,8 @@ def discover(arks: tuple[str, ...], short: bool, trace: bool, **options: Any) ->
       maptr discover --trace https://n2t.net/ark:/12345/x6np1wh8k?info
       maptr discover ark:12345/x6np1wh8k --natab naans.json --policy natab-first
     """
-    from maptr.cli.trace import show_tree
-
-    codes = set()
-    tree = trace and not options["as_json"] and sys.stderr.isatty()
-    for ark, found, error in _each(arks, trace=trace and not options["as_json"] and not tree, quiet=False, **options):
-        if tree and found is not None:
-            show_tree(found)
-        codes.add(_code(error))
-        if options["as_json"]:
-            document = found.to_dict() if found is not None else {"ark": str(ark), "candidates": []}
-            output.json_data({**document, "age": through.age_of(found), "error": str(error) if error else None})
-        elif found:
-            output.data("\n".join(found.urls()) if short else found.to_text())
-        if error is not None:
-            output.talk(f"maptr: {error}")
-    sys.exit(_worst(codes))
+    given = asking.Options(**options)
+    sys.exit(_usage(asking.show_discoveries, *shared.parse_words(arks, given), given, short=short, trace=trace))
 
 
 @click.command(epilog=_EXIT)
@@ -96,72 +86,13 @@ def url(arks: tuple[str, ...], **options: Any) -> None:
     Example:
       curl -L "$(maptr url ark:12345/x6np1wh8k)"
     """
-    codes = set()
-    for ark, found, error in _each(arks, trace=False, quiet=True, **options):
-        codes.add(_code(error))
-        made = found.url() if found else None
-        if options["as_json"]:
-            told = {} if found is None else {name: getattr(found, name) for name in ("source", "stale", "reason")}
-            told["age"] = through.age_of(found)
-            output.json_data({"ark": str(ark), "url": made, **told, "error": str(error) if error else None})
-        else:
-            output.data(made or "")
-        if error is not None:
-            output.talk(f"maptr: {error}")
-    sys.exit(_worst(codes))
+    given = asking.Options(**options)
+    sys.exit(_usage(asking.show_urls, *shared.parse_words(arks, given), given))
 
 
-def _each(
-    arks: tuple[str, ...],
-    *,
-    trace: bool,
-    quiet: bool,
-    as_json: bool,
-    **wanted: Any,
-) -> Iterable[tuple[Ark, Discovery | None, DiscoveryError | None]]:
-    """Each ARK with its discovery and what went wrong. Every argument is checked before the first question.
-
-    What comes through a cache is told from where; ``quiet``, only where that is not DNS as it is now.
-    """
-    parsed, servers = parse_words(arks)
-    asking = shared.way(through.Wanted(servers, **wanted))
-    on_step = _show if trace else None
-    for ark in parsed:
-        try:
-            found = asking.ask(ark, on_step=on_step)
-        except DiscoveryError as error:
-            yield ark, error.discovery, error
-        except ConfigError as error:
-            raise click.UsageError(str(error)) from None
-        else:
-            if asking.cached and not as_json and not (quiet and found.source != "natab" and not found.stale):
-                output.talk(f"maptr: {ark}: {through.provenance(found, time.time())}")
-            yield ark, found, None
-
-
-def parse_words(words: tuple[str, ...]) -> tuple[list[Ark], list[str]]:
-    """The ARKs among the arguments, and the ``@SERVER`` ones. UsageError for what is neither."""
+def _usage(show: Callable[..., int], *arguments: Any, **options: Any) -> int:
+    """The exit code; UsageError where an option makes no sense."""
     try:
-        parsed = [Ark.parse(word) for word in words if not word.startswith("@")]
-    except ArkSyntaxError as error:
+        return show(*arguments, **options)
+    except ConfigError as error:
         raise click.UsageError(str(error)) from None
-    if not parsed:
-        raise click.UsageError("no ARK given")
-    return parsed, [word[1:] for word in words if word.startswith("@")]
-
-
-def _show(step: Step) -> None:
-    from maptr.cli.trace import step_lines
-
-    for line in step_lines(step):
-        output.talk(line)
-
-
-def _code(error: DiscoveryError | None) -> int:
-    if error is None:
-        return output.EXIT_OK
-    return output.EXIT_NONE if isinstance(error, NoMappingAuthority) else output.EXIT_NO_ANSWER
-
-
-def _worst(codes: set[int]) -> int:
-    return max(codes)

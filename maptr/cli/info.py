@@ -7,8 +7,8 @@ import sys
 import click
 
 from maptr.ark import Ark
-from maptr.cli import output, shared, through
-from maptr.cli.discover import parse_words
+from maptr.cli import output, shared
+from maptr.cli.asking import Options
 from maptr.errors import ConfigError, DiscoveryError, NmaError, NoMappingAuthority
 
 
@@ -42,15 +42,14 @@ def info(
     from maptr.ark import INFLECTIONS
     from maptr.describe import describe
 
-    arks, servers = parse_words(words)
-    asking = shared.way(through.Wanted(servers, origin, allow_private=allow_private))
+    arks, way = shared.parse_words(words, Options(origin, allow_private=allow_private))
     inflections = INFLECTIONS if older else INFLECTIONS[:1]
     codes = {output.EXIT_OK}
     for ark in arks:
         try:
             told = describe(
                 ark,
-                discovery=asking.ask(ark),
+                discovery=way.ask(ark),
                 inflections=_asked(ark) or inflections,
                 seconds=timeout,
                 allow_private=allow_private,

@@ -100,6 +100,12 @@ class _OriginText:
 )
 @click.option("--control", metavar="SOCKET", help="Where maptr reload and maptr status find this server.")
 @click.option(
+    "--workers",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Processes that answer, one for each core; more than one on Linux only.  [default: 1]",
+)
+@click.option(
     "--tls-listen",
     "tls_addresses",
     multiple=True,
@@ -160,6 +166,7 @@ def serve(
     sources: tuple[ZoneSource, ...],
     addresses: tuple[Address, ...],
     control: str | None,
+    workers: int | None,
     tls_addresses: tuple[Address, ...],
     certificate: str | None,
     key: str | None,
@@ -189,6 +196,7 @@ def serve(
         "serve.tls.certificate": (certificate, "--tls-cert"),
         "serve.tls.key": (key, "--tls-key"),
         "serve.control": (control, "--control"),
+        "serve.workers": (workers, "--workers"),
         "serve.nsid": (nsid, "--nsid"),
         "serve.catalog.name": (None if catalog is None else to_text(catalog), "--catalog"),
         "serve.state": (state, "--state"),
@@ -240,6 +248,7 @@ def daemon_of(config: Config, served: publisher.Served, reread: Callable[[], Con
         config=config,
         reread=reread,
         control=settings.control_of(config),
+        workers=config.serve.workers,
     )
 
 
@@ -312,6 +321,8 @@ def _check(config: Config) -> None:
                 output.talk(f"maptr: zone {zone}: {warning}")
     if code:
         raise SystemExit(code)
+    if config.serve.workers > 1:
+        output.data(f"workers {config.serve.workers}")
     for address in config.serve.listen:
         output.data(f"listen {address} (udp, tcp)")
     for address in config.serve.tls.listen:

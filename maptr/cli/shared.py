@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from maptr.cli import output, through
-from maptr.cli.through import ORIGIN, POLICIES, Wanted, Way
-from maptr.errors import ConfigError, DiscoveryError
+from maptr.ark import Ark
+from maptr.cli import asking, output, through
+from maptr.cli.asking import Options, Way
+from maptr.cli.through import ORIGIN, POLICIES
+from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError
 
 if TYPE_CHECKING:
     from maptr.config import Config
@@ -30,11 +33,15 @@ OPTIONS = (
 )
 
 
-def way(wanted: Wanted) -> Way:
-    """Whom to ask. UsageError for bad settings; exits where there is nobody to ask."""
+def parse_words(words: Sequence[str], options: Options) -> tuple[list[Ark], Way]:
+    """The ARKs among the arguments, and how they are discovered, by the ``@SERVER`` ones if there are any.
+
+    UsageError for what is neither and for options that make no sense; exits where a server has no address.
+    """
     try:
-        return through.way(wanted)
-    except ConfigError as error:
+        arks, servers = asking.parse_words(words)
+        return arks, asking.whom(servers, options)
+    except (ArkSyntaxError, ConfigError) as error:
         raise click.UsageError(str(error)) from None
     except DiscoveryError as error:
         output.fail(str(error), output.EXIT_NO_ANSWER)

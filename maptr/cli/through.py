@@ -9,51 +9,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from maptr import places
-from maptr.errors import ConfigError, DiscoveryError
+from maptr.errors import DiscoveryError
 
 if TYPE_CHECKING:
+    from maptr.cli.asking import Options
     from maptr.config import Config
     from maptr.discovery import Discovery
 
 ORIGIN = "ark.arpa."
 _OURS = (b"client", b"cache", b"table")
 POLICIES = ("dns-first", "natab-first", "dns-only", "natab-only")
-
-
-class Way(NamedTuple):
-    """``ask`` takes an ARK and options of ``discover``; ``cached`` says whether a cache stands before DNS."""
-
-    ask: Callable[..., Discovery]
-    cached: bool = False
-
-
-class Wanted(NamedTuple):
-    """What the command line says."""
-
-    servers: list[str]
-    origin: str | None = None
-    timeout: float = 5.0
-    allow_private: bool = False
-    trust_ad: bool = False
-    natab: str | None = None
-    policy: str | None = None
-    no_cache: bool = False
-
-
-def way(wanted: Wanted) -> Way:
-    """Whom to ask. Raises ConfigError for bad settings, DiscoveryError where there is nobody to ask, and OSError for a
-    configuration that cannot be read."""
-    plain = wanted.no_cache or (wanted.servers and wanted.natab is None and wanted.policy is None)
-    config = configured()
-    if wanted.no_cache and (wanted.natab is not None or wanted.policy is not None):
-        raise ConfigError("--no-cache goes with neither --natab nor --policy")
-    natab = None if plain else wanted.natab or table(config)
-    if natab is None and (plain or (wanted.policy is None and not _has_cache(config))):
-        return _direct(wanted, config)
-    return _through(wanted, config, natab)
 
 
 def configured() -> Config | None:
@@ -108,37 +76,19 @@ def table(config: Config | None) -> str | None:
     return default if places.there(default) else None
 
 
-def _has_cache(config: Config | None) -> bool:
+def has_cache(config: Config | None) -> bool:
+    """True where the configuration has a ``[cache]``."""
     return config is not None and any(key.startswith("cache.") for key in config.places)
 
 
-def _direct(wanted: Wanted, config: Config | None) -> Way:
-    """DNS, asked directly. Nothing of dnspython: a fresh process waits for what it imports, far longer than for DNS."""
-    from functools import partial
-
-    from maptr import call
-    from maptr.client import discover
-    from maptr.stub import Stub
-    from maptr.walk import Settings
-
-    servers = servers_of(wanted.servers, config)
-    origin = origin_of(wanted.origin, config)
-    call.origin_labels(origin)
-    try:
-        stub = Stub(servers, trust_ad=wanted.trust_ad) if servers else Stub.system(trust_ad=wanted.trust_ad)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    settings = Settings(allow_private=wanted.allow_private)
-    return Way(partial(discover, resolver=stub, origin=origin, lifetime=wanted.timeout, settings=settings))
-
-
-def _through(wanted: Wanted, config: Config | None, natab: str | None) -> Way:
+def cached(servers: list[str], given: Options, config: Config | None, natab: str | None) -> Callable[..., Discovery]:
+    """Discovering through a cache, as the command line and the configuration have it. Raises ConfigError."""
     from maptr.cache.cache import Cache
     from maptr.stub import system_servers
     from maptr.walk import Settings
 
     options: dict[str, Any] = {}
-    policy = wanted.policy or (config.cache.policy if config is not None else "dns-first")
+    policy = given.policy or (config.cache.policy if config is not None else "dns-first")
     if config is not None:
         limit = config.cache.table_limit
         options = {
@@ -147,21 +97,22 @@ def _through(wanted: Wanted, config: Config | None, natab: str | None) -> Way:
             "table_limit": limit or None,
         }
     try:
-        servers = servers_of(wanted.servers, config) or system_servers()
+        servers = servers_of(servers, config) or system_servers()
     except DiscoveryError as error:
         servers, options["ask"] = [], _fails(error)
-    cache = Cache(
+    return Cache(
         natab,
         disk(config),
         policy,
         nameservers=servers,
-        origin=origin_of(wanted.origin, config),
-        lifetime=wanted.timeout,
-        settings=Settings(allow_private=wanted.allow_private),
-        trust_ad=wanted.trust_ad,
+        origin=origin_of(given.origin, config),
+        lifetime=given.timeout,
+        settings=Settings(allow_private=given.allow_private),
+        trust_ad=given.trust_ad,
+        trust_anchors=given.trust_anchor,
+        require=given.require,
         **options,
-    )
-    return Way(cache.discover, cached=True)
+    ).discover
 
 
 def disk(config: Config | None) -> str | None:
