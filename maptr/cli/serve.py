@@ -17,9 +17,9 @@ from maptr.acl import Key, NotifyTarget, Rule
 from maptr.address import Address
 from maptr.cli import output
 from maptr.config import Config
-from maptr.errors import ConfigError, ZoneError
+from maptr.errors import ConfigError, SigningError, ZoneError
 from maptr.names import fold, parse, to_text
-from maptr.serve import publisher, settings, zones
+from maptr.serve import publisher, settings, signer, zones
 from maptr.serve.daemon import Daemon
 from maptr.serve.tls import make_context
 from maptr.serve.zones import ZoneSource
@@ -271,7 +271,9 @@ def _check(config: Config) -> None:
     for source in settings.sources_of(config):
         try:
             checked = zones.read_checked(source)
-        except ZoneError as error:
+            if source.signing is not None:
+                signer.check(source.signing)
+        except (ZoneError, SigningError) as error:
             output.talk(f"maptr: {error}")
             code = max(code, output.EXIT_NONE)
         except OSError as error:

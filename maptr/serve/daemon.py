@@ -24,13 +24,13 @@ from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError, ZoneError
 from maptr.exchange import Access, exchange
 from maptr.rrl import RrlSettings
-from maptr.serve import alarm, batch, control, sdnotify, settings, slots, status, tcp, udp, zones
+from maptr.serve import alarm, batch, control, sdnotify, settings, signer, slots, status, tcp, udp, zones
 from maptr.serve.background import in_thread
 from maptr.serve.bind import bind_pair, bind_tls
 from maptr.serve.connections import Connections
 from maptr.serve.counters import Counters
 from maptr.serve.primary import NO_SECONDARIES, Primary, PrimarySettings
-from maptr.serve.publisher import Clock, Outcome, Served, publish
+from maptr.serve.publisher import Clock, Outcome, Served, publish, sign_again, to_sign
 from maptr.serve.responder import Responder
 from maptr.serve.tls import Certificate, TlsSettings
 from maptr.snapshot import Snapshot
@@ -178,7 +178,7 @@ class Daemon:
         )
         log.info("udp %s", f"in batches of {slots.BATCH}" if batched else f"one by one, {batch.why_not()}")
         sdnotify.notify(sdnotify.READY)
-        watcher = loop.create_task(alarm.watch(lambda: self.snapshot))
+        watchers = [loop.create_task(alarm.watch(lambda: self.snapshot)), loop.create_task(self._sign_when_due())]
         self.primary.tell(self._access, self.snapshot)
         try:
             await self._stopping.wait()
@@ -187,7 +187,8 @@ class Daemon:
             reloader.cancel()
             if controller is not None:
                 await controller.stop()
-            watcher.cancel()
+            for watcher in watchers:
+                watcher.cancel()
             await self.primary.stop()
             for udp_listener in udp_listeners:
                 udp_listener.stop(loop)
@@ -264,14 +265,7 @@ class Daemon:
                     log.error("configuration not reloaded, everything stays: %s", error)
                 return {"error": str(error)}
             else:
-                old, before = self.snapshot, self._access
-                self.config, self.served, self.snapshot, self._access = (
-                    again.config,
-                    again.served,
-                    again.new,
-                    again.access,
-                )
-                self.primary.tell(again.access, again.new, old, before)
+                self._swap(again)
                 reply: dict[str, Any] = {"zones": [outcome.to_dict() for outcome in again.outcomes]}
                 if zone is None:
                     self.config_error = ""
@@ -280,6 +274,18 @@ class Daemon:
                 return reply
             finally:
                 sdnotify.notify(sdnotify.READY)
+
+    async def sign_now(self) -> None:
+        """Sign the zones whose keys changed or whose signatures are due, as their files were last read."""
+        async with self._reloading:
+            signs = any(state.source.signing for state in self.served.states.values())
+            if signs and (again := await in_thread(self._sign_again)) is not None:
+                self._swap(again)
+
+    def _swap(self, again: _Again) -> None:
+        old, before = self.snapshot, self._access
+        self.config, self.served, self.snapshot, self._access = again.config, again.served, again.new, again.access
+        self.primary.tell(again.access, again.new, old, before)
 
     async def _refresh(self, reply: dict[str, Any]) -> None:
         """What a reload brings beside zones: the certificate, and how queries are answered."""
@@ -304,8 +310,19 @@ class Daemon:
         sources = self._sources if config is None else settings.sources_of(config)
         secondaries = self.primary.settings if config is None else settings.primary_of(config)
         served, outcomes = publish(sources, self.served, clock=self._clock, only=only, force=force)
-        snapshot = served.snapshot()
         self.primary.settings = secondaries
+        return self._ready(config, served, outcomes)
+
+    def _sign_again(self) -> _Again | None:
+        """The next state, if zones are to be signed; None where nothing is to be done."""
+        if not (origins := to_sign(self.served, self._clock())):
+            return None
+        served, outcomes = sign_again(self.served, origins, clock=self._clock)
+        return self._ready(self.config, served, outcomes)
+
+    def _ready(self, config: Config | None, served: Served, outcomes: list[Outcome]) -> _Again:
+        snapshot = served.snapshot()
+        sources = [state.source for state in served.states.values()]
         access = self.primary.follow(self._access, sources, self.snapshot, snapshot)
         self._prepare(snapshot, access)
         return _Again(config, served, snapshot, access, outcomes)
@@ -319,6 +336,14 @@ class Daemon:
 
     def _prepare(self, snapshot: Snapshot, access: Access) -> None:
         self.responder.prepare(snapshot, [access.catalog.view.origin] if access.catalog else [])
+
+    async def _sign_when_due(self) -> None:
+        while True:
+            try:
+                await self.sign_now()
+            except Exception:
+                log.exception("internal error, zones not signed")
+            await asyncio.sleep(signer.LOOK_INTERVAL)
 
     async def _reload_when_wanted(self) -> None:
         while True:

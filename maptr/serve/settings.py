@@ -25,7 +25,8 @@ from maptr.serve.primary import PrimarySettings
 from maptr.serve.responder import fresh_cookies
 from maptr.serve.tcp import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.tls import TlsSettings
-from maptr.serve.zones import ZoneSource
+from maptr.serve.zones import Signing, ZoneSource
+from maptr.signing import Children, Policy
 
 # What the configuration knows and this server does not do yet: the key, and when its value asks for nothing.
 # Whoever builds one of them takes its line out.
@@ -106,8 +107,21 @@ def tcp_of(config: Config) -> TcpLimits:
 def sources_of(config: Config) -> tuple[ZoneSource, ...]:
     """The zones as they are read and published."""
     return tuple(
-        ZoneSource(zone.name, zone.file, Guards(zone.max_shrink, zone.serial, zone.lint), config.serve.state)
+        ZoneSource(
+            zone.name, zone.file, Guards(zone.max_shrink, zone.serial, zone.lint), config.serve.state, signing_of(zone)
+        )
         for zone in config.zones
+    )
+
+
+def signing_of(zone: ZoneConfig) -> Signing | None:
+    """None for a zone that is served as its file has it."""
+    if zone.keys is None:
+        return None
+    how = zone.signing
+    return Signing(
+        zone.keys,
+        Policy(how.lifetime, how.inception, how.refresh, how.zonemd, Children(how.cds), how.dnskey_ttl),
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from maptr import __version__
 from maptr.names import to_text
 from maptr.serve.alarm import words
-from maptr.signatures import signature_state
+from maptr.signatures import Signatures, SignatureState
 
 if TYPE_CHECKING:
     from maptr.serve.daemon import Daemon
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 def describe(daemon: Daemon, now: float) -> dict[str, Any]:
-    """Everything there is to say; ``now`` is in seconds since 1970, times are given in UTC as RFC 3339 writes them.
-
-    Looks at every signature, so it belongs in a thread.
-    """
+    """Everything there is to say; ``now`` is in seconds since 1970, times are given in UTC as RFC 3339 writes them."""
     states = daemon.served.states.values()
     return {
         "version": __version__,
@@ -40,14 +37,16 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
 def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
     """What somebody should see to, in one zone."""
     name = to_text(state.source.origin)
+    signing_error = "" if state.signed is None else state.signed.error
     if state.view is None:
-        yield f"zone {name} is not loaded, queries get SERVFAIL: {state.error}"
+        yield f"zone {name} is not loaded, queries get SERVFAIL: {state.error or f'not signed: {signing_error}'}"
     elif state.error:
         yield f"zone {name} was not reloaded, serial {state.view.serial} stays: {state.error}"
-    if state.view is not None:
-        found = signature_state(state.view, now)
-        if found.is_alarm:
-            yield f"zone {name}: {words(found, now)}"
+    if state.view is not None and signing_error:
+        yield f"zone {name} was not signed, serial {state.view.serial} stays: {signing_error}"
+    found = None if state.validity is None else state.validity.state(now)
+    if found is not None and found.is_alarm:
+        yield f"zone {name}: {words(found, now)}"
 
 
 def _alarms(daemon: Daemon) -> Iterator[str]:
@@ -58,7 +57,8 @@ def _alarms(daemon: Daemon) -> Iterator[str]:
 
 
 def _zone(state: ZoneState, now: float) -> dict[str, Any]:
-    signatures = None if state.view is None else signature_state(state.view, now)
+    unsigned = SignatureState(Signatures.UNSIGNED)
+    signatures = unsigned if state.validity is None else state.validity.state(now)
     return {
         "zone": to_text(state.source.origin),
         "file": str(state.source.path),
@@ -68,8 +68,24 @@ def _zone(state: ZoneState, now: float) -> dict[str, Any]:
         "error": state.error,
         "failed": _time(state.failed_at),
         "warnings": list(state.warnings),
-        "signatures": None if signatures is None else str(signatures.state),
-        "signatures_expire": None if signatures is None else _time(signatures.expires),
+        "signatures": None if state.view is None else str(signatures.state),
+        "signatures_expire": _time(signatures.expires),
+        "signing": _signing(state),
+    }
+
+
+def _signing(state: ZoneState) -> dict[str, Any] | None:
+    """What there is to say of a zone that the server signs."""
+    signed = state.signed
+    if state.source.signing is None or signed is None:
+        return None
+    return {
+        "keys": str(state.source.signing.keys),
+        "unsigned_serial": signed.unsigned,
+        "due": _time(signed.due or None),
+        "error": signed.error,
+        "failed": _time(signed.failed_at if signed.error else None),
+        "retry": _time(signed.retry_at),
     }
 
 
