@@ -1,8 +1,8 @@
 """Zones that the server signed, kept over a restart: one file a zone, its text as ``maptr zone sign`` writes it.
 
 Written before the zone is served, so that a serial which anybody has seen never comes again with another content,
-whenever the process is killed. The first line says of which serial the zone file was, and has the checksum of the
-rest; a file that fails it counts as none. The zone file and the key folder are the truth.
+whenever the process is killed. The first line says of which serial the zone file was, and has the checksum of
+that and the rest; a file that fails it counts as none. The zone file and the key folder are the truth.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read(directory: Path, origin: Labels) -> Kept | None:
     try:
         head, _, text = path.read_text("utf-8").partition("\n")
         match = _HEAD.fullmatch(head)
-        if match is None or match["digest"] != _digest(text):
+        if match is None or match["digest"] != _digest(text, int(match["serial"])):
             raise ValueError("is damaged: its checksum is wrong")
         zone = dns.zone.from_text(text, dns.name.Name((*origin, b"")), relativize=False)
         return Kept(view_zone(zone), int(match["serial"]))
@@ -67,7 +67,7 @@ def write(directory: Path, origin: Labels, text: str, unsigned: int) -> None:
     handle, name = tempfile.mkstemp(prefix=".signed.", dir=directory)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(f"; signed by maptr from serial {unsigned}, SHA-256 {_digest(text)}\n{text}")
+            file.write(f"; signed by maptr from serial {unsigned}, SHA-256 {_digest(text, unsigned)}\n{text}")
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path_of(directory, origin))
@@ -76,5 +76,5 @@ def write(directory: Path, origin: Labels, text: str, unsigned: int) -> None:
         raise
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _digest(text: str, unsigned: int) -> str:
+    return hashlib.sha256(f"{unsigned}\n{text}".encode()).hexdigest()

@@ -215,7 +215,7 @@ def _sign(
     """What the file says, signed and served; where it cannot be signed, what there was."""
     name, old = to_text(state.source.origin), state.view
     view, signed = signer.sign(state.source, plain, old, state.signed, now)
-    state = replace(state, signed=signed)
+    state = replace(state, signed=signed if changed else replace(signed, pending=None))
     serial = None if view is None else view.serial
     if signed.error:
         if view is not None and view is not old:

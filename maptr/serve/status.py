@@ -28,7 +28,7 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
         "uptime": round(max(0.0, now - daemon.started_at), 3),
         "listen": [str(address) for address in daemon.bound],
         "listen_tls": [str(address) for address in daemon.tls_bound],
-        "zones": [_zone(state, now) for state in states],
+        "zones": [describe_zone(state, now) for state in states],
         "queries": daemon.counted().to_dict(),
         "alarms": [*_alarms(daemon), *(alarm for state in states for alarm in zone_alarms(state, now))],
     }
@@ -56,7 +56,7 @@ def _alarms(daemon: Daemon) -> Iterator[str]:
         yield f"the certificate was not reloaded: {daemon.certificate_error}"
 
 
-def _zone(state: ZoneState, now: float) -> dict[str, Any]:
+def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
     unsigned = SignatureState(Signatures.UNSIGNED)
     signatures = unsigned if state.validity is None else state.validity.state(now)
     return {
