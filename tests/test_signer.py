@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,9 +26,11 @@ from maptr.serve.publisher import Outcome, Served
 from maptr.serve.zones import Signing, ZoneSource
 from maptr.snapshot import ZoneView, view_zone
 from maptr.zonediff import ZoneDiff, stripped
-from maptr.zonekeys import Algorithm, Role, State
+from maptr.zonekeys import Algorithm, Key, Role, State
 
-pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
+ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="signing needs maptr[dnssec]")
+
+PRIVATE = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32))
 
 NOW = 1_800_000_000
 DAY = 86400
@@ -43,7 +46,7 @@ def text(serial: int = 1, extra: str = "") -> str:
 class Site:
     """A zone file, a key folder and a state folder, and what is served of them at ``now``."""
 
-    def __init__(self, directory: Path, **guards: str) -> None:
+    def __init__(self, directory: Path, serial: str = "file") -> None:
         self.directory = directory
         self.keys = directory / "keys"
         self.now = NOW
@@ -52,9 +55,9 @@ class Site:
         self.source = ZoneSource(
             NAME,
             directory / "zone",
-            Guards(**guards),
+            Guards(serial=serial),
             directory / "state",
-            Signing(self.keys),  # type: ignore[arg-type]
+            Signing(self.keys),
         )
         self.served = Served({})
 
@@ -312,7 +315,7 @@ def no_folder(site: Site) -> None:
     site.keys.rename(site.directory / "elsewhere")
 
 
-BREAK = {
+BREAK: dict[Callable[[Site], None], str] = {
     garbage: "holds no PEM private key of ecdsap256sha256",
     unreadable_by_mode: "is open to others (mode 0644): chmod 600 it",
     none_active: "no active KSK or CSK: the parent's DS would lead nowhere",
@@ -322,12 +325,12 @@ BREAK = {
 
 @pytest.mark.parametrize("how", BREAK)
 def test_a_failure_keeps_the_old_zone_and_is_tried_again(
-    site: Site, how: object, caplog: pytest.LogCaptureFixture
+    site: Site, how: Callable[[Site], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "maptr.serve")
     shutil.copytree(site.keys, site.directory / "saved")
     before = site.view
-    how(site)  # type: ignore[operator]
+    how(site)
     assert site.look() == "refused"
     assert site.view is before
     (alarm,) = site.alarms()
@@ -442,9 +445,10 @@ def test_a_version_that_was_kept_and_never_served_is_served(site: Site, monkeypa
         raise Killed
 
     site.now += 8 * DAY
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    with monkeypatch.context() as patch:
         patch.setattr(keptzone, "write", killed)
-        site.look()
+        with pytest.raises(Killed):
+            site.look()
     site.start()
     assert site.serial == 2
     assert site.valid()
@@ -525,17 +529,9 @@ def test_names_of_kept_zones_are_file_names(tmp_path: Path) -> None:
 def test_what_is_stripped_is_what_was_signed(owners: list[str], serial: int) -> None:
     lines = "".join(f"{owner if ' ' in owner else owner + ' A 192.0.2.1'}\n" for owner in owners)
     plain = view_zone(dns.zone.from_text(text(serial, lines), ORIGIN, relativize=False))
-    key = keys()[0]
+    key = Key(Role.CSK, State.ACTIVE, Algorithm.ED25519, PRIVATE)
     made = renew(to_zone(plain), None, [key], now=NOW, policy=Policy())
     back = stripped(view_zone(made), serial)
     assert not ZoneDiff.between(plain, back)
     assert (back.cuts, back.nodes.keys(), back.denial) == (plain.cuts, plain.nodes.keys(), None)
     assert renew(to_zone(back), made, [key], now=NOW + DAY, policy=Policy()) is made
-
-
-def keys(made: list[keyfolder.Key] = []) -> list[keyfolder.Key]:  # noqa: B006 - made once
-    from cryptography.hazmat.primitives.asymmetric import ed25519
-
-    if not made:
-        made.append(keyfolder.Key(Role.CSK, State.ACTIVE, Algorithm.ED25519, ed25519.Ed25519PrivateKey.generate()))
-    return made

@@ -1,4 +1,4 @@
-"""What the server signs itself, judged by others: verifiers, a validating Unbound, and secondaries that follow by IXFR."""
+"""What the server signs itself, judged by others: verifiers, a validating Unbound, and secondaries that follow."""
 
 from __future__ import annotations
 
