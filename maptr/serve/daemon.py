@@ -330,7 +330,7 @@ class Daemon:
     def counted(self) -> Counters:
         """Queries by transport and result, of all listeners."""
         total = Counters()
-        for counters in (self.counters, *(listener.rcodes for listener in self._batches)):
+        for counters in (self.counters, *(listener.counters for listener in self._batches)):
             total.add(counters)
         return total
 

@@ -136,6 +136,6 @@ class Responder:
             log.warning(
                 "response rate limit reached, by %s for one: since the start %d replies dropped, %d truncated",
                 client,
-                self.limiter.dropped,
-                self.limiter.truncated,
+                self.limiter.tally.dropped,
+                self.limiter.tally.truncated,
             )
