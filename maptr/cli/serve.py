@@ -97,6 +97,13 @@ class _OriginText:
     help="Where to answer, UDP and TCP: 127.0.0.1:5353 or [::1]:5353; port 0 takes a free one. Repeatable.  "
     "[default: 127.0.0.1:5353]",
 )
+@click.option(
+    "--metrics",
+    "told_at",
+    metavar="HOST:PORT",
+    help="Where metrics for Prometheus (/metrics) and /health are told over HTTP, such as 127.0.0.1:9153; to whoever "
+    "can reach it. Needs maptr[metrics].  [default: nowhere]",
+)
 @click.option("--control", metavar="SOCKET", help="Where maptr reload and maptr status find this server.")
 @click.option(
     "--tls-listen",
@@ -163,6 +170,7 @@ def serve(
     certificate: str | None,
     key: str | None,
     nsid: str | None,
+    told_at: str | None,
     keys: tuple[Key, ...],
     rules: tuple[Rule, ...],
     targets: tuple[NotifyTarget, ...],
@@ -188,6 +196,7 @@ def serve(
         "serve.tls.certificate": (certificate, "--tls-cert"),
         "serve.tls.key": (key, "--tls-key"),
         "serve.control": (control, "--control"),
+        "serve.metrics": (told_at, "--metrics"),
         "serve.nsid": (nsid, "--nsid"),
         "serve.catalog.name": (None if catalog is None else to_text(catalog), "--catalog"),
         "serve.state": (state, "--state"),
@@ -230,6 +239,7 @@ def serve(
             config=config,
             reread=read,
             control=settings.control_of(config),
+            metrics=config.serve.metrics,
         )
         asyncio.run(_run(daemon))
     except ConfigError as error:

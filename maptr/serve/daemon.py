@@ -24,7 +24,21 @@ from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError, ZoneError
 from maptr.exchange import Access, exchange
 from maptr.rrl import RrlSettings
-from maptr.serve import alarm, batch, control, sdnotify, settings, signer, slots, status, tcp, udp, zones
+from maptr.serve import (
+    alarm,
+    batch,
+    control,
+    httpd,
+    metrics,
+    sdnotify,
+    settings,
+    signer,
+    slots,
+    status,
+    tcp,
+    udp,
+    zones,
+)
 from maptr.serve.background import in_thread
 from maptr.serve.bind import bind_pair, bind_tls
 from maptr.serve.connections import Connections
@@ -53,7 +67,8 @@ class Daemon:
     """Serve the zones on the addresses until told to stop. ``snapshot`` is what it answers from now.
 
     ``served`` says more of the zones than the snapshot: those that did not load, and why. With ``reread`` a reload
-    reads the configuration again, which ``config`` is now. ``control`` is the path of the control socket.
+    reads the configuration again, which ``config`` is now. ``control`` is the path of the control socket, ``metrics``
+    where metrics and health are told over HTTP.
     ``cookies`` None takes a secret of its own, ``rrl`` None the default limits, ``clock`` is in seconds since 1970.
     Raises ConfigError for a certificate that cannot be used and for secondaries' keys that are not there.
     """
@@ -75,6 +90,7 @@ class Daemon:
         config: Config | None = None,
         reread: Callable[[], Config] | None = None,
         control: Path | None = None,
+        metrics: Address | None = None,
         clock: Clock = time.time,
     ) -> None:
         self._clock = clock
@@ -91,8 +107,10 @@ class Daemon:
             udp_payload=udp_payload,
             idle_timeout=tcp_limits.idle_timeout,
         )
-        self.counters = Counters()
+        self.counters = self.responder.limiter.tally = Counters()
+        self.reloads = status.Reloads()
         self.started_at = clock()
+        self.metrics_bound: Address | None = None
         self.bound: list[Address] = []
         self.tls_bound: list[Address] = []
         self._tcp_limits = tcp_limits
@@ -102,6 +120,8 @@ class Daemon:
         self._certificate = Certificate(tls) if tls else None
         self._reread = reread
         self._control = control
+        self._metrics = metrics
+        self._metrics_socket: socket.socket | None = None
         self._sockets: list[tuple[socket.socket, socket.socket]] = []
         self._tls_sockets: list[socket.socket] = []
         self._control_socket: socket.socket | None = None
@@ -121,11 +141,16 @@ class Daemon:
                 sock = bind_tls(address)
                 self._tls_sockets.append(sock)
                 self.tls_bound.append(Address(address.host, sock.getsockname()[1]))
+            if self._metrics is not None:
+                self._metrics_socket = httpd.bind(self._metrics)
+                self.metrics_bound = Address(self._metrics.host, self._metrics_socket.getsockname()[1])
             if self._control is not None:
                 self._control_socket = control.bind(self._control)
         except BaseException:
             for sock in [*(sock for pair in self._sockets for sock in pair), *self._tls_sockets]:
                 sock.close()
+            if self._metrics_socket is not None:
+                self._metrics_socket.close()
             self._sockets.clear()
             self._tls_sockets.clear()
             raise
@@ -150,7 +175,9 @@ class Daemon:
         self._batches = [listener for listener in udp_listeners if isinstance(listener, batch.BatchListener)]
         controller = None if self._control_socket is None else control.ControlServer(self._control_socket, self.command)
         limits = self._tcp_limits
-        connections = Connections(max_connections=limits.max_connections, max_per_client=limits.max_per_client)
+        connections = Connections(
+            max_connections=limits.max_connections, max_per_client=limits.max_per_client, counters=self.counters
+        )
         plain = [(pair[1], None) for pair in self._sockets]
         secure = [(sock, self._certificate.context) for sock in self._tls_sockets if self._certificate]
         tcp_listeners = [
@@ -163,6 +190,9 @@ class Daemon:
             udp_listener.start(loop)
         if controller is not None:
             await controller.start()
+        scraped = None if self._metrics_socket is None else httpd.HttpServer(self._metrics_socket, self.told)
+        if scraped is not None:
+            await scraped.start()
         if signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self.stop)
@@ -177,6 +207,8 @@ class Daemon:
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
         log.info("udp %s", f"in batches of {slots.BATCH}" if batched else f"one by one, {batch.why_not()}")
+        if self.metrics_bound is not None:
+            log.info("metrics on http://%s/metrics", self.metrics_bound)
         sdnotify.notify(sdnotify.READY)
         watchers = [loop.create_task(alarm.watch(lambda: self.snapshot)), loop.create_task(self._sign_when_due())]
         self.primary.tell(self._access, self.snapshot)
@@ -187,6 +219,8 @@ class Daemon:
             reloader.cancel()
             if controller is not None:
                 await controller.stop()
+            if scraped is not None:
+                await scraped.stop()
             for watcher in watchers:
                 watcher.cancel()
             await self.primary.stop()
@@ -252,8 +286,19 @@ class Daemon:
                 return await self.reload_now(zone, force=force)
         return {"error": "no such command: status, or reload with zone (a text) and force (true or false)"}
 
+    async def told(self, path: str) -> httpd.Reply | None:
+        """What is told over HTTP at a path."""
+        if path not in (metrics.METRICS, metrics.HEALTH):
+            return None
+        return await in_thread(lambda: metrics.reply(path, status.describe(self, self._clock())))
+
     async def reload_now(self, zone: str | None = None, *, force: bool = False) -> dict[str, Any]:
         """Read one zone, or the configuration and every zone; what became of each, or an error that stopped it all."""
+        reply = await self._reload(zone, force)
+        self.reloads.count(reply, self._clock())
+        return reply
+
+    async def _reload(self, zone: str | None, force: bool) -> dict[str, Any]:
         async with self._reloading:
             sdnotify.notify(sdnotify.reloading())
             try:

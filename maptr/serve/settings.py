@@ -21,6 +21,7 @@ from maptr.errors import ConfigError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
+from maptr.serve import metrics
 from maptr.serve.primary import PrimarySettings
 from maptr.serve.responder import fresh_cookies
 from maptr.serve.tcp import DEFAULT_LIMITS, TcpLimits
@@ -40,6 +41,11 @@ RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "
 
 def check(config: Config) -> None:
     """ConfigError for the first setting that would not be obeyed."""
+    if config.serve.metrics is not None:
+        try:
+            metrics.check()
+        except ConfigError as error:
+            raise config.error("serve.metrics", error.reason) from None
     for key, asks_nothing in NOT_OBEYED.items():
         if key not in config.places:
             continue

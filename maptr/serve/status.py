@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from maptr import __version__
@@ -17,9 +18,34 @@ if TYPE_CHECKING:
     from maptr.serve.publisher import ZoneState
 
 
+@dataclass(slots=True)
+class Reloads:
+    """How many reloads there were: done, with a zone refused, or failed before any zone was read; and the last."""
+
+    done: int = 0
+    refused: int = 0
+    failed: int = 0
+    last: float | None = None
+
+    def count(self, reply: dict[str, Any], now: float) -> None:
+        """Count one by what became of it."""
+        if "zones" not in reply:
+            self.failed += 1
+        elif any(zone["result"] == "refused" for zone in reply["zones"]) or "error" in reply:
+            self.refused += 1
+        else:
+            self.done += 1
+        self.last = now
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"done": self.done, "refused": self.refused, "failed": self.failed, "last": _time(self.last)}
+
+
 def describe(daemon: Daemon, now: float) -> dict[str, Any]:
     """Everything there is to say; ``now`` is in seconds since 1970, times are given in UTC as RFC 3339 writes them."""
     states = daemon.served.states.values()
+    counted = daemon.counted()
     return {
         "version": __version__,
         "pid": os.getpid(),
@@ -28,8 +54,13 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
         "uptime": round(max(0.0, now - daemon.started_at), 3),
         "listen": [str(address) for address in daemon.bound],
         "listen_tls": [str(address) for address in daemon.tls_bound],
-        "zones": [describe_zone(state, now) for state in states],
-        "queries": daemon.counted().to_dict(),
+        "metrics": None if daemon.metrics_bound is None else str(daemon.metrics_bound),
+        "zones": [{**describe_zone(state, now), "secondaries": _secondaries(daemon, state)} for state in states],
+        "reloads": daemon.reloads.to_dict(),
+        "config_error": daemon.config_error,
+        "certificate_error": daemon.certificate_error,
+        "queries": counted.to_dict(),
+        "counters": counted.named(),
         "alarms": [*_alarms(daemon), *(alarm for state in states for alarm in zone_alarms(state, now))],
     }
 
@@ -72,6 +103,19 @@ def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
         "signatures_expire": _time(signatures.expires),
         "signing": _signing(state),
     }
+
+
+def _secondaries(daemon: Daemon, state: ZoneState) -> list[dict[str, Any]]:
+    """Who is told of the zone's serials, and how that stands."""
+    return [
+        {
+            "secondary": str(target),
+            "notify": None if news is None else str(news.state),
+            "since": _time(None if news is None else news.at),
+            "serial": None if news is None else news.serial,
+        }
+        for target, news in daemon.primary.news(state.source.origin)
+    ]
 
 
 def _signing(state: ZoneState) -> dict[str, Any] | None:
