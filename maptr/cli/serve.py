@@ -106,6 +106,12 @@ class _OriginText:
 )
 @click.option("--control", metavar="SOCKET", help="Where maptr reload and maptr status find this server.")
 @click.option(
+    "--workers",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Processes that answer, one for each core; more than one on Linux only.  [default: 1]",
+)
+@click.option(
     "--tls-listen",
     "tls_addresses",
     multiple=True,
@@ -166,6 +172,7 @@ def serve(
     sources: tuple[ZoneSource, ...],
     addresses: tuple[Address, ...],
     control: str | None,
+    workers: int | None,
     tls_addresses: tuple[Address, ...],
     certificate: str | None,
     key: str | None,
@@ -197,6 +204,7 @@ def serve(
         "serve.tls.key": (key, "--tls-key"),
         "serve.control": (control, "--control"),
         "serve.metrics": (told_at, "--metrics"),
+        "serve.workers": (workers, "--workers"),
         "serve.nsid": (nsid, "--nsid"),
         "serve.catalog.name": (None if catalog is None else to_text(catalog), "--catalog"),
         "serve.state": (state, "--state"),
@@ -240,6 +248,7 @@ def serve(
             reread=read,
             control=settings.control_of(config),
             metrics=config.serve.metrics,
+            workers=config.serve.workers,
         )
         asyncio.run(_run(daemon))
     except ConfigError as error:
@@ -297,6 +306,8 @@ def _check(config: Config) -> None:
                 output.talk(f"maptr: zone {zone}: {warning}")
     if code:
         raise SystemExit(code)
+    if config.serve.workers > 1:
+        output.data(f"workers {config.serve.workers}")
     for address in config.serve.listen:
         output.data(f"listen {address} (udp, tcp)")
     for address in config.serve.tls.listen:

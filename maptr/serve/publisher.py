@@ -92,6 +92,11 @@ class Served:
         """Zones that are loaded already."""
         return cls({source.origin: _known(source, snapshot.zones[source.origin]) for source in sources})
 
+    def answers_as(self, other: Served) -> bool:
+        """Whether queries get the same from both: the very same views of the same zones."""
+        mine, others = self.states, other.states
+        return mine.keys() == others.keys() and all(mine[origin].view is others[origin].view for origin in mine)
+
     def snapshot(self) -> Snapshot:
         """What is answered from; raises nothing, for origins are keys."""
         views = [state.view for state in self.states.values() if state.view is not None]
@@ -139,7 +144,6 @@ def publish(
             outcomes.append(outcome)
         states[source.origin] = state
     for origin in current.states.keys() - states.keys():
-        log.info("zone %s removed", to_text(origin))
         outcomes.append(Outcome(to_text(origin), "removed"))
     return Served(MappingProxyType(states)), outcomes
 
@@ -174,6 +178,20 @@ def _to_sign(signed: Signed | None) -> Signed:
     return signer.UNTRIED if signed is None else replace(signer.UNTRIED, unsigned=signed.unsigned)
 
 
+def tell(outcomes: Iterable[Outcome]) -> None:
+    """Say in the log what is served now; refusals were said when they were found, signing when it was done."""
+    for outcome in outcomes:
+        match outcome.result:
+            case "loaded":
+                log.info("zone %s loaded, serial %d", outcome.zone, outcome.serial)
+            case "reloaded":
+                log.info("zone %s reloaded, serial %d (was %d)", outcome.zone, outcome.serial, outcome.was)
+            case "unchanged":
+                log.info("zone %s unchanged, serial %d", outcome.zone, outcome.serial)
+            case "removed":
+                log.info("zone %s removed", outcome.zone)
+
+
 def _publish(
     source: ZoneSource, state: ZoneState, now: float, force: bool, starting: bool
 ) -> tuple[ZoneState, Outcome]:
@@ -199,18 +217,14 @@ def _publish(
     for warning in warnings if view is not plain else ():
         log.warning("zone %s: %s", name, warning)
     if source.signing is not None and (view is not plain or _is_due(state, now)):
-        state, outcome = _sign(state, view, now, warnings, changed=view is not plain, starting=starting)
-    elif view is plain and old is not None:
-        outcome = Outcome(name, "unchanged", old.serial, old.serial)
-    else:
-        state, outcome = _now_served(state, view, now, warnings, starting=starting)
-    if outcome.result == "unchanged":
-        log.info("zone %s unchanged, serial %d", name, outcome.serial)
-    return state, outcome
+        return _sign(state, view, now, warnings, changed=view is not plain)
+    if view is plain and old is not None:
+        return state, Outcome(name, "unchanged", old.serial, old.serial)
+    return _now_served(state, view, now, warnings)
 
 
 def _sign(
-    state: ZoneState, plain: ZoneView, now: float, warnings: tuple[str, ...], *, changed: bool, starting: bool = False
+    state: ZoneState, plain: ZoneView, now: float, warnings: tuple[str, ...], *, changed: bool
 ) -> tuple[ZoneState, Outcome]:
     """What the file says, signed and served; where it cannot be signed, what there was."""
     name, old = to_text(state.source.origin), state.view
@@ -225,18 +239,12 @@ def _sign(
     if view is old:
         return state, Outcome(name, "unchanged", serial, serial)
     if changed or old is None:
-        return _now_served(state, view, now, warnings, starting=starting)
+        return _now_served(state, view, now, warnings)
     return state.serving(view, now), Outcome(name, "signed", serial, old.serial)
 
 
-def _now_served(
-    state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ...], *, starting: bool
-) -> tuple[ZoneState, Outcome]:
+def _now_served(state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ...]) -> tuple[ZoneState, Outcome]:
     name, old = to_text(state.source.origin), state.view
-    if old is None and not starting:
-        log.info("zone %s loaded, serial %d", name, view.serial)
-    elif old is not None:
-        log.info("zone %s reloaded, serial %d (was %d)", name, view.serial, old.serial)
     result, was = ("loaded", None) if old is None else ("reloaded", old.serial)
     state = replace(state.serving(view, now), warnings=warnings)
     return state, Outcome(name, result, view.serial, was, "", warnings)

@@ -59,6 +59,7 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
         "reloads": daemon.reloads.to_dict(),
         "config_error": daemon.config_error,
         "certificate_error": daemon.certificate_error,
+        "workers": [] if daemon.workers is None else [_worker(worker) for worker in daemon.workers.describe()],
         "queries": counted.to_dict(),
         "counters": counted.named(),
         "alarms": [*_alarms(daemon), *(alarm for state in states for alarm in zone_alarms(state, now))],
@@ -85,6 +86,14 @@ def _alarms(daemon: Daemon) -> Iterator[str]:
         yield f"the configuration was not reloaded: {daemon.config_error}"
     if daemon.certificate_error:
         yield f"the certificate was not reloaded: {daemon.certificate_error}"
+    if daemon.workers_error:
+        yield f"not every worker answers from the last reload: {daemon.workers_error}"
+    if daemon.workers is not None:
+        yield from daemon.workers.alarms()
+
+
+def _worker(worker: dict[str, Any]) -> dict[str, Any]:
+    return worker if "since" not in worker else {**worker, "since": _time(worker["since"])}
 
 
 def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
