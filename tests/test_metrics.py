@@ -8,6 +8,7 @@ import json
 import re
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,6 +111,26 @@ def test_a_scrape_says_what_status_says(scraped: Scraped) -> None:
     assert {key: v for key, v in again.items() if key[0] not in moving} == {
         key: v for key, v in found.items() if key[0] not in moving
     }
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="several workers are for Linux")
+def test_what_workers_count_is_summed_and_what_is_signed_is_served_by_all(site: Site) -> None:
+    pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
+    keys = site.directory / "keys"
+    add_key(keys, Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    scraped = Scraped(site, 'workers = 2\nstate = "state"', 'keys = "keys"\n')
+    query = dns.message.make_query("b.test.", "DNSKEY")
+    for _ in range(20):  # from another port each, so to either
+        assert len(dns.query.udp(query, "127.0.0.1", PATIENCE, scraped.dns).answer[0]) == 1
+    assert value(scraped.scrape(), "queries_total", transport="udp", rcode="NOERROR") == 20
+    assert get(scraped.port, "/health") == (200, "ok\n")
+    add_key(keys, Role.CSK, Algorithm.ED25519, State.PUBLISHED)
+    assert site.run("reload").exit_code == 0
+    for _ in range(20):
+        assert len(dns.query.udp(query, "127.0.0.1", PATIENCE, scraped.dns).answer[0]) == 2
+    found = scraped.scrape()
+    assert value(found, "zone_serial", zone="b.test.") == 2
+    assert value(found, "queries_total", transport="udp", rcode="NOERROR") == 40
 
 
 def test_a_refused_zone_is_an_alarm_with_its_reason(scraped: Scraped) -> None:
