@@ -22,7 +22,8 @@ log = logging.getLogger("maptr.serve")
 
 LOOK_INTERVAL = 5.0  # seconds between two looks at the key folders and at what is due
 # Seconds until a zone that could not be signed is tried again, doubled each time; a change of its keys comes at once.
-RETRY_FIRST, RETRY_LAST = 60, 3600
+RETRY_FIRST = 60
+RETRY_LAST = 3600
 
 Stamp = tuple[tuple[str, int, int, int, int], ...]
 
