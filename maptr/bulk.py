@@ -11,7 +11,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Hashable, Iterable, It
 from contextlib import closing
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, Unpack
 
 from maptr import call, names
 from maptr.ark import MAX_NAAN, Ark
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import dns.name
     import dns.resolver
 
+    from maptr.trust import TrustAnchors
+
 WINDOW = 4  # ARKs begun or held back for order, for each question that may be outstanding
 INTAKE = 64  # ARKs taken before the sockets get their turn
 
@@ -44,15 +46,15 @@ def discover_many(
     nameservers: Iterable[str] | None = None,
     resolver: Stub | dns.resolver.Resolver | None = None,
     ordered: bool = True,
-    **options: Any,
+    **options: Unpack[BulkOptions],
 ) -> Iterator[Discovery]:
     """A discovery for each ARK; an empty one where there is no candidate, not ``complete`` where DNS did not say.
 
     Asks ``nameservers``, by default the system's, without dnspython; a dnspython ``resolver`` is asked
     one question at a time. Without ``ordered`` discoveries come as they are ready. Options: ``origin``,
-    ``settings`` and ``trust_ad`` as for ``discover``; ``lifetime`` bounds each question, in seconds from its first
-    packet; ``concurrency`` questions are outstanding at most (default 256), ``rate`` packets a second go to each
-    server.
+    ``settings``, ``trust_ad`` and ``trust_anchors`` as for ``discover``; ``lifetime`` bounds each question, in
+    seconds from its first packet; ``concurrency`` questions are outstanding at most (default 256), ``rate`` packets a
+    second go to each server.
 
     Raises ArkSyntaxError for what is no ARK, ConfigError, DiscoveryFailed for a server without address.
 
@@ -73,12 +75,25 @@ async def discover_many_async(
     nameservers: Iterable[str] | None = None,
     resolver: Stub | None = None,
     ordered: bool = True,
-    **options: Any,
+    **options: Unpack[BulkOptions],
 ) -> AsyncIterator[Discovery]:
     """``discover_many``, awaited: same options, same discoveries, same errors. ``arks`` may be an async iterable."""
     bulk = Bulk(nameservers=nameservers, stub=resolver, **options)
     async for _, discovery in bulk.run_async(_numbered_async(arks), ordered=ordered):
         yield discovery
+
+
+class BulkOptions(TypedDict, total=False):
+    """What ``discover_many`` takes beside the ARKs, whom to ask, and the order."""
+
+    origin: str | dns.name.Name
+    lifetime: float | None
+    settings: Settings | None
+    concurrency: int
+    rate: float | None
+    trust_ad: bool
+    trust_anchors: TrustAnchors | None
+    clock: Clock
 
 
 class Bulk:
@@ -95,6 +110,7 @@ class Bulk:
         concurrency: int = CONCURRENCY,
         rate: float | None = None,
         trust_ad: bool = False,
+        trust_anchors: TrustAnchors | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         if stub is not None and nameservers is not None:
@@ -103,8 +119,12 @@ class Bulk:
             raise ConfigError("one at least", key="concurrency")
         if rate is not None and not rate > 0:
             raise ConfigError("more than nought", key="rate")
-        if stub is None:
-            stub = Stub.system(trust_ad=trust_ad) if nameservers is None else make_stub(nameservers, trust_ad=trust_ad)
+        if stub is not None:
+            stub = stub.trusting(trust_anchors)
+        elif nameservers is None:
+            stub = Stub.system(trust_ad=trust_ad, trust_anchors=trust_anchors)
+        else:
+            stub = make_stub(nameservers, trust_ad=trust_ad, trust_anchors=trust_anchors)
         self.questions = 0
         self.settings = call.with_origin(settings, origin)
         if names.wire_length(self.settings.origin) + MAX_NAAN + 1 > names.MAX_NAME:
@@ -163,8 +183,8 @@ class Bulk:
         )
 
     def volley(self, mux: Mux, waiter: Waiter, heard: Heard) -> Volley | None:
-        """The shortcut to plain answers; None where a rate is to be kept."""
-        if self._rate is not None or not self._stub.servers:
+        """The shortcut to plain answers; None where a rate is to be kept, or answers are validated."""
+        if self._rate is not None or not self._stub.servers or self._stub.validator is not None:
             return None
         return Volley(
             self._stub,
@@ -271,11 +291,13 @@ async def _numbered_async(
 
 
 def _one_by_one(
-    arks: Iterable[Ark | str | bytes], resolver: dns.resolver.Resolver, options: dict[str, Any]
+    arks: Iterable[Ark | str | bytes], resolver: dns.resolver.Resolver, options: BulkOptions
 ) -> Iterator[Discovery]:
+    if {"concurrency", "rate"} & options.keys():
+        raise ConfigError("a dnspython resolver is asked one question at a time: no concurrency, no rate")
     for ark in arks:
         try:
-            yield discover(ark, resolver=resolver, **{**options, "raise_on_none": False})
+            yield discover(ark, resolver=resolver, raise_on_none=False, **options)  # type: ignore[misc]
         except DiscoveryFailed as failed:
             if failed.discovery is None:
                 raise

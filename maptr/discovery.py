@@ -22,6 +22,10 @@ REGEXP_STEPS = 200_000
 """Steps of regexp matching that one walk may spend, about 0.1 s; a rule of ours costs about 100."""
 
 
+# What is known of an answer's DNSSEC state (RFC 4033 5). Of several answers a discovery has the worst.
+SECURITY = ("secure", "insecure", "indeterminate", "bogus")
+
+
 class Outcome(enum.Enum):
     """How a question ended. For the first three DNS said; for the rest it did not, and the walk is incomplete."""
 
@@ -34,6 +38,7 @@ class Outcome(enum.Enum):
     TIMEOUT = "no answer in time"
     UNREACHABLE = "server unreachable"
     MALFORMED = "answer cannot be read"
+    BOGUS = "answer fails DNSSEC validation"
     LIMIT = "a limit was reached"
 
     @property
@@ -130,9 +135,34 @@ class Reading(NamedTuple):
         }
 
 
+class Link(NamedTuple):
+    """One link of a chain of trust: the records of a name and type, and what validation made of them."""
+
+    name: str
+    rdtype: str
+    security: str
+    note: str = ""
+    server: str = ""
+    elapsed: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "type": self.rdtype,
+            "security": self.security,
+            "note": self.note,
+            "server": self.server,
+            "elapsed": self.elapsed,
+        }
+
+
 class Step(NamedTuple):
     """One question on the trace, asked or not. ``elapsed`` is in seconds; it, ``ttl`` and ``server``
-    are not compared."""
+    are not compared.
+
+    ``security`` is that of the answer. ``links`` are those of the chain of trust that were followed for it, where
+    maptr validates by itself; what is known from questions before is not asked again, so they are not compared either.
+    """
 
     name: Labels
     depth: int
@@ -142,15 +172,20 @@ class Step(NamedTuple):
     ttl: int | None = None
     server: str = ""
     elapsed: float | None = None
+    security: str = "indeterminate"
+    links: tuple[Link, ...] = ()
+
+    def _compared(self) -> tuple[object, ...]:
+        return *self[:5], self.security
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Step) and self[:5] == other[:5]
+        return isinstance(other, Step) and self._compared() == other._compared()
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
-        return hash(self[:5])
+        return hash(self._compared())
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -163,6 +198,8 @@ class Step(NamedTuple):
             "server": self.server,
             "elapsed": self.elapsed,
             "records": [reading.to_dict() for reading in self.readings],
+            "security": self.security,
+            "chain": [link.to_dict() for link in self.links],
         }
 
 
@@ -314,6 +351,18 @@ class Discovery(Sequence[Candidate]):
         timeout = any(step.outcome is Outcome.TIMEOUT for step in self.trace)
         kind = errors.DiscoveryTimeout if timeout else errors.DiscoveryFailed
         raise kind(f"no mapping authority known for {self.ark}: {self._why()}", self)
+
+    def raise_for_security(self, require: str | None) -> None:
+        """Nothing, where the answers are as secure as required (None: any are); else DiscoveryFailed."""
+        if require is None or self.security == require:
+            return
+        message = f"{self.ark}: the answers are {self.security}, not {require}"
+        for step in self.trace:
+            if step.security == self.security:
+                why = next((link.note for link in reversed(step.links) if link.security == step.security), step.note)
+                message += f": {names.to_text(step.name)} NAPTR" + (f": {why}" if why else "")
+                break
+        raise errors.DiscoveryFailed(message, self)
 
     def _why(self) -> str:
         steps = [step for step in self.trace if not step.outcome.said] or list(self.trace[:1])

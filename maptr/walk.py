@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from maptr import names, plain, url
 from maptr.ark import Ark
-from maptr.discovery import REGEXP_STEPS, Candidate, Discovery, Outcome, Reading, Step
+from maptr.discovery import REGEXP_STEPS, SECURITY, Candidate, Discovery, Link, Outcome, Reading, Step
 from maptr.names import Labels
 from maptr.naptr import Kind, Naptr, Rule, read
 from maptr.nfa import Budget, BudgetSpent
@@ -85,14 +85,11 @@ class Answer(NamedTuple):
     server: str = ""
     elapsed: float | None = None
     security: str = "indeterminate"
+    links: tuple[Link, ...] = ()
 
     def after(self, elapsed: float) -> Answer:
         """The same, so many seconds after the question."""
-        return Answer(self.outcome, self.records, self.ttl, self.note, self.server, elapsed, self.security)
-
-
-# Of several answers the discovery has the worst.
-SECURITY = ("secure", "insecure", "indeterminate", "bogus")
+        return Answer(self.outcome, self.records, self.ttl, self.note, self.server, elapsed, self.security, self.links)
 
 
 class Reader(Protocol):
@@ -236,7 +233,18 @@ class Walk:
             note = f"{note}; {over}" if note else over
         readings = tuple(self._read_record(here, unique[key], key, onward) for key in taken)
         outcome = Outcome.NODATA if answer.outcome is Outcome.ANSWER and not unique else answer.outcome
-        return Step(question.name, question.depth, outcome, readings, note, answer.ttl, answer.server, answer.elapsed)
+        return Step(
+            question.name,
+            question.depth,
+            outcome,
+            readings,
+            note,
+            answer.ttl,
+            answer.server,
+            answer.elapsed,
+            answer.security,
+            answer.links,
+        )
 
     def _read_record(self, here: Question, naptr: Naptr, key: bytes, onward: dict[Labels, Question]) -> Reading:
         spent = f"not read: the {self.settings.regexp_steps} regexp steps of this walk are spent"

@@ -26,7 +26,8 @@ HEADER_SIZE = 12  # RFC 1035 4.1.1
 
 A, NS, CNAME, SOA, AAAA, NAPTR, OPT, IN = 1, 2, 5, 6, 28, 35, 41, 1
 NOERROR, FORMERR, SERVFAIL, NXDOMAIN, NOTIMP, REFUSED, YXDOMAIN, BADVERS = 0, 1, 2, 3, 4, 5, 6, 16
-QR, OPCODE, AA, TC, RD, RA, AD = 0x8000, 0x7800, 0x0400, 0x0200, 0x0100, 0x0080, 0x0020
+QR, OPCODE, AA, TC, RD, RA, AD, CD = 0x8000, 0x7800, 0x0400, 0x0200, 0x0100, 0x0080, 0x0020, 0x0010
+DO = 0x8000  # in the TTL of an OPT (RFC 3225 3)
 EDE = 15  # RFC 8914 2
 EDE_BOGUS = range(5, 13)  # RFC 8914 4.6 to 4.13: what validation found wrong, from "DNSSEC indeterminate" on
 
@@ -35,6 +36,7 @@ _TELLING = QR | OPCODE | TC | 15  # bits of which the commonest reply has only t
 # Rcodes with which a server may leave the question out of its reply.
 _BARE = frozenset({FORMERR, SERVFAIL, NOTIMP, REFUSED})
 _OPT_RECORD = struct.pack("!BHHIH", 0, OPT, EDNS_PAYLOAD, 0, 0)
+_DO_RECORD = struct.pack("!BHHIH", 0, OPT, EDNS_PAYLOAD, DO, 0)
 _HEADER = struct.Struct("!6H")
 _FIXED = struct.Struct("!HHIH")
 _PAIR = struct.Struct("!HH")
@@ -51,6 +53,7 @@ _HEADERS = {
     for ask_ad in (False, True)
     for edns in (False, True)
 }
+_CD_HEADERS = {edns: struct.pack("!5H", RD | CD, 1, 0, 0, edns) for edns in (False, True)}
 
 
 Fields = tuple[int, int, bytes, bytes, bytes, Labels]
@@ -99,16 +102,28 @@ class _Record(NamedTuple):
 
 
 def make_query(
-    name: Labels, randomness: bytes, *, rdtype: int = NAPTR, mix: bool = True, edns: bool = True, ask_ad: bool = False
+    name: Labels,
+    randomness: bytes,
+    *,
+    rdtype: int = NAPTR,
+    mix: bool = True,
+    edns: bool = True,
+    ask_ad: bool = False,
+    dnssec: bool = False,
 ) -> Query:
     """A question with recursion desired. ``randomness`` is the ID in two octets, and with ``mix`` one more for each
-    octet of the name: which letters are in capitals (0x20, draft-vixie-dnsext-dns0x20)."""
+    octet of the name: which letters are in capitals (0x20, draft-vixie-dnsext-dns0x20). ``dnssec`` is for whoever
+    validates: DO and CD, so that signatures come along and a resolver leaves the judging to us (RFC 6840 5.9)."""
     wire = names.to_wire(name)
     if mix:
         wire = _mixed(wire, randomness[2:])
     question = wire + (_NAPTR_IN if rdtype == NAPTR else _PAIR.pack(rdtype, IN))
     header = _HEADERS[ask_ad, edns]
-    return Query(name, randomness[:2] + header + question + (_OPT_RECORD if edns else b""), question, rdtype)
+    opt = _OPT_RECORD if edns else b""
+    if dnssec:
+        header = _CD_HEADERS[edns]
+        opt = _DO_RECORD if edns else b""
+    return Query(name, randomness[:2] + header + question + opt, question, rdtype)
 
 
 def _mixed(octets: bytes, randomness: bytes) -> bytes:
@@ -303,7 +318,8 @@ def _noerror(
         if query.rdtype == NAPTR:
             records = tuple(_naptr(packet, record.start, record.end) for record in found)
             return Reply(NOERROR, False, Outcome.ANSWER, records, ttl=ttl, note=note)
-        return Reply(NOERROR, False, Outcome.ANSWER, addresses=_addresses(packet, found), ttl=ttl, note=note)
+        addresses = _addresses(packet, found) if query.rdtype in (A, AAAA) else ()
+        return Reply(NOERROR, False, Outcome.ANSWER, addresses=addresses, ttl=ttl, note=note)
     if not flags & RA:
         soa = any(record.rdtype == SOA for record in authority)
         cut = next((record.owner for record in authority if record.rdtype == NS), None)

@@ -28,12 +28,13 @@ LAYERS = (
         *("zonediff", "integrity", "publish"),
         *("packed", "fastpath", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
-        *("wire", "asking", "plainreply", "many"),
+        *("wire", "asking", "plainreply", "many", "validation"),
     ),
     # What asks the network and reads files.
     (
         *("files", "fetch", "pull"),
         *(
+            "trust",
             "call",
             "stub",
             "flight",

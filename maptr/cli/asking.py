@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from maptr import call
 from maptr.ark import Ark
 from maptr.cli import output
 from maptr.client import discover
@@ -14,6 +17,9 @@ from maptr.errors import ConfigError, DiscoveryError, NoMappingAuthority
 from maptr.stub import Stub
 from maptr.walk import Settings
 
+if TYPE_CHECKING:
+    import dns.resolver
+
 
 class Options(NamedTuple):
     """What the commands share, with its defaults: the one place where they stand."""
@@ -21,6 +27,8 @@ class Options(NamedTuple):
     origin: str = "ark.arpa."
     timeout: float = 5.0
     trust_ad: bool = False
+    trust_anchor: str | None = None
+    require: Literal["secure"] | None = None
     allow_private: bool = False
     as_json: bool = False
 
@@ -28,8 +36,11 @@ class Options(NamedTuple):
 DEFAULTS = Options()
 
 
-def parse_words(words: Sequence[str], *, trust_ad: bool = False) -> tuple[list[Ark], Stub]:
-    """The ARKs among the arguments, and who asks the ``@SERVER`` ones, by default the system's.
+def parse_words(
+    words: Sequence[str], *, trust_ad: bool = False, trust_anchor: str | None = None
+) -> tuple[list[Ark], Stub | dns.resolver.Resolver]:
+    """The ARKs among the arguments, and who asks the ``@SERVER`` ones, by default the system's: a dnspython resolver
+    where one of them is a URL.
 
     Raises ArkSyntaxError or ConfigError for what is neither, DiscoveryFailed where a server has no address.
     """
@@ -37,16 +48,21 @@ def parse_words(words: Sequence[str], *, trust_ad: bool = False) -> tuple[list[A
     parsed = [Ark.parse(word) for word in words if not word.startswith("@")]
     if not parsed:
         raise ConfigError("no ARK given")
+    if any("://" in server for server in servers):
+        from maptr.resolver import make_resolver
+
+        return parsed, make_resolver(servers)
     try:
-        return parsed, Stub(servers, trust_ad=trust_ad) if servers else Stub.system(trust_ad=trust_ad)
+        make = partial(Stub, servers) if servers else Stub.system
+        return parsed, make(trust_ad=trust_ad, trust_anchors=trust_anchor)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
 
-def show_urls(arks: Sequence[Ark], stub: Stub, options: Options) -> int:
+def show_urls(arks: Sequence[Ark], resolver: Stub | dns.resolver.Resolver, options: Options) -> int:
     """One line for each ARK, empty where it has no URL; the exit code. Raises ConfigError before the first."""
     code = output.EXIT_OK
-    for ark, found, error in _each(arks, stub, options, trace=False):
+    for ark, found, error in _each(arks, resolver, options, trace=False):
         code = max(code, _code(error))
         made = found.url() if found else None
         if options.as_json:
@@ -59,16 +75,16 @@ def show_urls(arks: Sequence[Ark], stub: Stub, options: Options) -> int:
 
 
 def show_discoveries(
-    arks: Sequence[Ark], stub: Stub, options: Options, *, short: bool = False, trace: bool = False
+    arks: Sequence[Ark],
+    resolver: Stub | dns.resolver.Resolver,
+    options: Options,
+    *,
+    short: bool = False,
+    trace: bool = False,
 ) -> int:
     """The candidates of each ARK, best first; the exit code. Raises ConfigError before the first."""
     code = output.EXIT_OK
-    tree = trace and not options.as_json and sys.stderr.isatty()
-    for ark, found, error in _each(arks, stub, options, trace=trace and not options.as_json and not tree):
-        if tree and found is not None:
-            from maptr.cli.trace import show_tree
-
-            show_tree(found)
+    for ark, found, error in _each(arks, resolver, options, trace=trace and not options.as_json):
         code = max(code, _code(error))
         if options.as_json:
             document = found.to_dict() if found is not None else {"ark": str(ark), "candidates": []}
@@ -81,31 +97,47 @@ def show_discoveries(
 
 
 def _each(
-    arks: Sequence[Ark], stub: Stub, options: Options, *, trace: bool
+    arks: Sequence[Ark], resolver: Stub | dns.resolver.Resolver, options: Options, *, trace: bool
 ) -> Iterator[tuple[Ark, Discovery | None, DiscoveryError | None]]:
     """Each ARK with its discovery and what went wrong."""
-    settings = Settings(allow_private=options.allow_private)
+    asked: call.Options = {
+        "origin": options.origin,
+        "lifetime": options.timeout,
+        "settings": Settings(allow_private=options.allow_private),
+        "require": options.require,
+    }
+    if not isinstance(resolver, Stub):  # a stub knows already whom it trusts
+        asked["trust_ad"] = options.trust_ad
+        if options.trust_anchor is not None:
+            from maptr.trust import Validator
+
+            asked["trust_anchors"] = Validator(options.trust_anchor)
     for ark in arks:
         try:
-            found = discover(
-                ark,
-                resolver=stub,
-                origin=options.origin,
-                lifetime=options.timeout,
-                settings=settings,
-                on_step=_show if trace else None,
-            )
+            with _shown(ark) if trace else nullcontext() as on_step:
+                asked["on_step"] = on_step
+                found = discover(ark, resolver=resolver, **asked)
         except DiscoveryError as error:
             yield ark, error.discovery, error
         else:
             yield ark, found, None
 
 
-def _show(step: Step) -> None:
-    from maptr.cli.trace import step_lines
+@contextmanager
+def _shown(ark: Ark) -> Iterator[Callable[[Step], None]]:
+    """Shows each step as it is read: a tree that grows on a terminal, lines in a pipe."""
+    from maptr.cli.trace import growing_tree, step_lines
 
-    for line in step_lines(step):
-        output.talk(line)
+    if sys.stderr.isatty():
+        with growing_tree(str(ark)) as add:
+            yield add
+        return
+
+    def tell(step: Step) -> None:
+        for line in step_lines(step):
+            output.talk(line)
+
+    yield tell
 
 
 def _code(error: DiscoveryError | None) -> int:

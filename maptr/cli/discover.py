@@ -14,6 +14,8 @@ from maptr.cli.asking import DEFAULTS
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError
 
 if TYPE_CHECKING:
+    import dns.resolver
+
     from maptr.stub import Stub
 
 _COMMON = (
@@ -30,6 +32,12 @@ _COMMON = (
         help="For one whole discovery.",
     ),
     click.option("--trust-ad", is_flag=True, help="Take the server's word on DNSSEC: only a validating one of yours."),
+    click.option(
+        "--trust-anchor",
+        metavar="FILE",
+        help="Validate DNSSEC from these DS or DNSKEY records: a zone file's, or BIND's trust-anchors.",
+    ),
+    click.option("--require", type=click.Choice(["secure"]), help="Take nothing less: an answer not signed is none."),
     click.option("--allow-private", is_flag=True, help="Take candidates on hosts that are not public."),
     click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK, trace included."),
 )
@@ -59,14 +67,14 @@ def discover(arks: tuple[str, ...], short: bool, trace: bool, **options: Any) ->
 
     Candidates are printed best first, one a line: URL, order, preference, and the name its record was found at.
     @SERVER asks that resolver, or that authoritative server, instead of the system's resolver; of several, the next
-    where one does not answer.
+    where one does not answer. @tls://HOST and @https://HOST/PATH are asked by DNS over TLS and HTTPS.
 
     \b
     Examples:
       maptr discover ark:12345/x6np1wh8k @127.0.0.1#5353
       maptr discover --trace https://n2t.net/ark:/12345/x6np1wh8k?info
     """
-    words, stub = parse_words(arks, trust_ad=options["trust_ad"])
+    words, stub = parse_words(arks, trust_ad=options["trust_ad"], trust_anchor=options["trust_anchor"])
     sys.exit(_usage(asking.show_discoveries, words, stub, asking.Options(**options), short=short, trace=trace))
 
 
@@ -81,7 +89,7 @@ def url(arks: tuple[str, ...], **options: Any) -> None:
     Example:
       curl -L "$(maptr url ark:12345/x6np1wh8k)"
     """
-    words, stub = parse_words(arks, trust_ad=options["trust_ad"])
+    words, stub = parse_words(arks, trust_ad=options["trust_ad"], trust_anchor=options["trust_anchor"])
     sys.exit(_usage(asking.show_urls, words, stub, asking.Options(**options)))
 
 
@@ -93,13 +101,15 @@ def _usage(show: Callable[..., int], *arguments: Any, **options: Any) -> int:
         raise click.UsageError(str(error)) from None
 
 
-def parse_words(words: tuple[str, ...], *, trust_ad: bool = False) -> tuple[list[Ark], Stub]:
+def parse_words(
+    words: tuple[str, ...], *, trust_ad: bool = False, trust_anchor: str | None = None
+) -> tuple[list[Ark], Stub | dns.resolver.Resolver]:
     """The ARKs among the arguments, and who asks the ``@SERVER`` ones, by default the system's.
 
-    UsageError for what is neither; exits where a server has no address.
+    UsageError for what is neither, or for bad trust anchors; exits where a server has no address.
     """
     try:
-        return asking.parse_words(words, trust_ad=trust_ad)
+        return asking.parse_words(words, trust_ad=trust_ad, trust_anchor=trust_anchor)
     except (ArkSyntaxError, ConfigError) as error:
         raise click.UsageError(str(error)) from None
     except DiscoveryError as error:
