@@ -87,6 +87,11 @@ class Expression(NamedTuple):
             budget.spend(tree.size)
         return cls(link([*tree.write(ignore_case), Instruction(MATCH)]))
 
+    @property
+    def size(self) -> int:
+        """Its instructions."""
+        return len(self.program)
+
     def match(self, text: bytes, budget: Budget) -> Groups | None:
         """Positions by slot (2n and 2n+1 bound group n, 0 and 1 the match), or None; raises BudgetSpent."""
         return nfa.match(self.program, text, budget)

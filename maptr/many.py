@@ -42,7 +42,7 @@ class Many(Generic[Token]):
         self._settings = settings
         self._folded = names.fold(settings.origin)
         self._most = min(names.MAX_LABEL, names.MAX_NAME - 1 - names.wire_length(settings.origin))
-        self._answers: OrderedDict[Labels, tuple[Answer | Kept, int]] = OrderedDict()
+        self._answers: OrderedDict[Labels, Answer | Kept] = OrderedDict()
         self._kept = 0
         self._max_kept = max_kept
         self._now = now
@@ -61,7 +61,9 @@ class Many(Generic[Token]):
         label = ark.naan.encode()
         if not 0 < len(label) <= self._most:
             names.check((label, *self._settings.origin))
-        key = (label.lower(), *self._folded)
+        name = (label, *self._settings.origin)
+        folded = (label.lower(), *self._folded)
+        key = name if name == folded else folded  # one tuple where one will do: a run may keep 100,000
         self.open += 1
         waiting = self._roots.get(key)
         if waiting is not None:
@@ -74,7 +76,7 @@ class Many(Generic[Token]):
             self._go_on(token, Walk(ark, self._settings, reader=self._rules))
         else:
             self._roots[key] = [(token, ark)]
-            self._new.append((label, *self._settings.origin))
+            self._new.append(name)
             self.asked += 1
 
     def take(self) -> list[Labels]:
@@ -96,14 +98,14 @@ class Many(Generic[Token]):
             arks = self._roots.pop(key, None)
         waiting = self._waiting.pop(key, None) if self._waiting else None
         if isinstance(answer, PlainReply):
-            self._keep(key, answer.kept, len(answer.candidates))
+            self._keep(key, answer.kept)
             if arks is not None:
                 self._give(arks, answer)
             if waiting is None:
                 return
             answer = plainreply.answer(answer.kept)
         else:
-            self._keep(key, answer, len(answer.records) or 1)
+            self._keep(key, answer)
             if arks is not None:
                 self._walk_all(arks, answer, keep=len(arks) > 1)
         walks: dict[int, tuple[Token, Walk]] = {}
@@ -168,18 +170,20 @@ class Many(Generic[Token]):
             self.open -= 1
             self.done.append((token, walk.result(self._now() if self._now is not None else None)))
 
-    def _keep(self, key: Labels, answer: Answer | Kept, records: int) -> None:
-        self._answers[key] = answer, records
-        self._kept += records
+    def _keep(self, key: Labels, answer: Answer | Kept) -> None:
+        self._answers[key] = answer
+        self._kept += _records(answer)
         while self._kept > self._max_kept:
-            self._kept -= self._answers.popitem(last=False)[1][1]
+            self._kept -= _records(self._answers.popitem(last=False)[1])
 
     def _known(self, key: Labels) -> Answer | None:
         """What was answered at a name, if it is kept."""
         known = self._answers.get(key)
-        if known is None:
-            return None
-        return known[0] if isinstance(known[0], Answer) else plainreply.answer(known[0])
+        return known if known is None or isinstance(known, Answer) else plainreply.answer(known)
+
+
+def _records(answer: Answer | Kept) -> int:
+    return (len(answer.records) or 1) if isinstance(answer, Answer) else plainreply.records(answer)
 
 
 class Rules:
@@ -208,4 +212,4 @@ class Rules:
 
 
 def _size(rule: Rule) -> int:
-    return 10 + (len(rule.substitution.expression.program) if rule.substitution is not None else 0)
+    return 10 + (rule.substitution.expression.size if rule.substitution is not None else 0)

@@ -19,6 +19,8 @@ MAX_RECORDS = 16  # the longest real answer has 17; beyond this the general way 
 _HOST = re.compile(
     rb"(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 )
+_ALNUM = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_."  # without a hyphen, nothing can be amiss
+_DIGITS = b"0123456789"
 MAX_HOST = 253  # characters, as url.parse_host
 
 
@@ -45,7 +47,7 @@ def candidates(
             or last == b"localhost"
             or len(host) > MAX_HOST
             or host.count(b".") != len(replacement) - 1
-            or _HOST.fullmatch(host) is None
+            or ((host.translate(None, _ALNUM) or last[0] in _DIGITS) and _HOST.fullmatch(host) is None)
         ):
             return None
         path = ((order, preference),)

@@ -45,6 +45,11 @@ def answer(kept: Kept) -> Answer:
     return Answer(Outcome.ANSWER, reply.records, reply.ttl, "", server, elapsed, security)
 
 
+def records(kept: Kept) -> int:
+    """How many records the packet has."""
+    return int.from_bytes(kept[2][6:8], "big")  # ANCOUNT, RFC 1035 4.1.1
+
+
 class Reader:
     """Reads the replies of one run."""
 

@@ -113,12 +113,11 @@ class Volley:
         outstanding, port, head, tail = battery.sent, battery.port.sock, self._head, self._tail
         self._flying += count
         battery.port.reuses += count
-        for i in range(count):
-            ident = idents[2 * i : 2 * i + 2]
+        for at, name, question in zip(range(0, 2 * count, 2), asked, questions, strict=True):
+            ident = idents[at : at + 2]
             while ident in outstanding:  # still in use here; the rest of the message is as random as before
                 ident = self._stub.randomness(2)
-            question = questions[i]
-            sent = outstanding[ident] = asked[i], question, now
+            sent = outstanding[ident] = name, question, now
             try:
                 port.send(ident + head + question + tail)
             except BlockingIOError:

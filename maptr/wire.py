@@ -44,6 +44,8 @@ _LETTERS = bytes(0x20 if chr(octet).isascii() and chr(octet).isalpha() else 0 fo
 _QNAME_POINTER = b"\xc0\x0c"
 _NAPTR_IN = _PAIR.pack(NAPTR, IN)
 _SAME_NAPTR = _QNAME_POINTER + _NAPTR_IN
+_H_ARK = b"\1h\3ark\0"
+_H_ARK_FIELDS = (b"h", b"ark", b"")
 _PLAIN_FIXED = struct.Struct("!IHHHB")  # TTL, length of rdata; order, preference, length of flags
 # What follows the ID in the header of a query: by whether it asks for AD, and has an OPT.
 _HEADERS = {
@@ -232,9 +234,18 @@ def plain_records(name: Labels, question: bytes, packet: bytes) -> tuple[list[Fi
                 at += size
             ttl, length, order, preference, size = _PLAIN_FIXED.unpack_from(packet, at)
             stop = at + 6 + length
-            service_at = at + 11 + size
-            regexp_at = service_at + 1 + packet[service_at]
-            name_at = regexp_at + 1 + packet[regexp_at]
+            if packet.startswith(_H_ARK, at + 10):
+                flags_service_regexp = _H_ARK_FIELDS
+                name_at = at + 17
+            else:
+                service_at = at + 11 + size
+                regexp_at = service_at + 1 + packet[service_at]
+                name_at = regexp_at + 1 + packet[regexp_at]
+                flags_service_regexp = (
+                    packet[at + 11 : service_at],
+                    packet[service_at + 1 : regexp_at],
+                    packet[regexp_at + 1 : name_at],
+                )
             labels: list[bytes] = []
             here = name_at
             while size := packet[here]:
@@ -246,16 +257,7 @@ def plain_records(name: Labels, question: bytes, packet: bytes) -> tuple[list[Fi
                 return None
             if ttl < least or ttl > MAX_TTL:
                 least = ttl if ttl <= MAX_TTL else 0
-            records.append(
-                (
-                    order,
-                    preference,
-                    packet[at + 11 : service_at],
-                    packet[service_at + 1 : regexp_at],
-                    packet[regexp_at + 1 : name_at],
-                    tuple(labels),
-                )
-            )
+            records.append((order, preference, *flags_service_regexp, tuple(labels)))
             at = stop
         for _ in range(authority + additional):
             if packet[at] == 0:
