@@ -138,8 +138,9 @@ def test_down_a_tree_of_servers(tmp_path: Path) -> None:
 
 def _check_the_tree(above: Bind, anchor: dns.rdata.Rdata) -> None:
     options: Options = {"origin": TOP, "trust_anchors": {TOP: [anchor]}}
+    demanding: Options = {**options, "require": "secure"}
     servers = [f"{above.host}#{above.port}"]
-    secure = discover("ark:2/x", nameservers=servers, require="secure", **options)
+    secure = discover("ark:2/x", nameservers=servers, **demanding)
     assert (secure.url(), secure.trace[1].server) == ("https://h.example/ark:2/x", f"127.0.0.2#{above.port}")
     assert [(link.name, link.rdtype) for link in secure.trace[1].links][:2] == [
         (f"fine.{TOP}", "DS"),
@@ -149,7 +150,7 @@ def _check_the_tree(above: Bind, anchor: dns.rdata.Rdata) -> None:
     assert (insecure.url(), insecure.security) == ("https://h.example/ark:3/x", "insecure")
     assert [step.security for step in insecure.trace] == ["secure", "insecure"]
     with pytest.raises(DiscoveryFailed, match=r"insecure, not secure: 1\.plain\.maptr\.net\. NAPTR"):
-        discover("ark:3/x", nameservers=servers, require="secure", **options)
+        discover("ark:3/x", nameservers=servers, **demanding)
 
 
 def essence(discovery: Discovery) -> tuple[object, ...]:
