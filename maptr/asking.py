@@ -13,7 +13,6 @@ Without I/O, as ``walk`` is: a driver sends what ``next()`` gives, tells what ca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from maptr import names, url, wire
@@ -298,14 +297,16 @@ class Exchange:
         self._notes[f"{attempt.server}: {why}"] = None
 
 
-@dataclass(slots=True)
 class _Search:
     """The addresses of a zone's servers are sought, at the servers first given; ``questions`` are still to ask."""
 
-    attempt: Attempt
-    cut: Labels
-    questions: list[tuple[Labels, int]]
-    exchange: Exchange | None = None
+    __slots__ = ("attempt", "cut", "exchange", "questions")
+
+    def __init__(self, attempt: Attempt, cut: Labels, questions: list[tuple[Labels, int]]) -> None:
+        self.attempt = attempt
+        self.cut = cut
+        self.questions = questions
+        self.exchange: Exchange | None = None
 
 
 def _is_local(address: str) -> bool:
