@@ -1,0 +1,237 @@
+"""Plans: what the replies are made of whose questions need no look at a zone any more, learned from ReadyAnswers.
+
+A *plan* is one bytes object that ``slots.py`` lays out: where the parts of a reply lie, and ten octets of header.
+Keys are queries without ID and cookie, with the name in lower case. Two ways lead to a plan:
+
+* the whole key, for names that exist;
+* a *pattern*, which is the key without the octets of its first label, for names that do not exist, referrals, refusals
+  and types that a name does not have. Its length stands before the label, so the rest lies where it lay. Whether a
+  name is meant is one look into the zone's table (``fastpath.Fellows``).
+
+Cookies have tables of their own, for their plans leave a place for the answer. Nothing that never comes twice stays:
+patterns are learned the second time, names that do not exist never.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple
+
+from maptr.fastpath import ReadyAnswers
+from maptr.ready import COOKIE, COOKIE_REPLY, HEADER, NOERROR, OPT_SIZE, OPT_START, RD, TC, Found, with_cookie
+from maptr.serve.slots import HEAD, PLAN
+
+MAX_KNOWN = 1 << 17  # plans by whole keys, 250 octets each with their keys: 100,000 names asked in one way
+MAX_SHARED = 1 << 14  # plans of replies that many questions share, and patterns
+# NODATA is learned by name for the types that resolvers ask unasked: A, TXT, AAAA, NAPTR, HTTPS.
+COMMON_TYPES = frozenset({1, 16, 28, 35, 65})
+# Octets of a key before the first label and after the type: header without ID, class.
+FIRST = HEADER - 2
+MIN_KEY = FIRST + 5
+
+CLIENT_COOKIE, WHOLE_COOKIE = 8, COOKIE_REPLY - 4
+_CLIENT_OPTION, _WHOLE_OPTION = COOKIE + bytes((0, CLIENT_COOKIE)), COOKIE + bytes((0, WHOLE_COOKIE))
+
+
+class Pattern(NamedTuple):
+    """For all names of a pattern: ``end`` of the name from the key's end, plans for absent names and other types.
+
+    ``exact`` is what a query must have around its name where a letter is among that, for lower case would hide it.
+    """
+
+    end: int
+    names: Mapping[bytes, bytes]
+    labels: frozenset[bytes]
+    several: frozenset[bytes]
+    absent: bytes | None
+    other: bytes | None
+    exact: bytes | None
+
+
+class Plans:
+    """All that was learned of one ReadyAnswers. Plans point into its octets, so it lives as long as they do."""
+
+    def __init__(self, ready: ReadyAnswers) -> None:
+        self.ready = ready
+        self.known: dict[bytes, bytes] = {}
+        self._with_cookie: dict[bytes, bytes] = {}
+        self._patterns: dict[bytes, Pattern] = {}
+        self._patterns_with_cookie: dict[bytes, Pattern] = {}
+        self._kinds: dict[bytes, Hashable] = {}  # of plans that have one whatever the name
+        self._shared: dict[tuple[int, int, int, bool], bytes] = {}
+        self._seen: set[bytes] = set()  # patterns met once
+        self._alive: list[object] = []  # what plans point into, beyond the table of a zone
+        self._dying: list[object] = []  # the same of plans that are forgotten, but may not have been sent yet
+        self._long_opts: dict[bytes, bytes] = {}
+
+    def find(self, query: bytes) -> tuple[bytes | None, int]:
+        """The plan for a query without its ID, if known, and the size of the cookie that it came with, or 0.
+
+        A key in capitals around the name is never met by one in lower case, only as ``known`` has it.
+        """
+        key = query.lower()
+        size = cookie_size(key)
+        if size:
+            key = key[:-size]
+            plan, patterns = self._with_cookie.get(key), self._patterns_with_cookie
+        else:
+            plan, patterns = self.known.get(key), self._patterns
+        if plan is not None or len(key) < MIN_KEY:
+            return plan, size
+        after = FIRST + 1 + key[FIRST]
+        pattern = patterns.get(key[: FIRST + 1] + key[after:])
+        if pattern is None or key[FIRST:after] in pattern.labels:
+            return None, size
+        end, names, _, several, absent, other, exact = pattern
+        name = key[FIRST:end]
+        if exact is not None and query[:FIRST] + query[FIRST + len(name) : len(key)] != exact:
+            return None, size
+        there = names.get(name)
+        if there is None:
+            return absent, size
+        return (
+            None if name in several or there[:2] == query[FIRST + len(name) : FIRST + len(name) + 2] else other
+        ), size
+
+    def learn(self, query: bytes, found: Found) -> bytes:
+        """The plan of a ready reply, kept where it may serve again."""
+        size = 0 if found.cookie is None else len(found.cookie)
+        plan = self._share(query, found)
+        if found.question_end == HEADER:
+            return plan  # without a question there is nothing to know it by
+        whole = len(query) - size
+        if whole > found.question_end + OPT_SIZE + bool(size) * 4:
+            return plan
+        # Outside the name there is no case: two octets that differ by 32 are two things (types 65 and 97).
+        name_end = found.question_end - 4
+        exact = query[2:HEADER] + query[name_end:whole]
+        name = query[HEADER:name_end].lower()
+        fellows = self.ready.fellows(query, found)
+        exists = fellows is None or fellows.several is not None
+        qtype = int.from_bytes(query[name_end : name_end + 2], "big")
+        if exists and (any(found.ready.head[4:6]) or qtype in COMMON_TYPES):
+            if exact != exact.upper() or (size and exact != exact.lower()):
+                return plan
+            known = self._with_cookie if size else self.known
+            if len(self.known) + len(self._with_cookie) >= MAX_KNOWN:
+                self._forget()
+            known[query[2:HEADER] + name + query[name_end:whole]] = plan
+        elif fellows is not None:
+            patterns = self._patterns_with_cookie if size else self._patterns
+            pattern = (query[2 : HEADER + 1] + name[1 + name[0] :] + query[name_end:whole]).lower()
+            if pattern not in self._seen:
+                if len(self._seen) >= MAX_SHARED:
+                    self._seen.clear()
+                self._seen.add(pattern)
+                return plan
+            if len(self._patterns) + len(self._patterns_with_cookie) >= MAX_SHARED:
+                self._forget()
+            old = patterns.get(pattern)
+            marked = None if exact.lower() == exact == exact.upper() else exact
+            if old is not None and old.exact != marked:
+                old = None
+            end, (names, labels, several) = name_end - whole, fellows
+            if several is None:
+                several, other = (old.several, old.other) if old else (frozenset(), None)
+                patterns[pattern] = Pattern(end, names, labels, several, plan, other, marked)
+            else:
+                patterns[pattern] = Pattern(end, names, labels, several, old and old.absent, plan, marked)
+        return plan
+
+    def kind(self, plan: bytes) -> Hashable:
+        """What a rate limit counts a plan by; None where that is the name asked."""
+        return self._kinds.get(plan)
+
+    def _share(self, query: bytes, found: Found) -> bytes:
+        """The plan of a reply, one object for all who ask as long a question for the same octets."""
+        ready = found.ready
+        if ready.start:
+            return self._pack(query, found)
+        key = id(ready), found.question_end, query[2] & RD, found.cookie is not None
+        plan = self._shared.get(key)
+        if plan is None:
+            if len(self._shared) >= MAX_SHARED:
+                self._forget()
+            self._alive.append(ready)
+            plan = self._shared[key] = self._pack(query, found)
+            if ready.kind is not None:
+                self._kinds[plan] = ready.kind
+        return plan
+
+    def _pack(self, query: bytes, found: Found) -> bytes:
+        ready = found.ready
+        opt, cookie = ready.opt, 0
+        if found.cookie is not None:
+            opt = self._long_opts.setdefault(opt, with_cookie(opt))
+            cookie = WHOLE_COOKIE
+        return PLAN.pack(
+            *(0, found.question_end),
+            *(address(ready.body) + ready.start, ready.end - ready.start),
+            *(address(opt), len(opt)),
+            *(0, cookie),
+            bytes((ready.head[0] | query[2] & RD,)) + ready.head[1:8],
+            ready.head[8:],
+        )
+
+    def sent(self) -> None:
+        """Nothing is on its way any more that was forgotten."""
+        if self._dying:
+            self._dying = []
+
+    def _forget(self) -> None:
+        self._dying += self._alive
+        self.known.clear()
+        self._with_cookie.clear()
+        self._patterns.clear()
+        self._patterns_with_cookie.clear()
+        self._kinds.clear()
+        self._shared.clear()
+        self._alive.clear()
+
+
+def cookie_size(query: bytes) -> int:
+    """How many octets at the end are a cookie as most clients send it, alone in its option; 0 for none."""
+    if query[-OPT_SIZE : 3 - OPT_SIZE] == OPT_START:
+        return 0
+    if query[-CLIENT_COOKIE - 4 : -CLIENT_COOKIE] == _CLIENT_OPTION:
+        return CLIENT_COOKIE
+    return WHOLE_COOKIE if query[-WHOLE_COOKIE - 4 : -WHOLE_COOKIE] == _WHOLE_OPTION else 0
+
+
+def own(reply: bytes, place: int) -> bytes:
+    """The plan of a reply made for one query, whose octets after the header lie at an address."""
+    return PLAN.pack(0, HEADER, place, len(reply) - HEADER, 0, 0, 0, 0, reply[2:10], reply[10:HEADER])
+
+
+def truncated(plan: bytes) -> bytes:
+    """As ``Found.truncated``: TC and no records but OPT."""
+    slot, question_end, records, _, *opt, head, _ = PLAN.unpack(plan)
+    flags = bytes((head[0] | TC,)) + head[1:4] + bytes(4)
+    return PLAN.pack(slot, question_end, records, 0, *opt, flags, bytes((0, bool(opt[1]))))
+
+
+def kind_of(plan: bytes, query: bytes, known: Plans) -> Hashable:
+    """What a rate limit counts the reply to a query without its ID by."""
+    kind = known.kind(plan)
+    if kind is not None:
+        return kind
+    end = int.from_bytes(plan[8:16], "little") - 2
+    answered = plan[HEAD + 4 : HEAD + 6] != b"\0\0"
+    qtype = query[end - 4] << 8 | query[end - 3] if answered else 0
+    return NOERROR, query[FIRST : end - 4].lower(), qtype
+
+
+def count_codes(joined: bytes) -> dict[int, int]:
+    """How many plans have which RCODE."""
+    codes = joined[HEAD + 1 :: PLAN.size]
+    return {code: codes.count(code) for code in {*codes}}
+
+
+def address(octets: bytes) -> int:
+    """Where they lie, as long as they live."""
+    return ctypes.cast(ctypes.c_char_p(octets), ctypes.c_void_p).value or 0
+
+
+# The plan of what is not sent.
+SILENCE = PLAN.pack(0, 0, 0, 0, 0, 0, 0, 0, bytes(8), bytes(2))
