@@ -17,8 +17,7 @@ question stays general: names below a DNAME, replies near the size limit, option
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple, Protocol
 
 from maptr.answer import Reply, Transport
@@ -60,8 +59,7 @@ _COMMON = frozenset(rdtype.to_bytes(2, "big") for rdtype in (1, 16, 28, 35))
 MAX_LEARNED = 8192
 
 QR_AA = 0x8400
-_ANY = ANY.to_bytes(2, "big")
-_NONE: Mapping[bytes, bytes] = MappingProxyType({})
+_ANY, _CNAME = ANY.to_bytes(2, "big"), CNAME.to_bytes(2, "big")
 PLAIN_HEAD = struct.Struct("!5H")  # flags and the four counts
 
 _QUERY_OPTS = (b"", OPT_START + b"\x04\xd0" + bytes(6), OPT_START + b"\x04\xd0\0\0\x80" + bytes(3))
@@ -76,13 +74,13 @@ class General(Protocol):
 class Fellows(NamedTuple):
     """Who has the same reply as a question: all that differ from it in the octets of the first label, but as long.
 
-    Not ``labels``, each after its length. The reply is for the names that are not in ``names``; or, where
-    ``several`` is not None, for those that are, with another type, and not in ``several``.
+    Not ``labels``, each after its length. If ``absent``, it is for the names of which ``find`` gives no packed RRsets;
+    otherwise for those of which it gives one RRset, of another type and no alias.
     """
 
-    names: Mapping[bytes, bytes]
+    find: Callable[[bytes], bytes | None]
     labels: frozenset[bytes]
-    several: frozenset[bytes] | None
+    absent: bool
 
 
 class _Zone:
@@ -95,16 +93,12 @@ class _Zone:
         self.cuts: dict[bytes, frozenset[bytes]] = {}
         self.odd: set[bytes] = set()  # what lies there or below is for the general path
         self.signed = self.wild = False
-        several = []
         for name, packed in self.table.items():
             if packed[:2] not in _COMMON or len(packed) != RRSET.size + int.from_bytes(packed[4:8], "big"):
                 self._note(name, packed, view)
-                several.append(name)
             if name[:2] == WILDCARD:
                 self.wild = True
         self.layered = bool(self.cuts or self.odd)
-        # Names with more to say than one RRset of the common types; all others say the same of any other type.
-        self.several = None if self.signed or self.layered else frozenset(several)
         # NXDOMAIN by the place of the origin in the name and by form, in zones that are neither wild nor layered.
         self.absent: dict[int, Ready] = {}
         # Just above the origin these labels make names in the SOA compress further than its owner.
@@ -198,12 +192,14 @@ class ReadyAnswers:
             at += name[at] + 1
         labels = self._children.get(rest, frozenset())
         if not zone:
-            return Fellows(_NONE, labels, None)
+            return Fellows(_nowhere, labels, True)
         labels |= zone.soa_labels if rest == zone.origin else zone.cuts.get(rest, frozenset())
-        if name not in zone.table:
-            return Fellows(zone.table, labels, None)
-        if found.ready.kind is None and found.ready.head[4:6] == b"\0\0" and zone.several is not None:
-            return None if name in zone.several else Fellows(zone.table, labels, zone.several)
+        packed = zone.table.get(name)
+        if packed is None:
+            return Fellows(zone.table.get, labels, True)
+        empty = found.ready.kind is None and found.ready.head[4:6] == b"\0\0"
+        if empty and not zone.layered and not zone.signed and is_alone(packed):
+            return Fellows(zone.table.get, labels, False)
         return None
 
     def _look_up(self, name: bytes, qtype: int, form: int) -> Ready | None:
@@ -324,20 +320,12 @@ class ReadyAnswers:
         end = HEADER + len(question)
         # Over a stream nothing is cut; ANY is found for UDP alone, which has less of it.
         transport = Transport.UDP if question[-4:-2] == _ANY else Transport.TCP
-        edns = b"\0\0\0\0" + EDNS_COUNTS + question + _QUERY_OPTS[form]
-        plain = self._general(b"\0\0\0\0" + PLAIN_COUNTS + question, transport=transport)
-        reply = plain if form == NO_EDNS else self._general(edns, transport=transport)
-        if plain is None or reply is None:
+        counts, opt = (PLAIN_COUNTS if form == NO_EDNS else EDNS_COUNTS), _QUERY_OPTS[form]
+        reply = self._general(b"\0\0\0\0" + counts + question + opt, transport=transport)
+        if reply is None or reply.wire[2] & TC:
             return None
-        kind, wire, plain_size = reply.kind, reply.wire, len(plain.wire)
-        if (wire[2] | plain.wire[2]) & TC:
-            return None
-        # With no records before it the OPT may have options (RFC 8914); after records we look for a bare one.
-        opt_at = len(wire) if form == NO_EDNS else end if plain_size == end else len(wire) - OPT_SIZE
-        opt = wire[opt_at:]
-        if form != NO_EDNS and not opt.startswith(OPT_START):
-            return None
-        return Ready(wire[2:HEADER], wire[end:opt_at], 0, opt_at - end, opt, kind)
+        wire, opt_at = reply.wire, len(reply.wire) - reply.opt_size
+        return Ready(wire[2:HEADER], wire[end:opt_at], 0, opt_at - end, wire[opt_at:], reply.kind)
 
     def _learn_opts(self) -> tuple[bytes, bytes, bytes]:
         """The OPT of replies that are not errors, by form; all empty where there is no zone to ask about."""
@@ -354,6 +342,15 @@ class ReadyAnswers:
         opt = _QUERY_OPTS[EDNS][:-2] + b"\0\x0c" + COOKIE + b"\0\x08" + bytes(8)
         reply = self._general(b"\0\0\0\0" + EDNS_COUNTS + question + opt, transport=Transport.TCP)
         return reply is not None and COOKIE + b"\0\x18" in reply.wire
+
+
+def is_alone(packed: bytes) -> bool:
+    """Whether a name has one RRset, and so nothing to say of any other type; an alias has."""
+    return len(packed) - RRSET.size == int.from_bytes(packed[4:8], "big") and packed[:2] != _CNAME
+
+
+def _nowhere(name: bytes) -> bytes | None:
+    return None
 
 
 def _labels_above(base: Labels, names: Iterable[Labels]) -> frozenset[bytes]:

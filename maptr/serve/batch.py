@@ -27,7 +27,7 @@ from maptr.serve import counters as rcodes
 from maptr.serve.hashing import each_hash
 from maptr.serve.plans import SILENCE, Plans, count_codes, kind_of, own, truncated
 from maptr.serve.responder import Responder
-from maptr.serve.slots import AREA, BATCH, COOKIE, Slots
+from maptr.serve.slots import AREA, BATCH, Slots
 from maptr.serve.udp import Answer, is_anywhere
 
 log = logging.getLogger("maptr.serve")
@@ -156,32 +156,27 @@ class BatchListener:
         Which of them the rate limit has judged, or does not concern.
         """
         settled: set[int] = set()
-        cookies: list[tuple[int, int]] = []
-        find = known.find
-        for i, plan in enumerate(plans):
-            if plan is None:
-                plan, size = find(queries[i])
-                if plan is None:
-                    plan, size = self._look_up(known, i, queries[i], settled)
-                plans[i] = plan
-                if size:
-                    cookies.append((i, size))
+        missed, cookies = known.fill(plans, queries)
+        for i in missed:
+            plans[i], cookie = self._look_up(known, i, queries[i], settled)
+            if cookie is not None:
+                cookies.append((i, cookie))
         if cookies:
             self._answer_cookies(cookies, plans, queries, settled)
         return settled
 
-    def _look_up(self, known: Plans, i: int, query: bytes, settled: set[int]) -> tuple[bytes, int]:
-        """The plan for a query, and the size of its cookie; a bug in answering costs its query, not the batch."""
+    def _look_up(self, known: Plans, i: int, query: bytes, settled: set[int]) -> tuple[bytes, bytes | None]:
+        """The plan for a query, and its cookie; a bug in answering costs its query, not the batch."""
         query = self._slots.memory[self._slots.bases[i] : self._slots.starts[i]] + query
         try:
             found = known.ready.find(query, stream=False)
             if found is not None:
-                return known.learn(query, found), 0 if found.cookie is None else len(found.cookie)
+                return known.learn(query, found), found.cookie
         except Exception:
             log.exception("internal error, query dropped: %s", query.hex())
             settled.add(i)
-            return self._own(i, None), 0
-        return self._ask_general(i, query, settled), 0
+            return self._own(i, None), None
+        return self._ask_general(i, query, settled), None
 
     def _ask_general(self, i: int, query: bytes, settled: set[int]) -> bytes:
         """The plan of a reply made for this query alone, the rate limit among it."""
@@ -205,12 +200,12 @@ class BatchListener:
         return own(reply, self._slots.area_addresses[i])
 
     def _answer_cookies(
-        self, asked: list[tuple[int, int]], plans: list[bytes | None], queries: list[bytes], settled: set[int]
+        self, asked: list[tuple[int, bytes]], plans: list[bytes | None], queries: list[bytes], settled: set[int]
     ) -> None:
         """Put the cookies of replies where their plans have them; who showed a good one has no limit."""
-        memory, addresses = self._slots.memory, self._slots.addresses
+        memory, addresses, places = self._slots.memory, self._slots.addresses, self._slots.cookies
         context = self._responder.context
-        options = [(queries[i][-size:], memory[addresses[i]]) for i, size in asked]
+        options = [(cookie, memory[addresses[i]]) for i, cookie in asked]
         cookies = answer_cookies(options, secrets=context.cookies.secrets, now=context.clock(), hashes=self._hashes)
         for (i, _), (option, verified) in zip(asked, cookies, strict=True):
             if verified:
@@ -220,8 +215,7 @@ class BatchListener:
                     i, memory[self._slots.bases[i] : self._slots.starts[i]] + queries[i], settled
                 )
                 continue
-            place = self._slots.cookies + COOKIE * i
-            memory[place : place + COOKIE] = option
+            memory[places[i]] = option
 
     def _limit(
         self,

@@ -15,10 +15,10 @@ patterns are learned the second time, names that do not exist never.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
-from maptr.fastpath import ReadyAnswers
+from maptr.fastpath import ReadyAnswers, is_alone
 from maptr.ready import COOKIE, COOKIE_REPLY, HEADER, NOERROR, OPT_SIZE, OPT_START, RD, TC, Found, with_cookie
 from maptr.serve.slots import HEAD, PLAN
 
@@ -38,15 +38,15 @@ class Pattern(NamedTuple):
     """For all names of a pattern: ``end`` of the name from the key's end, plans for absent names and other types.
 
     ``exact`` is what a query must have around its name where a letter is among that, for lower case would hide it.
+    ``find`` and ``labels`` as in Fellows.
     """
 
     end: int
-    names: Mapping[bytes, bytes]
     labels: frozenset[bytes]
-    several: frozenset[bytes]
+    exact: bytes | None
+    find: Callable[[bytes], bytes | None]
     absent: bytes | None
     other: bytes | None
-    exact: bytes | None
 
 
 class Plans:
@@ -65,34 +65,39 @@ class Plans:
         self._dying: list[object] = []  # the same of plans that are forgotten, but may not have been sent yet
         self._long_opts: dict[bytes, bytes] = {}
 
-    def find(self, query: bytes) -> tuple[bytes | None, int]:
-        """The plan for a query without its ID, if known, and the size of the cookie that it came with, or 0.
-
-        A key in capitals around the name is never met by one in lower case, only as ``known`` has it.
-        """
-        key = query.lower()
-        size = cookie_size(key)
-        if size:
-            key = key[:-size]
-            plan, patterns = self._with_cookie.get(key), self._patterns_with_cookie
-        else:
-            plan, patterns = self.known.get(key), self._patterns
-        if plan is not None or len(key) < MIN_KEY:
-            return plan, size
-        after = FIRST + 1 + key[FIRST]
-        pattern = patterns.get(key[: FIRST + 1] + key[after:])
-        if pattern is None or key[FIRST:after] in pattern.labels:
-            return None, size
-        end, names, _, several, absent, other, exact = pattern
-        name = key[FIRST:end]
-        if exact is not None and query[:FIRST] + query[FIRST + len(name) : len(key)] != exact:
-            return None, size
-        there = names.get(name)
-        if there is None:
-            return absent, size
-        return (
-            None if name in several or there[:2] == query[FIRST + len(name) : FIRST + len(name) + 2] else other
-        ), size
+    def fill(self, plans: list[bytes | None], queries: Sequence[bytes]) -> tuple[list[int], list[tuple[int, bytes]]]:
+        """Put plans where there are none yet, for queries without IDs. Which were not found, and which have cookies."""
+        missed: list[int] = []
+        cookies: list[tuple[int, bytes]] = []
+        get_known, get_pattern = self.known.get, self._patterns.get
+        for i, plan in enumerate(plans):
+            if plan is not None:
+                continue
+            query = queries[i]
+            key = query.lower()
+            cookie = b""
+            if key[-OPT_SIZE : 3 - OPT_SIZE] == OPT_START or not (cookie := cookie_of(query)):
+                plan = get_known(key)
+                if plan is None and len(key) >= MIN_KEY:
+                    after = FIRST + 1 + key[FIRST]
+                    pattern = get_pattern(key[: FIRST + 1] + key[after:])
+                    if pattern is not None:
+                        plan = by_pattern(pattern, query, key, after)
+            else:
+                key = key[: -len(cookie)]
+                plan = self._with_cookie.get(key)
+                if plan is None and len(key) >= MIN_KEY:
+                    after = FIRST + 1 + key[FIRST]
+                    pattern = self._patterns_with_cookie.get(key[: FIRST + 1] + key[after:])
+                    if pattern is not None:
+                        plan = by_pattern(pattern, query, key, after)
+            if plan is None:
+                missed.append(i)
+                continue
+            plans[i] = plan
+            if cookie:
+                cookies.append((i, cookie))
+        return missed, cookies
 
     def learn(self, query: bytes, found: Found) -> bytes:
         """The plan of a ready reply, kept where it may serve again."""
@@ -108,7 +113,7 @@ class Plans:
         exact = query[2:HEADER] + query[name_end:whole]
         name = query[HEADER:name_end].lower()
         fellows = self.ready.fellows(query, found)
-        exists = fellows is None or fellows.several is not None
+        exists = fellows is None or not fellows.absent
         qtype = int.from_bytes(query[name_end : name_end + 2], "big")
         if exists and (any(found.ready.head[4:6]) or qtype in COMMON_TYPES):
             if exact != exact.upper() or (size and exact != exact.lower()):
@@ -127,16 +132,11 @@ class Plans:
                 return plan
             if len(self._patterns) + len(self._patterns_with_cookie) >= MAX_SHARED:
                 self._forget()
-            old = patterns.get(pattern)
             marked = None if exact.lower() == exact == exact.upper() else exact
-            if old is not None and old.exact != marked:
-                old = None
-            end, (names, labels, several) = name_end - whole, fellows
-            if several is None:
-                several, other = (old.several, old.other) if old else (frozenset(), None)
-                patterns[pattern] = Pattern(end, names, labels, several, plan, other, marked)
-            else:
-                patterns[pattern] = Pattern(end, names, labels, several, old and old.absent, plan, marked)
+            old = patterns.get(pattern)
+            if old is None or old.exact != marked:
+                old = Pattern(name_end - whole, fellows.labels, marked, fellows.find, None, None)
+            patterns[pattern] = old._replace(absent=plan) if fellows.absent else old._replace(other=plan)
         return plan
 
     def kind(self, plan: bytes) -> Hashable:
@@ -190,13 +190,27 @@ class Plans:
         self._alive.clear()
 
 
-def cookie_size(query: bytes) -> int:
-    """How many octets at the end are a cookie as most clients send it, alone in its option; 0 for none."""
-    if query[-OPT_SIZE : 3 - OPT_SIZE] == OPT_START:
-        return 0
+def by_pattern(pattern: Pattern, query: bytes, key: bytes, after: int) -> bytes | None:
+    """The plan for a query that has the pattern, whose first label ends at ``after``; None if it says nothing here."""
+    end, labels, exact, find, absent, other = pattern
+    if key[FIRST:after] in labels:
+        return None
+    name = key[FIRST:end]
+    if exact is not None and query[:FIRST] + query[FIRST + len(name) : len(key)] != exact:
+        return None
+    there = find(name)
+    if there is None:
+        return absent
+    if other is None or not is_alone(there) or there[:2] == query[FIRST + len(name) : FIRST + len(name) + 2]:
+        return None
+    return other
+
+
+def cookie_of(query: bytes) -> bytes:
+    """The cookie at the end of a query as most clients send it, alone in its option; empty for none."""
     if query[-CLIENT_COOKIE - 4 : -CLIENT_COOKIE] == _CLIENT_OPTION:
-        return CLIENT_COOKIE
-    return WHOLE_COOKIE if query[-WHOLE_COOKIE - 4 : -WHOLE_COOKIE] == _WHOLE_OPTION else 0
+        return query[-CLIENT_COOKIE:]
+    return query[-WHOLE_COOKIE:] if query[-WHOLE_COOKIE - 4 : -WHOLE_COOKIE] == _WHOLE_OPTION else b""
 
 
 def own(reply: bytes, place: int) -> bytes:

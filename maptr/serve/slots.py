@@ -57,7 +57,7 @@ class Slots:
         self._anchor = ctypes.c_char.from_buffer(self.memory)
         start = ctypes.addressof(self._anchor)
         places = [BATCH * sum(sizes[:i]) for i in range(len(sizes))]
-        slots, self.areas, names, controls, self.plans, self.cookies, iovecs, received, sent = places
+        slots, self.areas, names, controls, self.plans, cookies, iovecs, received, sent = places
         self.area_addresses = [start + self.areas + AREA * i for i in range(BATCH)]
         self.bases = [slots + SLOT * i + ORIGIN for i in range(BATCH)]
         self.starts = [base + 2 for base in self.bases]
@@ -73,6 +73,7 @@ class Slots:
             reply = _Message(name, namelen, start + self.plans + PLAN.size * i, 4, control, size)
             self.memory[received + 64 * i : received + 64 * i + 64] = bytes(head)
             self.memory[sent + 64 * i : sent + 64 * i + 64] = bytes(reply)
+        self.cookies = [slice(cookies + COOKIE * i, cookies + COOKIE * (i + 1)) for i in range(BATCH)]
         # struct sockaddr_in has the address at 4, sockaddr_in6 at 8.
         at, size = (8, 16) if family == socket.AF_INET6 else (4, 4)
         self.addresses = [slice(names + NAME * i + at, names + NAME * i + at + size) for i in range(BATCH)]
@@ -94,7 +95,7 @@ class Slots:
         halves = memoryview(self.memory).cast("H")
         quarters = memoryview(self.memory).cast("I")
         bases = memoryview(struct.pack(f"={BATCH}Q", *(start + base for base in self.bases))).cast("Q")
-        cookies = struct.pack(f"={BATCH}Q", *(start + self.cookies + COOKIE * i for i in range(BATCH)))
+        cookies = struct.pack(f"={BATCH}Q", *(start + place.start for place in self.cookies))
         cookie_places = memoryview(cookies).cast("Q")
         plans = self.plans // 8
 
