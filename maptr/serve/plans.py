@@ -60,6 +60,7 @@ class Plans:
         self._patterns_with_cookie: dict[bytes, Pattern] = {}
         self._kinds: dict[bytes, Hashable] = {}  # of plans that have one whatever the name
         self._shared: dict[tuple[int, int, int, bool], bytes] = {}
+        self._lettered: set[bytes] = set()  # keys with a small letter around the name, where a capital is another
         self._seen: set[bytes] = set()  # patterns met once
         self._alive: list[object] = []  # what plans point into, beyond the table of a zone
         self._dying: list[object] = []  # the same of plans that are forgotten, but may not have been sent yet
@@ -69,26 +70,25 @@ class Plans:
         """Put plans where there are none yet, for queries without IDs. Which were not found, and which have cookies."""
         missed: list[int] = []
         cookies: list[tuple[int, bytes]] = []
-        get_known, get_pattern = self.known.get, self._patterns.get
+        lettered = self._lettered
         for i, plan in enumerate(plans):
             if plan is not None:
                 continue
-            query = queries[i]
-            key = query.lower()
-            cookie = b""
-            if key[-OPT_SIZE : 3 - OPT_SIZE] == OPT_START or not (cookie := cookie_of(query)):
-                plan = get_known(key)
+            query, cookie = queries[i], b""
+            known, patterns = self.known, self._patterns
+            if query[-OPT_SIZE : 3 - OPT_SIZE] != OPT_START and (cookie := cookie_of(query)):
+                query = query[: -len(cookie)]
+                known, patterns = self._with_cookie, self._patterns_with_cookie
+                plan = known.get(query)
+            if plan is None:
+                key = query.lower()
+                if key != query:
+                    plan = known.get(key)
+                    if plan is not None and key in lettered:
+                        plan = None
                 if plan is None and len(key) >= MIN_KEY:
                     after = FIRST + 1 + key[FIRST]
-                    pattern = get_pattern(key[: FIRST + 1] + key[after:])
-                    if pattern is not None:
-                        plan = by_pattern(pattern, query, key, after)
-            else:
-                key = key[: -len(cookie)]
-                plan = self._with_cookie.get(key)
-                if plan is None and len(key) >= MIN_KEY:
-                    after = FIRST + 1 + key[FIRST]
-                    pattern = self._patterns_with_cookie.get(key[: FIRST + 1] + key[after:])
+                    pattern = patterns.get(key[: FIRST + 1] + key[after:])
                     if pattern is not None:
                         plan = by_pattern(pattern, query, key, after)
             if plan is None:
@@ -116,12 +116,13 @@ class Plans:
         exists = fellows is None or not fellows.absent
         qtype = int.from_bytes(query[name_end : name_end + 2], "big")
         if exists and (any(found.ready.head[4:6]) or qtype in COMMON_TYPES):
-            if exact != exact.upper() or (size and exact != exact.lower()):
-                return plan
             known = self._with_cookie if size else self.known
             if len(self.known) + len(self._with_cookie) >= MAX_KNOWN:
                 self._forget()
-            known[query[2:HEADER] + name + query[name_end:whole]] = plan
+            key = query[2:HEADER] + name + query[name_end:whole]
+            known[key] = plan
+            if exact != exact.upper():
+                self._lettered.add(key)
         elif fellows is not None:
             patterns = self._patterns_with_cookie if size else self._patterns
             pattern = (query[2 : HEADER + 1] + name[1 + name[0] :] + query[name_end:whole]).lower()
@@ -183,6 +184,7 @@ class Plans:
         self._dying += self._alive
         self.known.clear()
         self._with_cookie.clear()
+        self._lettered.clear()
         self._patterns.clear()
         self._patterns_with_cookie.clear()
         self._kinds.clear()
@@ -196,7 +198,7 @@ def by_pattern(pattern: Pattern, query: bytes, key: bytes, after: int) -> bytes 
     if key[FIRST:after] in labels:
         return None
     name = key[FIRST:end]
-    if exact is not None and query[:FIRST] + query[FIRST + len(name) : len(key)] != exact:
+    if exact is not None and query[:FIRST] + query[FIRST + len(name) :] != exact:
         return None
     there = find(name)
     if there is None:
