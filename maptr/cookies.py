@@ -68,32 +68,34 @@ def answer_cookie(option: bytes, client: str, *, secrets: Sequence[bytes], now: 
 
 
 def answer_cookies(
-    asked: Sequence[tuple[bytes, bytes]],
+    options: Sequence[bytes],
+    addresses: Sequence[bytes],
     *,
     secrets: Sequence[bytes],
     now: float,
     hashes: Callable[[bytes, Sequence[bytes]], list[bytes]] = siphash24_each,
-) -> list[tuple[bytes, bool]]:
-    """The same for many options and packed addresses of one family, the hashing done for all of them together.
+) -> tuple[list[bytes], list[int]]:
+    """The same for many options and packed addresses, the hashing done for all together: by ``hashes``.
 
-    Each is what a CookieReply says. ``hashes`` is another way to ``siphash24_each``.
+    The options to send back, and the places of those that were verified.
     """
     seconds = int(now) & 0xFFFFFFFF
     fresh = bytes((VERSION, 0, 0, 0)) + seconds.to_bytes(4, "big")
-    messages = [
-        option[:16] + address if len(option) > CLIENT_COOKIE else option + fresh + address for option, address in asked
-    ]
-    replies = []
-    for (option, address), message, expected in zip(asked, messages, hashes(secrets[0], messages), strict=True):
-        if len(option) == CLIENT_COOKIE:
-            replies.append((message[:16] + expected, False))
-            continue
-        age = _age(option[CLIENT_COOKIE:], seconds)
-        if age is not None and -MAX_AHEAD <= age < RENEW_AGE and hmac.compare_digest(option[16:], expected):
-            replies.append((option, True))
-        else:
-            replies.append(_answer(option, address, secrets, seconds))
-    return replies
+    heads = [option[:16] if len(option) > CLIENT_COOKIE else option + fresh for option in options]
+    expected = hashes(secrets[0], [head + address for head, address in zip(heads, addresses, strict=True)])
+    replies = [head + hash_ for head, hash_ in zip(heads, expected, strict=True)]
+    verified = []
+    if max(map(len, options), default=0) > CLIENT_COOKIE:
+        for place, option in enumerate(options):
+            if len(option) > CLIENT_COOKIE:
+                age = _age(option[CLIENT_COOKIE:], seconds)
+                young = age is not None and -MAX_AHEAD <= age < RENEW_AGE
+                if not (young and hmac.compare_digest(option, replies[place])):
+                    replies[place], good = _answer(option, addresses[place], secrets, seconds)
+                    if not good:
+                        continue
+                verified.append(place)
+    return replies, verified
 
 
 def _answer(option: bytes, address: bytes, secrets: Sequence[bytes], seconds: int) -> CookieReply:

@@ -167,7 +167,7 @@ class BatchListener:
 
     def _look_up(self, known: Plans, i: int, query: bytes, settled: set[int]) -> tuple[bytes, bytes | None]:
         """The plan for a query, and its cookie; a bug in answering costs its query, not the batch."""
-        query = self._slots.memory[self._slots.bases[i] : self._slots.starts[i]] + query
+        query = self._whole(i, query)
         try:
             found = known.ready.find(query, stream=False)
             if found is not None:
@@ -205,17 +205,20 @@ class BatchListener:
         """Put the cookies of replies where their plans have them; who showed a good one has no limit."""
         memory, addresses, places = self._slots.memory, self._slots.addresses, self._slots.cookies
         context = self._responder.context
-        options = [(cookie, memory[addresses[i]]) for i, cookie in asked]
-        cookies = answer_cookies(options, secrets=context.cookies.secrets, now=context.clock(), hashes=self._hashes)
-        for (i, _), (option, verified) in zip(asked, cookies, strict=True):
-            if verified:
-                settled.add(i)
-            elif context.cookies.required:
-                plans[i] = self._ask_general(
-                    i, memory[self._slots.bases[i] : self._slots.starts[i]] + queries[i], settled
-                )
-                continue
+        options, verified = answer_cookies(
+            [cookie for _, cookie in asked],
+            [memory[addresses[i]] for i, _ in asked],
+            secrets=context.cookies.secrets,
+            now=context.clock(),
+            hashes=self._hashes,
+        )
+        for (i, _), option in zip(asked, options, strict=True):
             memory[places[i]] = option
+        settled.update(asked[place][0] for place in verified)
+        if context.cookies.required:
+            for i, _ in asked:
+                if i not in settled:
+                    plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
 
     def _limit(
         self,
@@ -269,6 +272,10 @@ class BatchListener:
                 codes[code] -= 1
             self._made.clear()
         self.rcodes.count_codes(UDP, codes)
+
+    def _whole(self, i: int, query: bytes) -> bytes:
+        """A query with its ID."""
+        return self._slots.memory[self._slots.bases[i] : self._slots.starts[i]] + query
 
     def _client(self, i: int) -> str:
         return socket.inet_ntop(self._sock.family, self._slots.memory[self._slots.addresses[i]])

@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from maptr.fastpath import ReadyAnswers, is_alone
-from maptr.ready import COOKIE, COOKIE_REPLY, HEADER, NOERROR, OPT_SIZE, OPT_START, RD, TC, Found, with_cookie
+from maptr.ready import CLASS_IN, COOKIE, COOKIE_REPLY, HEADER, NOERROR, OPT_SIZE, OPT_START, RD, TC, Found, with_cookie
 from maptr.serve.slots import HEAD, PLAN
 
 MAX_KNOWN = 1 << 17  # plans by whole keys, 250 octets each with their keys: 100,000 names asked in one way
@@ -31,6 +31,8 @@ FIRST = HEADER - 2
 MIN_KEY = FIRST + 5
 
 CLIENT_COOKIE, WHOLE_COOKIE = 8, COOKIE_REPLY - 4
+# What stands before the last eight octets of a query with a bare OPT: the end of the class, the root, type 41.
+_BARE_OPT = CLASS_IN[1:] + OPT_START
 _CLIENT_OPTION, _WHOLE_OPTION = COOKIE + bytes((0, CLIENT_COOKIE)), COOKIE + bytes((0, WHOLE_COOKIE))
 
 
@@ -70,34 +72,55 @@ class Plans:
         """Put plans where there are none yet, for queries without IDs. Which were not found, and which have cookies."""
         missed: list[int] = []
         cookies: list[tuple[int, bytes]] = []
-        lettered = self._lettered
+        get_with_cookie = self._with_cookie.get
         for i, plan in enumerate(plans):
             if plan is not None:
                 continue
-            query, cookie = queries[i], b""
-            known, patterns = self.known, self._patterns
-            if query[-OPT_SIZE : 3 - OPT_SIZE] != OPT_START and (cookie := cookie_of(query)):
-                query = query[: -len(cookie)]
-                known, patterns = self._with_cookie, self._patterns_with_cookie
-                plan = known.get(query)
+            query, size = queries[i], 0
+            before = query[-CLIENT_COOKIE - 4 : -CLIENT_COOKIE]
+            if before == _CLIENT_OPTION:
+                size = CLIENT_COOKIE
+            elif before != _BARE_OPT and query[-WHOLE_COOKIE - 4 : -WHOLE_COOKIE] == _WHOLE_OPTION:
+                size = WHOLE_COOKIE
+            if size:
+                key = query[:-size]
+                plan = get_with_cookie(key)
+            else:
+                key = query
             if plan is None:
-                key = query.lower()
-                if key != query:
-                    plan = known.get(key)
-                    if plan is not None and key in lettered:
-                        plan = None
-                if plan is None and len(key) >= MIN_KEY:
-                    after = FIRST + 1 + key[FIRST]
-                    pattern = patterns.get(key[: FIRST + 1] + key[after:])
-                    if pattern is not None:
-                        plan = by_pattern(pattern, query, key, after)
+                plan = self._find(key, size)
             if plan is None:
                 missed.append(i)
                 continue
             plans[i] = plan
-            if cookie:
-                cookies.append((i, cookie))
+            if size:
+                cookies.append((i, query[-size:]))
         return missed, cookies
+
+    def _find(self, query: bytes, size: int) -> bytes | None:
+        """The plan for a query without ID and cookie, of that size, which was not known by its octets as they are."""
+        key = query.lower()
+        if key != query:
+            plan = (self._with_cookie if size else self.known).get(key)
+            if plan is not None and key not in self._lettered:
+                return plan
+        if len(key) < MIN_KEY:
+            return None
+        after = FIRST + 1 + key[FIRST]
+        pattern = (self._patterns_with_cookie if size else self._patterns).get(key[: FIRST + 1] + key[after:])
+        if pattern is None:
+            return None
+        end, labels, exact, find, absent, other = pattern
+        if key[FIRST:after] in labels:
+            return None
+        name = key[FIRST:end]
+        type_at = FIRST + len(name)
+        if exact is not None and query[:FIRST] + query[type_at:] != exact:
+            return None
+        there = find(name)
+        if there is None:
+            return absent
+        return other if other is not None and is_alone(there) and there[:2] != query[type_at : type_at + 2] else None
 
     def learn(self, query: bytes, found: Found) -> bytes:
         """The plan of a ready reply, kept where it may serve again."""
@@ -190,29 +213,6 @@ class Plans:
         self._kinds.clear()
         self._shared.clear()
         self._alive.clear()
-
-
-def by_pattern(pattern: Pattern, query: bytes, key: bytes, after: int) -> bytes | None:
-    """The plan for a query that has the pattern, whose first label ends at ``after``; None if it says nothing here."""
-    end, labels, exact, find, absent, other = pattern
-    if key[FIRST:after] in labels:
-        return None
-    name = key[FIRST:end]
-    if exact is not None and query[:FIRST] + query[FIRST + len(name) :] != exact:
-        return None
-    there = find(name)
-    if there is None:
-        return absent
-    if other is None or not is_alone(there) or there[:2] == query[FIRST + len(name) : FIRST + len(name) + 2]:
-        return None
-    return other
-
-
-def cookie_of(query: bytes) -> bytes:
-    """The cookie at the end of a query as most clients send it, alone in its option; empty for none."""
-    if query[-CLIENT_COOKIE - 4 : -CLIENT_COOKIE] == _CLIENT_OPTION:
-        return query[-CLIENT_COOKIE:]
-    return query[-WHOLE_COOKIE:] if query[-WHOLE_COOKIE - 4 : -WHOLE_COOKIE] == _WHOLE_OPTION else b""
 
 
 def own(reply: bytes, place: int) -> bytes:
