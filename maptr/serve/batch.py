@@ -25,9 +25,9 @@ from maptr.ready import HEADER
 from maptr.rrl import Verdict
 from maptr.serve import counters as rcodes
 from maptr.serve.hashing import each_hash
-from maptr.serve.plans import SILENCE, Plans, count_codes, kind_of, own, truncated
+from maptr.serve.plans import SILENCE, Plans, kind_of, own, truncated
 from maptr.serve.responder import Responder
-from maptr.serve.slots import AREA, BATCH, Slots
+from maptr.serve.slots import AREA, BATCH, HEAD, PLAN, Slots
 from maptr.serve.udp import Answer, is_anywhere
 
 log = logging.getLogger("maptr.serve")
@@ -125,8 +125,12 @@ class BatchListener:
             known = self._plans = Plans(ready)
         slots = self._slots
         memory = slots.memory
-        ends = map(add, slots.bases, slots.lengths[count].tolist())
-        queries = [memory[start:end] for start, end in zip(slots.starts, ends, strict=False)]  # without their IDs
+        # Without their IDs. One alone is what comes where there is little to do.
+        if count == 1:
+            queries = [memory[slots.starts[0] : slots.bases[0] + slots.lengths[1][0]]]
+        else:
+            ends = map(add, slots.bases, slots.lengths[count].tolist())
+            queries = [memory[start:end] for start, end in zip(slots.starts, ends)]  # noqa: B905 - ends are fewer
         plans = [*map(known.known.get, queries)]
         settled = None if all(plans) else self._fill(known, plans, queries)
         clients = slots.clients(count)
@@ -263,15 +267,19 @@ class BatchListener:
     def _count(self, count: int, joined: bytes, silent: int) -> None:
         """Count the replies of a batch but those of the general path, which counts for itself."""
         self.counters.ready += count - len(self._made)
-        codes = count_codes(joined)
+        codes = joined[HEAD + 1 :: PLAN.size]
+        if not any(codes) and not silent and not self._made:
+            self.rcodes.count_codes(UDP, {0: count})
+            return
+        counted = {code: codes.count(code) for code in {*codes}}
         if silent:
-            codes[0] -= silent  # the plan of silence reads as NOERROR
-            codes[rcodes.SILENCE] = silent
+            counted[0] -= silent  # the plan of silence reads as NOERROR
+            counted[rcodes.SILENCE] = silent
         if self._made:
             for code in self._made.values():
-                codes[code] -= 1
+                counted[code] -= 1
             self._made.clear()
-        self.rcodes.count_codes(UDP, codes)
+        self.rcodes.count_codes(UDP, counted)
 
     def _whole(self, i: int, query: bytes) -> bytes:
         """A query with its ID."""

@@ -238,12 +238,6 @@ def kind_of(plan: bytes, query: bytes, known: Plans) -> Hashable:
     return NOERROR, query[FIRST : end - 4].lower(), qtype
 
 
-def count_codes(joined: bytes) -> dict[int, int]:
-    """How many plans have which RCODE."""
-    codes = joined[HEAD + 1 :: PLAN.size]
-    return {code: codes.count(code) for code in {*codes}}
-
-
 def address(octets: bytes) -> int:
     """Where they lie, as long as they live."""
     return ctypes.cast(ctypes.c_char_p(octets), ctypes.c_void_p).value or 0

@@ -86,8 +86,8 @@ class Slots:
 
     def clients(self, count: int) -> Sequence[Hashable]:
         """What tells the addresses of the first messages apart."""
-        parts = [part.tolist() for part in self._clients[count]]
-        return parts[0] if len(parts) == 1 else [*zip(*parts, strict=True)]
+        first, *others = self._clients[count]
+        return [*zip(*(part.tolist() for part in (first, *others)), strict=True)] if others else first.tolist()
 
     def _view_memory(self, received: int, sent: int, start: int, interfaces: int) -> None:
         """Strided views of the first n messages, made once: ``to[n][:] = of[n]`` moves a field of a batch."""
