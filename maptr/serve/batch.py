@@ -25,7 +25,7 @@ from maptr.ready import HEADER
 from maptr.rrl import Verdict
 from maptr.serve import counters as rcodes
 from maptr.serve.hashing import each_hash
-from maptr.serve.plans import SILENCE, Plans, kind_of, own, truncated
+from maptr.serve.plans import SILENCE, Plans, own, truncated
 from maptr.serve.responder import Responder
 from maptr.serve.slots import AREA, BATCH, HEAD, PLAN, Slots
 from maptr.serve.udp import Answer, is_anywhere
@@ -33,7 +33,7 @@ from maptr.serve.udp import Answer, is_anywhere
 log = logging.getLogger("maptr.serve")
 
 PATIENCE = 0.25  # seconds until a blocked thread looks whether it shall stop
-MAX_EXEMPT = 10_000  # addresses remembered as free of the rate limit
+MAX_CLIENTS = 10_000  # addresses remembered for the rate limit
 
 UDP = Transport.UDP
 MSG_DONTWAIT = 0x40
@@ -82,7 +82,9 @@ class BatchListener:
         self._slots = Slots(sock.family, self._anywhere)
         self._plans: Plans | None = None
         self._hashes = each_hash()
-        self._exempt: set[Hashable] = set()  # clients that the rate limit does not count
+        # Clients that the rate limit does not count, and the networks by which it counts others.
+        self._exempt: set[Hashable] = set()
+        self._networks: dict[Hashable, str] = {}
         self._made: dict[int, int] = {}  # of this batch, the rcodes of replies that are counted elsewhere
 
     def start(self, loop: object = None) -> None:
@@ -233,25 +235,36 @@ class BatchListener:
         settled: set[int],
     ) -> None:
         """Hold the replies of a batch to the rate limit; those that go too far are cut, or silent."""
-        limiter = self._responder.limiter
-        for i, octets in enumerate(clients):
-            if octets in self._exempt or i in settled:
+        limiter, exempt, networks = self._responder.limiter, self._exempt, self._networks
+        places, replies = [], []
+        for i, client in enumerate(clients):
+            if client in exempt or i in settled:
                 continue
-            client = self._client(i)
-            if limiter.is_exempt(client):
-                if len(self._exempt) < MAX_EXEMPT:
-                    self._exempt.add(octets)
-                continue
-            plan = plans[i] or SILENCE
-            verdict = limiter.judge(client, kind_of(plan, queries[i], known))
-            if verdict is not Verdict.SEND:
-                self._responder.report(client)
-                if verdict is Verdict.TRUNCATE:
-                    plans[i] = truncated(plan)
-                else:
-                    settled.add(i)
-                    self.counters.silent += 1
-                    plans[i] = SILENCE
+            network = networks.get(client) or self._find_network(i, client)
+            if network is not None:
+                places.append(i)
+                replies.append((network, known.kind(plans[i] or SILENCE, queries[i])))
+        for place, verdict in limiter.judge_each(replies):
+            i = places[place]
+            self._responder.report(self._client(i))
+            if verdict is Verdict.TRUNCATE:
+                plans[i] = truncated(plans[i] or SILENCE)
+            else:
+                settled.add(i)
+                self.counters.silent += 1
+                plans[i] = SILENCE
+
+    def _find_network(self, i: int, client: Hashable) -> str | None:
+        """The network that a client is counted by, and remember it."""
+        network = self._responder.limiter.network(self._client(i))
+        if len(self._exempt) + len(self._networks) >= MAX_CLIENTS:
+            self._exempt.clear()
+            self._networks.clear()
+        if network is None:
+            self._exempt.add(client)
+        else:
+            self._networks[client] = network
+        return network
 
     def _send(self, fd: int, first: int, end: int) -> None:
         """Send replies of a run of slots. One that the kernel refuses is lost, as on any network."""

@@ -61,6 +61,7 @@ class Plans:
         self._patterns: dict[bytes, Pattern] = {}
         self._patterns_with_cookie: dict[bytes, Pattern] = {}
         self._kinds: dict[bytes, Hashable] = {}  # of plans that have one whatever the name
+        self._kinds_by_name: dict[bytes, Hashable] = {}  # of plans that only one name has
         self._shared: dict[tuple[int, int, int, bool], bytes] = {}
         self._lettered: set[bytes] = set()  # keys with a small letter around the name, where a capital is another
         self._seen: set[bytes] = set()  # patterns met once
@@ -163,24 +164,40 @@ class Plans:
             patterns[pattern] = old._replace(absent=plan) if fellows.absent else old._replace(other=plan)
         return plan
 
-    def kind(self, plan: bytes) -> Hashable:
-        """What a rate limit counts a plan by; None where that is the name asked."""
-        return self._kinds.get(plan)
+    def kind(self, plan: bytes, query: bytes) -> Hashable:
+        """What a rate limit counts the reply to a query without its ID by, as ``Found.kind`` says."""
+        kind = self._kinds.get(plan)
+        if kind is None:
+            kind = self._kinds_by_name.get(plan)
+        if kind is None:
+            end = int.from_bytes(plan[8:16], "little") - 2
+            answered = plan[HEAD + 4 : HEAD + 6] != b"\0\0"
+            qtype = query[end - 4] << 8 | query[end - 3] if answered else 0
+            kind = NOERROR, query[FIRST : end - 4].lower(), qtype
+            if answered:  # and so nobody else's, while all names of a zone may share an empty reply
+                if len(self._kinds_by_name) >= MAX_SHARED:
+                    self._kinds_by_name.clear()
+                self._kinds_by_name[plan] = kind
+        return kind
 
     def _share(self, query: bytes, found: Found) -> bytes:
         """The plan of a reply, one object for all who ask as long a question for the same octets."""
         ready = found.ready
         if ready.start:
-            return self._pack(query, found)
-        key = id(ready), found.question_end, query[2] & RD, found.cookie is not None
-        plan = self._shared.get(key)
-        if plan is None:
-            if len(self._shared) >= MAX_SHARED:
-                self._forget()
-            self._alive.append(ready)
-            plan = self._shared[key] = self._pack(query, found)
+            plan = self._pack(query, found)
             if ready.kind is not None:
                 self._kinds[plan] = ready.kind
+            return plan
+        key = id(ready), found.question_end, query[2] & RD, found.cookie is not None
+        shared = self._shared.get(key)
+        if shared is not None:
+            return shared
+        if len(self._shared) >= MAX_SHARED:
+            self._forget()
+        self._alive.append(ready)
+        plan = self._shared[key] = self._pack(query, found)
+        if ready.kind is not None:
+            self._kinds[plan] = ready.kind
         return plan
 
     def _pack(self, query: bytes, found: Found) -> bytes:
@@ -211,6 +228,7 @@ class Plans:
         self._patterns.clear()
         self._patterns_with_cookie.clear()
         self._kinds.clear()
+        self._kinds_by_name.clear()
         self._shared.clear()
         self._alive.clear()
 
@@ -225,17 +243,6 @@ def truncated(plan: bytes) -> bytes:
     slot, question_end, records, _, *opt, head, _ = PLAN.unpack(plan)
     flags = bytes((head[0] | TC,)) + head[1:4] + bytes(4)
     return PLAN.pack(slot, question_end, records, 0, *opt, flags, bytes((0, bool(opt[1]))))
-
-
-def kind_of(plan: bytes, query: bytes, known: Plans) -> Hashable:
-    """What a rate limit counts the reply to a query without its ID by."""
-    kind = known.kind(plan)
-    if kind is not None:
-        return kind
-    end = int.from_bytes(plan[8:16], "little") - 2
-    answered = plan[HEAD + 4 : HEAD + 6] != b"\0\0"
-    qtype = query[end - 4] << 8 | query[end - 3] if answered else 0
-    return NOERROR, query[FIRST : end - 4].lower(), qtype
 
 
 def address(octets: bytes) -> int:
