@@ -49,6 +49,8 @@ WILDCARD = b"\1*"  # RFC 4592 2.1.1
 
 SOA, DS, NSEC, NSEC3 = 6, 43, 47, 50
 NXDOMAIN = 3
+NODATA = 0  # in place of a type, all types that a name does not have: type 0 itself is reserved (RFC 6895 3.1)
+HASHED = 32  # octets of a label that might be the owner of an NSEC3 record (RFC 5155 3)
 # OPT, and the types that ask for more than a type (RFC 6895 3.1): for the general path, but for ANY.
 OPT, META_FIRST, META_LAST, ANY = 41, 128, 255, 255
 # Rdata that name hosts whose addresses go along, compress (RFC 3597 4), redirect or sign: never a part of the table.
@@ -104,7 +106,10 @@ class _Zone:
         # Just above the origin these labels make names in the SOA compress further than its owner.
         rdata = view.soa.rdatas[0].lower()
         mname = read_labels(rdata)
-        self.soa_labels = _labels_above(view.origin, (mname, read_labels(rdata, wire_length(mname))))
+        names = mname, read_labels(rdata, wire_length(mname))
+        self.soa_labels = _labels_above(view.origin, names)
+        self.soa_words = frozenset(bytes((len(label),)) + label for labels in names for label in labels)
+        self.denial = view.denial
 
     def _note(self, name: bytes, packed: bytes, view: ZoneView) -> None:
         types = types_of(packed)
@@ -194,7 +199,9 @@ class ReadyAnswers:
         if not zone:
             return Fellows(_nowhere, labels, True)
         labels |= zone.soa_labels if rest == zone.origin else zone.cuts.get(rest, frozenset())
-        packed = zone.table.get(name)
+        packed, opt = zone.table.get(name), found.ready.opt
+        if zone.signed and opt and opt[7] & 0x80:
+            return None  # proofs are for some names alone
         if packed is None:
             return Fellows(zone.table.get, labels, True)
         empty = found.ready.kind is None and found.ready.head[4:6] == b"\0\0"
@@ -253,7 +260,19 @@ class ReadyAnswers:
             return None
         if zone.wild and wildcard in zone.table:
             return wildcard
+        if zone.signed and form == DO:
+            return self._denied(zone, name, encloser, offsets, qtype)
         return self._negative(zone, name, at, offsets, (qtype, form, NXDOMAIN))
+
+    def _denied(self, zone: _Zone, name: bytes, encloser: bytes, offsets: list[int], qtype: int) -> Ready | None:
+        """NXDOMAIN with its proof, the same for all names that the same records deny below the same encloser."""
+        above = offsets.index(len(name) - len(encloser)) - 1 if encloser != zone.origin else len(offsets) - 1
+        if name[offsets[above]] == HASHED or name[offsets[above] : len(name) - len(encloser)] in zone.soa_words:
+            return None
+        if zone.denial is None:
+            return None
+        proof = zone.denial.name_error(read_labels(name), read_labels(encloser))
+        return self._learn((NXDOMAIN, encloser, len(name), *map(id, proof)), name, qtype, DO)
 
     def _from_node(
         self, zone: _Zone, name: bytes, at: int, offsets: list[int], source: bytes, qtype: int, form: int
@@ -273,6 +292,8 @@ class ReadyAnswers:
             start += size
         if not alias and not signed:
             return self._negative(zone, name, at, offsets, (qtype, form, NOERROR), source)
+        if not alias and source is name:
+            return self._learn((name, NODATA, form), name, qtype, form)
         if source is not name:
             return None  # a wildcard has more names than could be learned
         return self._learn((name, qtype, form), name, qtype, form)
@@ -283,7 +304,7 @@ class ReadyAnswers:
         """NXDOMAIN, or NODATA from a name or wildcard."""
         qtype, form, rcode = asked
         if zone.signed and form == DO:
-            return None  # each proof is of its own
+            return None  # of a wildcard: each proof is of its own
         if offsets and name[offsets[-1] : at] in zone.soa_labels:
             return None
         if source is name:
@@ -297,8 +318,6 @@ class ReadyAnswers:
         self, zone: _Zone, name: bytes, offsets: list[int], offset: int, qtype: int, form: int
     ) -> Ready | None:
         cut = name[offset:]
-        if zone.signed and form == DO:
-            return None
         above = offsets.index(offset) - 1
         if above >= 0 and name[offsets[above] : offset] in zone.cuts[cut]:
             return None

@@ -139,6 +139,8 @@ class Plans:
         fellows = self.ready.fellows(query, found)
         exists = fellows is None or not fellows.absent
         qtype = int.from_bytes(query[name_end : name_end + 2], "big")
+        if found.ready.head[1] and exists:
+            return plan  # proofs that a name is not there
         if exists and (any(found.ready.head[4:6]) or qtype in COMMON_TYPES):
             known = self._with_cookie if size else self.known
             if len(self.known) + len(self._with_cookie) >= MAX_KNOWN:
