@@ -34,6 +34,7 @@ from maptr.ready import (
     MIN_PAYLOAD,
     NO_EDNS,
     NOERROR,
+    NXDOMAIN,
     OPT_SIZE,
     OPT_START,
     PLAIN_COUNTS,
@@ -48,9 +49,7 @@ from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, Snapshot, ZoneView
 WILDCARD = b"\1*"  # RFC 4592 2.1.1
 
 SOA, DS, NSEC, NSEC3 = 6, 43, 47, 50
-NXDOMAIN = 3
 NODATA = 0  # in place of a type, all types that a name does not have: type 0 itself is reserved (RFC 6895 3.1)
-HASHED = 32  # octets of a label that might be the owner of an NSEC3 record (RFC 5155 3)
 # OPT, and the types that ask for more than a type (RFC 6895 3.1): for the general path, but for ANY.
 OPT, META_FIRST, META_LAST, ANY = 41, 128, 255, 255
 # Rdata that name hosts whose addresses go along, compress (RFC 3597 4), redirect or sign: never a part of the table.
@@ -267,11 +266,10 @@ class ReadyAnswers:
     def _denied(self, zone: _Zone, name: bytes, encloser: bytes, offsets: list[int], qtype: int) -> Ready | None:
         """NXDOMAIN with its proof, the same for all names that the same records deny below the same encloser."""
         above = offsets.index(len(name) - len(encloser)) - 1 if encloser != zone.origin else len(offsets) - 1
-        if name[offsets[above]] == HASHED or name[offsets[above] : len(name) - len(encloser)] in zone.soa_words:
+        if zone.denial is None or name[offsets[above] : len(name) - len(encloser)] in zone.soa_words:
             return None
-        if zone.denial is None:
-            return None
-        proof = zone.denial.name_error(read_labels(name), read_labels(encloser))
+        labels = read_labels(name)
+        proof = zone.denial.name_error(labels, labels[above + 1 :])
         return self._learn((NXDOMAIN, encloser, len(name), *map(id, proof)), name, qtype, DO)
 
     def _from_node(

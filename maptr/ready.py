@@ -21,7 +21,7 @@ COOKIE = b"\0\x0a"  # RFC 7873 4
 COOKIE_SIZES = (4 + 8, 4 + 24)
 COOKIE_REPLY = 4 + 24
 CLASS_IN = b"\0\1"
-NOERROR, FORMERR = 0, 1  # RFC 1035 4.1.1
+NOERROR, FORMERR, NXDOMAIN = 0, 1, 3  # RFC 1035 4.1.1
 QR, TC, OPCODE, RD = 0x80, 0x02, 0x78, 0x01  # in the first octet of the flags
 MIN_QUESTION = 5  # the root, type and class
 

@@ -19,7 +19,20 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from maptr.fastpath import ReadyAnswers, is_alone
-from maptr.ready import CLASS_IN, COOKIE, COOKIE_REPLY, HEADER, NOERROR, OPT_SIZE, OPT_START, RD, TC, Found, with_cookie
+from maptr.ready import (
+    CLASS_IN,
+    COOKIE,
+    COOKIE_REPLY,
+    HEADER,
+    NOERROR,
+    NXDOMAIN,
+    OPT_SIZE,
+    OPT_START,
+    RD,
+    TC,
+    Found,
+    with_cookie,
+)
 from maptr.serve.slots import HEAD, PLAN
 
 MAX_KNOWN = 1 << 17  # plans by whole keys, 250 octets each with their keys: 100,000 names asked in one way
@@ -127,8 +140,9 @@ class Plans:
         """The plan of a ready reply, kept where it may serve again."""
         size = 0 if found.cookie is None else len(found.cookie)
         plan = self._share(query, found)
-        if found.question_end == HEADER:
-            return plan  # without a question there is nothing to know it by
+        head = found.ready.head
+        if found.question_end == HEADER or (head[1] == NXDOMAIN and head[7] > 1):
+            return plan  # without a question there is nothing to know it by; with proofs, nobody to share it
         whole = len(query) - size
         if whole > found.question_end + OPT_SIZE + bool(size) * 4:
             return plan
@@ -139,9 +153,7 @@ class Plans:
         fellows = self.ready.fellows(query, found)
         exists = fellows is None or not fellows.absent
         qtype = int.from_bytes(query[name_end : name_end + 2], "big")
-        if found.ready.head[1] and exists:
-            return plan  # proofs that a name is not there
-        if exists and (any(found.ready.head[4:6]) or qtype in COMMON_TYPES):
+        if exists and (any(head[4:6]) or qtype in COMMON_TYPES):
             known = self._with_cookie if size else self.known
             if len(self.known) + len(self._with_cookie) >= MAX_KNOWN:
                 self._forget()
