@@ -180,8 +180,6 @@ class ReadyAnswers:
         ready = self._look_up(name, qtype, form)
         if ready is None or end + ready.end - ready.start + len(ready.opt) + size > limit:
             return None
-        if cookie is not None and len(ready.opt) != OPT_SIZE:
-            return None  # with other options in a reply, which stands first is the general path's to say
         return Found(ready, end, cookie)
 
     def fellows(self, query: bytes, found: Found) -> Fellows | None:

@@ -82,9 +82,10 @@ class Found(NamedTuple):
         return query[:2] + flags + query[HEADER : self.question_end] + opt
 
 
-def with_cookie(bare: bytes) -> bytes:
-    """A bare OPT made longer by an option for a whole cookie, up to where the cookie starts."""
-    return bare[:9] + bytes((0, COOKIE_REPLY)) + COOKIE + bytes((0, COOKIE_REPLY - 4))
+def with_cookie(opt: bytes) -> bytes:
+    """An OPT made longer by an option for a whole cookie at its end, up to where the cookie starts."""
+    size = int.from_bytes(opt[9:OPT_SIZE], "big") + COOKIE_REPLY
+    return opt[:9] + size.to_bytes(2, "big") + opt[OPT_SIZE:] + COOKIE + bytes((0, COOKIE_REPLY - 4))
 
 
 def before_cookie(query: bytes) -> int:

@@ -79,7 +79,7 @@ class Plans:
         self._lettered: set[bytes] = set()  # keys with a small letter around the name, where a capital is another
         self._seen: set[bytes] = set()  # patterns met once
         self._alive: list[object] = []  # what plans point into, beyond the table of a zone
-        self._dying: list[object] = []  # the same of plans that are forgotten, but may not have been sent yet
+        self._full = False
         self._long_opts: dict[bytes, bytes] = {}
 
     def fill(self, plans: list[bytes | None], queries: Sequence[bytes]) -> tuple[list[int], list[tuple[int, bytes]]]:
@@ -156,7 +156,7 @@ class Plans:
         if exists and (any(head[4:6]) or qtype in COMMON_TYPES):
             known = self._with_cookie if size else self.known
             if len(self.known) + len(self._with_cookie) >= MAX_KNOWN:
-                self._forget()
+                self._full = True
             key = query[2:HEADER] + name + query[name_end:whole]
             known[key] = plan
             if exact != exact.upper():
@@ -170,7 +170,7 @@ class Plans:
                 self._seen.add(pattern)
                 return plan
             if len(self._patterns) + len(self._patterns_with_cookie) >= MAX_SHARED:
-                self._forget()
+                self._full = True
             marked = None if exact.lower() == exact == exact.upper() else exact
             old = patterns.get(pattern)
             if old is None or old.exact != marked:
@@ -207,7 +207,7 @@ class Plans:
         if shared is not None:
             return shared
         if len(self._shared) >= MAX_SHARED:
-            self._forget()
+            self._full = True
         self._alive.append(ready)
         plan = self._shared[key] = self._pack(query, found)
         if ready.kind is not None:
@@ -230,21 +230,19 @@ class Plans:
         )
 
     def sent(self) -> None:
-        """Nothing is on its way any more that was forgotten."""
-        if self._dying:
-            self._dying = []
-
-    def _forget(self) -> None:
-        self._dying += self._alive
-        self.known.clear()
-        self._with_cookie.clear()
-        self._lettered.clear()
-        self._patterns.clear()
-        self._patterns_with_cookie.clear()
-        self._kinds.clear()
-        self._kinds_by_name.clear()
-        self._shared.clear()
-        self._alive.clear()
+        """After each batch: its plans are used no more, so what has grown too large can be forgotten."""
+        if self._full:
+            self._full = False
+            self.known.clear()
+            self._with_cookie.clear()
+            self._lettered.clear()
+            self._patterns.clear()
+            self._patterns_with_cookie.clear()
+            self._seen.clear()
+            self._shared.clear()
+            self._kinds.clear()
+            self._kinds_by_name.clear()
+            self._alive.clear()
 
 
 def own(reply: bytes, place: int) -> bytes:
