@@ -183,7 +183,10 @@ class ReadyAnswers:
         return Found(ready, end, cookie)
 
     def fellows(self, query: bytes, found: Found) -> Fellows | None:
-        """Which questions have the same reply but for the first label; None where the reply is of this name alone."""
+        """Which questions have the same reply but for the first label; None where the reply is of this name alone.
+
+        Not for NXDOMAIN with proofs.
+        """
         name = query[HEADER : found.question_end - 4].lower()
         first = name[0] + 1 if name else 0
         if first <= 1 or name in self._zones:
@@ -196,9 +199,7 @@ class ReadyAnswers:
         if not zone:
             return Fellows(_nowhere, labels, True)
         labels |= zone.soa_labels if rest == zone.origin else zone.cuts.get(rest, frozenset())
-        packed, opt = zone.table.get(name), found.ready.opt
-        if zone.signed and opt and opt[7] & 0x80:
-            return None  # proofs are for some names alone
+        packed = zone.table.get(name)
         if packed is None:
             return Fellows(zone.table.get, labels, True)
         empty = found.ready.kind is None and found.ready.head[4:6] == b"\0\0"

@@ -201,6 +201,39 @@ def test_what_floods_ask_needs_no_look_at_a_zone(name: str, rdtype: str, other: 
     assert server.found == before + 1
 
 
+START = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
+
+
+@pytest.mark.parametrize(
+    ("zone", "rdtype", "learned", "other"),
+    [
+        # A name of the same pattern has the type, has an alias, has more than one type, is a delegation, is the origin.
+        ("y 60 A 192.0.2.1\nx 60 HINFO a b", "HINFO", "y.example.", "x.example."),
+        ("y 60 A 192.0.2.1\nx 60 CNAME y", "HINFO", "y.example.", "x.example."),
+        ("y 60 A 192.0.2.1\nx 60 A 192.0.2.1\nx 60 HINFO a b", "HINFO", "y.example.", "x.example."),
+        ("y 60 A 192.0.2.1\nx 60 NS ns", "HINFO", "y.example.", "x.example."),
+        ("", "HINFO", "another.", "example."),
+        # Its label compresses names in the reply further.
+        ("", "HINFO", "no.example.", "ns.example."),
+        ("", "HINFO", "n.example.", "h.example."),
+        ("d 60 NS ns.d\nns.d 60 A 192.0.2.1", "HINFO", "xy.d.example.", "ns.d.example."),
+    ],
+)
+def test_a_pattern_is_not_for_all_that_have_it(zone: str, rdtype: str, learned: str, other: str) -> None:
+    server = Server(snapshot_of((START + zone, "example.")))
+    queries = [dns.message.make_query(name, rdtype).to_wire() for name in (learned, learned, learned, other)]
+    for query in queries:
+        server.hold([query])
+    assert server.found == 1, "the third"
+
+
+def test_sizes_that_differ_by_a_letters_case_are_two() -> None:
+    server = Server(snapshot_of((f"{START}* 60 TXT {'x' * 250} {'x' * 250}\n", "example.")))
+    for payload in (0x0261, 0x0261, 0x0261, 0x0241, 0x0261):
+        server.hold([dns.message.make_query("some.example.", "TXT", payload=payload).to_wire()])
+    assert server.found == 2
+
+
 @pytest.mark.parametrize("size", range(30))
 def test_queries_cut_short_get_a_header_alone(size: int) -> None:
     query = dns.message.make_query("12345.example.", "NAPTR", use_edns=0).to_wire()[:size]
