@@ -11,6 +11,7 @@ import heapq
 import ipaddress
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from maptr.address import Network, read_network
 
@@ -60,15 +61,29 @@ class Verdict(enum.Enum):
     DROP = "drop"
 
 
+class Withheld(Protocol):
+    """Where replies that did not go out whole are counted."""
+
+    dropped: int
+    truncated: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """The same in two numbers."""
+
+    dropped: int = 0
+    truncated: int = 0
+
+
 class RateLimiter:
     """Counts replies and says which may go. ``clock`` gives seconds that never go back.
 
-    ``dropped`` and ``truncated`` count since the start.
+    ``tally`` counts what was withheld since the start, and may be replaced before the first reply is judged.
     """
 
     def __init__(self, settings: RrlSettings, clock: Callable[[], float]) -> None:
-        self.dropped = 0
-        self.truncated = 0
+        self.tally: Withheld = Tally()
         self._settings = settings
         self._clock = clock
         # An account is the moment when nothing will be owed for it any more: each reply puts that off by so long.
@@ -110,9 +125,9 @@ class RateLimiter:
     def _withhold(self, reply: Hashable) -> Verdict:
         excess = self._excess[reply] = self._excess.get(reply, 0) + 1
         if self._settings.slip and excess % self._settings.slip == 0:
-            self.truncated += 1
+            self.tally.truncated += 1
             return Verdict.TRUNCATE
-        self.dropped += 1
+        self.tally.dropped += 1
         return Verdict.DROP
 
     def _forget(self, now: float) -> None:

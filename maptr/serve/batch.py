@@ -16,14 +16,14 @@ import struct
 import sys
 import threading
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from operator import add
 
 from maptr.answer import Transport
 from maptr.cookies import answer_cookies
 from maptr.ready import HEADER
 from maptr.rrl import Verdict
-from maptr.serve import counters as rcodes
+from maptr.serve.counters import SILENCE as UNANSWERED
+from maptr.serve.counters import Counters
 from maptr.serve.hashing import each_hash
 from maptr.serve.plans import SILENCE, Plans, own, truncated
 from maptr.serve.responder import Responder
@@ -40,21 +40,6 @@ MSG_DONTWAIT = 0x40
 MSG_WAITFORONE = 0x10000
 
 
-@dataclass(slots=True)
-class Counters:
-    """Work since the start, by how they were answered."""
-
-    received: int = 0
-    ready: int = 0  # by what lies ready
-    general: int = 0  # by the general path
-    silent: int = 0  # with nothing, as they deserve
-    lost: int = 0  # not sent: the kernel did not take the reply
-    calls: int = 0  # of recvmmsg: received / calls is the size of batches
-
-    def __add__(self, other: Counters) -> Counters:
-        return Counters(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
-
-
 def why_not() -> str | None:
     """The reason why batches cannot be had here; None where they can."""
     if not sys.platform.startswith("linux"):
@@ -68,9 +53,10 @@ def why_not() -> str | None:
 class BatchListener:
     """Answers what arrives on one socket, in a thread of its own that mostly waits in the kernel."""
 
-    def __init__(self, sock: socket.socket, responder: Responder, general: Answer) -> None:
-        self.counters = Counters()
-        self.rcodes = rcodes.Counters()  # written by the listener's thread alone
+    def __init__(
+        self, sock: socket.socket, responder: Responder, general: Answer, counters: Counters | None = None
+    ) -> None:
+        self.counters = counters or Counters()  # written by the listener's thread alone
         self._sock = sock
         self._responder = responder
         self._general = general
@@ -109,11 +95,11 @@ class BatchListener:
                 if count < 0 and ctypes.get_errno() == errno.EBADF:
                     return
                 continue
-            counters.received += count
-            counters.calls += 1
+            counters.count_batch(count)
             try:
                 self._answer(fd, count)
             except Exception:
+                self._made.clear()
                 log.exception("internal error, %d queries dropped", count)
             if self._anywhere:
                 self._slots.reset_control[0][:] = self._slots.reset_control[1]
@@ -193,7 +179,7 @@ class BatchListener:
         except Exception:
             log.exception("internal error, query dropped: %s", query.hex())
             reply = None
-        self._made[i] = rcodes.SILENCE if reply is None else reply[3] & 0xF
+        self._made[i] = UNANSWERED if reply is None else reply[3] & 0xF
         return self._own(i, reply)
 
     def _own(self, i: int, reply: bytes | None) -> bytes:
@@ -279,20 +265,20 @@ class BatchListener:
 
     def _count(self, count: int, joined: bytes, silent: int) -> None:
         """Count the replies of a batch but those of the general path, which counts for itself."""
-        self.counters.ready += count - len(self._made)
+        ready = count - len(self._made)
         codes = joined[HEAD + 1 :: PLAN.size]
         if not any(codes) and not silent and not self._made:
-            self.rcodes.count_codes(UDP, {0: count})
+            self.counters.count_ready(UDP, ready, {0: count})
             return
         counted = {code: codes.count(code) for code in {*codes}}
         if silent:
             counted[0] -= silent  # the plan of silence reads as NOERROR
-            counted[rcodes.SILENCE] = silent
+            counted[UNANSWERED] = silent
         if self._made:
             for code in self._made.values():
                 counted[code] -= 1
             self._made.clear()
-        self.rcodes.count_codes(UDP, counted)
+        self.counters.count_ready(UDP, ready, counted)
 
     def _whole(self, i: int, query: bytes) -> bytes:
         """A query with its ID."""
