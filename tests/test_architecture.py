@@ -19,8 +19,21 @@ PACKAGE = Path(__file__).resolve().parent.parent / "maptr"
 LAYERS = (
     # What everything is said in.
     (
-        *("errors", "names", "printable", "address", "url", "nfa", "ere", "prefix", "regexp", "finding", "ark"),
-        *("naptr", "duration"),
+        *(
+            "errors",
+            "names",
+            "printable",
+            "address",
+            "url",
+            "nfa",
+            "ere",
+            "prefix",
+            "regexp",
+            "finding",
+            "ark",
+            "naptr",
+        ),
+        "duration",
     ),
     # What maptr knows, as functions over values.
     (
@@ -28,8 +41,9 @@ LAYERS = (
         *("table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
         *("zone", "masterfile", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
+        *("signing", "resign"),
         *("zonediff", "integrity", "publish"),
-        *("packed", "fastpath", "plainzone"),
+        *("packed", "ready", "fastpath", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
         *("wire", "asking", "plainreply", "many", "validation", "minisign", "liveness"),
     ),

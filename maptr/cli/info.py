@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Literal
 
 import click
 
@@ -26,10 +27,19 @@ Exit codes:
 @click.option("--older", is_flag=True, help="Ask ? and ?? too, where ?info is not understood.")
 @shared.ORIGIN_OPTION
 @click.option("--timeout", default=10.0, show_default=True, metavar="SECONDS", help="For asking one ARK's authorities.")
+@click.option("--trust-anchor", metavar="FILE", help="Validate DNSSEC from these DS or DNSKEY records.")
+@click.option("--require", type=click.Choice(["secure"]), help="Take nothing less: an answer not signed is none.")
 @click.option("--allow-private", is_flag=True, help="Ask servers that are not public, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK.")
 def info(
-    words: tuple[str, ...], older: bool, origin: str | None, timeout: float, allow_private: bool, as_json: bool
+    words: tuple[str, ...],
+    older: bool,
+    origin: str | None,
+    timeout: float,
+    trust_anchor: str | None,
+    require: Literal["secure"] | None,
+    allow_private: bool,
+    as_json: bool,
 ) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
 
@@ -42,7 +52,8 @@ def info(
     from maptr.ark import INFLECTIONS
     from maptr.describe import describe
 
-    arks, way = shared.parse_words(words, Options(origin, allow_private=allow_private))
+    options = Options(origin, trust_anchor=trust_anchor, require=require, allow_private=allow_private)
+    arks, way = shared.parse_words(words, options)
     inflections = INFLECTIONS if older else INFLECTIONS[:1]
     codes = {output.EXIT_OK}
     for ark in arks:

@@ -211,6 +211,7 @@ class _Reading:
             for name in ("ns", "contact", "ttl", "include"):
                 if zone.table is None and name in self.document["zone"][index]:
                     raise self._error(("zone", index, name), "is for a zone that is built, and this one has no table")
+            self._check_signing(config, zone, ("zone", index))
 
     def _check_table(self, config: Config) -> None:
         table = config.table
@@ -222,6 +223,19 @@ class _Reading:
                 raise config.error(f"table.{name}", "needs table.file, where the registry is kept")
         if table.url and not table.every:
             raise config.error("table.every", "must be more than nothing")
+
+    def _check_signing(self, config: Config, zone: model.ZoneConfig, path: lines.Path) -> None:
+        signing = zone.signing
+        if zone.keys is None:
+            if signing != model.SigningConfig():
+                raise self._error((*path, "signing"), "nothing uses it: the zone has no keys")
+            return
+        if config.serve.state is None:
+            reason = "a zone that is signed here needs serve.state, where it is kept over a restart"
+            raise self._error((*path, "keys"), reason)
+        if signing.lifetime <= signing.refresh:
+            reason = f"signatures that last {signing.lifetime} s cannot be renewed {signing.refresh} s before their end"
+            raise self._error((*path, "signing"), reason)
 
 
 def _key_names(config: Config) -> Iterator[tuple[lines.Path, Labels]]:

@@ -21,11 +21,13 @@ from maptr.errors import ConfigError, ZoneError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
+from maptr.serve import metrics
 from maptr.serve.primary import PrimarySettings
 from maptr.serve.responder import fresh_cookies
 from maptr.serve.tcp import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.tls import TlsSettings
-from maptr.serve.zones import ZoneSource
+from maptr.serve.zones import Signing, ZoneSource
+from maptr.signing import Children, Policy
 
 if TYPE_CHECKING:
     from maptr.pull import Demands
@@ -37,6 +39,11 @@ RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "
 
 def check(config: Config) -> None:
     """ConfigError for a setting that this system cannot obey."""
+    if config.serve.metrics is not None:
+        try:
+            metrics.check()
+        except ConfigError as error:
+            raise config.error("serve.metrics", error.reason) from None
     if config.serve.workers > 1 and not sys.platform.startswith("linux"):
         raise config.error("serve.workers", "more than one are for Linux, which spreads queries over their sockets")
 
@@ -106,9 +113,21 @@ def sources_of(config: Config) -> tuple[ZoneSource, ...]:
             zone.file,
             Guards(zone.max_shrink, zone.serial, zone.lint),
             config.serve.state,
-            table=build_of(config, zone),
+            signing_of(zone),
+            build_of(config, zone),
         )
         for zone in config.zones
+    )
+
+
+def signing_of(zone: ZoneConfig) -> Signing | None:
+    """None for a zone that is served as its file has it."""
+    if zone.keys is None:
+        return None
+    how = zone.signing
+    return Signing(
+        zone.keys,
+        Policy(how.lifetime, how.inception, how.refresh, how.zonemd, Children(how.cds), how.dnskey_ttl),
     )
 
 
