@@ -161,7 +161,10 @@ FAULTS = {
     ),
     "kill -9 of a worker during a reload": ("test_workers.test_the_reserve_takes_a_place_while_a_reload_reads",),
     "kill -9 of the owner of workers": ("test_workers.test_with_the_owner_everybody_goes",),
-    "a worker that hangs": ("test_workers.test_a_worker_that_does_not_give_way_is_killed",),
+    "a worker that hangs": (
+        "test_workers.test_a_worker_that_does_not_give_way_is_killed",
+        "test_workers.test_a_worker_that_hangs_is_killed",
+    ),
     "a system that does not fork": (
         "test_workers.test_a_system_that_does_not_fork",
         "test_workers.test_a_system_that_does_not_fork_at_the_start",
