@@ -206,6 +206,20 @@ def test_a_plain_reply_is_discovered_alike(reply: tuple[wire.Query, bytes], how:
 
 # ---- walks
 
+REGEXPS = (
+    rb"!^ark:/?[0-9]+/(x.*)$!https://u.example/\1!",
+    rb"!^ark:/?1/(x.*)$!https://u.example:8443/\1!",
+    rb"!^ark:/?[01]/(.*)$!http://v.example/\1\1!",
+    rb"!^ark:.*$!https://U.example/all!",
+    rb"!^ark:/?1/x(.*)$!https://127.0.0.1/\1!",
+    rb"!^ark:/?1/x(.*)$!ftp://h.example/\1!",
+    rb"!^ark:/?1/x(.*)$!https://h.example\1/!",
+    rb"!^ark:/?1/(.*)$!\1!",
+    rb"!^ark:/?1/(.*)$!https://h.example/<\1>!",
+    rb"!^ark:/?1/(.*)$!https://a@h.example/\1!",
+    rb"!^ark:/?1/(.*)$!x!i",
+)
+
 answers = st.builds(
     Answer,
     st.sampled_from([Outcome.ANSWER, Outcome.ANSWER, Outcome.NXDOMAIN, Outcome.NODATA, Outcome.SERVFAIL]),
@@ -245,6 +259,21 @@ def test_every_host_is_judged_alike(label: bytes, undotted: Labels | None) -> No
         same(*found)
 
 
+@pytest.mark.parametrize("regexp", REGEXPS)
+@pytest.mark.parametrize("text", ["ark:1/x1", "ark:/1/x1?info", "ark:1/y", "ark:1/x" + "y" * 4090, "ark:2/x"])
+@pytest.mark.parametrize("how", [Settings(), Settings(allow_private=True), Settings(regexp_steps=100)])
+def test_every_rule_is_judged_alike(regexp: bytes, text: str, how: Settings) -> None:
+    ark = Ark.parse(text)
+    for further in ((), (Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example")),)):
+        found = []
+        for shortcut in (True, False):
+            walk = Walk(ark, how, shortcut=shortcut)
+            records = (Naptr(0, 0, b"u", b"ark", regexp, ()), *further)
+            walk.tell(walk.next()[0], Answer(Outcome.ANSWER, records, 60))
+            found.append(walk.result(1000.0))
+        same(*found)
+
+
 def test_the_commonest_walk_writes_no_trace_until_it_is_looked_at() -> None:
     walk = Walk(ARK)
     walk.tell(walk.next()[0], Answer(Outcome.ANSWER, [Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example"))], 60))
@@ -256,7 +285,6 @@ def test_the_commonest_walk_writes_no_trace_until_it_is_looked_at() -> None:
 
 # ---- many walks that share
 
-REGEXP = rb"!^ark:/?[0-9]+/(x.*)$!https://u.example/\1!"
 ROOTS: list[Labels] = [(naan, b"ark", b"arpa") for naan in (b"0", b"1", b"2", b"3", b"b")]
 ELSEWHERE: list[Labels] = [(b"n%d" % i, b"example") for i in range(3)]
 graph_records = st.one_of(
@@ -264,7 +292,9 @@ graph_records = st.one_of(
     st.builds(
         lambda order, to: Naptr(order, 0, b"", b"ark", b"", to), st.integers(0, 1), st.sampled_from(ROOTS + ELSEWHERE)
     ),
-    st.builds(lambda order: Naptr(order, 0, b"u", b"ark", REGEXP, ()), st.integers(0, 1)),
+    st.builds(
+        lambda order, regexp: Naptr(order, 0, b"u", b"ark", regexp, ()), st.integers(0, 1), st.sampled_from(REGEXPS)
+    ),
     st.just(Naptr(0, 0, b"", b"ark", rb"!^.*/(x|y).*$!\1.example!", ())),
 )
 graphs = st.dictionaries(st.sampled_from(ROOTS + ELSEWHERE), st.lists(graph_records, max_size=3))
