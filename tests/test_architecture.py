@@ -18,15 +18,32 @@ PACKAGE = Path(__file__).resolve().parent.parent / "maptr"
 
 LAYERS = (
     # What everything is said in.
-    ("errors", "names", "printable", "address", "url", "nfa", "ere", "prefix", "regexp", "finding", "ark", "naptr"),
+    (
+        *(
+            "errors",
+            "names",
+            "printable",
+            "address",
+            "url",
+            "nfa",
+            "ere",
+            "prefix",
+            "regexp",
+            "finding",
+            "ark",
+            "naptr",
+        ),
+        "duration",
+    ),
     # What maptr knows, as functions over values.
     (
         *("discovery", "plain", "walk", "replay", "choose"),
         *("table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
         *("zone", "masterfile", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
+        *("signing", "resign"),
         *("zonediff", "integrity", "publish"),
-        *("packed", "fastpath", "plainzone"),
+        *("packed", "ready", "fastpath", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
         *("wire", "asking", "plainreply", "many", "validation"),
     ),
