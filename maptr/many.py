@@ -19,9 +19,9 @@ from maptr.nfa import Budget
 from maptr.plainreply import Kept, PlainReply
 from maptr.walk import Answer, Question, Settings, Walk
 
-MAX_KEPT = 100_000  # records kept of answers already heard, an empty answer counting as one: 100 MB at the very worst
+MAX_KEPT = 100_000  # records kept of answers already heard, an empty answer counting as one: 150 MB at the very worst
 
-MAX_SAME = 10_000  # NAANs whose discovery is kept for further ARKs: 10 MB of the usual ones
+MAX_SAME = 4_096  # NAANs whose plan or discovery is kept for further ARKs; the real registry has 1,432
 
 MAX_PROGRAMS = 400_000  # instructions of regexps kept ready; a rule of ours has 50, and each takes about 100 octets
 

@@ -81,7 +81,9 @@ class Reader:
 def _read(
     name: Labels, question: bytes, packet: bytes, settings: Settings, undotted: Labels | None
 ) -> tuple[Plan, int, bool] | None:
-    """The plan of a packet, its TTL, and whether AD is set."""
+    """The plan of a packet, its TTL, and whether AD is set. A packet larger than was asked for is not kept whole."""
+    if len(packet) > wire.EDNS_PAYLOAD:
+        return None
     plain = wire.plain_records(name, question, packet)
     if plain is None:
         return None

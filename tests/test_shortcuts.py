@@ -204,6 +204,13 @@ def test_a_plain_reply_is_discovered_alike(reply: tuple[wire.Query, bytes], how:
     same(short.discovery(ARK, how, 1000.0 + short.ttl), walk.result(1000.0))
 
 
+def test_a_packet_larger_than_was_asked_for_is_not_kept_whole() -> None:
+    stuffing = [b"\0" + struct.pack("!HHIH", 65280, 1, 60, 1200) + bytes(1200)]
+    query, packet = packets([Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example"))], 60, None, 0x0400, stuffing, [OPT], 0)
+    assert wire.read_plain(query.name, query.question, packet) is not None
+    assert Reader(DEFAULTS, trust_ad=False)(query.name, query.question, packet, "server", 0.5) is None
+
+
 # ---- walks
 
 REGEXPS = (
