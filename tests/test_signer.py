@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -311,6 +312,10 @@ def none_active(site: Site) -> None:
     site.key().rename(str(site.key()).replace("active", "published"))
 
 
+def a_fifo(site: Site) -> None:
+    os.mkfifo(site.keys / "csk-ed25519-00001.active.pem", 0o600)
+
+
 def no_folder(site: Site) -> None:
     site.keys.rename(site.directory / "elsewhere")
 
@@ -319,6 +324,7 @@ BREAK: dict[Callable[[Site], None], str] = {
     garbage: "holds no PEM private key of ecdsap256sha256",
     unreadable_by_mode: "is open to others (mode 0644): chmod 600 it",
     none_active: "no active KSK or CSK: the parent's DS would lead nowhere",
+    a_fifo: "is no regular file",
     no_folder: "No such file or directory",
 }
 

@@ -210,7 +210,10 @@ class Daemon:
         reloader = loop.create_task(self._reload_when_wanted())
         self._say_ready()
         sdnotify.notify(sdnotify.READY)
-        watchers = [loop.create_task(alarm.watch(lambda: self.snapshot)), loop.create_task(self._sign_when_due())]
+        watchers = [
+            loop.create_task(alarm.watch(lambda: self.snapshot, lambda: self.served.expiring())),
+            loop.create_task(self._sign_when_due()),
+        ]
         self.primary.tell(access, self.snapshot)
         try:
             await self._stopping.wait()
@@ -290,7 +293,7 @@ class Daemon:
             else:
                 if zone is None:
                     self.config_error = ""
-                await in_thread(lambda: alarm.tell(again.state.snapshot, self._clock()))
+                await in_thread(lambda: alarm.tell(again.state.snapshot, self._clock(), again.served.expiring()))
                 return reply
             finally:
                 sdnotify.notify(sdnotify.READY)

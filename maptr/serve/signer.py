@@ -15,7 +15,7 @@ from maptr.errors import SigningError
 from maptr.names import to_text
 from maptr.serve import keptzone
 from maptr.serve.zones import Signing, ZoneSource
-from maptr.signatures import Validity, signature_state
+from maptr.signatures import EXPIRING, Validity, signature_state
 from maptr.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
@@ -140,7 +140,7 @@ def _renew(source: ZoneSource, signing: Signing, plain: ZoneView, old: ZoneView 
         keptzone.write(source.state, source.origin, zonetext.to_text(made), plain.serial)
     except OSError as error:
         # To serve is better than not to: but not for a zone that is good as it is.
-        if old is not None and not signature_state(old, now).is_alarm:
+        if old is not None and not signature_state(old, now, expiring=min(EXPIRING, signing.policy.refresh)).is_alarm:
             raise
         log.error("zone %s: its signed version cannot be kept for the next start: %s", to_text(source.origin), error)
     return view
