@@ -43,7 +43,7 @@ LAYERS = (
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
         *("signing", "resign"),
         *("zonediff", "integrity", "publish"),
-        *("packed", "fastpath", "plainzone"),
+        *("packed", "ready", "fastpath", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
         *("wire", "asking", "plainreply", "many", "validation"),
     ),
