@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dns.edns
 import dns.message
 import dns.query
 import pytest
@@ -152,6 +153,26 @@ def test_a_refused_zone_is_an_alarm_with_its_reason(scraped: Scraped) -> None:
     assert value(found, "reloads_total", result="failed") == 1
     assert value(found, "last_reload_time_seconds") is not None
     assert get(scraped.port, "/health") == (200, "ok\n"), "it is served as it was"
+
+
+@pytest.mark.parametrize("require", [False, True])
+@pytest.mark.parametrize("name", ["ns.a.test.", "x.y.z.a.test."])
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_cookies_are_counted_once_however_they_are_answered(
+    site: Site, require: bool, name: str, transport: str
+) -> None:
+    """From what lies ready and by the general path, in batches and one by one, and where BADCOOKIE is the answer."""
+    scraped = Scraped(site, f"cookies.require = {str(require).lower()}\n")
+    ask = dns.query.udp if transport == "udp" else dns.query.tcp
+    cookie = bytes(8)
+    for _ in range(3):  # the first has no server cookie yet
+        query = dns.message.make_query(name, "A", options=[dns.edns.CookieOption(cookie[:8], cookie[8:])])
+        (option,) = ask(query, "127.0.0.1", PATIENCE, scraped.dns).options
+        assert isinstance(option, dns.edns.CookieOption)
+        cookie = option.client + option.server
+    found = scraped.scrape()
+    assert value(found, "cookies_total", result="verified") == 2
+    assert value(found, "cookies_total", result="unverified") == 1
 
 
 def test_a_zone_that_never_loaded_is_unhealthy(site: Site) -> None:
