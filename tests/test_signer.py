@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import dns.dnssec
+import dns.exception
 import dns.name
 import dns.zone
 import pytest
@@ -380,6 +381,20 @@ def test_a_file_that_went_back_to_what_it_was_while_signing_failed(site: Site) -
     assert site.reload().result == "unchanged"
     assert site.signed.pending is None
     assert site.serial == 1
+
+
+def test_trouble_that_nobody_thought_of_is_a_failure_like_others(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trouble(*_: object) -> None:
+        raise dns.exception.FormError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(keyfolder, "read_keys", trouble)
+        site.now += 8 * DAY
+        assert site.look() == "refused"
+        assert site.serial == 1
+        assert "was not signed, serial 1 stays: " in site.alarms()[0]
+    site.now += 60
+    assert site.look() == "signed"
 
 
 def test_a_full_disk_keeps_the_old_zone_until_it_would_end(

@@ -11,7 +11,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from maptr.errors import SigningError
+import dns.exception
+
 from maptr.names import to_text
 from maptr.serve import keptzone
 from maptr.serve.zones import Signing, ZoneSource
@@ -96,8 +97,8 @@ def sign(
         before = replace(before, unsigned=kept.unsigned)
     try:
         view = _renew(source, source.signing, plain, old, now)
-    except (SigningError, OSError) as error:
-        reason = str(error)
+    except (OSError, ValueError, KeyError, dns.exception.DNSException) as error:  # SigningError is the last of them
+        reason = str(error) or type(error).__name__
     else:
         validity = Validity.of(view, now)
         assert validity is not None  # noqa: S101 - it was signed
