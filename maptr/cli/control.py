@@ -109,6 +109,9 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
             signed = f", signed until {zone['signatures_expire']}" if zone["signatures_expire"] else ""
             due = f", to be signed again {zone['signing']['due']}" if zone["signing"] and zone["signing"]["due"] else ""
             output.data(f"zone {zone['zone']} serial {zone['serial']}, {zone['names']} names{loaded}{signed}{due}")
+        for told in zone["secondaries"]:
+            if told["notify"] not in (None, "done"):
+                output.data(f"  NOTIFY to {told['secondary']} {told['notify']} since {told['since']}")
         for warning in zone["warnings"]:
             output.data(f"  {warning}")
     if table := reply["table"]:

@@ -328,7 +328,8 @@ def _check(config: Config) -> None:
             names = sum(map(has_data, checked.view.nodes.values()))
             zone = to_text(source.origin)
             origin = source.path if source.table is None else source.table.table
-            output.data(f"zone {zone} serial {checked.view.serial}, {names} names, from {origin}")
+            signed = "" if source.signing is None else f", signed with {source.signing.keys}"
+            output.data(f"zone {zone} serial {checked.view.serial}, {names} names, from {origin}{signed}")
             for warning in checked.warnings:
                 output.talk(f"maptr: zone {zone}: {warning}")
     if code:
@@ -339,3 +340,5 @@ def _check(config: Config) -> None:
         output.data(f"listen {address} (udp, tcp)")
     for address in config.serve.tls.listen:
         output.data(f"listen {address} (tls)")
+    if config.serve.metrics is not None:
+        output.data(f"metrics {config.serve.metrics} (http)")

@@ -215,7 +215,10 @@ class Daemon:
         reloader = loop.create_task(self._reload_when_wanted())
         self._say_ready()
         sdnotify.notify(sdnotify.READY)
-        watchers = [loop.create_task(alarm.watch(lambda: self.snapshot)), loop.create_task(self._sign_when_due())]
+        watchers = [
+            loop.create_task(alarm.watch(lambda: self.snapshot, lambda: self.served.expiring())),
+            loop.create_task(self._sign_when_due()),
+        ]
         self._pull()
         self.primary.tell(access, self.snapshot)
         try:
@@ -299,7 +302,7 @@ class Daemon:
                 if zone is None:
                     self.config_error = ""
                     self._pull()
-                await in_thread(lambda: alarm.tell(again.state.snapshot, self._clock()))
+                await in_thread(lambda: alarm.tell(again.state.snapshot, self._clock(), again.served.expiring()))
                 return reply
             finally:
                 sdnotify.notify(sdnotify.READY)

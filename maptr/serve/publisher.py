@@ -19,7 +19,7 @@ from maptr.publish import Published, choose_serial, decide
 from maptr.serve import serials, signer
 from maptr.serve.signer import Signed
 from maptr.serve.zones import ZoneSource, read_checked
-from maptr.signatures import Validity
+from maptr.signatures import EXPIRING, Signatures, SignatureState, Validity
 from maptr.snapshot import Snapshot, ZoneView
 from maptr.zonediff import has_data, stripped
 
@@ -50,6 +50,19 @@ class ZoneState:
         """The zone from the moment on in which it is served as this."""
         names = sum(map(has_data, view.nodes.values()))
         return replace(self, view=view, names=names, loaded_at=now, validity=Validity.of(view, now))
+
+    @property
+    def expiring(self) -> int:
+        """Seconds before the end of its signatures from which they are an alarm: where the server is to have made new
+        ones by then, no sooner than it was to begin."""
+        signing = self.source.signing
+        return EXPIRING if signing is None else min(EXPIRING, signing.policy.refresh)
+
+    def signatures(self, now: float) -> SignatureState:
+        """How its signatures are."""
+        if self.validity is None:
+            return SignatureState(Signatures.UNSIGNED)
+        return self.validity.state(now, expiring=self.expiring)
 
     def plain(self) -> ZoneView | None:
         """What its file said of what is served: without the signatures, and under the serial of the file."""
@@ -96,6 +109,10 @@ class Served:
         """Whether queries get the same from both: the very same views of the same zones."""
         mine, others = self.states, other.states
         return mine.keys() == others.keys() and all(mine[origin].view is others[origin].view for origin in mine)
+
+    def expiring(self) -> dict[Labels, int]:
+        """For each zone that is signed here, when its signatures are an alarm."""
+        return {origin: state.expiring for origin, state in self.states.items() if state.source.signing is not None}
 
     def snapshot(self) -> Snapshot:
         """What is answered from; raises nothing, for origins are keys."""

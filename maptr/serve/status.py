@@ -12,7 +12,6 @@ from maptr import __version__
 from maptr.names import to_text
 from maptr.serve.alarm import words
 from maptr.serve.counters import GROUPS
-from maptr.signatures import Signatures, SignatureState
 
 if TYPE_CHECKING:
     from maptr.serve.daemon import Daemon
@@ -79,8 +78,8 @@ def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
         yield f"zone {name} was not reloaded, serial {state.view.serial} stays: {state.error}"
     if state.view is not None and signing_error:
         yield f"zone {name} was not signed, serial {state.view.serial} stays: {signing_error}"
-    found = None if state.validity is None else state.validity.state(now)
-    if found is not None and found.is_alarm:
+    found = state.signatures(now)
+    if found.is_alarm:
         yield f"zone {name}: {words(found, now)}"
 
 
@@ -102,8 +101,7 @@ def _worker(worker: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
-    unsigned = SignatureState(Signatures.UNSIGNED)
-    signatures = unsigned if state.validity is None else state.validity.state(now)
+    signatures = state.signatures(now)
     return {
         "zone": to_text(state.source.origin),
         "file": str(state.source.path),
