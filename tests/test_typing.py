@@ -27,7 +27,9 @@ def test_pyright_is_content_with_the_example() -> None:
         pytest.skip("pyright or its node is not installed: pip install 'pyright[nodejs]'")
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(EXAMPLE)]
     try:
-        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
+        done = subprocess.run(
+            command, cwd=REPOSITORY, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False
+        )
         report = json.loads(done.stdout[done.stdout.index("{") :])
     except (subprocess.TimeoutExpired, ValueError) as error:
         pytest.skip(f"pyright cannot be fetched from the npm registry: {error}")
