@@ -273,7 +273,12 @@ class Daemon:
         """What is told over HTTP at a path."""
         if path not in (metrics.METRICS, metrics.HEALTH):
             return None
-        return await in_thread(lambda: metrics.reply(path, status.describe(self, self._clock())))
+
+        def reply() -> httpd.Reply:
+            return metrics.reply(path, status.describe(self, self._clock()))
+
+        # Where workers answer nobody waits for this loop, and threads, one after the other, would keep it from forking.
+        return await in_thread(reply) if self.workers is None else reply()
 
     async def reload_now(self, zone: str | None = None, *, force: bool = False) -> dict[str, Any]:
         """Read one zone, or the configuration and every zone; what became of each, or an error that stopped it all."""
