@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 from maptr.answer import Reply
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, is_below, to_wire, wire_length
-from maptr.packed import RRSET, PackedNodes, read_labels, read_rrsets, types_of
+from maptr.packed import RRSET, WILDCARD, PackedNodes, read_labels, read_rrsets, types_of
 from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, Snapshot, ZoneView
 
 HEADER = 12  # RFC 1035 4.1.1
@@ -35,7 +35,6 @@ COOKIE = b"\0\x0a"  # RFC 7873 4
 COOKIE_SIZES = (4 + 8, 4 + 24)
 COOKIE_REPLY = 4 + 24
 CLASS_IN = b"\0\1"
-WILDCARD = b"\1*"  # RFC 4592 2.1.1
 
 SOA, DS, NSEC, NSEC3 = 6, 43, 47, 50
 NOERROR, NXDOMAIN = 0, 3
@@ -43,8 +42,6 @@ NOERROR, NXDOMAIN = 0, 3
 OPT, META_FIRST, META_LAST = 41, 128, 255
 # Rdata that name hosts whose addresses go along, compress (RFC 3597 4), redirect or sign: never a part of the table.
 INVOLVED = frozenset({NS, 3, 4, CNAME, SOA, 7, 8, 9, 12, 14, MX, SRV, DNAME, DS, RRSIG, NSEC, NSEC3})
-# A node of one RRset of these needs no second look: A, TXT, AAAA and NAPTR.
-_COMMON = frozenset(rdtype.to_bytes(2, "big") for rdtype in (1, 16, 28, 35))
 # Learned replies, some hundred octets each. Past that all are forgotten, and the common ones are soon back.
 MAX_LEARNED = 8192
 
@@ -121,13 +118,13 @@ class _Zone:
     def __init__(self, view: ZoneView) -> None:
         nodes = PackedNodes.pack(view.nodes)
         self.table = nodes.table
+        self.find = nodes.find
         self.origin = to_wire(view.origin)
         self.cuts: dict[bytes, frozenset[bytes]] = {}
         self.odd: set[bytes] = set()  # what lies there or below is for the general path
         self.signed = self.wild = False
-        for name, packed in self.table.items():
-            if packed[:2] not in _COMMON or len(packed) != RRSET.size + int.from_bytes(packed[4:8], "big"):
-                self._note(name, packed, view)
+        for name in nodes.special:
+            self._note(name, self.table[name], view)
             if name[:2] == WILDCARD:
                 self.wild = True
         self.layered = bool(self.cuts or self.odd)
@@ -220,10 +217,11 @@ class ReadyAnswers:
         if not zone or (qtype == DS and not offsets):
             return None  # the parent's to answer, where that is here
         source = name
-        if name not in zone.table or zone.layered:
+        known = zone.find(name) is not None
+        if not known or zone.layered:
             # What floods ask, the short way: absent, where no wildcard or delegation can be met.
             ready = zone.absent.get(at << 2 | form)
-            if ready is not None and name not in zone.table and name[offsets[-1] : at] not in zone.soa_labels:
+            if ready is not None and not known and name[offsets[-1] : at] not in zone.soa_labels:
                 return ready
             reached = self._descend(zone, name, at, offsets, qtype, form)
             if not isinstance(reached, bytes):
@@ -244,7 +242,7 @@ class ReadyAnswers:
                 return None
             if suffix in zone.cuts:
                 return None if qtype == DS and not offset else self._referral(zone, name, offsets, offset, qtype, form)
-            if suffix not in zone.table:
+            if zone.find(suffix) is None:
                 break
             encloser = suffix
         if encloser == name:

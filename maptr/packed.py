@@ -8,34 +8,61 @@ in order of type, each::
 
 so most replies are a part of a value as it stands: ``fastpath.py`` points into it. Being bytes in a dict, a
 table can be written to a file and read back at once. ``spelled`` has the owners whose case is not the folded one.
+
+A name read from a large plain file is first in ``unread``, as the lines of the file that were found right; it is
+packed when somebody asks for it (``find``), or when all names are wanted (``settle``).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
+from maptr.denial import NSEC3PARAM, chain_of, is_hashed_owner
 from maptr.names import Labels, to_wire
-from maptr.snapshot import Node, RRset, hosts_of
+from maptr.snapshot import NSEC, NSEC3, RRSIG, Node, RRset, ZoneView, hosts_of, make_view
 
 RRSET = struct.Struct("!HHI")  # type, records, octets
 RECORD = struct.Struct("!2sHHIH")  # pointer to the question, type, class, TTL, length of the rdata
 TO_QUESTION = b"\xc0\x0c"  # RFC 1035 4.1.4: the name at offset 12
 IN = 1
 EMPTY: Node = MappingProxyType({})
+WILDCARD = b"\1*"  # RFC 4592 2.1.1
+INERT = frozenset({1, 16, 28, 35})  # A, TXT, AAAA, NAPTR: what other names are answered does not depend on them
+# A value of one RRset of these needs no second look.
+_INERT_ALONE = frozenset(rdtype.to_bytes(2, "big") for rdtype in INERT)
+# What signing makes, and gives names to that nobody asked for.
+_SIGNING = frozenset({RRSIG, NSEC, NSEC3})
+_PROVING = frozenset({NSEC, NSEC3, NSEC3PARAM})
 
 
 class PackedNodes(Mapping[Labels, Node]):
-    """Names and RRsets over a packed table; each look-up makes new objects, which is for the general path."""
+    """Names and RRsets over a packed table; each look-up makes new objects, which is for the general path.
 
-    def __init__(self, table: dict[bytes, bytes], spelled: Mapping[bytes, bytes]) -> None:
+    ``special`` are the names that have more than inert types, and wildcards: whoever looks for delegations, aliases
+    or signatures finds them there, without a look at all names. ``read`` packs an unread name, given its text.
+    Several threads may read at once.
+    """
+
+    def __init__(
+        self,
+        table: dict[bytes, bytes],
+        spelled: Mapping[bytes, bytes],
+        special: Iterable[bytes] | None = None,
+        unread: dict[bytes, bytes] | None = None,
+        read: Callable[[bytes], bytes] | None = None,
+    ) -> None:
         self.table = table
         self.spelled = spelled
+        self.special = tuple(special_names(table) if special is None else special)
+        self.unread = {} if unread is None else unread
+        self._read = read
+        self._size = len(table) + len(self.unread)
 
     @classmethod
     def pack(cls, nodes: Mapping[Labels, Node]) -> PackedNodes:
-        """The packed form of any nodes, signatures aside: RRSIG is a type like others here."""
+        """The packed form of any nodes. Signatures are found again by the types they cover."""
         if isinstance(nodes, cls):
             return nodes
         table: dict[bytes, bytes] = {}
@@ -48,19 +75,79 @@ class PackedNodes(Mapping[Labels, Node]):
                 spelled[key] = owner
         return cls(table, spelled)
 
+    def find(self, key: bytes) -> bytes | None:
+        """The packed RRsets of a name, None where it does not exist."""
+        packed = self.table.get(key)
+        if packed is not None or not self._read:
+            return packed
+        text = self.unread.get(key)
+        if text is None:
+            return self.table.get(key)  # for another thread may have moved it since
+        packed = self.table[key] = self._read(text)
+        self.unread.pop(key, None)  # after it is in the table: no thread may find it in neither
+        return packed
+
+    def settle(self) -> dict[bytes, bytes]:
+        """The table with every name in it, which from then on does not grow."""
+        for key in list(self.unread):
+            self.find(key)
+        return self.table
+
     def __getitem__(self, name: Labels) -> Node:
         key = to_wire(name)
-        packed = self.table[key]
+        packed = self.find(key)
+        if packed is None:
+            raise KeyError(name)
         if not packed:
             return EMPTY
         owner = read_labels(self.spelled[key]) if key in self.spelled else name
-        return {rrset.rdtype: rrset for rrset in read_rrsets(owner, packed)}
+        return _signed({rrset.rdtype: rrset for rrset in read_rrsets(owner, packed)})
 
     def __iter__(self) -> Iterator[Labels]:
-        return map(read_labels, self.table)
+        return map(read_labels, self.settle())
 
     def __len__(self) -> int:
-        return len(self.table)
+        return self._size
+
+    def with_data(self) -> int:
+        """How many names somebody gave records, as ``zonediff.has_data`` says."""
+        empty = sum(1 for packed in self.table.values() if not packed)
+        signing = sum(1 for key in self.special if (types := types_of(self.table[key])) and _SIGNING.issuperset(types))
+        return self._size - empty - signing
+
+
+def special_nodes(nodes: Mapping[Labels, Node]) -> Iterable[tuple[Labels, Node]]:
+    """The nodes of a zone but for those that are known to have inert types alone."""
+    if isinstance(nodes, PackedNodes):
+        return ((name, nodes[name]) for name in map(read_labels, nodes.special))
+    return nodes.items()
+
+
+def special_names(table: Mapping[bytes, bytes]) -> Iterator[bytes]:
+    """Of a packed table, the names that are ``special``."""
+    for name, packed in table.items():
+        alone = packed[:2] in _INERT_ALONE and len(packed) == RRSET.size + int.from_bytes(packed[4:8], "big")
+        if name[:2] == WILDCARD or not (alone or INERT.issuperset(types_of(packed))):
+            yield name
+
+
+def view_packed(origin: Labels, nodes: PackedNodes, cuts: Iterable[Labels]) -> ZoneView:
+    """A view of them, with the proofs of a zone that is signed. Raises ZoneError as ``chain_of`` does."""
+    if not any(_PROVING.intersection(types_of(nodes.table[key])) for key in nodes.special):
+        return make_view(origin, nodes, cuts)
+    special = dict(special_nodes(nodes))
+    hashed = frozenset(key for key, node in special.items() if is_hashed_owner(node))
+    return make_view(origin, nodes, cuts, hashed, chain_of(special, origin))
+
+
+def _signed(node: dict[int, RRset]) -> Node:
+    """The node with its signatures at what they cover."""
+    if RRSIG in node:
+        for rdtype, rrset in node.items():
+            covering = tuple(rdata for rdata in node[RRSIG].rdatas if rdata[:2] == rdtype.to_bytes(2, "big"))
+            if covering:
+                node[rdtype] = rrset.signed(covering)
+    return node
 
 
 def pack_rrset(rrset: RRset) -> bytes:

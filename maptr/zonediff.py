@@ -11,13 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import dns.exception
-import dns.rdata
-import dns.rdataclass
-import dns.rdatatype
-
 from maptr.names import Labels, to_text
-from maptr.naptr import Naptr
+from maptr.packed import PackedNodes
 from maptr.snapshot import SOA, Node, RRset, ZoneView
 
 NAPTR = 35
@@ -46,7 +41,7 @@ class Change:
     def to_text(self) -> str:
         """``+ owner ttl TYPE rdata | rdata``; for a change only what differs, as ``old -> new``."""
         rrset = self.rrset
-        owner, kind = to_text(rrset.owner), dns.rdatatype.to_text(dns.rdatatype.RdataType.make(rrset.rdtype))
+        owner, kind = to_text(rrset.owner), _type_text(rrset.rdtype)
         if self.old is None or self.new is None:
             return f"{self.sign} {owner} {rrset.ttl} {kind} {_shown(set(rrset.rdatas), rrset.rdtype)}"
         return f"~ {owner} {kind} {'; '.join(self._differences(self.old, self.new))}"
@@ -66,7 +61,7 @@ class Change:
         return {
             "change": {"+": "added", "-": "removed", "~": "changed"}[self.sign],
             "owner": to_text(self.rrset.owner),
-            "type": dns.rdatatype.to_text(dns.rdatatype.RdataType.make(self.rrset.rdtype)),
+            "type": _type_text(self.rrset.rdtype),
             "old": _plain(self.old),
             "new": _plain(self.new),
         }
@@ -114,6 +109,13 @@ def has_data(node: Node) -> bool:
     return not node.keys() <= SIGNING
 
 
+def count_names(zone: ZoneView) -> int:
+    """How many names have data."""
+    if isinstance(zone.nodes, PackedNodes):
+        return zone.nodes.with_data()
+    return sum(map(has_data, zone.nodes.values()))
+
+
 def _changes(old: Node, new: Node) -> Iterator[Change]:
     if old == new:
         return
@@ -152,12 +154,25 @@ def with_serial(zone: ZoneView, serial: int) -> ZoneView:
     return replace(zone, serial=serial, soa=soa, negative_soa=replace(zone.negative_soa, rdatas=rdatas), nodes=nodes)
 
 
+def _type_text(rdtype: int) -> str:
+    import dns.rdatatype  # here, as below: a server that starts compares nothing
+
+    return dns.rdatatype.to_text(dns.rdatatype.RdataType.make(rdtype))
+
+
 def _shown(rdatas: set[bytes], rdtype: int) -> str:
     return " | ".join(_rdata_text(rdata, rdtype) for rdata in sorted(rdatas))
 
 
 def _rdata_text(wire: bytes, rdtype: int) -> str:
     """Presentation format; NAPTR by our own writer, for dnspython's leaves ports unescaped."""
+    import dns.exception
+    import dns.rdata
+    import dns.rdataclass
+    import dns.rdatatype
+
+    from maptr.naptr import Naptr
+
     try:
         if rdtype == NAPTR:
             return Naptr.from_wire(wire).to_text()

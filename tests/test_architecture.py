@@ -18,14 +18,28 @@ PACKAGE = Path(__file__).resolve().parent.parent / "maptr"
 
 LAYERS = (
     # What everything is said in.
-    ("errors", "names", "printable", "address", "url", "nfa", "ere", "regexp", "finding", "ark", "naptr"),
+    (
+        "errors",
+        "limits",
+        "names",
+        "printable",
+        "address",
+        "serial",
+        "url",
+        "nfa",
+        "ere",
+        "regexp",
+        "finding",
+        "ark",
+        "naptr",
+    ),
     # What maptr knows, as functions over values.
     (
         *("discovery", "walk", "replay", "choose", "table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
-        *("zone", "masterfile", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
+        *("zone", "masterfile", "rulecheck", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
         *("zonediff", "integrity", "publish"),
-        *("packed", "fastpath", "plainzone"),
+        *("packed", "fastpath", "masterline", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
         *("wire", "asking", "many"),
     ),

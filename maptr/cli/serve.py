@@ -23,7 +23,7 @@ from maptr.serve import publisher, settings, zones
 from maptr.serve.daemon import Daemon
 from maptr.serve.tls import make_context
 from maptr.serve.zones import ZoneSource
-from maptr.zonediff import has_data
+from maptr.zonediff import count_names
 
 T = TypeVar("T")
 
@@ -278,7 +278,7 @@ def _check(config: Config) -> None:
             output.talk(f"maptr: {error.filename}: {error.strerror}")
             code = output.EXIT_UNREADABLE
         else:
-            names = sum(map(has_data, checked.view.nodes.values()))
+            names = count_names(checked.view)
             zone = to_text(source.origin)
             output.data(f"zone {zone} serial {checked.view.serial}, {names} names, from {source.path}")
             for warning in checked.warnings:

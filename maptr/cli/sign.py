@@ -169,7 +169,7 @@ def _lasts(old: dns.zone.Zone, target: str | None, now: int, policy: Policy) -> 
 
 
 def _serial(zone: dns.zone.Zone, old: dns.zone.Zone | None) -> int:
-    from maptr.zone import next_serial
+    from maptr.serial import next_serial
 
     assert zone.origin is not None  # noqa: S101 - from_text has seen to it
     wanted = int(zone.get_soa().serial)

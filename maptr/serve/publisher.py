@@ -18,7 +18,7 @@ from maptr.publish import Published, choose_serial, decide
 from maptr.serve import serials
 from maptr.serve.zones import ZoneSource, read_checked
 from maptr.snapshot import Snapshot, ZoneView
-from maptr.zonediff import has_data
+from maptr.zonediff import count_names
 
 log = logging.getLogger("maptr.serve")
 
@@ -150,7 +150,7 @@ def _publish(
     elif old is not None:
         log.info("zone %s reloaded, serial %d (was %d)", name, view.serial, old.serial)
     result, was = ("loaded", None) if old is None else ("reloaded", old.serial)
-    names = sum(map(has_data, view.nodes.values()))
+    names = count_names(view)
     return ZoneState(source, view, names, now, warnings=warnings), Outcome(name, result, view.serial, was, "", warnings)
 
 

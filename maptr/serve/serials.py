@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 
 from maptr.names import Labels, to_text
@@ -38,6 +37,8 @@ def read(directory: Path, origin: Labels) -> Published | None:
 
 def write(directory: Path, origin: Labels, published: Published) -> None:
     """Put the record on disk, whole or not at all. Raises OSError."""
+    import tempfile  # here, for a server that starts seldom writes one
+
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     target = path_of(directory, origin)
     handle, name = tempfile.mkstemp(prefix=".serial.", dir=directory)

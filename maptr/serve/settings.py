@@ -5,7 +5,6 @@ A setting that is accepted and not obeyed is worse than one that is refused: its
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
@@ -176,6 +175,8 @@ def served_origin(text: str, served: Iterable[Labels]) -> Labels:
     except ValueError as error:
         raise ConfigError(f"{text!r} is no domain name: {error}") from None
     if origin not in served:
+        import difflib  # here, for errors alone need it
+
         near = difflib.get_close_matches(to_text(origin), map(to_text, served), 1, 0)
         raise ConfigError(f"no zone {to_text(origin)} is served; the nearest is {near[0] if near else 'none'}")
     return origin
