@@ -135,6 +135,7 @@ HOSTS = (
     ["h.example", "a.b.c.example", "h_.example", "x-ark.arp", f"{'x' * 30}.{'y' * 30}.{'z' * 30}.{'t' * 30}"],
     [
         *("-h.example", "h-.example", "localhost", "h.localhost", "h.1", "192.0.2.1", "127.0.0.1", "12345.ark.arpa"),
+        *("word.ark.arpa", "h.word.ark.arpa"),
         *("ark.arpa", "x-ark.arpa", "a.b.c.d.example", "h..example", "h.xn--p1ai", "H.example", "example"),
     ],
 )
@@ -175,14 +176,8 @@ def lines(draw: st.DrawFn) -> str:
     return f"{owner} IN {'NS ns1' if kind == 'ns' else 'A 192.0.2.1'}"
 
 
-@settings(max_examples=500, deadline=None)
-@given(st.lists(lines(), max_size=12), st.booleans(), st.integers(0, 3))
-def test_blocks_are_read_as_dnspython_reads_them_and_nothing_is_found_in_them(
-    drawn: list[str], stand_together: bool, repeated: int
-) -> None:
-    if stand_together:
-        drawn.sort(key=lambda line: line.partition(" ")[0])
-    text = ARK_HEAD + "".join(f"{line}\n" for line in drawn + drawn[:repeated] * (repeated == 3))
+def judged_alike(text: str) -> None:
+    """What is read without dnspython is what it reads, and the same is found in it."""
     plain = read_plain(text.encode(), ARK)
     if plain is None:
         return  # dnspython's to read or refuse
@@ -192,6 +187,23 @@ def test_blocks_are_read_as_dnspython_reads_them_and_nothing_is_found_in_them(
     assert plain is not None
     assert sorted(map(str, integrity.check(plain.view))) == sorted(map(str, integrity.check(other)))
     assert check_rules(plain.view, plain.doubtful) == check_rules(other)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(lines(), max_size=12), st.booleans(), st.integers(0, 3))
+def test_blocks_are_read_as_dnspython_reads_them_and_nothing_is_found_in_them(
+    drawn: list[str], stand_together: bool, repeated: int
+) -> None:
+    if stand_together:
+        drawn.sort(key=lambda line: line.partition(" ")[0])
+    judged_alike(ARK_HEAD + "".join(f"{line}\n" for line in drawn + drawn[:repeated] * (repeated == 3)))
+
+
+@pytest.mark.parametrize("host", [host for hosts in HOSTS for host in hosts])
+def test_each_host_is_judged_alike(host: str) -> None:
+    # What another record leads to need not be a NAAN.
+    judged_alike(f'{ARK_HEAD}12345 IN NAPTR 1 1 "h" "ark" "" {host}.\nword IN NAPTR 1 1 "h" "ark" "" h.example.\n')
+    judged_alike(f'{ARK_HEAD}12345 IN NAPTR 1 1 "u" "ark" "!^ark:/?12345/(.*)$!https://{host}/\\\\1!" .\n')
 
 
 def block_zone(*lines: str) -> Plain:

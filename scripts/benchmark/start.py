@@ -50,8 +50,8 @@ class Start(NamedTuple):
 
 def first_answer(kind: type[Peer], zone: Path, *options: str) -> Start:
     """Start a server, wait for its first answer from the zone, and stop it."""
-    peer = kind({ORIGIN: zone}, *options)
-    peer._wait_for = _nothing  # type: ignore[method-assign] # it would ask too rarely
+    peer = Maptr({ORIGIN: zone}, *options) if options else kind({ORIGIN: zone})
+    peer._wait_for = _nothing  # type: ignore[method-assign,assignment] # it would ask too rarely
     # Whoever installs maptr has its modules compiled.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     started = time.perf_counter()
