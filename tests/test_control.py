@@ -109,7 +109,8 @@ def test_reload_and_status(site: Site) -> None:
     shown = site.run("status").stdout.splitlines()
     assert shown[1] == f"listening on 127.0.0.1:{port}"
     assert shown[2].startswith("zone a.test. serial 2, 3 names, loaded 20")
-    assert shown[4:] == ["queries by udp: 1 NOERROR, 1 NXDOMAIN", "queries by tcp: 1 NOERROR"]
+    assert shown[4:6] == ["queries by udp: 1 NOERROR, 1 NXDOMAIN", "queries by tcp: 1 NOERROR"]
+    assert shown[6].endswith(" open, 1 accepted, 0 refused, 0 closed to make room")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ def test_sighup_reads_the_configuration_again(site: Site) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"serve": "workers = 2"}, "maptr.toml:3: serve.workers: this version of maptr does not do that"),
+        ({"serve": "workers = 2"}, "maptr.toml:3: serve.workers: changed, which takes a restart"),
         ({"serve": "worker = 1"}, "maptr.toml:3: serve.worker: no such key; the nearest is serve.workers"),
         ({"serve": "tcp.idle_timeout = 3"}, "maptr.toml:3: serve.tcp: changed, which takes a restart"),
         ({"extra": "= nonsense"}, "maptr.toml:10: Invalid statement"),

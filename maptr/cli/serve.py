@@ -99,6 +99,12 @@ class _OriginText:
 )
 @click.option("--control", metavar="SOCKET", help="Where maptr reload and maptr status find this server.")
 @click.option(
+    "--workers",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Processes that answer, one for each core; more than one on Linux only.  [default: 1]",
+)
+@click.option(
     "--tls-listen",
     "tls_addresses",
     multiple=True,
@@ -159,6 +165,7 @@ def serve(
     sources: tuple[ZoneSource, ...],
     addresses: tuple[Address, ...],
     control: str | None,
+    workers: int | None,
     tls_addresses: tuple[Address, ...],
     certificate: str | None,
     key: str | None,
@@ -188,6 +195,7 @@ def serve(
         "serve.tls.certificate": (certificate, "--tls-cert"),
         "serve.tls.key": (key, "--tls-key"),
         "serve.control": (control, "--control"),
+        "serve.workers": (workers, "--workers"),
         "serve.nsid": (nsid, "--nsid"),
         "serve.catalog.name": (None if catalog is None else to_text(catalog), "--catalog"),
         "serve.state": (state, "--state"),
@@ -230,6 +238,7 @@ def serve(
             config=config,
             reread=read,
             control=settings.control_of(config),
+            workers=config.serve.workers,
         )
         asyncio.run(_run(daemon))
     except ConfigError as error:
@@ -285,6 +294,8 @@ def _check(config: Config) -> None:
                 output.talk(f"maptr: zone {zone}: {warning}")
     if code:
         raise SystemExit(code)
+    if config.serve.workers > 1:
+        output.data(f"workers {config.serve.workers}")
     for address in config.serve.listen:
         output.data(f"listen {address} (udp, tcp)")
     for address in config.serve.tls.listen:

@@ -115,9 +115,22 @@ def publish(
             outcomes.append(outcome)
         states[source.origin] = state
     for origin in current.states.keys() - states.keys():
-        log.info("zone %s removed", to_text(origin))
         outcomes.append(Outcome(to_text(origin), "removed"))
     return Served(MappingProxyType(states)), outcomes
+
+
+def tell(outcomes: Iterable[Outcome]) -> None:
+    """Say in the log what is served now; refusals were said when they were found."""
+    for outcome in outcomes:
+        match outcome.result:
+            case "loaded":
+                log.info("zone %s loaded, serial %d", outcome.zone, outcome.serial)
+            case "reloaded":
+                log.info("zone %s reloaded, serial %d (was %d)", outcome.zone, outcome.serial, outcome.was)
+            case "unchanged":
+                log.info("zone %s unchanged, serial %d", outcome.zone, outcome.serial)
+            case "removed":
+                log.info("zone %s removed", outcome.zone)
 
 
 def _publish(
@@ -143,12 +156,7 @@ def _publish(
     for warning in warnings if view is not old else ():
         log.warning("zone %s: %s", name, warning)
     if view is old:
-        log.info("zone %s unchanged, serial %d", name, view.serial)
         return replace(state, error="", failed_at=None), Outcome(name, "unchanged", view.serial, view.serial)
-    if old is None and not starting:
-        log.info("zone %s loaded, serial %d", name, view.serial)
-    elif old is not None:
-        log.info("zone %s reloaded, serial %d (was %d)", name, view.serial, old.serial)
     result, was = ("loaded", None) if old is None else ("reloaded", old.serial)
     names = count_names(view)
     return ZoneState(source, view, names, now, warnings=warnings), Outcome(name, result, view.serial, was, "", warnings)

@@ -1,4 +1,4 @@
-"""From the configuration to what the daemon is made of; and what of it nothing here obeys, which is an error.
+"""From the configuration to what the daemon is made of; and what of it cannot be obeyed, which is an error.
 
 A setting that is accepted and not obeyed is worse than one that is refused: its owner counts on it.
 """
@@ -6,8 +6,9 @@ A setting that is accepted and not obeyed is worse than one that is refused: its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +27,14 @@ from maptr.serve.tcp import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.tls import TlsSettings
 from maptr.serve.zones import ZoneSource
 
-# What the configuration knows and this server does not do yet: the key, and when its value asks for nothing.
-# Whoever builds one of them takes its line out.
-NOT_OBEYED: dict[str, Callable[[Any], bool]] = {
-    "serve.workers": lambda workers: workers == 1,
-}
-
 # What of [serve] a reload can change; the rest is in sockets and processes, and takes a restart.
 RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog"})
 
 
 def check(config: Config) -> None:
-    """ConfigError for the first setting that would not be obeyed."""
-    for key, asks_nothing in NOT_OBEYED.items():
-        if key not in config.places:
-            continue
-        if not asks_nothing(attrgetter(key)(config)):
-            raise config.error(key, "this version of maptr does not do that; leave the key out")
+    """ConfigError for a setting that this system cannot obey."""
+    if config.serve.workers > 1 and not sys.platform.startswith("linux"):
+        raise config.error("serve.workers", "more than one are for Linux, which spreads queries over their sockets")
 
 
 def check_change(now: Config, new: Config) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from maptr import __version__
 from maptr.names import to_text
 from maptr.serve.alarm import words
+from maptr.serve.counters import GROUPS
 from maptr.signatures import signature_state
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
     Looks at every signature, so it belongs in a thread.
     """
     states = daemon.served.states.values()
+    counted = daemon.counted()
+    named = counted.named()
     return {
         "version": __version__,
         "pid": os.getpid(),
@@ -32,7 +35,9 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
         "listen": [str(address) for address in daemon.bound],
         "listen_tls": [str(address) for address in daemon.tls_bound],
         "zones": [_zone(state, now) for state in states],
-        "queries": daemon.counted().to_dict(),
+        "workers": [] if daemon.workers is None else [_worker(worker) for worker in daemon.workers.describe()],
+        "queries": counted.to_dict(),
+        **{group: {name: named[name] for name in names} for group, names in GROUPS.items()},
         "alarms": [*_alarms(daemon), *(alarm for state in states for alarm in zone_alarms(state, now))],
     }
 
@@ -55,6 +60,14 @@ def _alarms(daemon: Daemon) -> Iterator[str]:
         yield f"the configuration was not reloaded: {daemon.config_error}"
     if daemon.certificate_error:
         yield f"the certificate was not reloaded: {daemon.certificate_error}"
+    if daemon.workers_error:
+        yield f"not every worker answers from the last reload: {daemon.workers_error}"
+    if daemon.workers is not None:
+        yield from daemon.workers.alarms()
+
+
+def _worker(worker: dict[str, Any]) -> dict[str, Any]:
+    return worker if "since" not in worker else {**worker, "since": _time(worker["since"])}
 
 
 def _zone(state: ZoneState, now: float) -> dict[str, Any]:
