@@ -5,7 +5,6 @@ A setting that is accepted and not obeyed is worse than one that is refused: its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
