@@ -118,7 +118,7 @@ class _Zone:
     def __init__(self, view: ZoneView) -> None:
         nodes = PackedNodes.pack(view.nodes)
         self.table = nodes.table
-        self.find = nodes.find
+        self.read = nodes.read
         self.origin = to_wire(view.origin)
         self.cuts: dict[bytes, frozenset[bytes]] = {}
         self.odd: set[bytes] = set()  # what lies there or below is for the general path
@@ -217,11 +217,10 @@ class ReadyAnswers:
         if not zone or (qtype == DS and not offsets):
             return None  # the parent's to answer, where that is here
         source = name
-        known = zone.find(name) is not None
-        if not known or zone.layered:
+        if name not in zone.table or zone.layered:
             # What floods ask, the short way: absent, where no wildcard or delegation can be met.
             ready = zone.absent.get(at << 2 | form)
-            if ready is not None and not known and name[offsets[-1] : at] not in zone.soa_labels:
+            if ready is not None and name not in zone.table and name[offsets[-1] : at] not in zone.soa_labels:
                 return ready
             reached = self._descend(zone, name, at, offsets, qtype, form)
             if not isinstance(reached, bytes):
@@ -242,7 +241,7 @@ class ReadyAnswers:
                 return None
             if suffix in zone.cuts:
                 return None if qtype == DS and not offset else self._referral(zone, name, offsets, offset, qtype, form)
-            if zone.find(suffix) is None:
+            if suffix not in zone.table:
                 break
             encloser = suffix
         if encloser == name:
@@ -257,7 +256,7 @@ class ReadyAnswers:
     def _from_node(
         self, zone: _Zone, name: bytes, at: int, offsets: list[int], source: bytes, qtype: int, form: int
     ) -> Ready | None:
-        packed = zone.table[source]
+        packed = zone.read(source)
         signed = zone.signed and form == DO
         start, alias = 0, False
         while start < len(packed):

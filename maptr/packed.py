@@ -9,8 +9,8 @@ in order of type, each::
 so most replies are a part of a value as it stands: ``fastpath.py`` points into it. Being bytes in a dict, a
 table can be written to a file and read back at once. ``spelled`` has the owners whose case is not the folded one.
 
-A name read from a large plain file is first in ``unread``, as the lines of the file that were found right; it is
-packed when somebody asks for it (``find``), or when all names are wanted (``settle``).
+In the table of a large plain file a name has first its lines of the file as its value, which were found right. They
+are packed when somebody asks for them: so whoever wants values asks ``read``, or for all of them ``settle``.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class PackedNodes(Mapping[Labels, Node]):
     """Names and RRsets over a packed table; each look-up makes new objects, which is for the general path.
 
     ``special`` are the names that have more than inert types, and wildcards: whoever looks for delegations, aliases
-    or signatures finds them there, without a look at all names. ``read`` packs an unread name, given its text.
-    Several threads may read at once.
+    or signatures finds them there, without a look at all names. ``several`` are those of more than one RRset, and some
+    others perhaps. ``pack_lines`` is what packs lines. Several threads may read at once.
     """
 
     def __init__(
@@ -50,15 +50,14 @@ class PackedNodes(Mapping[Labels, Node]):
         table: dict[bytes, bytes],
         spelled: Mapping[bytes, bytes],
         special: Iterable[bytes] | None = None,
-        unread: dict[bytes, bytes] | None = None,
-        read: Callable[[bytes], bytes] | None = None,
+        several: Iterable[bytes] | None = None,
+        pack_lines: Callable[[bytes], bytes] | None = None,
     ) -> None:
         self.table = table
         self.spelled = spelled
+        self.several = tuple(several_names(table) if several is None else several)
         self.special = tuple(special_names(table) if special is None else special)
-        self.unread = {} if unread is None else unread
-        self._read = read
-        self._size = len(table) + len(self.unread)
+        self._pack_lines = pack_lines
 
     @classmethod
     def pack(cls, nodes: Mapping[Labels, Node]) -> PackedNodes:
@@ -75,45 +74,42 @@ class PackedNodes(Mapping[Labels, Node]):
                 spelled[key] = owner
         return cls(table, spelled)
 
-    def find(self, key: bytes) -> bytes | None:
-        """The packed RRsets of a name, None where it does not exist."""
-        packed = self.table.get(key)
-        if packed is not None or not self._read:
-            return packed
-        text = self.unread.get(key)
-        if text is None:
-            return self.table.get(key)  # for another thread may have moved it since
-        packed = self.table[key] = self._read(text)
-        self.unread.pop(key, None)  # after it is in the table: no thread may find it in neither
+    def read(self, key: bytes) -> bytes:
+        """The packed RRsets of a name. Raises KeyError."""
+        pack_lines = self._pack_lines  # first: once there is none, every value is packed
+        value = self.table[key]
+        if pack_lines is None or not is_text(value):
+            return value
+        packed = self.table[key] = pack_lines(value)
         return packed
 
     def settle(self) -> dict[bytes, bytes]:
-        """The table with every name in it, which from then on does not grow."""
-        for key in list(self.unread):
-            self.find(key)
+        """The table with every name packed."""
+        if self._pack_lines is not None:
+            for key in self.table:
+                self.read(key)
+            self._pack_lines = None
         return self.table
 
     def __getitem__(self, name: Labels) -> Node:
         key = to_wire(name)
-        packed = self.find(key)
-        if packed is None:
-            raise KeyError(name)
+        packed = self.read(key)
         if not packed:
             return EMPTY
         owner = read_labels(self.spelled[key]) if key in self.spelled else name
         return _signed({rrset.rdtype: rrset for rrset in read_rrsets(owner, packed)})
 
     def __iter__(self) -> Iterator[Labels]:
-        return map(read_labels, self.settle())
+        return map(read_labels, self.table)
 
     def __len__(self) -> int:
-        return self._size
+        return len(self.table)
 
     def with_data(self) -> int:
         """How many names somebody gave records, as ``zonediff.has_data`` says."""
         empty = sum(1 for packed in self.table.values() if not packed)
         signing = sum(1 for key in self.special if (types := types_of(self.table[key])) and _SIGNING.issuperset(types))
-        return self._size - empty - signing
+        return len(self.table) - empty - signing
 
 
 def special_nodes(nodes: Mapping[Labels, Node]) -> Iterable[tuple[Labels, Node]]:
@@ -123,12 +119,26 @@ def special_nodes(nodes: Mapping[Labels, Node]) -> Iterable[tuple[Labels, Node]]
     return nodes.items()
 
 
+def is_text(value: bytes) -> bool:
+    """Whether a value is lines of a plain file, which begin with a NAAN; no type there has so high a number."""
+    return value[:1] >= b"0"
+
+
 def special_names(table: Mapping[bytes, bytes]) -> Iterator[bytes]:
     """Of a packed table, the names that are ``special``."""
     for name, packed in table.items():
-        alone = packed[:2] in _INERT_ALONE and len(packed) == RRSET.size + int.from_bytes(packed[4:8], "big")
-        if name[:2] == WILDCARD or not (alone or INERT.issuperset(types_of(packed))):
+        is_inert = (packed[:2] in _INERT_ALONE and _is_alone(packed)) or INERT.issuperset(types_of(packed))
+        if name[:2] == WILDCARD or not is_inert:
             yield name
+
+
+def several_names(table: Mapping[bytes, bytes]) -> Iterator[bytes]:
+    """Of a packed table, the names that are ``several``."""
+    return (name for name, packed in table.items() if not _is_alone(packed))
+
+
+def _is_alone(packed: bytes) -> bool:
+    return len(packed) == RRSET.size + int.from_bytes(packed[4:8], "big")
 
 
 def view_packed(origin: Labels, nodes: PackedNodes, cuts: Iterable[Labels]) -> ZoneView:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from maptr.masterline import LineError, LineReader
 from maptr.names import Labels, to_text, to_wire
-from maptr.packed import PackedNodes, read_labels, special_names, types_of
+from maptr.packed import PackedNodes, read_labels, several_names, special_names, types_of
 from maptr.snapshot import CNAME, DNAME, NS, SOA, ZoneView, make_view
 
 NAPTR = 35
@@ -90,52 +90,54 @@ class _Reader:
         for rest in rests[1:]:
             if rest != b"\n":
                 lines.read(rest)
-        keys = self._keys(owners)
-        unread = dict(zip(keys, blocks, strict=True))
-        if apart := _apart(keys, blocks, unread, lines):
+        keys = [b"%c%b%b" % (len(owner), owner, self._apex) for owner in owners]
+        texts = dict(zip(keys, blocks, strict=True))
+        if apart := _apart(keys, blocks, texts, lines):
             # Names whose lines do not all stand together are read like all else, in the order of the file.
-            unread = {key: block for key, block in unread.items() if key not in apart}
+            texts = {key: block for key, block in texts.items() if key not in apart}
             lines = LineReader(self._zone)
             lines.read(rests[0])
             for key, block, rest in zip(keys, blocks, rests[1:], strict=True):
                 if key in apart:
                     lines.read(block)
                 lines.read(rest)
-        return self._finish(lines, unread)
+        return self._finish(lines, texts)
 
     def _expression(self) -> re.Pattern[bytes]:
         """Splits a file into what no block is, a block, its owner, and so on."""
         return re.compile(_BLOCK.replace("ORIGIN", re.escape(to_text(self._zone))).encode(), re.MULTILINE)
 
-    def _keys(self, owners: list[bytes]) -> list[bytes]:
-        return [b"%c%b%b" % (len(owner), owner, self._apex) for owner in owners]
-
-    def _finish(self, lines: LineReader, unread: dict[bytes, bytes]) -> Plain:
+    def _finish(self, lines: LineReader, texts: dict[bytes, bytes]) -> Plain:
         table = {name: _pack_apart(records) for name, records in lines.records.items()}
         types = {name: types_of(packed) for name, packed in table.items()}
         if not {SOA, NS} <= set(types.get(self._apex, ())):
             raise LineError("no SOA or no NS at the origin")
+        special = list(special_names(table))
+        several = [*several_names(table), *(key for key, block in texts.items() if b"\n" in block)]
         own = len(self._apex)
         for name in list(table):
             at = name[0] + 1
             while len(name) - at > own:
-                if name[at:] not in unread:
+                if name[at:] not in texts:
                     table.setdefault(name[at:], b"")
                 at += name[at] + 1
+        texts.update(table)
 
-        def read(block: bytes) -> bytes:
+        lines.records = {}  # which are in the table now
+
+        def pack_lines(block: bytes) -> bytes:
             return _pack(list(dict.fromkeys(lines.take(line)[1] for line in block.decode("ascii").split("\n"))))
 
-        nodes = PackedNodes(table, {}, special_names(table), unread, read if unread else None)
+        nodes = PackedNodes(texts, {}, special, several, pack_lines)
         cuts = [read_labels(name) for name, found in types.items() if NS in found and name != self._apex]
         doubtful = frozenset(read_labels(name) for name, found in types.items() if NAPTR in found)
         return Plain(make_view(self._zone, nodes, cuts), doubtful)
 
 
-def _apart(keys: list[bytes], blocks: list[bytes], unread: dict[bytes, bytes], lines: LineReader) -> set[bytes]:
+def _apart(keys: list[bytes], blocks: list[bytes], texts: dict[bytes, bytes], lines: LineReader) -> set[bytes]:
     """The names whose block is not all there is of them, or is long."""
-    apart = {key for key in lines.records if key in unread}
-    if len(unread) < len(keys):
+    apart = {key for key in lines.records if key in texts}
+    if len(texts) < len(keys):
         apart.update(key for key, count in Counter(keys).items() if count > 1)
     if max(map(len, blocks), default=0) > MAX_BLOCK:
         apart.update(key for key, block in zip(keys, blocks, strict=True) if len(block) > MAX_BLOCK)

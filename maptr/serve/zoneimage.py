@@ -62,13 +62,13 @@ class ImageFolder:
         if checksum != _digest(payload):
             log.warning("%s is damaged, the zone is read anew", path)
             return None
-        included, warnings, cuts, special, spelled, table = marshal.loads(payload)  # noqa: S302 - values that we wrote
+        included, warnings, cuts, special, several, spelled, table = marshal.loads(payload)  # noqa: S302 - values that we wrote
         try:
             if any(_digest(Path(file).read_bytes()) != content for file, content in included):
                 return None
         except OSError:
             return None  # whoever reads the zone says so
-        return view_packed(origin, PackedNodes(table, spelled, special), cuts), tuple(warnings)
+        return view_packed(origin, PackedNodes(table, spelled, special, several), cuts), tuple(warnings)
 
     def write(
         self,
@@ -88,7 +88,10 @@ class ImageFolder:
         nodes = PackedNodes.pack(view.nodes)
         files = [(os.path.abspath(file), _digest(content)) for file, content in included]  # noqa: PTH100 - links stay
         payload = marshal.dumps(
-            (files, list(warnings), list(view.cuts), nodes.special, dict(nodes.spelled), nodes.settle())
+            (
+                *(files, list(warnings), list(view.cuts)),
+                *(nodes.special, nodes.several, dict(nodes.spelled), nodes.settle()),
+            )
         )
         path = self._path(origin, text, lint)
         try:
