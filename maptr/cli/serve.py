@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
+import gc
 import logging
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,11 +19,13 @@ from maptr.cli import output
 from maptr.config import Config
 from maptr.errors import ConfigError, ZoneError
 from maptr.names import fold, parse, to_text
+from maptr.serve import early as early_answers
 from maptr.serve import publisher, settings, zones
-from maptr.serve.daemon import Daemon
-from maptr.serve.tls import make_context
 from maptr.serve.zones import ZoneSource
 from maptr.zonediff import count_names
+
+if TYPE_CHECKING:
+    from maptr.serve.daemon import Daemon
 
 T = TypeVar("T")
 
@@ -207,7 +209,6 @@ def serve(
         config = configuration.load(path, environment=os.environ, flags=flags)
         config = options.over(config)
         settings.check(config)
-        settings.primary_of(config)
         return config
 
     config = _or_fail(read)
@@ -221,12 +222,18 @@ def serve(
     _or_fail(lambda: settings.make_state(config))
     logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
     found = settings.sources_of(config)
+    gc.disable()  # a start makes many objects, and hardly any garbage
     served = publisher.start(found, clock=time.time)
+    snapshot = served.snapshot()
+    early = None
     try:
+        early = early_answers.start(config, snapshot)
+        from maptr.serve.daemon import Daemon  # here, for queries are answered while this is imported
+
         daemon = Daemon(
             found,
             config.serve.listen,
-            served.snapshot(),
+            snapshot,
             identity=settings.identity_of(config),
             cookies=settings.cookies_of(config),
             rrl=settings.rrl_of(config),
@@ -239,14 +246,22 @@ def serve(
             reread=read,
             control=settings.control_of(config),
             workers=config.serve.workers,
+            early=early,
         )
-        asyncio.run(_run(daemon))
+        gc.freeze()  # and they stay: to look for garbage among them would only take time
+        gc.enable()
+        _run(daemon)
     except ConfigError as error:
+        gc.enable()
+        if early is not None:
+            early.stop()
         output.fail(str(error), output.EXIT_NONE)
 
 
-async def _run(daemon: Daemon) -> None:
-    await daemon.run(signals=True)
+def _run(daemon: Daemon) -> None:
+    import asyncio
+
+    asyncio.run(daemon.run(signals=True))
 
 
 def _file(named: str | None, has_zones: bool) -> Path | None:
@@ -272,6 +287,8 @@ def _check(config: Config) -> None:
     """Print what would be served, or what is wrong, every bad zone of it."""
     code = output.EXIT_OK
     if tls := settings.tls_of(config):
+        from maptr.serve.tls import make_context
+
         try:
             make_context(tls)
         except ConfigError as error:

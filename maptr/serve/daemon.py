@@ -29,6 +29,7 @@ from maptr.serve import alarm, batch, control, publisher, sdnotify, settings, sl
 from maptr.serve.background import in_thread
 from maptr.serve.bind import Sockets, bind
 from maptr.serve.counters import Counters, total
+from maptr.serve.early import Early
 from maptr.serve.front import Front, State
 from maptr.serve.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.serve.publisher import Clock, Outcome, Served, publish
@@ -57,7 +58,8 @@ class Daemon:
     reads the configuration again, which ``config`` is now. ``control`` is the path of the control socket.
     ``cookies`` None takes a secret of its own, ``rrl`` None the default limits, ``clock`` is in seconds since 1970.
     More than one of ``workers`` fork from the process that runs this, in its main thread, and have the limits divided
-    among them. Raises ConfigError for a certificate that cannot be used and for secondaries' keys that are not there.
+    among them. ``early`` has bound the addresses and answers there already.
+    Raises ConfigError for a certificate that cannot be used and for secondaries' keys that are not there.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Daemon:
         reread: Callable[[], Config] | None = None,
         control: Path | None = None,
         workers: int = 1,
+        early: Early | None = None,
         clock: Clock = time.time,
     ) -> None:
         self._clock = clock
@@ -86,12 +89,16 @@ class Daemon:
         self.config = config
         self.config_error = self.certificate_error = self.workers_error = ""
         self.certificate = Certificate(tls) if tls else None
-        responder = Responder(
-            identity=identity,
-            cookies=cookies,
-            rrl=(rrl or RrlSettings()).shared(workers),
-            udp_payload=udp_payload,
-            idle_timeout=tcp_limits.idle_timeout,
+        responder = (
+            early.responder
+            if early
+            else Responder(
+                identity=identity,
+                cookies=cookies,
+                rrl=(rrl or RrlSettings()).shared(workers),
+                udp_payload=udp_payload,
+                idle_timeout=tcp_limits.idle_timeout,
+            )
         )
         self.front = Front(
             responder,
@@ -106,6 +113,7 @@ class Daemon:
         self.bound: list[Address] = []
         self.tls_bound: list[Address] = []
         self._count = workers
+        self._early = early
         self._sources = tuple(sources)
         self._addresses = tuple(addresses)
         self._tls_addresses = tls.listen if tls else ()
@@ -123,7 +131,8 @@ class Daemon:
 
     def bind(self) -> None:
         """Open every socket; ``bound`` then has the real ports. Raises ConfigError if one cannot be had."""
-        self._sockets = bind(self._addresses, self._tls_addresses, self._count)
+        early = self._early
+        self._sockets = [early.sockets] if early else bind(self._addresses, self._tls_addresses, self._count)
         first = self._sockets[0]
         self.bound = [Address(a.host, s.getsockname()[1]) for a, s in zip(self._addresses, first.udp, strict=True)]
         self.tls_bound = [
@@ -160,7 +169,9 @@ class Daemon:
                 stack.push_async_callback(controller.stop)
             if self._count == 1:
                 self.front.swap(state)
-                self.front.start(self._sockets[0], Counters.shared(self.front.writers(self._sockets[0])))
+                early, sockets = self._early, self._sockets[0]
+                counters = early.counters if early else Counters.shared(self.front.writers(sockets))
+                self.front.start(sockets, counters, early)
                 stack.push_async_callback(self._stop_front)
             else:
                 self.workers = Workers(self.front, self._sockets, clock=self._clock)

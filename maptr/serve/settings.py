@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maptr.acl import Acl, Key, NotifyTarget, Rule, Secondaries, keyring
 from maptr.catalog import catalog_zone
@@ -20,20 +20,28 @@ from maptr.errors import ConfigError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
-from maptr.serve.primary import PrimarySettings
 from maptr.serve.responder import fresh_cookies
-from maptr.serve.tcp import DEFAULT_LIMITS, TcpLimits
-from maptr.serve.tls import TlsSettings
 from maptr.serve.zones import ZoneSource
+
+if TYPE_CHECKING:  # what asyncio comes with is imported once queries are answered (``early.py``)
+    from maptr.serve.primary import PrimarySettings
+    from maptr.serve.tcp import TcpLimits
+    from maptr.serve.tls import TlsSettings
 
 # What of [serve] a reload can change; the rest is in sockets and processes, and takes a restart.
 RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog"})
 
 
 def check(config: Config) -> None:
-    """ConfigError for a setting that this system cannot obey."""
+    """ConfigError for a setting that cannot be obeyed."""
     if config.serve.workers > 1 and not sys.platform.startswith("linux"):
         raise config.error("serve.workers", "more than one are for Linux, which spreads queries over their sockets")
+    if (
+        config.keys
+        or config.serve.catalog.name is not None
+        or any(zone.transfer or zone.notify for zone in config.zones)
+    ):
+        primary_of(config)
 
 
 def check_change(now: Config, new: Config) -> None:
@@ -77,6 +85,8 @@ def rrl_of(config: Config) -> RrlSettings:
 
 
 def tls_of(config: Config) -> TlsSettings | None:
+    from maptr.serve.tls import TlsSettings
+
     tls = config.serve.tls
     if tls.certificate is None or tls.key is None:
         return None
@@ -84,6 +94,8 @@ def tls_of(config: Config) -> TlsSettings | None:
 
 
 def tcp_of(config: Config) -> TcpLimits:
+    from maptr.serve.tcp import DEFAULT_LIMITS
+
     tcp = config.serve.tcp
     return replace(
         DEFAULT_LIMITS,
@@ -103,6 +115,8 @@ def sources_of(config: Config) -> tuple[ZoneSource, ...]:
 
 def primary_of(config: Config) -> PrimarySettings:
     """What the secondaries of each zone may have. Raises ConfigError."""
+    from maptr.serve.primary import PrimarySettings
+
     catalog = config.serve.catalog
     if catalog.name is not None:
         _check_catalog(catalog.name, [zone.name for zone in config.zones])
