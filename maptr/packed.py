@@ -19,9 +19,8 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from maptr.denial import NSEC3PARAM, chain_of, is_hashed_owner
 from maptr.names import Labels, to_wire
-from maptr.snapshot import NSEC, NSEC3, RRSIG, Node, RRset, ZoneView, hosts_of, make_view
+from maptr.snapshot import NSEC, NSEC3, NSEC3PARAM, RRSIG, Node, RRset, ZoneView, hosts_of, make_view
 
 RRSET = struct.Struct("!HHI")  # type, records, octets
 RECORD = struct.Struct("!2sHHIH")  # pointer to the question, type, class, TTL, length of the rdata
@@ -106,7 +105,7 @@ class PackedNodes(Mapping[Labels, Node]):
         return len(self.table)
 
     def with_data(self) -> int:
-        """How many names somebody gave records, as ``zonediff.has_data`` says."""
+        """How many names somebody gave records, as ``has_data`` says."""
         empty = sum(1 for packed in self.table.values() if not packed)
         signing = sum(1 for key in self.special if (types := types_of(self.table[key])) and _SIGNING.issuperset(types))
         return len(self.table) - empty - signing
@@ -122,6 +121,18 @@ def special_nodes(nodes: Mapping[Labels, Node]) -> Iterable[tuple[Labels, Node]]
 def is_text(value: bytes) -> bool:
     """Whether a value is lines of a plain file, which begin with a NAAN; no type there has so high a number."""
     return value[:1] >= b"0"
+
+
+def has_data(node: Node) -> bool:
+    """True for a name that somebody gave records, beside those that signing makes: NSEC3 has names of its own."""
+    return not node.keys() <= _SIGNING
+
+
+def count_names(zone: ZoneView) -> int:
+    """How many names have data."""
+    if isinstance(zone.nodes, PackedNodes):
+        return zone.nodes.with_data()
+    return sum(map(has_data, zone.nodes.values()))
 
 
 def special_names(table: Mapping[bytes, bytes]) -> Iterator[bytes]:
@@ -145,6 +156,8 @@ def view_packed(origin: Labels, nodes: PackedNodes, cuts: Iterable[Labels]) -> Z
     """A view of them, with the proofs of a zone that is signed. Raises ZoneError as ``chain_of`` does."""
     if not any(_PROVING.intersection(types_of(nodes.table[key])) for key in nodes.special):
         return make_view(origin, nodes, cuts)
+    from maptr.denial import chain_of, is_hashed_owner  # here, for most zones are not signed
+
     special = dict(special_nodes(nodes))
     hashed = frozenset(key for key, node in special.items() if is_hashed_owner(node))
     return make_view(origin, nodes, cuts, hashed, chain_of(special, origin))

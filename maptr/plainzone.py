@@ -82,14 +82,16 @@ class _Reader:
     def read(self, octets: bytes) -> Plain:
         parts = self._expression().split(octets)
         rests, blocks, owners = parts[::3], parts[1::3], parts[2::3]
+        between = b"".join(rests[1:])
         lines = LineReader(self._zone)
         lines.read(rests[0])
-        if blocks and not (lines.is_at_zone and lines.ttl is not None and b"\n$" not in b"".join(rests[1:])):
-            rests, blocks, owners, lines = [octets], [], [], LineReader(self._zone)
+        if blocks and not (lines.is_at_zone and lines.ttl is not None and b"\n$" not in between):
+            rests, blocks, owners, between, lines = [octets], [], [], b"", LineReader(self._zone)
             lines.read(octets)
-        for rest in rests[1:]:
-            if rest != b"\n":
-                lines.read(rest)
+        if between.translate(None, b"\n"):
+            for rest in rests[1:]:
+                if rest != b"\n":
+                    lines.read(rest)
         keys = [b"%c%b%b" % (len(owner), owner, self._apex) for owner in owners]
         texts = dict(zip(keys, blocks, strict=True))
         if apart := _apart(keys, blocks, texts, lines):
@@ -113,7 +115,9 @@ class _Reader:
         if not {SOA, NS} <= set(types.get(self._apex, ())):
             raise LineError("no SOA or no NS at the origin")
         special = list(special_names(table))
-        several = [*several_names(table), *(key for key, block in texts.items() if b"\n" in block)]
+        several = list(several_names(table))
+        if b"\n" in b"".join(texts.values()):  # in many a zone each name has one line
+            several += [key for key, block in texts.items() if b"\n" in block]
         own = len(self._apex)
         for name in list(table):
             at = name[0] + 1

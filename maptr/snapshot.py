@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from maptr.denial import Denial, chain_of, is_hashed_owner
 from maptr.errors import ZoneError
 from maptr.names import Labels, fold, is_below, to_text
 
@@ -22,7 +21,9 @@ if TYPE_CHECKING:  # dnspython takes 40 ms to import, and an image of a zone nee
     import dns.rdata
     import dns.zone
 
-NS, CNAME, SOA, MX, SRV, DNAME, RRSIG, NSEC, NSEC3 = 2, 5, 6, 15, 33, 39, 46, 47, 50
+    from maptr.denial import Denial
+
+NS, CNAME, SOA, MX, SRV, DNAME, RRSIG, NSEC, NSEC3, NSEC3PARAM = 2, 5, 6, 15, 33, 39, 46, 47, 50, 51
 
 # Where in its rdata each type names a host whose addresses go along (RFC 1034 4.3.2 step 6, RFC 2782).
 _HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
@@ -110,6 +111,8 @@ class Snapshot:
 
 def view_zone(zone: dns.zone.Zone) -> ZoneView:
     """One dnspython zone, relativized or not, made ready. Raises ZoneError."""
+    from maptr.denial import chain_of, is_hashed_owner
+
     if zone.origin is None:
         raise ZoneError("a zone without an origin")
     origin = fold(_labels(zone.origin))

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from maptr.names import Labels, to_text
-from maptr.packed import PackedNodes
+from maptr.packed import has_data
 from maptr.snapshot import SOA, Node, RRset, ZoneView
 
 NAPTR = 35
-SIGNING = frozenset({46, 47, 50})  # RRSIG, NSEC, NSEC3 (RFC 4034, RFC 5155)
 SERIAL = slice(-20, -16)  # in the rdata of an SOA: five 32-bit numbers end it (RFC 1035 3.3.13)
 
 
@@ -102,18 +101,6 @@ class ZoneDiff:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {"changes": [change.to_dict() for change in self.changes], "names": self.size, "names_lost": self.lost}
-
-
-def has_data(node: Node) -> bool:
-    """True for a name that somebody gave records, beside those that signing makes: NSEC3 has names of its own."""
-    return not node.keys() <= SIGNING
-
-
-def count_names(zone: ZoneView) -> int:
-    """How many names have data."""
-    if isinstance(zone.nodes, PackedNodes):
-        return zone.nodes.with_data()
-    return sum(map(has_data, zone.nodes.values()))
 
 
 def _changes(old: Node, new: Node) -> Iterator[Change]:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from maptr.errors import ConfigError
+from maptr.packed import count_names
 from maptr.publish import Guards
 from maptr.serve import zoneimage
 from maptr.serve.zoneimage import ImageFolder
 from maptr.serve.zones import ZoneSource, read_checked
 from maptr.signatures import signature_state
 from maptr.snapshot import ZoneView
-from maptr.zonediff import count_names
 
 PLAIN = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\nsub IN NS ns\n"
 PLAIN += "a.b IN A 192.0.2.2\n"

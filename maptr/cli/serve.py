@@ -19,10 +19,10 @@ from maptr.cli import output
 from maptr.config import Config
 from maptr.errors import ConfigError, ZoneError
 from maptr.names import fold, parse, to_text
+from maptr.packed import count_names
 from maptr.serve import early as early_answers
 from maptr.serve import publisher, settings, zones
 from maptr.serve.zones import ZoneSource
-from maptr.zonediff import count_names
 
 if TYPE_CHECKING:
     from maptr.serve.daemon import Daemon

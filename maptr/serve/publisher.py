@@ -14,11 +14,11 @@ from typing import Any
 
 from maptr.errors import ZoneError
 from maptr.names import Labels, to_text
+from maptr.packed import count_names
 from maptr.publish import Published, choose_serial, decide
 from maptr.serve import serials
 from maptr.serve.zones import ZoneSource, read_checked
 from maptr.snapshot import Snapshot, ZoneView
-from maptr.zonediff import count_names
 
 log = logging.getLogger("maptr.serve")
 

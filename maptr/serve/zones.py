@@ -6,16 +6,18 @@ import gc
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from maptr import integrity
 from maptr.errors import ZoneError
 from maptr.files import stamp
-from maptr.finding import Finding, Severity
 from maptr.names import Labels, fold, parse
-from maptr.plainzone import Plain, read_plain
 from maptr.publish import Guards
 from maptr.serve.zoneimage import folder_for
 from maptr.snapshot import Snapshot, ZoneView
+
+if TYPE_CHECKING:  # imported below where they are used: a zone that has an image needs none of them
+    from maptr.finding import Finding
+    from maptr.plainzone import Plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ class _Read:
 
 def _read_plain(octets: bytes, source: ZoneSource) -> Plain | None:
     """A plain zone, read without looking for garbage meanwhile: a reader makes no cycles, but many objects."""
+    from maptr.plainzone import read_plain
+
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -101,7 +105,8 @@ def _read_plain(octets: bytes, source: ZoneSource) -> Plain | None:
 
 def _read_any(octets: bytes, source: ZoneSource) -> _Read:
     """Any zone at all, by dnspython; a ZONEMD, which no plain file has, must hold."""
-    from maptr.serve.zonefile import read_zone_file, view_of  # here, for dnspython takes 40 ms to import
+    from maptr import integrity
+    from maptr.serve.zonefile import read_zone_file, view_of  # dnspython, 40 ms
 
     zone, included = read_zone_file(source.path, octets, source.origin)
     view = view_of(zone, source.path)
@@ -118,10 +123,12 @@ _SERVED_ALL_THE_SAME = ("no-address", "server-alias")
 
 def _check(read: _Read, source: ZoneSource) -> tuple[str, ...]:
     """What may be wrong with the zone as a whole, a line each. Raises ZoneError for what is not served."""
+    from maptr import integrity
+
     found = list(integrity.check(read.view))
     _refuse(found, source)
     if source.guards.lint != "off" and (read.doubtful is None or read.doubtful):
-        from maptr.rulecheck import check_rules  # here, for no image and few plain files need it
+        from maptr.rulecheck import check_rules
 
         rules = check_rules(read.view, read.doubtful)
         if source.guards.lint == "refuse":
@@ -131,6 +138,8 @@ def _check(read: _Read, source: ZoneSource) -> tuple[str, ...]:
 
 
 def _refuse(findings: Iterable[Finding], source: ZoneSource) -> None:
+    from maptr.finding import Severity
+
     errors = [
         found for found in findings if found.severity is Severity.ERROR and found.code not in _SERVED_ALL_THE_SAME
     ]
