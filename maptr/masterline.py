@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, is_below, parse, to_wire
-from maptr.packed import IN, RECORD, TO_QUESTION, read_labels
+from maptr.packed import IN, RECORD, TO_QUESTION, pack_records, read_labels
 
 _LINE = re.compile(r"([a-z0-9_*@.-]+) (?:(\d{1,10}) )?(?:IN )?([A-Z]+) (\S.*)")
 _STRING = r'"([^"\\]*(?:\\(?:\D|\d\d\d)[^"\\]*)*)"'
@@ -159,6 +159,19 @@ class LineReader:
         if len(seconds) != 4 or max(seconds) > MAX_TTL:
             raise LineError("not four times")
         return self._name(mname) + self._name(rname) + struct.pack("!5I", _number(serial), *seconds)
+
+
+class BlockPacker:
+    """A ``packed.Packer`` for lines that are known to be right."""
+
+    def __init__(self, origin: Labels, ttl: int) -> None:
+        self.ttl = ttl
+        self._reader = LineReader(origin)
+        self._reader.ttl = ttl
+
+    def __call__(self, lines: bytes, /) -> bytes:
+        records = [self._reader.take(line)[1] for line in lines.decode("ascii").split("\n")]
+        return pack_records(dict.fromkeys(records))  # of two alike one counts (RFC 2181 5)
 
 
 # Types whose records mean nothing to the others of a zone that only a second look shows, and no DNSSEC.

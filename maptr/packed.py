@@ -16,8 +16,9 @@ are packed when somebody asks for them: so whoever wants values asks ``read``, o
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Protocol
 
 from maptr.names import Labels, to_wire
 from maptr.snapshot import NSEC, NSEC3, NSEC3PARAM, RRSIG, Node, RRset, ZoneView, hosts_of, make_view
@@ -36,12 +37,20 @@ _SIGNING = frozenset({RRSIG, NSEC, NSEC3})
 _PROVING = frozenset({NSEC, NSEC3, NSEC3PARAM})
 
 
+class Packer(Protocol):
+    """Packs the lines of one name, whose TTL is ``ttl`` and whose names are below the origin of the zone."""
+
+    ttl: int
+
+    def __call__(self, lines: bytes, /) -> bytes: ...
+
+
 class PackedNodes(Mapping[Labels, Node]):
     """Names and RRsets over a packed table; each look-up makes new objects, which is for the general path.
 
     ``special`` are the names that have more than inert types, and wildcards: whoever looks for delegations, aliases
     or signatures finds them there, without a look at all names. ``several`` are those of more than one RRset, and some
-    others perhaps. ``pack_lines`` is what packs lines. Several threads may read at once.
+    others perhaps. ``packer`` packs lines; None where all are. Several threads may read at once.
     """
 
     def __init__(
@@ -50,13 +59,13 @@ class PackedNodes(Mapping[Labels, Node]):
         spelled: Mapping[bytes, bytes],
         special: Iterable[bytes] | None = None,
         several: Iterable[bytes] | None = None,
-        pack_lines: Callable[[bytes], bytes] | None = None,
+        packer: Packer | None = None,
     ) -> None:
         self.table = table
         self.spelled = spelled
         self.several = tuple(several_names(table) if several is None else several)
         self.special = tuple(special_names(table) if special is None else special)
-        self._pack_lines = pack_lines
+        self.packer = packer
 
     @classmethod
     def pack(cls, nodes: Mapping[Labels, Node]) -> PackedNodes:
@@ -75,19 +84,19 @@ class PackedNodes(Mapping[Labels, Node]):
 
     def read(self, key: bytes) -> bytes:
         """The packed RRsets of a name. Raises KeyError."""
-        pack_lines = self._pack_lines  # first: once there is none, every value is packed
+        packer = self.packer  # first: once there is none, every value is packed
         value = self.table[key]
-        if pack_lines is None or not is_text(value):
+        if packer is None or not is_text(value):
             return value
-        packed = self.table[key] = pack_lines(value)
+        packed = self.table[key] = packer(value)
         return packed
 
     def settle(self) -> dict[bytes, bytes]:
         """The table with every name packed."""
-        if self._pack_lines is not None:
+        if self.packer is not None:
             for key in self.table:
                 self.read(key)
-            self._pack_lines = None
+            self.packer = None
         return self.table
 
     def __getitem__(self, name: Labels) -> Node:
@@ -179,6 +188,17 @@ def pack_rrset(rrset: RRset) -> bytes:
         RECORD.pack(TO_QUESTION, rrset.rdtype, IN, rrset.ttl, len(rdata)) + rdata for rdata in rrset.rdatas
     )
     return RRSET.pack(rrset.rdtype, len(rrset.rdatas), len(records)) + records
+
+
+def pack_records(records: Iterable[bytes]) -> bytes:
+    """One value of a table, of its records in any order of types."""
+    groups: dict[bytes, list[bytes]] = {}
+    for record in records:
+        groups.setdefault(record[2:4], []).append(record)
+    return b"".join(
+        rdtype + len(group).to_bytes(2, "big") + sum(map(len, group)).to_bytes(4, "big") + b"".join(group)
+        for rdtype, group in sorted(groups.items())
+    )
 
 
 def read_rrsets(owner: Labels, packed: bytes) -> Iterator[RRset]:

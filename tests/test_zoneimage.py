@@ -18,7 +18,7 @@ from maptr.signatures import signature_state
 from maptr.snapshot import ZoneView
 
 PLAIN = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\nsub IN NS ns\n"
-PLAIN += "a.b IN A 192.0.2.2\n"
+PLAIN += 'a.b IN A 192.0.2.2\n12345 IN NAPTR 1 1 "h" "ark" "" h.test.\n12345 IN TXT "kept as lines"\n'
 ODD = PLAIN + "UPPER IN TXT x ; a comment\n"
 EXAMPLE = (b"example",)
 
@@ -46,6 +46,8 @@ def contents(view: ZoneView) -> object:
 def test_an_image_is_the_zone(text: str, tmp_path: Path, folder: ImageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = contents(read(tmp_path, text, None))
     assert contents(read(tmp_path, text, folder)) == plain
+    is_kept_as_lines = b'12345 IN TXT "kept as lines"' in next(folder.path.iterdir()).read_bytes()
+    assert is_kept_as_lines is (text == PLAIN)
     monkeypatch.setattr("maptr.serve.zones._read_plain", lambda *_: 1 // 0)  # nothing is parsed any more
     assert contents(read(tmp_path, text, folder)) == plain
 

@@ -3,7 +3,7 @@
 An image is named after what the zone file holds, so a changed file has none and is read anew; files that it includes
 are named in the image with what they held, and looked at again. It is trusted only from a folder that is ours and that
 nobody else may enter, and only if its checksum holds; anything else counts as no image. It is ``marshal`` of dicts
-and bytes, never of code or objects.
+and bytes, never of code or objects. Names that nobody asked for yet are lines in it, as in ``packed.py``.
 """
 
 from __future__ import annotations
@@ -62,13 +62,18 @@ class ImageFolder:
         if checksum != _digest(payload):
             log.warning("%s is damaged, the zone is read anew", path)
             return None
-        included, warnings, cuts, special, several, spelled, table = marshal.loads(payload)  # noqa: S302 - values that we wrote
+        included, warnings, cuts, ttl, special, several, spelled, table = marshal.loads(payload)  # noqa: S302 - values that we wrote
         try:
             if any(_digest(Path(file).read_bytes()) != content for file, content in included):
                 return None
         except OSError:
             return None  # whoever reads the zone says so
-        return view_packed(origin, PackedNodes(table, spelled, special, several), cuts), tuple(warnings)
+        packer = None
+        if ttl is not None:
+            from maptr.masterline import BlockPacker
+
+            packer = BlockPacker(origin, ttl)
+        return view_packed(origin, PackedNodes(table, spelled, special, several, packer), cuts), tuple(warnings)
 
     def write(
         self,
@@ -87,10 +92,11 @@ class ImageFolder:
 
         nodes = PackedNodes.pack(view.nodes)
         files = [(os.path.abspath(file), _digest(content)) for file, content in included]  # noqa: PTH100 - links stay
+        ttl = None if nodes.packer is None else nodes.packer.ttl
         payload = marshal.dumps(
             (
                 *(files, list(warnings), list(view.cuts)),
-                *(nodes.special, nodes.several, dict(nodes.spelled), nodes.settle()),
+                *(ttl, nodes.special, nodes.several, dict(nodes.spelled), nodes.table),
             )
         )
         path = self._path(origin, text, lint)
