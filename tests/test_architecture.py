@@ -76,7 +76,7 @@ IMPURE_CALLS = frozenset({"open", "input", "breakpoint"})
 CLOCKS = frozenset({"now", "today", "utcnow"})  # of datetime and date: the time is an argument
 
 # Only commands that are asked for may pay for these (importing dns.resolver alone takes 70 ms).
-HEAVY = ("aiohttp", "asyncio", "dns.message", "dns.resolver", "dnslib", "prometheus_client", "rich", "ssl")
+HEAVY = ("aiohttp", "asyncio", "dns.message", "dns.name", "dns.resolver", "dnslib", "prometheus_client", "rich", "ssl")
 
 
 class Module:
@@ -280,6 +280,10 @@ def test_asking_a_server_loads_no_dnspython_and_no_other_giant() -> None:
     arguments = ["url", "--timeout", "0.1", "ark:12345/x1", "@127.0.0.1#9"]
     code = f"import contextlib, maptr.cli\nwith contextlib.suppress(SystemExit):\n    maptr.cli.main({arguments})"
     assert loaded_after(code) == set()
+
+
+def test_the_server_answers_before_it_loads_what_the_first_answers_do_not_need() -> None:
+    assert loaded_after("import maptr.cli.serve, maptr.serve.early") == {"dnslib"}
 
 
 def test_help_starts_without_dns() -> None:
