@@ -24,30 +24,33 @@ from collections import Counter
 from dataclasses import dataclass
 
 from maptr.masterline import BlockPacker, LineError, LineReader
-from maptr.names import Labels, to_text, to_wire
+from maptr.names import Labels, to_text, to_wire, wire_length
 from maptr.packed import PackedNodes, pack_records, read_labels, several_names, special_names, types_of
 from maptr.snapshot import CNAME, DNAME, NS, SOA, ZoneView, make_view
 
 NAPTR = 35
 # What needs a real tokenizer wherever it stands: tabs and other controls, octets beyond ASCII.
 _PRINTABLE = bytes(range(0x20, 0x7F)) + b"\n"
-# No reply of a block is large, nor has it too many records (``rulecheck``): text is longer than what it says.
-MAX_BLOCK = 1000
+# Text is longer than what it says. So no string or name in a line is too long, for each line has 11 characters beside
+# it; and no reply of a block is large, nor has it too many records (``rulecheck``).
+MAX_LINE = 255 + 9
+MAX_BLOCK = 900
+MAX_ORIGIN = 190  # octets, so that no name of a block is too long
 
-# Every part is short enough that what it is a part of keeps within its limits: a host has 123 octets at most, a regexp
-# field 255, a label 63. No repeat is within another, so a match takes linear time.
-_NAAN = r"[0-9bcdfghjkmnpqrstvwxz]{1,20}+"
-_LABEL = r"[a-z0-9_][a-z0-9_-]{0,29}+(?<!-)\."
-_HOST = rf"{_LABEL}(?:{_LABEL})?(?:{_LABEL})?[a-z]{{2,30}}(?<!\blocalhost)"
+# No repeat can take what another could, so a match takes linear time. How long a line is, is looked at afterwards.
+_NAAN = r"[0-9bcdfghjkmnpqrstvwxz]{1,63}+"
+_LABEL = r"[a-z0-9_][a-z0-9_-]{0,62}+(?<!-)\.(?=[a-z0-9_])"
+_HOST = rf"(?:{_LABEL}){{1,8}}+[a-z]{{2,58}}(?<!\blocalhost)"
 _PORT = r"[1-9]\d{0,3}"
-_PATH = r"[A-Za-z0-9_./:?=&-]{0,30}"
+_PATH = r"[A-Za-z0-9_./:?=&~%+-]*"
 _NUMBERS = r"\d{1,4} \d{1,4}"
 _URL_RULE = (
-    rf'NAPTR {_NUMBERS} "u" "ark" "!\^ark:/\?\2/[a-z0-9]{{0,9}}\([a-z0-9]{{0,9}}\.\*\)\$!'
-    rf'https?://{_HOST}(?::{_PORT})?/{_PATH}(?:\\\\1)?{_PATH}!" \.'
+    rf'NAPTR {_NUMBERS} "u" "ark" "!\^ark:/\?\2/[a-z0-9]*\([a-z0-9]*\.\*\)\$!'
+    rf'https?://{_HOST}(?::{_PORT})?/{_PATH}(?:\\\\1{_PATH})?!" \.'
 )
-_HOST_RULE = rf'NAPTR {_NUMBERS} "h" "ark" "" {_HOST}(?:\\058{_PORT})?\.(?<!\bORIGIN)'  # not below the zone
-_TEXT = r'TXT "(?=[^\n]{0,256}$)[^"\\\n]*(?:\\(?:[01]\d\d|2[0-4]\d|25[0-5]|["\\])[^"\\\n]*)*"'
+# Not below the zone: that would lead from name to name.
+_HOST_RULE = rf'NAPTR {_NUMBERS} "h" "ark" "" {_HOST}(?:\\058{_PORT})?\.(?<!\bORIGIN)'
+_TEXT = r'TXT "[^"\\\n]*(?:\\(?:[01]\d\d|2[0-4]\d|25[0-5]|["\\])[^"\\\n]*)*"'
 _RECORD = rf"IN (?:{_HOST_RULE}|{_URL_RULE}|{_TEXT})"
 _BLOCK = rf"^(({_NAAN}) {_RECORD}(?:\n\2 {_RECORD})*)$"
 
@@ -65,7 +68,7 @@ class Plain:
 
 def read_plain(octets: bytes, origin: Labels) -> Plain | None:
     """The zone in a plain file, or None for dnspython to read it, good or bad. ``origin`` is folded."""
-    if octets.translate(None, _PRINTABLE) or b"\xff" in b"".join(origin):
+    if octets.translate(None, _PRINTABLE) or b"\xff" in b"".join(origin) or wire_length(origin) > MAX_ORIGIN:
         return None
     try:
         return _Reader(origin).read(octets)
@@ -151,9 +154,14 @@ def _apart(keys: list[bytes], blocks: list[bytes], texts: dict[bytes, bytes], li
     apart = {key for key in lines.records if key in texts}
     if len(texts) < len(keys):
         apart.update(key for key, count in Counter(keys).items() if count > 1)
-    if max(map(len, blocks), default=0) > MAX_BLOCK:
-        apart.update(key for key, block in zip(keys, blocks, strict=True) if len(block) > MAX_BLOCK)
+    long = [block for block in blocks if len(block) > MAX_LINE]
+    if max(map(len, b"\n".join(long).split(b"\n"))) > MAX_LINE or max(map(len, long), default=0) > MAX_BLOCK:
+        apart.update(key for key, block in zip(keys, blocks, strict=True) if _is_long(block))
     return apart
+
+
+def _is_long(block: bytes) -> bool:
+    return len(block) > MAX_BLOCK or max(map(len, block.split(b"\n"))) > MAX_LINE
 
 
 def _pack_apart(records: list[bytes]) -> bytes:
