@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import random
 import threading
 from collections.abc import Callable, Mapping
@@ -76,7 +75,7 @@ class FakeDns:
         while questions := walk.next():
             for question in questions:
                 walk.tell(question, self.answer(question.name))
-        found = dataclasses.replace(walk.result(), security=self.security)
+        found = walk.result().replace(security=self.security)
         if not found.complete:
             found.raise_for_none()
         return found

@@ -121,7 +121,7 @@ class Store:
             return None
         answer, fetched, expires = row
         wall = self._wall()
-        lifetime = max(0.0, min(expires - fetched, keeping_time(replace(answer, ttl=0x7FFF_FFFF))))
+        lifetime = max(0.0, min(expires - fetched, keeping_time(answer._replace(ttl=0x7FFF_FFFF))))
         left = min(expires - wall, lifetime)
         if fetched > wall + CLOCK_SLACK:
             left = 0.0  # the clock went back, or another machine wrote this: its age cannot be known
@@ -163,8 +163,8 @@ class _Rewalk:
         if fresh:
             return kept.at(self._now)
         self._stale = True
-        return replace(kept.answer, ttl=STALE_TTL)
+        return kept.answer._replace(ttl=STALE_TTL)
 
     def found(self, discovery: Discovery) -> Found:
-        made = replace(discovery, source=self._source, fetched=self._fetched, stale=self._stale)
+        made = discovery.replace(source=self._source, fetched=self._fetched, stale=self._stale)
         return Found(made, self._refresh_at, self._stale)

@@ -171,6 +171,28 @@ def test_a_secondary_that_was_away_gets_all_the_differences(primary: Primary) ->
     assert "to 4" in primary.log()
 
 
+def test_all_four_follow_two_workers(tmp_path: Path) -> None:
+    """Whichever worker they ask after a NOTIFY has the new serial, the old ones' differences, and their journal
+    after a crash of all."""
+    require(*(command for kind in SECONDARIES for command in kind.commands))
+    (tmp_path / "ark.arpa.zone").write_text(zone_text(1))
+    with Primary(tmp_path, SECONDARIES, "--workers=2") as primary:
+        for serial, extra in enumerate(["", "new TXT hello\n", "new 30 TXT hello\nother A 192.0.2.7\n", ""], 1):
+            if serial > 1:
+                primary.publish(zone_text(serial, extra))
+            primary.wait_for(serial)
+            primary.check()
+        assert primary.log().count("NOTIFY of zone ark.arpa. serial 4 to") == len(SECONDARIES)
+        for serial in (2, 3, 4):
+            assert primary.log().count(f"from serial {serial - 1} to {serial}") == len(SECONDARIES)
+        restart(primary)
+        primary.publish(zone_text(5))
+        primary.wait_for(5)
+        primary.check()
+        assert primary.log().count("from serial 4 to 5") == len(SECONDARIES)
+        assert "AXFR of" not in primary.log()
+
+
 def restart(primary: Primary) -> None:
     """Kill maptr, as a crash does, and start it again where it was."""
     server = primary.server
