@@ -49,8 +49,7 @@ class PackedNodes(Mapping[Labels, Node]):
     """Names and RRsets over a packed table; each look-up makes new objects, which is for the general path.
 
     ``special`` are the names that have more than inert types, and wildcards: whoever looks for delegations, aliases
-    or signatures finds them there, without a look at all names. ``several`` are those of more than one RRset, and some
-    others perhaps. ``packer`` packs lines; None where all are. Several threads may read at once.
+    or signatures finds them there, without a look at all names. ``packer`` packs lines; None where all are. Several threads may read at once.
     """
 
     def __init__(
@@ -58,12 +57,10 @@ class PackedNodes(Mapping[Labels, Node]):
         table: dict[bytes, bytes],
         spelled: Mapping[bytes, bytes],
         special: Iterable[bytes] | None = None,
-        several: Iterable[bytes] | None = None,
         packer: Packer | None = None,
     ) -> None:
         self.table = table
         self.spelled = spelled
-        self.several = tuple(several_names(table) if several is None else several)
         self.special = tuple(special_names(table) if special is None else special)
         self.packer = packer
 
@@ -90,6 +87,10 @@ class PackedNodes(Mapping[Labels, Node]):
             return value
         packed = self.table[key] = packer(value)
         return packed
+
+    def find(self, key: bytes) -> bytes | None:
+        """The packed RRsets of a name, None where it does not exist."""
+        return self.read(key) if key in self.table else None
 
     def settle(self) -> dict[bytes, bytes]:
         """The table with every name packed."""
@@ -150,11 +151,6 @@ def special_names(table: Mapping[bytes, bytes]) -> Iterator[bytes]:
         is_inert = (packed[:2] in _INERT_ALONE and _is_alone(packed)) or INERT.issuperset(types_of(packed))
         if name[:2] == WILDCARD or not is_inert:
             yield name
-
-
-def several_names(table: Mapping[bytes, bytes]) -> Iterator[bytes]:
-    """Of a packed table, the names that are ``several``."""
-    return (name for name, packed in table.items() if not _is_alone(packed))
 
 
 def _is_alone(packed: bytes) -> bool:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from maptr.masterline import BlockPacker, LineError, LineReader
 from maptr.names import Labels, to_text, to_wire, wire_length
-from maptr.packed import PackedNodes, pack_records, read_labels, several_names, special_names, types_of
+from maptr.packed import PackedNodes, pack_records, read_labels, special_names, types_of
 from maptr.snapshot import CNAME, DNAME, NS, SOA, ZoneView, make_view
 
 NAPTR = 35
@@ -103,9 +103,7 @@ class _Reader:
                 if key in apart:
                     lines.read(block)
                 lines.read(rest)
-        # In many a zone each name has one line; then none needs to be looked at.
-        newlines = octets.count(b"\n") - sum(rest.count(b"\n") for rest in (head, *between)) - rests.count(b"\n")
-        return self._finish(lines, texts, has_long_blocks=newlines > 0)
+        return self._finish(lines, texts)
 
     def _lines(self, octets: bytes) -> LineReader:
         lines = LineReader(self._zone)
@@ -125,15 +123,12 @@ class _Reader:
         """Splits a file into what no block is, a block, its owner, and so on."""
         return re.compile(_BLOCK.replace("ORIGIN", re.escape(to_text(self._zone))).encode(), re.MULTILINE)
 
-    def _finish(self, lines: LineReader, texts: dict[bytes, bytes], *, has_long_blocks: bool) -> Plain:
+    def _finish(self, lines: LineReader, texts: dict[bytes, bytes]) -> Plain:
         table = {name: _pack_apart(records) for name, records in lines.records.items()}
         types = {name: types_of(packed) for name, packed in table.items()}
         if not {SOA, NS} <= set(types.get(self._apex, ())):
             raise LineError("no SOA or no NS at the origin")
         special = list(special_names(table))
-        several = list(several_names(table))
-        if has_long_blocks:
-            several += [key for key, block in texts.items() if b"\n" in block]
         own = len(self._apex)
         for name in list(table):
             at = name[0] + 1
@@ -143,7 +138,7 @@ class _Reader:
                 at += name[at] + 1
         texts.update(table)
         packer = None if lines.ttl is None else BlockPacker(self._zone, lines.ttl)
-        nodes = PackedNodes(texts, {}, special, several, packer)
+        nodes = PackedNodes(texts, {}, special, packer)
         cuts = [read_labels(name) for name, found in types.items() if NS in found and name != self._apex]
         doubtful = frozenset(read_labels(name) for name, found in types.items() if NAPTR in found)
         return Plain(make_view(self._zone, nodes, cuts), doubtful)

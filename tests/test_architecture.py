@@ -29,7 +29,7 @@ LAYERS = (
         *("zone", "masterfile", "rulecheck", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
         *("zonediff", "integrity", "publish"),
-        *("packed", "fastpath", "masterline", "plainzone"),
+        *("packed", "ready", "fastpath", "masterline", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
         *("wire", "asking", "plainreply", "many", "validation"),
     ),

@@ -62,7 +62,7 @@ class ImageFolder:
         if checksum != _digest(payload):
             log.warning("%s is damaged, the zone is read anew", path)
             return None
-        included, warnings, cuts, ttl, special, several, spelled, table = marshal.loads(payload)  # noqa: S302 - values that we wrote
+        included, warnings, cuts, ttl, special, spelled, table = marshal.loads(payload)  # noqa: S302 - values that we wrote
         try:
             if any(_digest(Path(file).read_bytes()) != content for file, content in included):
                 return None
@@ -73,7 +73,7 @@ class ImageFolder:
             from maptr.masterline import BlockPacker
 
             packer = BlockPacker(origin, ttl)
-        return view_packed(origin, PackedNodes(table, spelled, special, several, packer), cuts), tuple(warnings)
+        return view_packed(origin, PackedNodes(table, spelled, special, packer), cuts), tuple(warnings)
 
     def write(
         self,
@@ -96,7 +96,7 @@ class ImageFolder:
         payload = marshal.dumps(
             (
                 *(files, list(warnings), list(view.cuts)),
-                *(ttl, nodes.special, nodes.several, dict(nodes.spelled), nodes.table),
+                *(ttl, nodes.special, dict(nodes.spelled), nodes.table),
             )
         )
         path = self._path(origin, text, lint)
