@@ -49,7 +49,8 @@ class PackedNodes(Mapping[Labels, Node]):
     """Names and RRsets over a packed table; each look-up makes new objects, which is for the general path.
 
     ``special`` are the names that have more than inert types, and wildcards: whoever looks for delegations, aliases
-    or signatures finds them there, without a look at all names. ``packer`` packs lines; None where all are. Several threads may read at once.
+    or signatures finds them there, without a look at all names. ``packer`` packs lines; None where all are packed.
+    Several threads may read at once.
     """
 
     def __init__(
