@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from maptr import zonediff
 from maptr.errors import ZoneError
 from maptr.limits import REMOVAL_LIMIT
-from maptr.serial import is_newer, next_serial
+from maptr.serial import following_serial, is_newer
 from maptr.snapshot import RRSIG, ZoneView
 from maptr.zonediff import ZoneDiff
 
@@ -53,8 +53,7 @@ def choose_serial(new: ZoneView, published: Published | None, style: str, now: f
     if zonediff.content_digest(new) == published.digest:
         serial = published.serial
     else:
-        wanted = str((published.serial + 1) & 0xFFFF_FFFF) if style == "increment" else style
-        serial = next_serial(wanted, now, published.serial)
+        serial = following_serial(published.serial, style, now)
     if serial == new.serial:
         return new
     if {RRSIG, DNSKEY, ZONEMD} & new.nodes[new.origin].keys():

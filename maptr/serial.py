@@ -32,3 +32,10 @@ def next_serial(style: str, now: float, previous: int | None = None) -> int:
     if previous is None or 0 < (wanted - previous) & 0xFFFF_FFFF < 0x8000_0000:
         return wanted
     return (previous + 1) & 0xFFFF_FFFF
+
+
+def following_serial(before: int, style: str, now: float) -> int:
+    """The serial after one that is out: one more ("increment", and "file", for no file has it), or by date or time."""
+    if style in ("increment", "file"):
+        return (before + 1) & 0xFFFF_FFFF
+    return next_serial(style, now, before)

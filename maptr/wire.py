@@ -166,9 +166,9 @@ def answers(query: Query, packet: bytes) -> bool:
     return packet[4:6] == b"\0\0" and packet[3] & 15 in _BARE
 
 
-def read(query: Query, packet: bytes) -> Reply:
+def read(query: Query, packet: bytes, *, shortcut: bool = True) -> Reply:
     """The reply to a query; ValueError, with the reason, for one that cannot be read. RFC 1034 5.3.3, without 4d."""
-    if query.rdtype == NAPTR and (reply := read_plain(query.name, query.question, packet)) is not None:
+    if shortcut and query.rdtype == NAPTR and (reply := read_plain(query.name, query.question, packet)) is not None:
         return reply
     _, flags, questions, *counts = _HEADER.unpack_from(packet)
     rcode = flags & 15

@@ -13,7 +13,8 @@ from typing import Any
 
 from maptr.names import Labels, to_text
 from maptr.packed import has_data
-from maptr.snapshot import SOA, Node, RRset, ZoneView
+from maptr.signing import MADE
+from maptr.snapshot import SOA, Node, RRset, ZoneView, make_view
 
 NAPTR = 35
 SERIAL = slice(-20, -16)  # in the rdata of an SOA: five 32-bit numbers end it (RFC 1035 3.3.13)
@@ -145,6 +146,27 @@ def _type_text(rdtype: int) -> str:
     import dns.rdatatype  # here, as below: a server that starts compares nothing
 
     return dns.rdatatype.to_text(dns.rdatatype.RdataType.make(rdtype))
+
+
+def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
+    """The zone without what signing makes, and under the serial if one is given: what was signed, told from its result.
+
+    Names that have nothing else stay as empty non-terminals where something is below them, and go where not.
+    """
+    nodes: dict[Labels, Node] = {}
+    for owner, node in view.nodes.items():
+        kept = {rdtype: _unsigned(rrset) for rdtype, rrset in node.items() if rdtype not in MADE}
+        if kept:
+            nodes[owner] = kept
+    for owner in list(nodes):
+        for start in range(1, len(owner) - len(view.origin)):
+            nodes.setdefault(owner[start:], {})
+    bare = make_view(view.origin, nodes, view.cuts)
+    return bare if serial is None or serial == bare.serial else with_serial(bare, serial)
+
+
+def _unsigned(rrset: RRset) -> RRset:
+    return replace(rrset, signatures=()) if rrset.signatures else rrset
 
 
 def _shown(rdatas: set[bytes], rdtype: int) -> str:

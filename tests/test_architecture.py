@@ -20,7 +20,7 @@ LAYERS = (
     # What everything is said in.
     (
         *("errors", "limits", "names", "printable", "address", "serial", "url"),
-        *("nfa", "ere", "prefix", "regexp", "finding", "ark", "naptr"),
+        *("nfa", "ere", "prefix", "regexp", "finding", "ark", "naptr", "duration"),
     ),
     # What maptr knows, as functions over values.
     (
@@ -28,6 +28,7 @@ LAYERS = (
         *("table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
         *("zone", "masterfile", "rulecheck", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
+        *("signing", "resign"),
         *("zonediff", "integrity", "publish"),
         *("packed", "ready", "fastpath", "masterline", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),

@@ -200,6 +200,16 @@ def test_validation_from_a_trust_anchor(signed: tuple[str, Path], at: str) -> No
     assert "the answers are indeterminate, not secure" in refused.stderr
 
 
+def test_info_asks_nobody_that_an_answer_names_without_a_signature(signed: tuple[str, Path], at: str) -> None:
+    secure = ("--trust-anchor", str(signed[1]), "--require", "secure")
+    done = run("info", "ark:12345/x54", at, *secure)
+    assert done.exit_code == 9
+    assert "the answers are bogus, not secure" in done.stderr
+    none = run("info", GONE, signed[0], *secure)
+    assert none.exit_code == 1
+    assert "no mapping authority for" in none.stderr
+
+
 def test_bulk_validates_too(signed: tuple[str, Path], at: str, tmp_path: Path) -> None:
     (tmp_path / "arks").write_text(f"ark:12345/x54\n{GONE}\n")
     for server, statuses in ((signed[0], ["found", "none"]), (at, ["unknown", "unknown"])):

@@ -15,8 +15,22 @@ from maptr.serve.connections import Connections
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "server.md").read_text(encoding="utf-8")
 CONSTANTS = re.findall(r"^\| `([\w.]+)\.([A-Z0-9_]+)` \| ([\d.]+) \|", PAGE, re.MULTILINE)
-MODULES = ("context", "cookies", "rrl", "serve.responder", "serve.connections", "serve.tcp", "serve.workers")
-LIMIT = re.compile(r"MAX_|.*_(TIMEOUT|SIZE|AGE|PREFIX|PAUSE|BUFFER|INTERVAL|PAYLOAD|SECOND)$|(SLIP|WINDOW|BACKLOG)$")
+MODULES = (
+    "context",
+    "cookies",
+    "rrl",
+    "serve.responder",
+    "serve.connections",
+    "serve.tcp",
+    "serve.tlsstream",
+    "serve.workers",
+    "serve.httpd",
+    "serve.metrics",
+    "serve.signer",
+)
+LIMIT = re.compile(
+    r"MAX_|RETRY_|.*_(TIMEOUT|SIZE|AGE|PREFIX|PAUSE|BUFFER|INTERVAL|PAYLOAD|SECONDS?)$|(SLIP|WINDOW|BACKLOG)$"
+)
 
 
 @pytest.mark.parametrize(("module", "name", "value"), CONSTANTS)

@@ -167,6 +167,20 @@ def test_an_island_needs_no_parent() -> None:
     assert asked == [("1.ark.arpa.", "NAPTR"), ("ark.arpa.", "DNSKEY")]
 
 
+def test_from_the_root_down() -> None:
+    delegation = f"arpa. 3600 NS ns.\narpa. 3600 DS {dns.dnssec.make_ds(PARENT, PARENT_KEYS[0], 'SHA256')}\n"
+    root, keys = sign(".", f"@ 3600 SOA ns. admin. 1 3600 600 86400 60\n@ 3600 NS ns.\n{delegation}")
+    snapshot = Snapshot.from_zones([root, PARENT_ZONE, CHILD_ZONE, PLAIN_ZONE])
+
+    def ask(need: Need) -> Heard:
+        return Heard(Outcome.ANSWER, parse(packet(need, snapshot)))
+
+    for name, security in (("1.ark.arpa.", "secure"), ("nothing.", "secure"), ("1.plain.arpa.", "insecure")):
+        answer = settle(name, ask, Validator({".": keys}, clock=lambda: NOW))
+        assert (answer.security, answer.links[0].name) == (security, "."), answer
+    assert settle(".", ask, Validator({".": keys}, clock=lambda: NOW)).outcome is Outcome.NODATA
+
+
 def test_the_closest_anchor_counts() -> None:
     wrong = DS.replace(digest=bytes(32))
     both = Validator({PARENT: PARENT_KEYS, CHILD: [wrong]}, clock=lambda: NOW)

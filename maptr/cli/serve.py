@@ -17,11 +17,11 @@ from maptr.acl import Key, NotifyTarget, Rule
 from maptr.address import Address
 from maptr.cli import output
 from maptr.config import Config
-from maptr.errors import ConfigError, ZoneError
+from maptr.errors import ConfigError, SigningError, ZoneError
 from maptr.names import fold, parse, to_text
 from maptr.packed import count_names
 from maptr.serve import early as early_answers
-from maptr.serve import publisher, settings, zones
+from maptr.serve import publisher, settings, signer, zones
 from maptr.serve.zones import ZoneSource
 
 if TYPE_CHECKING:
@@ -99,6 +99,13 @@ class _OriginText:
     help="Where to answer, UDP and TCP: 127.0.0.1:5353 or [::1]:5353; port 0 takes a free one. Repeatable.  "
     "[default: 127.0.0.1:5353]",
 )
+@click.option(
+    "--metrics",
+    "told_at",
+    metavar="HOST:PORT",
+    help="Where metrics for Prometheus (/metrics) and /health are told over HTTP, such as 127.0.0.1:9153; to whoever "
+    "can reach it. Needs maptr[metrics].  [default: nowhere]",
+)
 @click.option("--control", metavar="SOCKET", help="Where maptr reload and maptr status find this server.")
 @click.option(
     "--workers",
@@ -172,6 +179,7 @@ def serve(
     certificate: str | None,
     key: str | None,
     nsid: str | None,
+    told_at: str | None,
     keys: tuple[Key, ...],
     rules: tuple[Rule, ...],
     targets: tuple[NotifyTarget, ...],
@@ -197,6 +205,7 @@ def serve(
         "serve.tls.certificate": (certificate, "--tls-cert"),
         "serve.tls.key": (key, "--tls-key"),
         "serve.control": (control, "--control"),
+        "serve.metrics": (told_at, "--metrics"),
         "serve.workers": (workers, "--workers"),
         "serve.nsid": (nsid, "--nsid"),
         "serve.catalog.name": (None if catalog is None else to_text(catalog), "--catalog"),
@@ -245,6 +254,7 @@ def serve(
             config=config,
             reread=read,
             control=settings.control_of(config),
+            metrics=config.serve.metrics,
             workers=config.serve.workers,
             early=early,
         )
@@ -297,7 +307,9 @@ def _check(config: Config) -> None:
     for source in settings.sources_of(config):
         try:
             checked = zones.read_checked(source)
-        except ZoneError as error:
+            if source.signing is not None:
+                signer.check(source.signing)
+        except (ZoneError, SigningError) as error:
             output.talk(f"maptr: {error}")
             code = max(code, output.EXIT_NONE)
         except OSError as error:

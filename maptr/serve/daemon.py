@@ -20,19 +20,33 @@ from typing import Any
 
 from maptr.address import Address as Address  # whoever has a Daemon has these
 from maptr.config import Config
-from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Identity
+from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Context, Identity
 from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError
 from maptr.exchange import Access
 from maptr.rrl import RrlSettings
-from maptr.serve import alarm, batch, control, publisher, sdnotify, settings, slots, status, tcp, zones
+from maptr.serve import (
+    alarm,
+    batch,
+    control,
+    httpd,
+    metrics,
+    publisher,
+    sdnotify,
+    settings,
+    signer,
+    slots,
+    status,
+    tcp,
+    zones,
+)
 from maptr.serve.background import in_thread
 from maptr.serve.bind import Sockets, bind
 from maptr.serve.counters import Counters, total
 from maptr.serve.early import Early
 from maptr.serve.front import Front, State
 from maptr.serve.primary import NO_SECONDARIES, Primary, PrimarySettings
-from maptr.serve.publisher import Clock, Outcome, Served, publish
+from maptr.serve.publisher import Clock, Outcome, Served, publish, sign_again, to_sign
 from maptr.serve.responder import Responder
 from maptr.serve.tls import Certificate, TlsSettings
 from maptr.serve.workers import Workers
@@ -55,7 +69,8 @@ class Daemon:
     """Serve the zones on the addresses until told to stop. ``snapshot`` is what it answers from now.
 
     ``served`` says more of the zones than the snapshot: those that did not load, and why. With ``reread`` a reload
-    reads the configuration again, which ``config`` is now. ``control`` is the path of the control socket.
+    reads the configuration again, which ``config`` is now. ``control`` is the path of the control socket, ``metrics``
+    where metrics and health are told over HTTP.
     ``cookies`` None takes a secret of its own, ``rrl`` None the default limits, ``clock`` is in seconds since 1970.
     More than one of ``workers`` fork from the process that runs this, in its main thread, and have the limits divided
     among them. ``early`` has bound the addresses and answers there already.
@@ -79,6 +94,7 @@ class Daemon:
         config: Config | None = None,
         reread: Callable[[], Config] | None = None,
         control: Path | None = None,
+        metrics: Address | None = None,
         workers: int = 1,
         early: Early | None = None,
         clock: Clock = time.time,
@@ -109,7 +125,9 @@ class Daemon:
             clock=clock,
         )
         self.workers: Workers | None = None  # where there are several
+        self.reloads = status.Reloads()
         self.started_at = clock()
+        self.metrics_bound: Address | None = None
         self.bound: list[Address] = []
         self.tls_bound: list[Address] = []
         self._count = workers
@@ -119,6 +137,8 @@ class Daemon:
         self._tls_addresses = tls.listen if tls else ()
         self._reread = reread
         self._control = control
+        self._metrics = metrics
+        self._metrics_socket: socket.socket | None = None
         self._sockets: list[Sockets] = []
         self._control_socket: socket.socket | None = None
         self._stopping = asyncio.Event()
@@ -138,14 +158,18 @@ class Daemon:
         self.tls_bound = [
             Address(a.host, s.getsockname()[1]) for a, s in zip(self._tls_addresses, first.tls, strict=True)
         ]
-        if self._control is None:
-            return
         try:
-            self._control_socket = control.bind(self._control)
+            if self._metrics is not None:
+                self._metrics_socket = httpd.bind(self._metrics)
+                self.metrics_bound = Address(self._metrics.host, self._metrics_socket.getsockname()[1])
+            if self._control is not None:
+                self._control_socket = control.bind(self._control)
         except BaseException:
             for sockets in self._sockets:
                 sockets.close()
             self._sockets = []
+            if self._metrics_socket is not None:
+                self._metrics_socket.close()
             raise
 
     async def run(self, *, signals: bool = False) -> None:
@@ -184,6 +208,10 @@ class Daemon:
                     raise ConfigError(f"cannot run {self._count} workers: {trouble}")
             if controller is not None:
                 await controller.start()
+            if self._metrics_socket is not None:
+                teller = httpd.HttpServer(self._metrics_socket, self.told)
+                stack.push_async_callback(teller.stop)
+                await teller.start()
             await self._serve(access)
         log.info("stopped")
 
@@ -193,14 +221,15 @@ class Daemon:
         reloader = loop.create_task(self._reload_when_wanted())
         self._say_ready()
         sdnotify.notify(sdnotify.READY)
-        watcher = loop.create_task(alarm.watch(lambda: self.snapshot))
+        watchers = [loop.create_task(alarm.watch(lambda: self.snapshot)), loop.create_task(self._sign_when_due())]
         self.primary.tell(access, self.snapshot)
         try:
             await self._stopping.wait()
         finally:
             sdnotify.notify(sdnotify.STOPPING)
             reloader.cancel()
-            watcher.cancel()
+            for watcher in watchers:
+                watcher.cancel()
             await self.primary.stop()
 
     async def _stop_front(self) -> None:
@@ -220,6 +249,8 @@ class Daemon:
         log.info("udp %s", f"in batches of {slots.BATCH}" if why_not is None else f"one by one, {why_not}")
         if self._count > 1:
             log.info("%d workers answer", self._count)
+        if self.metrics_bound is not None:
+            log.info("metrics on http://%s/metrics", self.metrics_bound)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -238,8 +269,19 @@ class Daemon:
                 return await self.reload_now(zone, force=force)
         return {"error": "no such command: status, or reload with zone (a text) and force (true or false)"}
 
+    async def told(self, path: str) -> httpd.Reply | None:
+        """What is told over HTTP at a path."""
+        if path not in (metrics.METRICS, metrics.HEALTH):
+            return None
+        return await in_thread(lambda: metrics.reply(path, status.describe(self, self._clock())))
+
     async def reload_now(self, zone: str | None = None, *, force: bool = False) -> dict[str, Any]:
         """Read one zone, or the configuration and every zone; what became of each, or an error that stopped it all."""
+        reply = await self._reload(zone, force)
+        self.reloads.count(reply, self._clock())
+        return reply
+
+    async def _reload(self, zone: str | None, force: bool) -> dict[str, Any]:
         async with self._reloading:
             sdnotify.notify(sdnotify.reloading())
             secondaries = self.primary.settings
@@ -276,13 +318,34 @@ class Daemon:
             config, context = new, settings.renewed(context, new)
         sources = self._sources if config is None else settings.sources_of(config)
         served, outcomes = publish(sources, self.served, clock=self._clock, only=only, force=force)
-        same = all(outcome.result in ("unchanged", "refused") for outcome in outcomes)
-        if same and config == self.config and (zone is not None or self.certificate is None):
+        if served.answers_as(self.served) and config == self.config and (zone is not None or self.certificate is None):
             assert self.front.state is not None  # noqa: S101 - it is answered from
             return _Again(config, served, self.front.state, outcomes)
         if config is not None:
             self.primary.settings = settings.primary_of(config)
+        return self._ready(config, served, context, outcomes)
+
+    async def sign_now(self) -> None:
+        """Sign the zones whose keys changed or whose signatures are due, as their files were last read."""
+        async with self._reloading:
+            signs = any(state.source.signing for state in self.served.states.values())
+            if signs and (again := await in_thread(self._sign_again)) is not None:
+                with contextlib.suppress(ConfigError):  # no workers for it: that is in the log, and the next look tries
+                    await self._adopt(again, {})
+
+    def _sign_again(self) -> _Again | None:
+        """The next state, if zones are to be signed; None where nothing is to be done."""
+        if not (origins := to_sign(self.served, self._clock())):
+            return None
+        served, outcomes = sign_again(self.served, origins, clock=self._clock)
+        if served.answers_as(self.served):
+            assert self.front.state is not None  # noqa: S101 - it is answered from
+            return _Again(self.config, served, self.front.state, outcomes)
+        return self._ready(self.config, served, self.front.responder.context, outcomes)
+
+    def _ready(self, config: Config | None, served: Served, context: Context, outcomes: list[Outcome]) -> _Again:
         snapshot = served.snapshot()
+        sources = [state.source for state in served.states.values()]
         access = self.primary.follow(self.front.access, sources, self.snapshot, snapshot)
         return _Again(config, served, State.of(snapshot, access, context), outcomes)
 
@@ -314,6 +377,14 @@ class Daemon:
     def counted(self) -> Counters:
         """The sum of what all count who answer, or did since the start."""
         return total(self.front.counters) if self.workers is None else self.workers.counted()
+
+    async def _sign_when_due(self) -> None:
+        while True:
+            try:
+                await self.sign_now()
+            except Exception:
+                log.exception("internal error, zones not signed")
+            await asyncio.sleep(signer.LOOK_INTERVAL)
 
     async def _reload_when_wanted(self) -> None:
         while True:

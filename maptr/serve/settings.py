@@ -21,7 +21,8 @@ from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
 from maptr.serve.responder import fresh_cookies
-from maptr.serve.zones import ZoneSource
+from maptr.serve.zones import Signing, ZoneSource
+from maptr.signing import Children, Policy
 
 if TYPE_CHECKING:  # what asyncio comes with is imported once queries are answered (``early.py``)
     from maptr.serve.primary import PrimarySettings
@@ -34,6 +35,13 @@ RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "
 
 def check(config: Config) -> None:
     """ConfigError for a setting that cannot be obeyed."""
+    if config.serve.metrics is not None:
+        from maptr.serve import metrics
+
+        try:
+            metrics.check()
+        except ConfigError as error:
+            raise config.error("serve.metrics", error.reason) from None
     if config.serve.workers > 1 and not sys.platform.startswith("linux"):
         raise config.error("serve.workers", "more than one are for Linux, which spreads queries over their sockets")
     if (
@@ -108,8 +116,21 @@ def tcp_of(config: Config) -> TcpLimits:
 def sources_of(config: Config) -> tuple[ZoneSource, ...]:
     """The zones as they are read and published."""
     return tuple(
-        ZoneSource(zone.name, zone.file, Guards(zone.max_shrink, zone.serial, zone.lint), config.serve.state)
+        ZoneSource(
+            zone.name, zone.file, Guards(zone.max_shrink, zone.serial, zone.lint), config.serve.state, signing_of(zone)
+        )
         for zone in config.zones
+    )
+
+
+def signing_of(zone: ZoneConfig) -> Signing | None:
+    """None for a zone that is served as its file has it."""
+    if zone.keys is None:
+        return None
+    how = zone.signing
+    return Signing(
+        zone.keys,
+        Policy(how.lifetime, how.inception, how.refresh, how.zonemd, Children(how.cds), how.dnskey_ttl),
     )
 
 

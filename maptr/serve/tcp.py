@@ -18,6 +18,7 @@ from typing import Protocol
 from maptr.answer import Transport
 from maptr.errors import ZoneError
 from maptr.serve.connections import IDLE_TIMEOUT, MAX_CONNECTIONS, MAX_PER_CLIENT, Connection, Connections
+from maptr.serve.tlsstream import TlsStream
 
 log = logging.getLogger("maptr.serve")
 
@@ -28,7 +29,6 @@ Answers = Callable[[bytes, Transport, str], Iterable[bytes]]
 WRITE_TIMEOUT = 10.0
 REPLY_TIMEOUT = 7200.0  # seconds for all messages of one reply, however they trickle: BIND's max-transfer-time-out
 HANDSHAKE_TIMEOUT = 10.0  # seconds for all of a TLS handshake, as long as for a message
-SHUTDOWN_TIMEOUT = 1.0  # seconds to wait for a client's own close of TLS, which tells us nothing
 SEND_BUFFER = 128 * 1024  # octets of replies waiting for a slow reader: two of the largest
 # Seconds to wait when the system has no more sockets to give; asyncio's own servers wait as long.
 ACCEPT_PAUSE = 1.0
@@ -191,24 +191,25 @@ class TcpListener:
             finally:
                 writer.transport.abort()
 
-    async def _open(self, sock: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _open(self, sock: socket.socket) -> tuple[Reader, ClosingWriter]:
         """The connection's two ends; over TLS, after the handshake. Raises OSError."""
         loop = asyncio.get_running_loop()
         sock.setblocking(False)
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
-        if self._security is None:
-            transport, _ = await loop.connect_accepted_socket(lambda: protocol, sock)
-        else:
-            transport, _ = await loop.connect_accepted_socket(
-                lambda: protocol,
-                sock,
-                ssl=self._security(),
-                ssl_handshake_timeout=self._limits.handshake_timeout,
-                ssl_shutdown_timeout=SHUTDOWN_TIMEOUT,
-            )
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, sock)
         transport.set_write_buffer_limits(high=SEND_BUFFER)
-        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        if self._security is None:
+            return reader, writer
+        stream = TlsStream(reader, writer, self._security())
+        try:
+            async with asyncio.timeout(self._limits.handshake_timeout):
+                await stream.handshake()
+        except BaseException:
+            transport.abort()
+            raise
+        return stream, stream
 
 
 class _Patience:
@@ -236,6 +237,12 @@ class _Patience:
         self._ending = True
 
 
+class Reader(Protocol):
+    """The part of an ``asyncio.StreamReader`` that a conversation needs."""
+
+    async def readexactly(self, n: int) -> bytes: ...
+
+
 class Writer(Protocol):
     """The part of an ``asyncio.StreamWriter`` that a conversation needs."""
 
@@ -243,8 +250,17 @@ class Writer(Protocol):
     async def drain(self) -> None: ...
 
 
+class ClosingWriter(Writer, Protocol):
+    """And what its end needs."""
+
+    @property
+    def transport(self) -> asyncio.WriteTransport: ...
+    def close(self) -> None: ...
+    async def wait_closed(self) -> None: ...
+
+
 async def converse(
-    reader: asyncio.StreamReader,
+    reader: Reader,
     writer: Writer,
     answer: Callable[[bytes], Iterable[bytes]],
     *,

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from maptr import __version__
 from maptr.errors import ConfigError
 from maptr.names import Labels, to_text, to_wire
 from maptr.packed import PackedNodes, view_packed
@@ -26,8 +27,8 @@ from maptr.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
 
-# What the octets of an image depend on beside the zone: this layout, and the Python that reads them.
-VERSION = f"maptr zone image 2, {sys.implementation.cache_tag}, marshal {marshal.version}".encode()
+# What an image depends on beside the zone: this layout, the Python that reads it, and the maptr that checked the zone.
+VERSION = f"maptr {__version__} zone image 2, {sys.implementation.cache_tag}, marshal {marshal.version}".encode()
 # Octets of a zone file that an image is worth its space for: a smaller one is read within some milliseconds.
 MIN_TEXT = 1 << 16
 DIGEST_SIZE = 32  # octets of BLAKE2b

@@ -114,8 +114,9 @@ class Nsec3Proofs:
 
     def _closest(self, name: dns.name.Name) -> tuple[dns.name.Name, _Link]:
         """The closest encloser, and the gap that the name one label longer falls into (RFC 5155 8.3)."""
-        closer, encloser = name, name.parent()
-        while encloser.is_subdomain(self.zone):
+        closer = name
+        while closer != self.zone and closer.is_subdomain(self.zone):
+            encloser = closer.parent()
             match = self._matching(encloser)
             if match is not None:
                 if is_delegation(match.rdata) or has(match.rdata, DNAME):
@@ -124,9 +125,7 @@ class Nsec3Proofs:
                 if gap is None:
                     break
                 return encloser, gap
-            if encloser == dns.name.root:
-                break
-            closer, encloser = encloser, encloser.parent()
+            closer = encloser
         raise Bogus(f"no NSEC3 says that {name} does not exist")
 
     def _matching(self, name: dns.name.Name) -> _Link | None:

@@ -6,13 +6,18 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import dns.asyncresolver
+import dns.dnssec
 import dns.flags
 import dns.message
 import dns.query
 import dns.rcode
+import dns.rdata
+import dns.rdataset
 import dns.resolver
+import dns.zone
 import pytest
 
 from maptr import Discovery, Stub, discover, discover_async, discover_many, discover_many_async, names
@@ -21,12 +26,12 @@ from maptr.call import Options
 from maptr.discovery import Outcome
 from maptr.errors import DiscoveryFailed
 from maptr.trust import Validator
-from tests.peers import Bind, Peer, Unbound, require
+from tests.peers import Bind, Nsd, Peer, Unbound, require
 from tests.signers import COMMANDS, KNOT_COMMANDS
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
 
-from tests.tampered import NAANS, TOP, Tree, build
+from tests.tampered import NAANS, NAPTR_TEXT, NS_RECORDS, TOP, Tree, build, signed_zone
 
 RCODES = {dns.rcode.NOERROR: (Outcome.ANSWER, Outcome.NODATA), dns.rcode.NXDOMAIN: (Outcome.NXDOMAIN,)}
 
@@ -108,6 +113,44 @@ def test_every_driver_says_the_same(tree: Tree, server: Bind, resolver: Unbound,
         ):
             assert [essence(discovery) for discovery in other] == [essence(discovery) for discovery in first]
     assert seen.keys() == {"secure", "insecure", "bogus"}
+
+
+def test_down_a_tree_of_servers(tmp_path: Path) -> None:
+    """Each zone on a server of its own, asked directly: DS above the cut, DNSKEY below it, one server without glue."""
+    require(*Bind.commands, *Nsd.commands)
+    fine, key = signed_zone(f"fine.{TOP}", f"1 NAPTR {NAPTR_TEXT}\n")
+    plain = dns.zone.from_text(f"$TTL 60\n{NS_RECORDS}1 NAPTR {NAPTR_TEXT}\n", f"plain.{TOP}", relativize=False)
+    top, anchor = signed_zone(
+        TOP,
+        f"fine NS ns.fine\nns.fine A 127.0.0.2\nfine DS {dns.dnssec.make_ds(f'fine.{TOP}', key, 'SHA256')}\n"
+        'plain NS ns.fine\n2 NAPTR 0 0 "" "ark" "" 1.fine\n3 NAPTR 0 0 "" "ark" "" 1.plain\n',
+    )
+    fine.replace_rdataset(f"ns.fine.{TOP}", dns.rdataset.from_text("IN", "A", 300, "127.0.0.2"))  # its word goes
+    for name, zone in (("top", top), ("fine", fine), ("plain", plain)):
+        zone.to_file(str(tmp_path / name), relativize=False)
+    above = Bind({TOP: tmp_path / "top"})
+    with above:
+        below = Nsd({f"{name}.{TOP}": tmp_path / name for name in ("fine", "plain")}, port=above.port)
+        below.host = "127.0.0.2"
+        with below:
+            _check_the_tree(above, anchor)
+
+
+def _check_the_tree(above: Bind, anchor: dns.rdata.Rdata) -> None:
+    options: Options = {"origin": TOP, "trust_anchors": {TOP: [anchor]}}
+    demanding: Options = {**options, "require": "secure"}
+    servers = [f"{above.host}#{above.port}"]
+    secure = discover("ark:2/x", nameservers=servers, **demanding)
+    assert (secure.url(), secure.trace[1].server) == ("https://h.example/ark:2/x", f"127.0.0.2#{above.port}")
+    assert [(link.name, link.rdtype) for link in secure.trace[1].links][:2] == [
+        (f"fine.{TOP}", "DS"),
+        (f"fine.{TOP}", "DNSKEY"),
+    ]
+    insecure = discover("ark:3/x", nameservers=servers, **options)
+    assert (insecure.url(), insecure.security) == ("https://h.example/ark:3/x", "insecure")
+    assert [step.security for step in insecure.trace] == ["secure", "insecure"]
+    with pytest.raises(DiscoveryFailed, match=r"insecure, not secure: 1\.plain\.maptr\.net\. NAPTR"):
+        discover("ark:3/x", nameservers=servers, **demanding)
 
 
 def essence(discovery: Discovery) -> tuple[object, ...]:
