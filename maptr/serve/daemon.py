@@ -253,7 +253,8 @@ class Daemon:
         zone, force = request.get("zone"), request.get("force", False)
         match request.get("command"):
             case "status":
-                return await in_thread(lambda: status.describe(self, self._clock()))
+                live = status.Live.of(self)
+                return await in_thread(lambda: status.describe(self, self._clock(), live))
             case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
                 return await self.reload_now(zone, force=force)
         return {"error": "no such command: status, or reload with zone (a text) and force (true or false)"}
@@ -262,7 +263,8 @@ class Daemon:
         """What is told over HTTP at a path."""
         if path not in (metrics.METRICS, metrics.HEALTH):
             return None
-        return await in_thread(lambda: metrics.reply(path, status.describe(self, self._clock())))
+        live = status.Live.of(self)
+        return await in_thread(lambda: metrics.reply(path, status.describe(self, self._clock(), live)))
 
     async def reload_now(self, zone: str | None = None, *, force: bool = False) -> dict[str, Any]:
         """Read one zone, or the configuration and every zone; what became of each, or an error that stopped it all."""

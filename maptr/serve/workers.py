@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -166,14 +167,16 @@ class Workers:
 
     def _fork_all(self, state: State) -> list[Forked]:
         """A generation and its reserve, or none of it. Raises OSError."""
+        if self._stopping:
+            raise OSError(errno.ESHUTDOWN, "the server stops")
         before = self._front.state
         self._front.swap(state)
-        process.settle_memory()
         forked: list[Forked] = []
         try:
+            process.settle_memory()
             for _ in range(len(self._places) + 1):
                 forked.append(process.fork(self._front, self._sockets))
-        except OSError:
+        except BaseException:
             for each in forked:
                 each.channel.close()  # by which it knows that it is not wanted
                 _reap(each.pid)
