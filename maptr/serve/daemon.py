@@ -100,7 +100,7 @@ class Daemon:
         self.primary = Primary(primary, clock=clock)
         self.served = served or Served.of(sources, snapshot)
         self.config = config
-        self.config_error = self.certificate_error = self.workers_error = ""
+        self.config_error = self.certificate_error = ""
         self.certificate = Certificate(tls) if tls else None
         responder = Responder(
             identity=identity,
@@ -354,13 +354,13 @@ class Daemon:
             self.front.swap(state)
         elif state.snapshot is not old:
             try:
-                self.workers_error = await self.workers.replace(state)
+                trouble = await self.workers.replace(state)
             except OSError as error:
                 reason = error.strerror or str(error)
                 log.error("no workers can be forked for what was read, everything stays: %s", reason)
                 raise ConfigError(f"no workers can be forked for what was read: {reason}") from error
-            if self.workers_error:
-                reply["error"] = self.workers_error
+            if trouble:
+                reply["error"] = trouble
         self.config, self.served = again.config, again.served
         publisher.tell(again.outcomes)
         self.primary.tell(state.access, state.snapshot, old, before)

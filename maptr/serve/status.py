@@ -103,8 +103,6 @@ def _alarms(daemon: Daemon) -> Iterator[str]:
         yield f"the configuration was not reloaded: {daemon.config_error}"
     if daemon.certificate_error:
         yield f"the certificate was not reloaded: {daemon.certificate_error}"
-    if daemon.workers_error:
-        yield f"not every worker answers from the last reload: {daemon.workers_error}"
 
 
 def _worker(worker: dict[str, Any]) -> dict[str, Any]:
