@@ -106,7 +106,7 @@ class Daemon:
         self.primary = Primary(primary, clock=clock)
         self.served = served or Served.of(sources, snapshot)
         self.config = config
-        self.config_error = self.certificate_error = self.workers_error = ""
+        self.config_error = self.certificate_error = ""
         self.certificate = Certificate(tls) if tls else None
         responder = (
             early.responder
@@ -275,7 +275,8 @@ class Daemon:
         zone, force = request.get("zone"), request.get("force", False)
         match request.get("command"):
             case "status":
-                return await in_thread(lambda: status.describe(self, self._clock()))
+                live = status.Live.of(self)
+                return await in_thread(lambda: status.describe(self, self._clock(), live))
             case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
                 return await self.reload_now(zone, force=force)
         return {"error": "no such command: status, or reload with zone (a text) and force (true or false)"}
@@ -284,9 +285,10 @@ class Daemon:
         """What is told over HTTP at a path."""
         if path not in (metrics.METRICS, metrics.HEALTH):
             return None
+        live = status.Live.of(self)
 
         def reply() -> httpd.Reply:
-            return metrics.reply(path, status.describe(self, self._clock()))
+            return metrics.reply(path, status.describe(self, self._clock(), live))
 
         # Where workers answer nobody waits for this loop, and threads, one after the other, would keep it from forking.
         return await in_thread(reply) if self.workers is None else reply()
@@ -390,13 +392,13 @@ class Daemon:
             self.front.swap(state)
         elif state.snapshot is not old:
             try:
-                self.workers_error = await self.workers.replace(state)
+                trouble = await self.workers.replace(state)
             except OSError as error:
                 reason = error.strerror or str(error)
                 log.error("no workers can be forked for what was read, everything stays: %s", reason)
                 raise ConfigError(f"no workers can be forked for what was read: {reason}") from error
-            if self.workers_error:
-                reply["error"] = self.workers_error
+            if trouble:
+                reply["error"] = trouble
         self.config, self.served = again.config, again.served
         publisher.tell(again.outcomes)
         self.primary.tell(state.access, state.snapshot, old, before)

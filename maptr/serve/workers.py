@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -77,6 +78,7 @@ class Workers:
         self._restocking: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._generation = 0
+        self._expected = 0  # the generation that should answer by now
         self._stopping = False
         self._ended = Counters()  # what those counted that are no more
         self._news = asyncio.Event()
@@ -105,6 +107,7 @@ class Workers:
             late = ", ".join(str(place.number) for place in self._places if _generation(place) < generation)
             trouble = f"worker {late} did not start within {START_TIMEOUT:g} seconds"
             log.error("worker %s did not start within %g seconds", late, START_TIMEOUT)
+        self._expected = generation
         with contextlib.suppress(TimeoutError):
             await self._until(lambda: not self._lingering(), QUIET_TIMEOUT)
         for worker in self._lingering():
@@ -161,19 +164,23 @@ class Workers:
         for place in self._places:
             if place.answering is None and place.reason:
                 yield f"worker {place.number} does not answer, the last one {place.reason}"
+            elif place.answering is not None and place.answering.generation < self._expected:
+                yield f"worker {place.number} answers from before the last reload"
 
     # --- forking
 
     def _fork_all(self, state: State) -> list[Forked]:
         """A generation and its reserve, or none of it. Raises OSError."""
+        if self._stopping:
+            raise OSError(errno.ESHUTDOWN, "the server stops")
         before = self._front.state
         self._front.swap(state)
-        process.settle_memory()
         forked: list[Forked] = []
         try:
+            process.settle_memory()
             for _ in range(len(self._places) + 1):
                 forked.append(process.fork(self._front, self._sockets))
-        except OSError:
+        except BaseException:
             for each in forked:
                 each.channel.close()  # by which it knows that it is not wanted
                 _reap(each.pid)
