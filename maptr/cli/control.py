@@ -114,6 +114,12 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
                 output.data(f"  NOTIFY to {told['secondary']} {told['notify']} since {told['since']}")
         for warning in zone["warnings"]:
             output.data(f"  {warning}")
+    if table := reply["table"]:
+        source = f", from {table['source']}" if table["source"] else ""
+        output.data(f"table {table['file']}, pulled {table['checked'] or 'never yet'}{source}")
+        for report in table["drift"]:
+            drift = report["error"] or f"{len(report['deviating'])} of {report['records']} records deviate"
+            output.data(f"  {report['server']} at {report['at']}: {drift}")
     for worker in reply["workers"]:
         output.data(_worker(worker))
     for transport, counts in reply["queries"].items():

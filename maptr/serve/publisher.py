@@ -213,15 +213,19 @@ def _publish(
     source: ZoneSource, state: ZoneState, now: float, force: bool, starting: bool
 ) -> tuple[ZoneState, Outcome]:
     name, old, plain = to_text(source.origin), state.view, state.plain()
+    reading = source
     try:
-        checked = read_checked(source)
+        reading = _prepared(source, now, starting)
+        checked = read_checked(reading)
         read = checked.view if source.signing is None else stripped(checked.view)
         view = _numbered(source, read, plain, now)
         if plain is not None:
             view = decide(plain, view, source.guards, force=force)
         if view is not plain:
             _record(source, view, starting=starting)
+        _settle(source, reading, published=True)
     except (ZoneError, OSError) as error:
+        _settle(source, reading, published=False)
         if old is None:
             log.error("zone %s not loaded, queries get SERVFAIL: %s", name, error)
         else:
@@ -265,6 +269,22 @@ def _now_served(state: ZoneState, view: ZoneView, now: float, warnings: tuple[st
     result, was = ("loaded", None) if old is None else ("reloaded", old.serial)
     state = replace(state.serving(view, now), warnings=warnings)
     return state, Outcome(name, result, view.serial, was, "", warnings)
+
+
+def _prepared(source: ZoneSource, now: float, starting: bool) -> ZoneSource:
+    """The file to read: the zone's own, or what its table makes now. Raises ZoneError and OSError."""
+    if source.table is None:
+        return source
+    from maptr.serve import tables  # and with it every reader of registries, of which most servers need none
+
+    return tables.prepared(source, now, starting=starting)
+
+
+def _settle(source: ZoneSource, reading: ZoneSource, *, published: bool) -> None:
+    if reading is not source:
+        from maptr.serve import tables
+
+        tables.settle(source, reading, published=published)
 
 
 def _numbered(source: ZoneSource, new: ZoneView, old: ZoneView | None, now: float) -> ZoneView:

@@ -60,6 +60,7 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
         "reloads": daemon.reloads.to_dict(),
         "config_error": daemon.config_error,
         "certificate_error": daemon.certificate_error,
+        "table": None if daemon.puller is None else daemon.puller.describe(_time),
         "workers": [] if daemon.workers is None else [_worker(worker) for worker in daemon.workers.describe()],
         "queries": counted.to_dict(),
         **{group: {name: named[name] for name in names} for group, names in GROUPS.items()},
@@ -87,6 +88,8 @@ def _alarms(daemon: Daemon) -> Iterator[str]:
         yield f"the configuration was not reloaded: {daemon.config_error}"
     if daemon.certificate_error:
         yield f"the certificate was not reloaded: {daemon.certificate_error}"
+    if daemon.puller is not None:
+        yield from daemon.puller.alarms()
     if daemon.workers_error:
         yield f"not every worker answers from the last reload: {daemon.workers_error}"
     if daemon.workers is not None:
