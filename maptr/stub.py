@@ -76,7 +76,7 @@ class Stub:
     def exchange(self, name: Labels) -> Asked:
         """The question, for a driver of one's own."""
         if self.validator is not None:
-            return self.validator.exchange(name, self._signed)
+            return self.validator.exchange(name, self._signed, self._clock)
         return Exchange(name, self.servers, self.randomness, trust_ad=self.trust_ad)
 
     def _signed(self, name: Labels, rdtype: int) -> Exchange:
