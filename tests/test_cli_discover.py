@@ -87,6 +87,10 @@ def test_json_is_one_document_an_ark(at: str) -> None:
         "schema": "maptr/1",
         "ark": "ark:12345/x54",
         "url": "https://ark.example.org/ark:/12345/x54",
+        "source": "dns",
+        "stale": False,
+        "reason": "",
+        "age": None,
         "error": None,
     }
 
