@@ -119,12 +119,12 @@ def find_malformed(query: bytes) -> Found | None:
 
 def _reads(query: bytes) -> bool:
     """Whether a question stands there: a name of labels, never a pointer, and type and class (RFC 1035 4.1.2)."""
-    at, size = HEADER, len(query)
-    while at < size and (length := query[at]):
+    at, last = HEADER, min(len(query), HEADER + MAX_NAME)
+    while at < last and (length := query[at]):
         if length > MAX_LABEL:
             return False
         at += length + 1
-    return at + MIN_QUESTION <= size and at + 1 - HEADER <= MAX_NAME
+    return at < last and at + MIN_QUESTION <= len(query)
 
 
 _UNREADABLE = Found(Ready(bytes((QR, FORMERR, 0, 0, 0, 0, 0, 0, 0, 0)), b"", 0, 0, b"", FORMERR), HEADER, None)

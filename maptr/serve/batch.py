@@ -25,7 +25,7 @@ from maptr.rrl import Verdict
 from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
 from maptr.serve.hashing import each_hash
-from maptr.serve.plans import SILENCE, Plans, own, truncated
+from maptr.serve.plans import SILENCE, Plans, address, own, read_address, truncated
 from maptr.serve.responder import Responder
 from maptr.serve.slots import AREA, BATCH, HEAD, PLAN, Slots
 from maptr.serve.udp import Answer, is_anywhere
@@ -46,6 +46,8 @@ def why_not() -> str | None:
         return "not on Linux"
     if ctypes.sizeof(ctypes.c_void_p) != 8 or sys.byteorder != "little":
         return "not on 64 bits, little-endian"
+    if any(read_address(octets) != address(octets) for octets in (b"", b"x", bytes(1000))):
+        return "not CPython"
     libc = ctypes.CDLL(None)
     return None if hasattr(libc, "recvmmsg") and hasattr(libc, "sendmmsg") else "no recvmmsg in the C library"
 
@@ -207,10 +209,13 @@ class BatchListener:
         for (i, _), option in zip(asked, options, strict=True):
             memory[places[i]] = option
         settled.update(asked[place][0] for place in verified)
+        self.counters.verified += len(verified)
         if context.cookies.required:
             for i, _ in asked:
                 if i not in settled:
                     plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
+        else:
+            self.counters.unverified += len(asked) - len(verified)
 
     def _limit(
         self,
