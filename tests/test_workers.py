@@ -487,6 +487,27 @@ def test_a_generation_that_falls_leaves_the_one_before(site: Site) -> None:
     assert site.status()["alarms"] == []
 
 
+def test_a_worker_that_never_begins_is_killed(site: Site) -> None:
+    """As one would that was forked amid somebody else's lock."""
+    site.configure(serve="workers = 2")
+    falling = site.directory / "fall"
+    hanging = FALLING.replace('raise RuntimeError("fallen")', "__import__('time').sleep(1000)")
+    hanging = hanging.replace(
+        "maptr.serve.workers.START_TIMEOUT = 2.0",
+        "maptr.serve.workers.START_TIMEOUT = 2.0\nmaptr.serve.workers.HELLO_INTERVAL = 0.2",
+    )
+    server = Server("--config", str(site.config), program=("-c", hanging, str(falling)))
+    site.servers.append(server)
+    site.server = server
+    port = server.ready()
+    falling.touch()
+    os.kill(pid_of(site, 1), signal.SIGKILL)
+    server.wait_for(r"^maptr: process \d+, a worker, has not been heard of for long and is killed$")
+    falling.unlink()
+    pid_of(site, 1)
+    assert set(answers(port)) == {"192.0.2.1"}
+
+
 def test_a_worker_that_does_not_give_way_is_killed(site: Site) -> None:
     """It hangs, here by SIGSTOP; its place is another's when the reload says so."""
     site.configure(serve="workers = 2")
