@@ -19,7 +19,7 @@ import click
 from maptr import config as configuration
 from maptr import places
 from maptr.cli import output, shared, through
-from maptr.cli.serve import daemon_of
+from maptr.cli.serving import daemon_of
 from maptr.cli.source import read_table
 from maptr.cli.upregistry import Registry, find_registry
 from maptr.config import Config
