@@ -1,10 +1,12 @@
-"""What a reply depends on beside the query and the zones: who the server says it is, cookies, sizes, the time.
+"""What a reply depends on beside the query and the zones: how the query came, who the
+server says it is, cookies, sizes, the time.
 
 Values alone. ``serve`` makes a Context from its settings; without one, nothing optional is answered.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +18,14 @@ MIN_PAYLOAD = 512  # RFC 6891 6.2.3: smaller values are treated as this
 MAX_PAYLOAD = 4096  # RFC 6891 6.2.5: the usual largest; beyond it UDP is only good for amplification
 
 MAX_IDENTITY = 255  # octets: one character string (RFC 1035 3.3)
+
+
+class Transport(enum.Enum):
+    """How a query came; UDP alone limits the size of its reply and has an address that may be forged."""
+
+    UDP = "udp"
+    TCP = "tcp"
+    TLS = "tls"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,10 @@ NS, CNAME, SOA, MX, SRV, DNAME, RRSIG, NSEC, NSEC3, NSEC3PARAM = 2, 5, 6, 15, 33
 # Where in its rdata each type names a host whose addresses go along (RFC 1034 4.3.2 step 6, RFC 2782).
 _HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
 
+# Fixed octets before the names, and how many: the only types whose rdata may be compressed (RFC 3597 4).
+RDATA_NAMES = {2: (0, 1), 3: (0, 1), 4: (0, 1), 5: (0, 1), 6: (0, 2), 7: (0, 1), 8: (0, 1), 9: (0, 1)}
+RDATA_NAMES |= {12: (0, 1), 14: (0, 2), 15: (2, 1)}
+
 
 @dataclass(frozen=True, slots=True)
 class RRset:

@@ -25,7 +25,8 @@ from maptr.publish import Guards
 from maptr.resign import renew, to_zone
 from maptr.serve import keptzone, publisher, signer, status
 from maptr.serve.publisher import Outcome, Served
-from maptr.serve.zones import Signing, ZoneSource
+from maptr.serve.signer import Signing
+from maptr.serve.zones import ZoneSource
 from maptr.snapshot import ZoneView, view_zone
 from maptr.zonediff import ZoneDiff, stripped
 from maptr.zonekeys import Algorithm, Key, Role, State

@@ -9,18 +9,19 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maptr import rrl
-from maptr.acl import NotifyTarget, Rule
 from maptr.address import Address, Network, read_network
 from maptr.config import values
 from maptr.config.values import Kind, Secret
 from maptr.context import MAX_PAYLOAD, MIN_PAYLOAD, UDP_PAYLOAD
 from maptr.errors import ConfigError
-from maptr.limits import REMOVAL_LIMIT
+from maptr.limits import INCEPTION_OFFSET, LIFETIME, REFRESH, REMOVAL_LIMIT
 from maptr.names import Labels
-from maptr.signing import INCEPTION_OFFSET, LIFETIME, REFRESH
+
+if TYPE_CHECKING:
+    from maptr.acl import NotifyTarget, Rule
 
 _KIND, _SECTION, _SECTIONS, _KEY = "kind", "section", "sections", "key"
 
@@ -40,11 +41,23 @@ def sections(key: str, kind: type) -> Any:
     return field(default=(), metadata={_SECTIONS: kind, _KEY: key})
 
 
+def _rule(text: str) -> Rule:
+    from maptr.acl import Rule  # here, for most servers have no secondaries
+
+    return Rule.from_text(text)
+
+
+def _target(text: str) -> NotifyTarget:
+    from maptr.acl import NotifyTarget  # here, as above
+
+    return NotifyTarget.from_text(text)
+
+
 _ADDRESS = values.TEXT.then(lambda text: Address.from_text(text) if text else None)
 _ADDRESSES = values.list_of(values.TEXT.then(Address.from_text))
 _NETWORKS = values.list_of(values.TEXT.then(read_network))
-_ACCESS = values.list_of(values.TEXT.then(Rule.from_text))
-_NOTIFY = values.list_of(values.TEXT.then(NotifyTarget.from_text))
+_ACCESS = values.list_of(values.TEXT.then(_rule))
+_NOTIFY = values.list_of(values.TEXT.then(_target))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,11 @@ A setting that is accepted and not obeyed is worse than one that is refused: its
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maptr.acl import Acl, Key, NotifyTarget, Rule, Secondaries, keyring
-from maptr.catalog import catalog_zone
 from maptr.config import Config, KeyConfig, Secret, ZoneConfig
 from maptr.context import NO_COOKIES, Context, Identity
 from maptr.cookies import CookieSettings
@@ -21,12 +19,14 @@ from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
 from maptr.serve.responder import fresh_cookies
-from maptr.serve.zones import Signing, ZoneSource
-from maptr.signing import Children, Policy
+from maptr.serve.zones import ZoneSource
 
-if TYPE_CHECKING:  # what asyncio comes with is imported once queries are answered (``early.py``)
+# What few servers need is imported by those, and what asyncio comes with once queries are answered (``early.py``).
+if TYPE_CHECKING:
+    from maptr.acl import Key, NotifyTarget, Rule
     from maptr.pull import Demands
     from maptr.serve.primary import PrimarySettings
+    from maptr.serve.signer import Signing
     from maptr.serve.tables import TableBuild
     from maptr.serve.tcp import TcpLimits
     from maptr.serve.tls import TlsSettings
@@ -134,6 +134,9 @@ def signing_of(zone: ZoneConfig) -> Signing | None:
     """None for a zone that is served as its file has it."""
     if zone.keys is None:
         return None
+    from maptr.serve.signer import Signing
+    from maptr.signing import Children, Policy
+
     how = zone.signing
     return Signing(
         zone.keys,
@@ -177,6 +180,7 @@ def demands_of(config: Config) -> Demands:
 
 def primary_of(config: Config) -> PrimarySettings:
     """What the secondaries of each zone may have. Raises ConfigError."""
+    from maptr.acl import Acl, Key, Secondaries
     from maptr.serve.primary import PrimarySettings
 
     catalog = config.serve.catalog
@@ -193,6 +197,8 @@ def primary_of(config: Config) -> PrimarySettings:
 def _check_catalog(origin: Labels, zones: list[Labels]) -> None:
     if origin in zones:
         raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")
+    from maptr.catalog import catalog_zone
+
     try:
         catalog_zone(origin, zones, 0)
     except ValueError as error:
@@ -217,10 +223,7 @@ class Options:
                 raise ConfigError(f"zone {to_text(source.origin)} is given twice")
             known = zones.get(source.origin, ZoneConfig(name=source.origin, file=source.path))
             zones[source.origin] = replace(known, file=source.path, table=None)
-        try:
-            names = keyring(self.keys)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
+        names = _names_of(self.keys)
         given = [KeyConfig(key.name, key.algorithm, Secret(key.secret)) for key in self.keys]
         keys = [*(key for key in config.keys if key.name not in names), *given]
         secondaries: dict[str, Any] = {"transfer": self.transfer} if self.transfer else {}
@@ -232,6 +235,18 @@ class Options:
             keys=tuple(keys),
             zones=tuple(replace(zone, **secondaries) for zone in zones.values()),
         )
+
+
+def _names_of(keys: tuple[Key, ...]) -> Container[Labels]:
+    """Raises ConfigError for a key given twice."""
+    if not keys:
+        return ()
+    from maptr.acl import keyring
+
+    try:
+        return keyring(keys)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def served_origin(text: str, served: Iterable[Labels]) -> Labels:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dns.exception
 
 from maptr.names import to_text
-from maptr.serve.zones import Signing, ZoneSource
 from maptr.signatures import EXPIRING, Validity, signature_state
+from maptr.signing import Policy
 from maptr.snapshot import ZoneView
+
+if TYPE_CHECKING:
+    from maptr.serve.zones import ZoneSource
 
 log = logging.getLogger("maptr.serve")
 
@@ -26,6 +30,14 @@ RETRY_FIRST = 60
 RETRY_LAST = 3600
 
 Stamp = tuple[tuple[str, int, int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Signing:
+    """The folder of the keys that a zone is signed with, and how."""
+
+    keys: Path
+    policy: Policy = field(default_factory=Policy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from maptr.answer import Transport
+from maptr.context import Transport
 from maptr.errors import ZoneError
 from maptr.serve.connections import IDLE_TIMEOUT, MAX_CONNECTIONS, MAX_PER_CLIENT, Connection, Connections
 from maptr.serve.tlsstream import TlsStream

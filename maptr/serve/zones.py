@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,23 +13,13 @@ from maptr.files import stamp
 from maptr.names import Labels, fold, parse
 from maptr.publish import Guards
 from maptr.serve.zoneimage import folder_for
-from maptr.signing import Policy
 from maptr.snapshot import Snapshot, ZoneView
 
 if TYPE_CHECKING:  # imported below where they are used: a zone that has an image needs none of them
     from maptr.finding import Finding
     from maptr.plainzone import Plain
-
-if TYPE_CHECKING:
+    from maptr.serve.signer import Signing
     from maptr.serve.tables import TableBuild
-
-
-@dataclass(frozen=True, slots=True)
-class Signing:
-    """The folder of the keys that a zone is signed with, and how."""
-
-    keys: Path
-    policy: Policy = field(default_factory=Policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +144,9 @@ def _check(read: _Read, source: ZoneSource) -> tuple[str, ...]:
     return tuple(map(str, found))
 
 
-def _refuse(findings: Iterable[Finding], source: ZoneSource) -> None:
+def _refuse(findings: Sequence[Finding], source: ZoneSource) -> None:
+    if not findings:
+        return
     from maptr.finding import Severity
 
     errors = [
