@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from maptr.masterline import BlockPacker, LineError, LineReader
 from maptr.names import Labels, to_text, to_wire, wire_length
@@ -58,8 +58,7 @@ _CNAME = CNAME.to_bytes(2, "big")
 _ALONE = (SOA.to_bytes(2, "big"), _CNAME, DNAME.to_bytes(2, "big"))
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
+class Plain(NamedTuple):
     """A zone that was read. Only ``doubtful`` names need a look at what their NAPTR records say."""
 
     view: ZoneView

@@ -5,7 +5,7 @@ The zone file is the truth, but not every truth is meant: a file cut at a line e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from maptr.errors import ZoneError
 from maptr.limits import REMOVAL_LIMIT
@@ -15,8 +15,7 @@ from maptr.snapshot import RRSIG, ZoneView
 DNSKEY, ZONEMD = 48, 63
 
 
-@dataclass(frozen=True, slots=True)
-class Guards:
+class Guards(NamedTuple):
     """What a new version must be like; the words are those of ``[[zone]]``.
 
     ``serial``: "file" takes the file's as it is; "increment", "date" and "unix" make one where the file's did not
@@ -28,8 +27,7 @@ class Guards:
     lint: str = "warn"
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(NamedTuple):
     """What is known of the version that is out: its serial, and the digest of all the rest."""
 
     serial: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import random
 import socket
 import threading
@@ -211,7 +210,7 @@ def test_cookies_that_are_no_longer_given_cost_no_query() -> None:
     with listening(responder) as (listener, address):
         for _ in range(2):
             assert dns.message.from_wire(ask(address, [query])[query[:2]]).options
-        responder.context = dataclasses.replace(responder.context, cookies=NO_COOKIES)
+        responder.context = responder.context._replace(cookies=NO_COOKIES)
         assert not dns.message.from_wire(ask(address, [query])[query[:2]]).options
         assert listener.counters.general == 1
 
@@ -219,7 +218,7 @@ def test_cookies_that_are_no_longer_given_cost_no_query() -> None:
 def test_cookies_can_be_required() -> None:
     cookie = dns.edns.CookieOption(b"clientck", b"")
     query = dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=[cookie]).to_wire()
-    responder = Responder(cookies=dataclasses.replace(fresh_cookies(), required=True))
+    responder = Responder(cookies=fresh_cookies()._replace(required=True))
     with listening(responder) as (_, address):
         for _ in range(3):
             reply = dns.message.from_wire(ask(address, [query])[query[:2]])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,5 +74,5 @@ def _read(source: ZoneSource) -> zones.Checked:
         path = Path(aside) / source.path.name
         if source.path.exists():
             path.write_bytes(source.path.read_bytes())
-        copy = replace(source, path=path, state=None)
+        copy = source._replace(path=path, state=None)
         return zones.read_checked(tables.prepared(copy, time.time()))

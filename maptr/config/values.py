@@ -10,9 +10,8 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from maptr import names
 from maptr.context import MAX_IDENTITY
@@ -34,8 +33,7 @@ class ElementError(ValueError):
         self.index = index
 
 
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class Kind(NamedTuple, Generic[T]):
     """How a setting is read: ``read`` from its TOML value, ``from_text`` makes a TOML value of an environment's."""
 
     read: Callable[[Any], T]

@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maptr.errors import ZoneError
 from maptr.names import Labels, to_text
@@ -32,8 +31,7 @@ Clock = Callable[[], float]  # seconds since 1970
 MAX_WARNINGS = 10  # lines of a zone's findings in the log and the status; ``maptr zone check`` has them all
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneState:
+class ZoneState(NamedTuple):
     """One zone now. Without a ``view`` it never loaded and answers SERVFAIL; ``error`` is the last refusal, "" when
     the last file was good; times are seconds since 1970. ``validity`` is that of the view's signatures; ``signed`` is
     for zones that the server signs."""
@@ -51,7 +49,7 @@ class ZoneState:
     def serving(self, view: ZoneView, now: float) -> ZoneState:
         """The zone from the moment on in which it is served as this."""
         names = count_names(view)
-        return replace(self, view=view, names=names, loaded_at=now, validity=_validity(view, now))
+        return self._replace(view=view, names=names, loaded_at=now, validity=_validity(view, now))
 
     @property
     def expiring(self) -> int:
@@ -79,8 +77,7 @@ class ZoneState:
         return stripped(self.view, None if self.signed is None else self.signed.unsigned)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of one zone: loaded, reloaded, signed (again, by the same file), unchanged, refused or removed."""
 
     zone: str
@@ -102,8 +99,7 @@ class Outcome:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(NamedTuple):
     """All zones at one moment."""
 
     states: Mapping[Labels, ZoneState]
@@ -169,9 +165,9 @@ def publish(
     outcomes: list[Outcome] = []
     for source in sources:
         known = current.states.get(source.origin, ZoneState(source))
-        state = replace(known, source=source)
+        state = known._replace(source=source)
         if source.signing is None or source.signing != known.source.signing:
-            state = replace(state, signed=None if source.signing is None else _to_sign(known.signed))
+            state = state._replace(signed=None if source.signing is None else _to_sign(known.signed))
         if only is None or only == source.origin:
             state, outcome = _publish(source, state, clock(), force, starting)
             outcomes.append(outcome)
@@ -212,7 +208,7 @@ def _to_sign(signed: Signed | None) -> Signed:
     """What stays known of a zone that is to be signed in another way."""
     from maptr.serve import signer
 
-    return signer.UNTRIED if signed is None else replace(signer.UNTRIED, unsigned=signed.unsigned)
+    return signer.UNTRIED if signed is None else signer.UNTRIED._replace(unsigned=signed.unsigned)
 
 
 def tell(outcomes: Iterable[Outcome]) -> None:
@@ -251,9 +247,9 @@ def _publish(
         else:
             log.error("zone %s not reloaded, serial %d stays: %s", name, old.serial, error)
         serial = None if old is None else old.serial
-        failed = replace(state, error=str(error), failed_at=now)
+        failed = state._replace(error=str(error), failed_at=now)
         return failed, Outcome(name, "refused", serial, serial, str(error))
-    state = replace(state, error="", failed_at=None)
+    state = state._replace(error="", failed_at=None)
     warnings = _few(checked.warnings)
     for warning in warnings if view is not plain else ():
         log.warning("zone %s: %s", name, warning)
@@ -278,7 +274,7 @@ def _sign(
 
     name, old = to_text(state.source.origin), state.view
     view, signed = signer.sign(state.source, plain, old, state.signed, now)
-    state = replace(state, signed=signed if changed else replace(signed, pending=None))
+    state = state._replace(signed=signed if changed else signed._replace(pending=None))
     serial = None if view is None else view.serial
     if signed.error:
         if view is not None and view is not old:
@@ -295,7 +291,7 @@ def _sign(
 def _now_served(state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ...]) -> tuple[ZoneState, Outcome]:
     name, old = to_text(state.source.origin), state.view
     result, was = ("loaded", None) if old is None else ("reloaded", old.serial)
-    state = replace(state.serving(view, now), warnings=warnings)
+    state = state.serving(view, now)._replace(warnings=warnings)
     return state, Outcome(name, result, view.serial, was, "", warnings)
 
 

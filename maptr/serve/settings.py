@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maptr.config import Config, KeyConfig, Secret, ZoneConfig
 from maptr.context import NO_COOKIES, Context, Identity
@@ -56,7 +55,7 @@ def check(config: Config) -> None:
 
 def check_change(now: Config, new: Config) -> None:
     """ConfigError where a configuration read again asks for what only a restart can give."""
-    for name in (field.name for field in fields(now.serve)):
+    for name in now.serve.fields:
         if name not in RELOADED and getattr(now.serve, name) != getattr(new.serve, name):
             raise new.error(f"serve.{name}", "changed, which takes a restart; nothing was reloaded")
 
@@ -78,8 +77,8 @@ def renewed(context: Context, config: Config) -> Context:
     """What replies depend on, by a configuration read again; a secret that the server made itself stays."""
     cookies = cookies_of(config)
     if config.serve.cookies.enabled and not config.serve.cookies.secret and context.cookies.secrets:
-        cookies = replace(cookies, secrets=context.cookies.secrets)
-    return replace(context, identity=identity_of(config), cookies=cookies, udp_payload=config.serve.udp_payload)
+        cookies = cookies._replace(secrets=context.cookies.secrets)
+    return context._replace(identity=identity_of(config), cookies=cookies, udp_payload=config.serve.udp_payload)
 
 
 def rrl_of(config: Config) -> RrlSettings:
@@ -104,6 +103,8 @@ def tls_of(config: Config) -> TlsSettings | None:
 
 
 def tcp_of(config: Config) -> TcpLimits:
+    from dataclasses import replace  # here, for with them comes the module inspect
+
     from maptr.serve.tcp import DEFAULT_LIMITS
 
     tcp = config.serve.tcp
@@ -205,8 +206,7 @@ def _check_catalog(origin: Labels, zones: list[Labels]) -> None:
         raise ConfigError(f"catalog {to_text(origin)}: {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """What the command line says of zones and secondaries, to go before the configuration."""
 
     zones: tuple[ZoneSource, ...] = ()
@@ -222,18 +222,17 @@ class Options:
             if source.origin in (earlier.origin for earlier in self.zones[:at]):
                 raise ConfigError(f"zone {to_text(source.origin)} is given twice")
             known = zones.get(source.origin, ZoneConfig(name=source.origin, file=source.path))
-            zones[source.origin] = replace(known, file=source.path, table=None)
+            zones[source.origin] = known.replace(file=source.path, table=None)
         names = _names_of(self.keys)
         given = [KeyConfig(key.name, key.algorithm, Secret(key.secret)) for key in self.keys]
         keys = [*(key for key in config.keys if key.name not in names), *given]
         secondaries: dict[str, Any] = {"transfer": self.transfer} if self.transfer else {}
         secondaries |= {"notify": self.notify} if self.notify else {}
-        catalog = replace(config.serve.catalog, **secondaries)
-        return replace(
-            config,
-            serve=replace(config.serve, catalog=catalog),
+        catalog = config.serve.catalog.replace(**secondaries)
+        return config.replace(
+            serve=config.serve.replace(catalog=catalog),
             keys=tuple(keys),
-            zones=tuple(replace(zone, **secondaries) for zone in zones.values()),
+            zones=tuple(zone.replace(**secondaries) for zone in zones.values()),
         )
 
 

@@ -16,8 +16,8 @@ import os
 import stat
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from maptr import __version__
 from maptr.errors import ConfigError
@@ -34,8 +34,7 @@ MIN_TEXT = 1 << 16
 DIGEST_SIZE = 32  # octets of BLAKE2b
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFolder:
+class ImageFolder(NamedTuple):
     """A folder of images, mode 0700."""
 
     path: Path

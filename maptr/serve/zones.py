@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from maptr.errors import ZoneError
 from maptr.files import stamp
@@ -22,8 +21,7 @@ if TYPE_CHECKING:  # imported below where they are used: a zone that has an imag
     from maptr.serve.tables import TableBuild
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneSource:
+class ZoneSource(NamedTuple):
     """A zone by its origin and the file that holds it; what a new version must be like, and where serials are kept.
 
     With ``table`` the file is built from a registry. With ``signing`` the server signs it, and needs ``state``.
@@ -31,7 +29,7 @@ class ZoneSource:
 
     origin: Labels
     path: Path
-    guards: Guards = field(default_factory=Guards)
+    guards: Guards = Guards()
     state: Path | None = None
     signing: Signing | None = None
     table: TableBuild | None = None
@@ -59,8 +57,7 @@ def read_zone(source: ZoneSource) -> ZoneView:
     return _read_any(octets, source).view if plain is None else plain.view
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(NamedTuple):
     """A zone file that read well and has no error; what may be wrong with it all the same, a line each."""
 
     view: ZoneView
@@ -88,8 +85,7 @@ def read_checked(source: ZoneSource) -> Checked:
     return Checked(read.view, warnings)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(NamedTuple):
     """A zone as it was read; the files it includes, and the names to look at closely (None: all)."""
 
     view: ZoneView
