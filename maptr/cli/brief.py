@@ -62,9 +62,10 @@ def serve(words: Sequence[str]) -> int | None:
         try:
             serving.serve(line)
         except serving.Misuse as error:
+            from maptr.cli import main
             from maptr.cli.serve import complain
 
-            return complain(error)
+            return complain(error, main)
     return output.EXIT_OK
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from maptr.cli import serving
-from maptr.cli.group import main
 from maptr.cli.serveoptions import OPTIONS, Line, Option
 
 
@@ -67,8 +66,8 @@ def serve(**values: Any) -> None:
         raise click.UsageError(str(error)) from None
 
 
-def complain(error: serving.Misuse) -> int:
-    """Say it as click would have; the exit code."""
+def complain(error: serving.Misuse, main: click.Command) -> int:
+    """Say it as click would have, below the command ``maptr``; the exit code."""
     above = click.Context(main, info_name="maptr", **main.context_settings)
     usage = click.UsageError(str(error), click.Context(serve, info_name="serve", parent=above))
     usage.show()

@@ -142,7 +142,7 @@ class _Reading:
         """A path of the file is from the file's directory, one of a flag from where the command was given."""
         if path in self._outside or self.directory is None:
             return value
-        if isinstance(value, tuple):
+        if type(value) is tuple:  # and no record, which is one too
             return tuple(self._settle(one, path) for one in value)
         return self.directory / value if isinstance(value, Path) else value
 
