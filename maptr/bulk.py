@@ -23,7 +23,7 @@ from maptr.many import Many
 from maptr.mux import CONCURRENCY, Mux
 from maptr.names import Labels
 from maptr.plainreply import PlainReply, Reader
-from maptr.stub import Stub
+from maptr.stub import Stub, make_validator
 from maptr.volley import Heard, Volley
 from maptr.waiters import LoopWaiter, SelectorWaiter, Waiter
 from maptr.walk import Answer, Settings
@@ -295,6 +295,9 @@ def _one_by_one(
 ) -> Iterator[Discovery]:
     if {"concurrency", "rate"} & options.keys():
         raise ConfigError("a dnspython resolver is asked one question at a time: no concurrency, no rate")
+    anchors = options.get("trust_anchors")
+    if anchors is not None:  # what is validated for one ARK serves the next
+        options = {**options, "trust_anchors": make_validator(anchors, options.get("trust_ad", False))}
     for ark in arks:
         try:
             yield discover(ark, resolver=resolver, raise_on_none=False, **options)  # type: ignore[misc]

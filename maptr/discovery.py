@@ -374,7 +374,10 @@ class Discovery(Sequence[Candidate]):
             said += ", none of them leads to a mapping authority"
         said += f" ({step.note})" if step.note else ""
         if step.outcome is Outcome.NXDOMAIN and step.name[-2:] == (b"ark", b"arpa"):
-            said += ". ark.arpa is not delegated on the public Internet today: name a server or another origin"
+            said += (
+                ". ark.arpa is not delegated on the public Internet today: maptr up serves it on this machine,"
+                " @SERVER names a server that has it, --origin another origin"
+            )
         return said
 
     def to_text(self) -> str:

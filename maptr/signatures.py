@@ -48,7 +48,9 @@ class Validity:
 
     @classmethod
     def of(cls, zone: ZoneView, now: float) -> Validity | None:
-        """None for a zone without signatures. A look at every one, so it is worth to be kept."""
+        """None for a zone whose apex is not signed (RFC 4035 2.2). A look at every signature: worth to be kept."""
+        if RRSIG not in zone.nodes[zone.origin]:
+            return None
         times = list(_times(zone, int(now)))
         return cls(max(begin for begin, _ in times), min(end for _, end in times)) if times else None
 

@@ -63,11 +63,13 @@ class Validator:
         """The same validator, or one with these anchors."""
         return given if isinstance(given, Validator) else cls(given)
 
-    def exchange(self, name: Labels, start: Callable[[Labels, int], Exchange]) -> Asked:
+    def exchange(
+        self, name: Labels, start: Callable[[Labels, int], Exchange], clock: Callable[[], float] = time.monotonic
+    ) -> Asked:
         """The question of a name, for a driver of ``asking``; ``start`` makes that of a name and type."""
         from maptr.validation.exchange import ValidatedExchange
 
-        return ValidatedExchange(name, self.trust, start)
+        return ValidatedExchange(name, self.trust, start, clock)
 
     def inquire(self, name: Labels) -> Inquiry:
         """The same, for who asks in another way."""

@@ -45,11 +45,11 @@ LAYERS = (
         *("zonediff", "integrity", "publish"),
         *("packed", "ready", "fastpath", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
-        *("wire", "asking", "plainreply", "many", "validation"),
+        *("wire", "asking", "plainreply", "many", "validation", "minisign", "liveness"),
     ),
     # What asks the network and reads files.
     (
-        *("files", "fetch", "pull"),
+        *("files", "places", "fetch", "pull"),
         *(
             "trust",
             "call",
@@ -65,7 +65,7 @@ LAYERS = (
             "cache",
             "config",
         ),
-        *("visit", "reachable", "describe", "keyfolder"),
+        *("visit", "reachable", "probing", "describe", "keyfolder"),
     ),
     # What people and programs start.
     ("serve", "gateway", "cli"),

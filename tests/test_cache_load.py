@@ -36,7 +36,7 @@ def test_no_wrong_answer_and_no_error_out_of_contract(tmp_path: Path) -> None:
     server.script = answer
     server.start()
     natab = table(*((str(naan), f"t{naan}.example") for naan in IN_TABLE))
-    cache = Cache(natab, tmp_path / "c", server="127.0.0.1", port=server.port, lifetime=0.5, patience=0.05)
+    cache = Cache(natab, tmp_path / "c", nameservers=[f"127.0.0.1#{server.port}"], lifetime=0.5, patience=0.05)
     outcomes: dict[str, int] = {}
     rng = random.Random(6)
 

@@ -92,7 +92,7 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
     apply(look(target, [str(source)]), wall=lambda: 0.0)
     table = registry.read(target.read_bytes())
     with answering(publish(table, tmp_path)) as server:
-        cache = Cache(table, server="127.0.0.1", port=server.bound[0].port, lifetime=20.0)
+        cache = Cache(table, nameservers=[f"127.0.0.1#{server.bound[0].port}"], lifetime=20.0)
         first = [drift for group in cache.drift_many() for drift in group]
         assert {drift.verdict for drift in first} <= {Verdict.SAME, Verdict.LOSSY}
         reconciled = 0

@@ -497,6 +497,22 @@ def test_a_worker_that_does_not_give_way_is_killed(site: Site) -> None:
     assert set(answers(port)) == {"192.0.2.2"}
 
 
+def test_a_worker_that_hangs_is_killed(site: Site) -> None:
+    site.configure(serve="workers = 2")
+    watchful = REFUSING.replace(
+        "os.fork = refused", "import maptr.serve.workers\nmaptr.serve.workers.HELLO_INTERVAL = 0.2"
+    )
+    site.server = Server("--config", str(site.config), program=("-c", watchful, "none"))
+    site.servers.append(site.server)
+    port = site.server.ready()
+    hanging = pid_of(site, 2)
+    os.kill(hanging, signal.SIGSTOP)
+    site.server.wait_for(rf"^maptr: process {hanging}, a worker, has not been heard of for long and is killed$")
+    site.server.wait_for(r"^maptr: worker 2 is process \d+ now$")
+    assert not is_alive(hanging)
+    assert set(answers(port)) == {"192.0.2.1"}
+
+
 def test_workers_hold_nothing_of_the_owners(site: Site) -> None:
     """A connection to the control socket that the owner closes is closed, and memory is what they share."""
     start(site)

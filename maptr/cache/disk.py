@@ -174,6 +174,10 @@ class Disk:
     def history(self, view: str, record: str) -> History:
         return self.histories(view).get(record, NO_HISTORY)
 
+    def run(self, operation: Callable[[sqlite3.Connection], T]) -> T | None:
+        """An operation on what else is kept in the file; None where the disk has nothing to give."""
+        return self._run(operation)
+
     def close(self) -> None:
         with self._lock:
             self._close()

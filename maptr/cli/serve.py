@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -217,6 +218,9 @@ def serve(
         config = options.over(config)
         settings.check(config)
         settings.primary_of(config)
+        settings.sources_of(config)
+        if config.table.public_key is not None:
+            settings.demands_of(config)
         return config
 
     config = _or_fail(read)
@@ -229,30 +233,33 @@ def serve(
         return
     _or_fail(lambda: settings.make_state(config))
     logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
-    found = settings.sources_of(config)
-    served = publisher.start(found, clock=time.time)
+    served = publisher.start(settings.sources_of(config), clock=time.time)
     try:
-        daemon = Daemon(
-            found,
-            config.serve.listen,
-            served.snapshot(),
-            identity=settings.identity_of(config),
-            cookies=settings.cookies_of(config),
-            rrl=settings.rrl_of(config),
-            tls=settings.tls_of(config),
-            tcp_limits=settings.tcp_of(config),
-            udp_payload=config.serve.udp_payload,
-            primary=settings.primary_of(config),
-            served=served,
-            config=config,
-            reread=read,
-            control=settings.control_of(config),
-            metrics=config.serve.metrics,
-            workers=config.serve.workers,
-        )
-        asyncio.run(_run(daemon))
+        asyncio.run(_run(daemon_of(config, served, read)))
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
+
+
+def daemon_of(config: Config, served: publisher.Served, reread: Callable[[], Config]) -> Daemon:
+    """The daemon of a configuration and its zones. Raises ConfigError."""
+    return Daemon(
+        settings.sources_of(config),
+        config.serve.listen,
+        served.snapshot(),
+        identity=settings.identity_of(config),
+        cookies=settings.cookies_of(config),
+        rrl=settings.rrl_of(config),
+        tls=settings.tls_of(config),
+        tcp_limits=settings.tcp_of(config),
+        udp_payload=config.serve.udp_payload,
+        primary=settings.primary_of(config),
+        served=served,
+        config=config,
+        reread=reread,
+        control=settings.control_of(config),
+        metrics=config.serve.metrics,
+        workers=config.serve.workers,
+    )
 
 
 async def _run(daemon: Daemon) -> None:
@@ -278,6 +285,22 @@ def _or_fail(read: Callable[[], T]) -> T:
         output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
 
 
+def _read(source: ZoneSource) -> zones.Checked:
+    """A zone as it would be published, nothing being written but aside. Raises ZoneError and OSError."""
+    if source.table is None:
+        return zones.read_checked(source)
+    import tempfile
+
+    from maptr.serve import tables
+
+    with tempfile.TemporaryDirectory() as aside:
+        path = Path(aside) / source.path.name
+        if source.path.exists():
+            path.write_bytes(source.path.read_bytes())
+        copy = replace(source, path=path, state=None)
+        return zones.read_checked(tables.prepared(copy, time.time()))
+
+
 def _check(config: Config) -> None:
     """Print what would be served, or what is wrong, every bad zone of it."""
     code = output.EXIT_OK
@@ -289,19 +312,24 @@ def _check(config: Config) -> None:
             code = output.EXIT_NONE
     for source in settings.sources_of(config):
         try:
-            checked = zones.read_checked(source)
+            checked = _read(source)
             if source.signing is not None:
                 signer.check(source.signing)
         except (ZoneError, SigningError) as error:
             output.talk(f"maptr: {error}")
             code = max(code, output.EXIT_NONE)
         except OSError as error:
+            if source.table is not None and config.table.url and config.table.file == source.table.table:
+                output.talk(f"maptr: zone {to_text(source.origin)}: {source.table.table} is not pulled yet")
+                continue
             output.talk(f"maptr: {error.filename}: {error.strerror}")
             code = output.EXIT_UNREADABLE
         else:
             names = sum(map(has_data, checked.view.nodes.values()))
             zone = to_text(source.origin)
-            output.data(f"zone {zone} serial {checked.view.serial}, {names} names, from {source.path}")
+            origin = source.path if source.table is None else source.table.table
+            signed = "" if source.signing is None else f", signed with {source.signing.keys}"
+            output.data(f"zone {zone} serial {checked.view.serial}, {names} names, from {origin}{signed}")
             for warning in checked.warnings:
                 output.talk(f"maptr: zone {zone}: {warning}")
     if code:
@@ -312,3 +340,5 @@ def _check(config: Config) -> None:
         output.data(f"listen {address} (udp, tcp)")
     for address in config.serve.tls.listen:
         output.data(f"listen {address} (tls)")
+    if config.serve.metrics is not None:
+        output.data(f"metrics {config.serve.metrics} (http)")

@@ -213,10 +213,13 @@ class BatchListener:
         for (i, _), option in zip(asked, options, strict=True):
             memory[places[i]] = option
         settled.update(asked[place][0] for place in verified)
+        self.counters.verified += len(verified)
         if context.cookies.required:
             for i, _ in asked:
                 if i not in settled:
                     plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
+        else:
+            self.counters.unverified += len(asked) - len(verified)
 
     def _limit(
         self,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maptr.address import Address as Address  # whoever has a Daemon has these
 from maptr.config import Config
@@ -50,6 +50,9 @@ from maptr.serve.responder import Responder
 from maptr.serve.tls import Certificate, TlsSettings
 from maptr.serve.workers import Workers
 from maptr.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from maptr.serve.puller import Puller
 
 log = logging.getLogger("maptr.serve")
 
@@ -133,6 +136,8 @@ class Daemon:
         self._metrics_socket: socket.socket | None = None
         self._sockets: list[Sockets] = []
         self._control_socket: socket.socket | None = None
+        self.puller: Puller | None = None  # where there is a table
+        self._pulling: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._reload_wanted = asyncio.Event()
         self._reloading = asyncio.Lock()
@@ -210,7 +215,11 @@ class Daemon:
         reloader = loop.create_task(self._reload_when_wanted())
         self._say_ready()
         sdnotify.notify(sdnotify.READY)
-        watchers = [loop.create_task(alarm.watch(lambda: self.snapshot)), loop.create_task(self._sign_when_due())]
+        watchers = [
+            loop.create_task(alarm.watch(lambda: self.snapshot, lambda: self.served.expiring())),
+            loop.create_task(self._sign_when_due()),
+        ]
+        self._pull()
         self.primary.tell(access, self.snapshot)
         try:
             await self._stopping.wait()
@@ -219,6 +228,8 @@ class Daemon:
             reloader.cancel()
             for watcher in watchers:
                 watcher.cancel()
+            if self._pulling is not None:
+                self._pulling.cancel()
             await self.primary.stop()
 
     async def _stop_front(self) -> None:
@@ -290,10 +301,21 @@ class Daemon:
             else:
                 if zone is None:
                     self.config_error = ""
-                await in_thread(lambda: alarm.tell(again.state.snapshot, self._clock()))
+                    self._pull()
+                await in_thread(lambda: alarm.tell(again.state.snapshot, self._clock(), again.served.expiring()))
                 return reply
             finally:
                 sdnotify.notify(sdnotify.READY)
+
+    def _pull(self) -> None:
+        """Pull the table now, and from now on, if there is one."""
+        if self.puller is not None:
+            self.puller.wake()
+        elif self.config is not None and settings.has_table(self.config):
+            from maptr.serve.puller import Puller  # and with it HTTP and every reader of registries
+
+            self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock)
+            self._pulling = asyncio.get_running_loop().create_task(self.puller.run())
 
     def _read_again(self, zone: str | None, force: bool) -> _Again:
         """The next state, made beside this one. Raises ConfigError, and OSError for the configuration's file."""

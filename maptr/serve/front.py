@@ -144,11 +144,12 @@ class Front:
         Counted among ``counters``, by default those of the event loop.
         """
         counters = counters or self.counters[0]
-        now, respond, snapshot = int(self._clock()), self.responder.answer, self.snapshot
+        now, snapshot = int(self._clock()), self.snapshot
+        respond = functools.partial(self.responder.answer, counters=counters)
         begun = False
         try:
             if (found := self.responder.find(query, snapshot)) is not None:
-                reply = self.responder.settle(found, query, snapshot, transport, client)
+                reply = self.responder.settle(found, query, snapshot, transport, client, counters)
                 counters.count(transport, reply)
                 begun = True
                 yield from () if reply is None else (reply,)

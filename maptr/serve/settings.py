@@ -10,14 +10,14 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maptr.acl import Acl, Key, NotifyTarget, Rule, Secondaries, keyring
 from maptr.catalog import catalog_zone
 from maptr.config import Config, KeyConfig, Secret, ZoneConfig
 from maptr.context import NO_COOKIES, Context, Identity
 from maptr.cookies import CookieSettings
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, ZoneError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
@@ -28,6 +28,10 @@ from maptr.serve.tcp import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.tls import TlsSettings
 from maptr.serve.zones import Signing, ZoneSource
 from maptr.signing import Children, Policy
+
+if TYPE_CHECKING:
+    from maptr.pull import Demands
+    from maptr.serve.tables import TableBuild
 
 # What of [serve] a reload can change; the rest is in sockets and processes, and takes a restart.
 RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog"})
@@ -105,7 +109,12 @@ def sources_of(config: Config) -> tuple[ZoneSource, ...]:
     """The zones as they are read and published."""
     return tuple(
         ZoneSource(
-            zone.name, zone.file, Guards(zone.max_shrink, zone.serial, zone.lint), config.serve.state, signing_of(zone)
+            zone.name,
+            zone.file,
+            Guards(zone.max_shrink, zone.serial, zone.lint),
+            config.serve.state,
+            signing_of(zone),
+            build_of(config, zone),
         )
         for zone in config.zones
     )
@@ -120,6 +129,40 @@ def signing_of(zone: ZoneConfig) -> Signing | None:
         zone.keys,
         Policy(how.lifetime, how.inception, how.refresh, how.zonemd, Children(how.cds), how.dnskey_ttl),
     )
+
+
+def build_of(config: Config, zone: ZoneConfig) -> TableBuild | None:
+    """How a zone is built from its table, if it has one. Raises ConfigError."""
+    if zone.table is None:
+        return None
+    from maptr.serve.tables import TableBuild
+    from maptr.zone import NameServer
+
+    try:
+        servers = tuple(NameServer.parse(text, zone.name) for text in zone.ns)
+    except ZoneError as error:
+        raise config.error("zone.ns", error.reason) from None
+    return TableBuild(zone.table, servers, zone.contact, zone.ttl, zone.include)
+
+
+def has_table(config: Config) -> bool:
+    """True where a table is pulled, or held against servers, or makes a zone."""
+    return bool(config.table.url or config.table.drift) or any(zone.table for zone in config.zones)
+
+
+def demands_of(config: Config) -> Demands:
+    """What the table must be that is pulled. Raises ConfigError for a key that cannot be read."""
+    from maptr.minisign import PublicKey, SignatureError
+    from maptr.pull import Demands
+
+    table = config.table
+    try:
+        key = None if table.public_key is None else PublicKey.parse(table.public_key.read_text("utf-8", "replace"))
+    except (OSError, SignatureError) as error:
+        raise config.error(
+            "table.public_key", f"{table.public_key}: {getattr(error, 'strerror', '') or error}"
+        ) from None
+    return Demands(table.sha256 or None, key)
 
 
 def primary_of(config: Config) -> PrimarySettings:
@@ -161,7 +204,7 @@ class Options:
             if source.origin in (earlier.origin for earlier in self.zones[:at]):
                 raise ConfigError(f"zone {to_text(source.origin)} is given twice")
             known = zones.get(source.origin, ZoneConfig(name=source.origin, file=source.path))
-            zones[source.origin] = replace(known, file=source.path)
+            zones[source.origin] = replace(known, file=source.path, table=None)
         try:
             names = keyring(self.keys)
         except ValueError as error:

@@ -12,7 +12,6 @@ from maptr import __version__
 from maptr.names import to_text
 from maptr.serve.alarm import words
 from maptr.serve.counters import GROUPS
-from maptr.signatures import Signatures, SignatureState
 
 if TYPE_CHECKING:
     from maptr.serve.daemon import Daemon
@@ -61,6 +60,7 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
         "reloads": daemon.reloads.to_dict(),
         "config_error": daemon.config_error,
         "certificate_error": daemon.certificate_error,
+        "table": None if daemon.puller is None else daemon.puller.describe(_time),
         "workers": [] if daemon.workers is None else [_worker(worker) for worker in daemon.workers.describe()],
         "queries": counted.to_dict(),
         **{group: {name: named[name] for name in names} for group, names in GROUPS.items()},
@@ -78,8 +78,8 @@ def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
         yield f"zone {name} was not reloaded, serial {state.view.serial} stays: {state.error}"
     if state.view is not None and signing_error:
         yield f"zone {name} was not signed, serial {state.view.serial} stays: {signing_error}"
-    found = None if state.validity is None else state.validity.state(now)
-    if found is not None and found.is_alarm:
+    found = state.signatures(now)
+    if found.is_alarm:
         yield f"zone {name}: {words(found, now)}"
 
 
@@ -88,6 +88,8 @@ def _alarms(daemon: Daemon) -> Iterator[str]:
         yield f"the configuration was not reloaded: {daemon.config_error}"
     if daemon.certificate_error:
         yield f"the certificate was not reloaded: {daemon.certificate_error}"
+    if daemon.puller is not None:
+        yield from daemon.puller.alarms()
     if daemon.workers_error:
         yield f"not every worker answers from the last reload: {daemon.workers_error}"
     if daemon.workers is not None:
@@ -99,8 +101,7 @@ def _worker(worker: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
-    unsigned = SignatureState(Signatures.UNSIGNED)
-    signatures = unsigned if state.validity is None else state.validity.state(now)
+    signatures = state.signatures(now)
     return {
         "zone": to_text(state.source.origin),
         "file": str(state.source.path),

@@ -22,7 +22,7 @@ from maptr.serve.background import when_alone
 from maptr.serve.bind import Sockets
 from maptr.serve.counters import Counters, total
 from maptr.serve.front import Front, State
-from maptr.serve.worker import ANSWERING, GIVE_WAY, LEAVE, MAX_MESSAGE, QUIET, Forked
+from maptr.serve.worker import ANSWERING, GIVE_WAY, HELLO, LEAVE, MAX_MESSAGE, QUIET, Forked
 
 log = logging.getLogger("maptr.serve")
 
@@ -32,6 +32,8 @@ MAX_PAUSE = 5.0  # up to this: who asks meanwhile waits in the socket, or is los
 START_TIMEOUT = 30.0  # seconds for a generation to answer, and for threads to end before one is forked
 QUIET_TIMEOUT = 10.0  # seconds for a worker to give way, before it is killed: it would answer from what is old
 STOP_TIMEOUT = 5.0  # seconds for all to leave, before they are killed
+HELLO_INTERVAL = 5.0  # seconds between two looks whether each worker still turns
+MAX_UNHEARD = 6  # looks that find no answer to the one before, until a worker is killed: it hangs
 FORK_PAUSE = 1.0  # seconds until a fork that the system refused is tried again
 MAX_GENERATIONS = 4  # that may still have connections; those of older ones are closed
 
@@ -43,6 +45,8 @@ class _Worker:
     began: float  # by the event loop's clock
     place: _Place | None = None
     told: bool = False  # to give way or to leave: its end is no surprise
+    asked: bool = False  # whether it is there, and has not said so yet
+    unheard: int = 0  # looks since
     quiet: bool = False
 
 
@@ -71,6 +75,7 @@ class Workers:
         self._all: dict[int, _Worker] = {}
         self._reserve: _Worker | None = None
         self._restocking: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._generation = 0
         self._stopping = False
         self._ended = Counters()  # what those counted that are no more
@@ -83,6 +88,8 @@ class Workers:
         Raises OSError where nothing changed, for the system would not fork.
         """
         forked = await when_alone(lambda: self._fork_all(state), seconds=START_TIMEOUT)
+        if self._watching is None:
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
         self._generation = generation = self._generation + 1
         if self._reserve is not None:
             self._tell(self._reserve, LEAVE)
@@ -111,8 +118,9 @@ class Workers:
     async def stop(self) -> None:
         """End them all, and close the sockets."""
         self._stopping = True
-        if self._restocking is not None:
-            self._restocking.cancel()
+        for task in (self._restocking, self._watching):
+            if task is not None:
+                task.cancel()
         for worker in self._all.values():
             self._tell(worker, LEAVE)
         with contextlib.suppress(TimeoutError):
@@ -235,6 +243,7 @@ class Workers:
         except OSError:
             report = b""
         place = worker.place
+        worker.asked, worker.unheard = False, 0
         if not report:
             self._bury(worker)
         elif report == ANSWERING and place is not None and place.starting is worker:
@@ -250,6 +259,20 @@ class Workers:
                 self._miss(worker, "left, by SIGTERM")
                 worker.told = True
         self._news.set()
+
+    async def _watch(self) -> None:
+        """Ask those who answer, again and again, whether they are there; kill who does not say so."""
+        while True:
+            await asyncio.sleep(HELLO_INTERVAL)
+            for worker in [place.answering for place in self._places if place.answering is not None]:
+                worker.unheard += worker.asked
+                if worker.unheard >= MAX_UNHEARD:
+                    log.error("process %d, a worker, has not been heard of for long and is killed", worker.forked.pid)
+                    os.kill(worker.forked.pid, signal.SIGKILL)
+                elif not worker.asked:
+                    worker.asked = True
+                    with contextlib.suppress(OSError):
+                        worker.forked.channel.send(HELLO)
 
     def _bury(self, worker: _Worker) -> None:
         forked = worker.forked

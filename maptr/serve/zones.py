@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dns.exception
 import dns.name
@@ -28,6 +29,9 @@ from maptr.signing import Policy
 from maptr.snapshot import Snapshot, ZoneView, view_zone
 from maptr.zonecheck import check_loaded
 
+if TYPE_CHECKING:
+    from maptr.serve.tables import TableBuild
+
 
 @dataclass(frozen=True, slots=True)
 class Signing:
@@ -41,7 +45,7 @@ class Signing:
 class ZoneSource:
     """A zone by its origin and the file that holds it; what a new version must be like, and where serials are kept.
 
-    With ``signing`` the server signs it, and needs ``state``.
+    With ``table`` the file is built from a registry. With ``signing`` the server signs it, and needs ``state``.
     """
 
     origin: Labels
@@ -49,6 +53,7 @@ class ZoneSource:
     guards: Guards = field(default_factory=Guards)
     state: Path | None = None
     signing: Signing | None = None
+    table: TableBuild | None = None
 
     @classmethod
     def from_text(cls, text: str) -> ZoneSource:

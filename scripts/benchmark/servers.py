@@ -44,6 +44,18 @@ class MaptrTwo(Maptr):
         return [*super().configure(), "--workers=2"]
 
 
+class NsdTwo(Nsd):
+    """Two server processes, each with a socket of its own."""
+
+    name = "nsd-2"
+
+    def configure(self) -> list[str]:
+        command = super().configure()
+        config = self.directory / "nsd.conf"
+        config.write_text(config.read_text().replace("server-count: 1", "server-count: 2\n    reuseport: yes"))
+        return command
+
+
 class Dnslib(Peer):
     """dnslib's stock server with its ZoneResolver."""
 
@@ -57,7 +69,7 @@ class Dnslib(Peer):
 
 
 SERVERS: dict[str, type[Peer]] = {
-    peer.name: peer for peer in (Maptr, MaptrTwo, Nsd, Bind, Knot, CachingPowerDns, Echo, Dnslib)
+    peer.name: peer for peer in (Maptr, MaptrTwo, Nsd, NsdTwo, Bind, Knot, CachingPowerDns, Echo, Dnslib)
 }
 
 
