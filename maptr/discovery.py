@@ -214,8 +214,9 @@ class Discovery(Sequence[Candidate]):
     (``stale``), why it was taken (``reason``), and when the origin of the data said it (``fetched``, by the wall clock;
     None where that is not known).
 
-    Two are equal where all is equal but times, ``scheme`` and ``reason``. ``trace`` may be given as a function, which
-    is called when somebody first looks: writing the reasons down costs more than finding the candidates.
+    Its values are not to be changed: ``replace`` makes another. Two are equal where all is equal but times,
+    ``scheme`` and ``reason``. ``trace`` may be given as a function, which is called when somebody first looks: writing
+    the reasons down costs more than finding the candidates.
     """
 
     _ARGUMENTS = (

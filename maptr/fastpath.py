@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from maptr.answer import Reply, Transport
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, is_below, to_wire, wire_length
-from maptr.packed import RRSET, PackedNodes, read_labels, read_rrsets, types_of
+from maptr.packed import RRSET, WILDCARD, PackedNodes, read_labels, read_rrsets, types_of
 from maptr.ready import (
     CLASS_IN,
     COOKIE,
@@ -46,8 +46,6 @@ from maptr.ready import (
     find_malformed,
 )
 from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, Snapshot, ZoneView
-
-WILDCARD = b"\1*"  # RFC 4592 2.1.1
 
 SOA, DS, NSEC, NSEC3 = 6, 43, 47, 50
 NODATA = 0  # in place of a type, all types that a name does not have: type 0 itself is reserved (RFC 6895 3.1)
@@ -92,13 +90,14 @@ class _Zone:
     def __init__(self, view: ZoneView) -> None:
         nodes = PackedNodes.pack(view.nodes)
         self.table = nodes.table
+        self.read = nodes.read
+        self.find = nodes.table.get if nodes.packer is None else nodes.find
         self.origin = to_wire(view.origin)
         self.cuts: dict[bytes, frozenset[bytes]] = {}
         self.odd: set[bytes] = set()  # what lies there or below is for the general path
         self.signed = self.wild = False
-        for name, packed in self.table.items():
-            if packed[:2] not in _COMMON or len(packed) != RRSET.size + int.from_bytes(packed[4:8], "big"):
-                self._note(name, packed, view)
+        for name in nodes.special:
+            self._note(name, self.table[name], view)
             if name[:2] == WILDCARD:
                 self.wild = True
         self.layered = bool(self.cuts or self.odd)
@@ -202,12 +201,12 @@ class ReadyAnswers:
         if not zone:
             return Fellows(_nowhere, labels, True)
         labels |= zone.soa_labels if rest == zone.origin else zone.cuts.get(rest, frozenset())
-        packed = zone.table.get(name)
+        packed = zone.find(name)
         if packed is None:
-            return Fellows(zone.table.get, labels, True)
+            return Fellows(zone.find, labels, True)
         empty = found.ready.kind is None and found.ready.head[4:6] == b"\0\0"
         if empty and not zone.layered and not zone.signed and is_alone(packed):
-            return Fellows(zone.table.get, labels, False)
+            return Fellows(zone.find, labels, False)
         return None
 
     def _look_up(self, name: bytes, qtype: int, form: int) -> Ready | None:
@@ -277,7 +276,7 @@ class ReadyAnswers:
     def _from_node(
         self, zone: _Zone, name: bytes, at: int, offsets: list[int], source: bytes, qtype: int, form: int
     ) -> Ready | None:
-        packed = zone.table[source]
+        packed = zone.read(source)
         signed = zone.signed and form == DO
         start, alias = 0, False
         while start < len(packed):

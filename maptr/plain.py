@@ -72,7 +72,7 @@ def make_plan(
         return None
     owner = names.to_text(root)
     rules: list[Candidate | tuple[Candidate, Site]] = []
-    fixed = True
+    hosts: list[Candidate] = []
     for record in records:
         order, preference, flags, service, regexp, replacement = record
         if service != b"ark":
@@ -82,21 +82,23 @@ def make_plan(
             host = _host(replacement, undotted)
             if host is None:
                 return None
-            rules.append(Candidate(host, None, order, preference, owner, ttl, "dns", "", path))
+            hosts.append(Candidate(host, None, order, preference, owner, ttl, "dns", "", path))
+            rules.append(hosts[-1])
         elif flags == b"u" and not replacement and steps >= MAX_STEPS:
             site = _site(regexp, allow_private)
             if site is None:
                 return None
-            fixed = False
             rules.append((Candidate(site.host, site.port, order, preference, owner, ttl, "dns", "", path), site))
         else:
             return None
+    if len(rules) == len(hosts) == 1:
+        return Plan(tuple(hosts), ())
     if len(rules) > 1:
         # By (order, preference), then by canonical rdata, of which these are the first four octets.
         keys = [Naptr(*record).canonical() for record in records]
         rules = [rules[at] for at in sorted(range(len(rules)), key=keys.__getitem__)]
     made = Plan(None, tuple(rules))
-    return Plan(made.candidates(_NOBODY), ()) if fixed else made
+    return Plan(made.candidates(_NOBODY), ()) if len(rules) == len(hosts) else made
 
 
 _NOBODY = Ark("0", "0")  # what is fixed does not look at it

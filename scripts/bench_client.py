@@ -186,7 +186,7 @@ async def _dnspython(server: Peer, count: int) -> None:
 
     async def one(number: int) -> None:
         async with limit:
-            await resolver.resolve(f"{FIRST + number}.ark.arpa.", "NAPTR")
+            await resolver.resolve(f"{FIRST + number}.ark.arpa.", "NAPTR", lifetime=300)
 
     await asyncio.gather(*map(one, range(count)))
 

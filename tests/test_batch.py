@@ -18,6 +18,7 @@ import pytest
 
 from maptr.answer import Transport, make_reply, respond
 from maptr.context import NO_COOKIES
+from maptr.plainzone import read_plain
 from maptr.rrl import RrlSettings
 from maptr.serve import batch, plans, udp
 from maptr.serve.responder import Responder, fresh_cookies
@@ -126,6 +127,25 @@ def test_a_reload_forgets_what_was_known() -> None:
         new = Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)])
         responder.prepare(new)
         assert ask(address, [query])[query[:2]] == respond(query, new)
+
+
+def test_names_that_are_still_lines_of_their_file_are_answered_as_others() -> None:
+    rng = random.Random(0)
+    text = "$TTL 60\n@ IN SOA ns h 1 2 3 4 5\n@ IN NS ns\n"
+    text += "".join(f'{naan} IN NAPTR 1 1 "h" "ark" "" h{naan}.test.\n' for naan in range(10000, 10050))
+    text += "".join(f'{naan} IN TXT "t"\n{naan} IN NAPTR 1 1 "h" "ark" "" h.test.\n' for naan in range(20000, 20050))
+    whole = Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)])
+    plain = read_plain(text.encode(), (b"example",))
+    assert plain is not None
+    names = [f"{naan}.example." for start in (10000, 20000, 30000) for naan in range(start, start + 50)]
+    responder = Responder()
+    with listening(responder) as (_, address):
+        responder.prepare(Snapshot.of([plain.view]))
+        for _ in range(3):
+            asked = [(rng.choice(names), rng.choice(("NAPTR", "TXT", "A", "AAAA"))) for _ in range(200)]
+            queries = numbered([dns.message.make_query(*one, use_edns=rng.choice((-1, 0))).to_wire() for one in asked])
+            replies = ask(address, queries)
+            assert [replies[query[:2]] for query in queries] == [respond(query, whole) for query in queries]
 
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
