@@ -182,6 +182,12 @@ class Bulk:
             clock=self._clock,
         )
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether answers are validated, and the keys for that not at hand."""
+        validator = self._stub.validator
+        return validator is not None and not validator.has_keys(self.settings.origin)
+
     def volley(self, mux: Mux, waiter: Waiter, heard: Heard) -> Volley | None:
         """The shortcut to plain answers; None where a rate is to be kept, or answers are validated."""
         if self._rate is not None or not self._stub.servers or self._stub.validator is not None:
@@ -209,6 +215,8 @@ class _Run(Generic[Token]):
         self._bulk = bulk
         self._ordered = ordered
         self._held: dict[int, tuple[Token, Discovery]] = {}
+        if bulk.is_cold:
+            self._warm(bulk.settings.origin)
         self.started = self._given = 0
         self._ended = False
 
@@ -255,6 +263,15 @@ class _Run(Generic[Token]):
     def close(self) -> None:
         for driver in self._drivers:
             driver.close()
+
+    def _warm(self, origin: Labels) -> None:
+        """Ask one question alone, at the origin: or every question at the start would ask for the same keys."""
+        self._mux.concurrency, wanted = 1, self._mux.concurrency
+
+        def go(_: Answer) -> None:
+            self._mux.concurrency = wanted
+
+        self._mux.ask(origin, go)
 
     def _ask(self) -> None:
         for name in self.many.take():

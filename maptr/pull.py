@@ -21,8 +21,9 @@ from maptr.cache.watched import pull_file, read_pull_file
 from maptr.errors import MaptrError, TableError, UnsafePlan
 from maptr.fetch import SECONDS, Fetched, FetchError, fetch
 from maptr.files import write_atomically
+from maptr.limits import REMOVAL_LIMIT
 from maptr.minisign import MAX_FILE, SUFFIX, PublicKey, SignatureError, Signed, verify
-from maptr.plan import REMOVAL_LIMIT, Plan
+from maptr.plan import Plan
 from maptr.table import Table
 
 KEEP = 3  # last good states kept beside the file

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from maptr.packed import special_nodes
 from maptr.snapshot import RRSIG, ZoneView
 
 # An alarm a day or two before the end: BIND, Knot and `maptr zone sign` have signed again by then (Knot, with
@@ -71,7 +72,7 @@ def signature_state(zone: ZoneView, now: float, *, expiring: int = EXPIRING) -> 
 
 def _times(zone: ZoneView, now: int) -> Iterator[tuple[int, int]]:
     """(inception, expiration) of each signature. On the wire they have 32 bits and wrap (RFC 4034 3.1.5)."""
-    for node in zone.nodes.values():
+    for _, node in special_nodes(zone.nodes):
         for rdata in node[RRSIG].rdatas if RRSIG in node else ():
             expiration, inception = struct.unpack_from("!2I", rdata, 8)
             yield unwrap(inception, now), unwrap(expiration, now)

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+import dns.name
+
 from maptr.asking import Asked, Exchange
 from maptr.errors import ConfigError
 from maptr.names import Labels
 
 if TYPE_CHECKING:
-    import dns.name
     import dns.rdata
 
     from maptr.validation.inquiry import Inquiry
@@ -62,6 +63,10 @@ class Validator:
     def of(cls, given: TrustAnchors) -> Validator:
         """The same validator, or one with these anchors."""
         return given if isinstance(given, Validator) else cls(given)
+
+    def has_keys(self, name: Labels) -> bool:
+        """Whether what begins at a name is known, so that questions below it need no keys from above."""
+        return self.trust.recall(dns.name.Name((*name, b""))) is not None
 
     def exchange(
         self, name: Labels, start: Callable[[Labels, int], Exchange], clock: Callable[[], float] = time.monotonic

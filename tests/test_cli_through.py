@@ -78,7 +78,7 @@ def test_what_dns_said_is_kept_for_the_next_command(home: Path, server: str, mon
     assert f"maptr: {ARK}: from DNS, 0 s old (DNS answers)\n" == first.stderr
     assert "from the cache on disk, " in second.stderr
     assert first.stdout == second.stdout
-    assert Path("kept.sqlite").exists()
+    assert [path.name for path in Path().glob("kept*")] == ["kept.sqlite"], "and it is closed"
     assert run("url", ARK).stderr == "", "what is of DNS and fresh needs no word"
     document = json.loads(run("discover", "--json", ARK).stdout)
     assert (document["source"], document["stale"]) == ("disk", False)

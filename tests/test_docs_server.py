@@ -54,7 +54,7 @@ def test_the_defaults_are_those_constants() -> None:
         tcp.TcpLimits(
             connections.MAX_CONNECTIONS,
             connections.MAX_PER_CLIENT,
-            tcp.IDLE_TIMEOUT,
+            connections.IDLE_TIMEOUT,
             tcp.WRITE_TIMEOUT,
             tcp.HANDSHAKE_TIMEOUT,
         )

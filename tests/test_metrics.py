@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,6 +136,31 @@ def test_what_workers_count_is_summed_and_what_is_signed_is_served_by_all(site: 
     assert value(found, "zone_serial", zone="b.test.") == 2
     assert (value(found, "workers_answering"), value(found, "workers_ended_total")) == (2, 0)
     assert value(found, "queries_total", transport="udp", rcode="NOERROR") == 40
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="several workers are for Linux")
+def test_scrapes_without_end_do_not_keep_workers_from_being_replaced(site: Site) -> None:
+    """Nobody may fork while another thread runs."""
+    scraped = Scraped(site, "workers = 2")
+    over = threading.Event()
+
+    def scrape() -> None:
+        while not over.is_set():
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                get(scraped.port, "/metrics")
+
+    threads = [threading.Thread(target=scrape) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    try:
+        for serial in (2, 3):
+            site.write_zone("a.test", zone_text(serial))
+            assert site.run("reload").exit_code == 0
+            assert site.zone("a.test.")["serial"] == serial
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(PATIENCE)
 
 
 def test_a_refused_zone_is_an_alarm_with_its_reason(scraped: Scraped) -> None:

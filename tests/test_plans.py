@@ -219,6 +219,7 @@ START = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
         ("", "HINFO", "no.example.", "ns.example."),
         ("", "HINFO", "n.example.", "h.example."),
         ("d 60 NS ns.d\nns.d 60 A 192.0.2.1", "HINFO", "xy.d.example.", "ns.d.example."),
+        ("d 60 NS un.d", "HINFO", "xy.d.example.", "un.d.example."),
     ],
 )
 def test_a_pattern_is_not_for_all_that_have_it(zone: str, rdtype: str, learned: str, other: str) -> None:

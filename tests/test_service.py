@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import config as configuration
+from maptr import keyfolder
 from maptr.cli import main
 from maptr.config import Config
 from maptr.names import Labels
@@ -19,6 +20,8 @@ from maptr.serve import puller, settings
 from maptr.serve.publisher import Outcome, Served, publish, start
 from maptr.serve.puller import DriftReport, Puller
 from maptr.serve.zones import ZoneSource
+from maptr.snapshot import RRSIG
+from maptr.zonekeys import Algorithm, Role, State
 from tests.caching import Clock
 from tests.peers import Maptr
 from tests.test_pull import http, natab, sends
@@ -105,6 +108,29 @@ def test_what_is_meant_is_published_by_force(tmp_path: Path) -> None:
     served = site.start()
     site.table.write_bytes(natab(10000))
     assert site.publish(served, force=True)[1].result == "reloaded"
+
+
+def test_a_zone_from_a_table_is_signed_as_any_other(tmp_path: Path) -> None:
+    keyfolder.add_key(tmp_path / "keys", Role.CSK, Algorithm.ECDSAP256SHA256, State.ACTIVE)
+    site = Site(tmp_path, zone='keys = "keys"\n')
+    site.table.write_bytes(natab(*range(10000, 10010)))
+    served = site.start()
+    first = serial(served)
+    assert (signed(served), first is not None) == (True, True)
+    assert "RRSIG" not in site.zone.read_text()
+    site.clock.now += 3600
+    site.table.write_bytes(natab(*range(10000, 10011)))
+    served, outcome = site.publish(served)
+    assert (outcome.result, outcome.was, signed(served)) == ("reloaded", first, True)
+    again = site.start()
+    assert (serial(again), signed(again)) == (outcome.serial, True)
+    site.table.write_bytes(natab(10000))
+    assert site.publish(again)[1].result == "refused"
+
+
+def signed(served: Served) -> bool:
+    view = served.states[ORIGIN].view
+    return view is not None and RRSIG in view.nodes[ORIGIN]
 
 
 def test_without_a_table_there_is_no_zone_until_there_is_one(tmp_path: Path) -> None:

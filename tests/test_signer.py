@@ -116,6 +116,7 @@ class Site:
             signatures = zone.get_rdataset(name, RRSIG, rdataset.rdtype)
             if rdataset.rdtype != RRSIG:
                 assert signatures, (name, rdataset)
+                assert {rdata.original_ttl for rdata in signatures} == {rdataset.ttl}
                 dns.dnssec.validate((name, rdataset), (name, signatures), keys, ORIGIN, self.now)  # type: ignore[arg-type]
         zone.verify_digest()
         return True
@@ -175,6 +176,13 @@ def test_a_change_of_the_zone_leaves_new_signatures_alone(site: Site) -> None:
     site.now = NOW + 7 * DAY + 1
     assert site.look() == "signed"
     assert not signatures(site.view) & made
+    assert site.valid()
+
+
+@pytest.mark.parametrize("ttl", [30, 90])
+def test_a_change_of_ttl_alone_is_signed(site: Site, ttl: int) -> None:
+    site.write(text(2).replace("n3 A", f"n3 {ttl} A"))
+    assert site.reload().result == "reloaded"
     assert site.valid()
 
 

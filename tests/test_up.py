@@ -216,10 +216,14 @@ def test_a_configuration_that_goes_before_it_is_named(user: User) -> None:
     (user.home / "maptr.toml").write_text('[client]\nnameservers = ["127.0.0.1#9"]\n')
     up = user.up("--offline").ready()
     assert "but maptr.toml goes before it" in up.said
+    up.end()
     assert user.run("up", "--origin", "a..b").returncode == 2
+    (user.home / "maptr.toml").write_text('[table]\nfile = "naans"\nurl = "http://127.0.0.1:9/"\npublic_key = "none"\n')
+    bad = user.run("up")
+    assert (bad.returncode, "table.public_key: none: No such file" in bad.stderr) == (1, True), bad.stderr
 
 
 def test_the_sample_in_the_package_is_the_project_s() -> None:
-    from maptr.cli.up import SAMPLE
+    from maptr.cli.upregistry import SAMPLE
 
     assert SAMPLE.read_bytes() == (Path(__file__).parent.parent / "zones" / "sample.json").read_bytes()

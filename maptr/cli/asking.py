@@ -19,6 +19,7 @@ from maptr.stub import Stub
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
+    from maptr.cache.cache import Cache
     from maptr.config import Config
 
 
@@ -42,10 +43,15 @@ DEFAULTS = Options()
 
 
 class Way(NamedTuple):
-    """How an ARK is discovered: ``ask`` takes it and ``on_step``. ``cached``: through a cache, not DNS directly."""
+    """How ARKs are discovered: ``ask`` takes one and ``on_step``; ``cache`` is None where DNS is asked directly."""
 
     ask: Callable[..., Discovery]
-    cached: bool = False
+    cache: Cache | None = None
+
+    def close(self) -> None:
+        """After the last ARK."""
+        if self.cache is not None:
+            self.cache.close()
 
 
 def parse_words(words: Sequence[str]) -> tuple[list[Ark], list[str]]:
@@ -69,7 +75,8 @@ def whom(servers: list[str], options: Options) -> Way:
     if not options.no_cache and (given or not servers):
         natab = options.natab or through.table(config)
         if natab is not None or options.policy is not None or through.has_cache(config):
-            return Way(through.cached(servers, options, config, natab), cached=True)
+            cache = through.cached(servers, options, config, natab)
+            return Way(cache.discover, cache)
     return Way(_direct(servers, options, config))
 
 
@@ -130,7 +137,7 @@ def show_discoveries(
             document = found.to_dict() if found is not None else {"ark": str(ark), "candidates": []}
             output.json_data({**document, "age": through.age_of(found), "error": str(error) if error else None})
         elif found:
-            if way.cached:
+            if way.cache is not None:
                 _tell_source(found)
             output.data("\n".join(found.urls()) if short else found.to_text())
         if error is not None:
@@ -142,14 +149,17 @@ def _each(
     arks: Sequence[Ark], way: Way, *, trace: bool
 ) -> Iterator[tuple[Ark, Discovery | None, DiscoveryError | None]]:
     """Each ARK with its discovery and what went wrong."""
-    for ark in arks:
-        try:
-            with _shown(ark) if trace else nullcontext() as on_step:
-                found = way.ask(ark, on_step=on_step)
-        except DiscoveryError as error:
-            yield ark, error.discovery, error
-        else:
-            yield ark, found, None
+    try:
+        for ark in arks:
+            try:
+                with _shown(ark) if trace else nullcontext() as on_step:
+                    found = way.ask(ark, on_step=on_step)
+            except DiscoveryError as error:
+                yield ark, error.discovery, error
+            else:
+                yield ark, found, None
+    finally:
+        way.close()
 
 
 def _tell_source(found: Discovery) -> None:

@@ -82,6 +82,7 @@ def info(
             output.data(told.to_text())
             thump = f", THUMP status {told.thump}" if told.thump else ""
             output.talk(f"maptr: from {told.url}: HTTP status {told.status}{thump}")
+    way.close()
     sys.exit(max(codes))
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+import gc
 import logging
 import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -20,11 +20,14 @@ from maptr.cli import output
 from maptr.config import Config
 from maptr.errors import ConfigError, SigningError, ZoneError
 from maptr.names import fold, parse, to_text
+from maptr.packed import count_names
+from maptr.serve import early as early_answers
 from maptr.serve import publisher, settings, signer, zones
-from maptr.serve.daemon import Daemon
-from maptr.serve.tls import make_context
 from maptr.serve.zones import ZoneSource
-from maptr.zonediff import has_data
+
+if TYPE_CHECKING:
+    from maptr.serve.daemon import Daemon
+    from maptr.serve.early import Early
 
 T = TypeVar("T")
 
@@ -217,7 +220,6 @@ def serve(
         config = configuration.load(path, environment=os.environ, flags=flags)
         config = options.over(config)
         settings.check(config)
-        settings.primary_of(config)
         settings.sources_of(config)
         if config.table.public_key is not None:
             settings.demands_of(config)
@@ -233,15 +235,28 @@ def serve(
         return
     _or_fail(lambda: settings.make_state(config))
     logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
+    gc.disable()  # a start makes many objects, and hardly any garbage
     served = publisher.start(settings.sources_of(config), clock=time.time)
+    early = None
     try:
-        asyncio.run(_run(daemon_of(config, served, read)))
+        early = early_answers.start(config, served.snapshot())
+        daemon = daemon_of(config, served, read, early)
+        gc.freeze()  # and they stay: to look for garbage among them would only take time
+        gc.enable()
+        _run(daemon)
     except ConfigError as error:
+        gc.enable()
+        if early is not None:
+            early.stop()
         output.fail(str(error), output.EXIT_NONE)
 
 
-def daemon_of(config: Config, served: publisher.Served, reread: Callable[[], Config]) -> Daemon:
+def daemon_of(
+    config: Config, served: publisher.Served, reread: Callable[[], Config], early: Early | None = None
+) -> Daemon:
     """The daemon of a configuration and its zones. Raises ConfigError."""
+    from maptr.serve.daemon import Daemon  # here, for queries are answered early while this is imported
+
     return Daemon(
         settings.sources_of(config),
         config.serve.listen,
@@ -259,11 +274,14 @@ def daemon_of(config: Config, served: publisher.Served, reread: Callable[[], Con
         control=settings.control_of(config),
         metrics=config.serve.metrics,
         workers=config.serve.workers,
+        early=early,
     )
 
 
-async def _run(daemon: Daemon) -> None:
-    await daemon.run(signals=True)
+def _run(daemon: Daemon) -> None:
+    import asyncio
+
+    asyncio.run(daemon.run(signals=True))
 
 
 def _file(named: str | None, has_zones: bool) -> Path | None:
@@ -305,6 +323,8 @@ def _check(config: Config) -> None:
     """Print what would be served, or what is wrong, every bad zone of it."""
     code = output.EXIT_OK
     if tls := settings.tls_of(config):
+        from maptr.serve.tls import make_context
+
         try:
             make_context(tls)
         except ConfigError as error:
@@ -325,7 +345,7 @@ def _check(config: Config) -> None:
             output.talk(f"maptr: {error.filename}: {error.strerror}")
             code = output.EXIT_UNREADABLE
         else:
-            names = sum(map(has_data, checked.view.nodes.values()))
+            names = count_names(checked.view)
             zone = to_text(source.origin)
             origin = source.path if source.table is None else source.table.table
             signed = "" if source.signing is None else f", signed with {source.signing.keys}"

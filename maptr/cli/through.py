@@ -15,6 +15,7 @@ from maptr import places
 from maptr.errors import DiscoveryError
 
 if TYPE_CHECKING:
+    from maptr.cache.cache import Cache
     from maptr.cli.asking import Options
     from maptr.config import Config
     from maptr.discovery import Discovery
@@ -81,8 +82,8 @@ def has_cache(config: Config | None) -> bool:
     return config is not None and any(key.startswith("cache.") for key in config.places)
 
 
-def cached(servers: list[str], given: Options, config: Config | None, natab: str | None) -> Callable[..., Discovery]:
-    """Discovering through a cache, as the command line and the configuration have it. Raises ConfigError."""
+def cached(servers: list[str], given: Options, config: Config | None, natab: str | None) -> Cache:
+    """The cache to go through, as the command line and the configuration have it. Raises ConfigError."""
     from maptr.cache.cache import Cache
     from maptr.stub import system_servers
     from maptr.walk import Settings
@@ -112,7 +113,7 @@ def cached(servers: list[str], given: Options, config: Config | None, natab: str
         trust_anchors=given.trust_anchor,
         require=given.require,
         **options,
-    ).discover
+    )
 
 
 def disk(config: Config | None) -> str | None:

@@ -10,11 +10,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple
 
 import click
 
@@ -23,30 +21,19 @@ from maptr import places
 from maptr.cli import output, shared, through
 from maptr.cli.serve import daemon_of
 from maptr.cli.source import read_table
+from maptr.cli.upregistry import Registry, find_registry
 from maptr.config import Config
-from maptr.errors import ConfigError, MaptrError
+from maptr.errors import ConfigError
 from maptr.files import write_atomically
 from maptr.lint import publishable
 from maptr.names import Labels, fold, parse, to_text
-from maptr.pull import Demands, PullFailed, apply, look
 from maptr.serve import publisher, settings
 from maptr.serve.daemon import Daemon
 from maptr.serve.publisher import Served, ZoneState
 
 HOST = "127.0.0.1"
 PORT = 5353
-SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
-PULL_SECONDS = 30.0  # for one source, while somebody looks on
-EVERY = 3600  # seconds between pulls while it runs
 MAX_SOCKET_PATH = 100  # octets; sun_path has 108
-
-
-class _Registry(NamedTuple):
-    """The table to serve, and how it is pulled again: what [table] has of it, as TOML values."""
-
-    file: Path
-    kind: str  # the folder of its zone: one registry is no successor of another
-    pulled: Mapping[str, object] = MappingProxyType({})
 
 
 @click.command(short_help="Pull the registry, serve it on this machine, and point maptr at it.")
@@ -81,8 +68,10 @@ def up(sources: tuple[str, ...], origin: str | None, port: int | None, offline: 
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _only_one(folder / "lock"):
-            registry = _registry(sources, config, offline=offline, force=force)
+            registry = find_registry(sources, config, offline=offline, force=force)
             _serve(registry, labels, folder, [port] if port else [PORT, _free_port()], force=force)
+    except ConfigError as error:
+        output.fail(str(error), output.EXIT_NONE)
     except OSError as error:
         output.fail(f"{error.filename}: {error.strerror or error}", output.EXIT_UNREADABLE)
 
@@ -108,54 +97,10 @@ def _running() -> Config | None:
         return None
 
 
-# ---- the registry
-
-
-def _registry(sources: tuple[str, ...], config: Config | None, *, offline: bool, force: bool) -> _Registry:
-    known = config.table if config is not None and config.table.file else None
-    file = (known.file if known is not None and known.file else Path(places.table_file(os.environ))).absolute()
-    demands, cafile = Demands(), None
-    again: dict[str, object] = {"every": EVERY}
-    if not sources and config is not None and known is not None:
-        sources, demands = known.sources, settings.demands_of(config)
-        cafile, key = _absolute(known.cafile), _absolute(known.public_key)
-        again |= {"sha256": known.sha256, "public_key": key or "", "cafile": cafile or ""}
-    sources = tuple(source if "://" in source else str(Path(source).resolve()) for source in sources)
-    pulled = False
-    if sources and not offline:
-        output.talk(f"registry  pulling from {sources[0]} ...")
-        try:
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = look(file, sources, demands=demands, cafile=cafile, force=force, seconds=PULL_SECONDS)
-            apply(found, wall=time.time)
-        except PullFailed as error:
-            for reason in error.reasons:
-                output.talk(f"registry  not pulled: {reason}")
-        except MaptrError as error:
-            output.talk(f"registry  not taken: {error} (--force overrides)")
-        else:
-            pulled = True
-            output.talk(f"registry  pulled from {found.source}, kept as {file}")
-    if file.exists():
-        if not pulled:
-            output.talk(f"registry  as it was pulled before: {file}")
-        if offline or not sources:
-            return _Registry(file, "registry")
-        return _Registry(file, "registry", {**again, "url": sources[0], "mirrors": list(sources[1:])})
-    if not sources:
-        output.talk("registry  none is configured and none was pulled; maptr up URL takes the real one")
-    output.talk("registry  THE SAMPLE, a few example organisations; no real ARK is found in it")
-    return _Registry(SAMPLE, "sample")
-
-
-def _absolute(path: Path | None) -> str | None:
-    return None if path is None else str(path.absolute())
-
-
 # ---- the zone, the server, the client
 
 
-def _serve(registry: _Registry, origin: Labels, folder: Path, ports: list[int], *, force: bool) -> None:
+def _serve(registry: Registry, origin: Labels, folder: Path, ports: list[int], *, force: bool) -> None:
     file = Path(places.running_file(os.environ))
     for last, port in enumerate(ports, 1):
         text = _configuration(registry, origin, folder, port)
@@ -200,7 +145,7 @@ def _zone(config: Config, *, force: bool) -> tuple[Served, ZoneState]:
     return served, state
 
 
-def _configuration(registry: _Registry, origin: Labels, folder: Path, port: int) -> str:
+def _configuration(registry: Registry, origin: Labels, folder: Path, port: int) -> str:
     """What server and client go by, as TOML."""
     import json
 
@@ -239,7 +184,7 @@ def _socket(folder: Path) -> str:
     return path if len(os.fsencode(path)) <= MAX_SOCKET_PATH else ""
 
 
-def _tell(daemon: Daemon, state: ZoneState, registry: _Registry, file: Path) -> None:
+def _tell(daemon: Daemon, state: ZoneState, registry: Registry, file: Path) -> None:
     where = f"{daemon.bound[0].host} -p {daemon.bound[0].port}"
     naan = _example(registry.file)
     output.talk(f"serving   {daemon.bound[0]} (udp, tcp)")

@@ -18,8 +18,8 @@ from maptr.config import values
 from maptr.config.values import Kind, Secret
 from maptr.context import MAX_PAYLOAD, MIN_PAYLOAD, UDP_PAYLOAD
 from maptr.errors import ConfigError
+from maptr.limits import REMOVAL_LIMIT
 from maptr.names import Labels
-from maptr.plan import REMOVAL_LIMIT
 from maptr.signing import INCEPTION_OFFSET, LIFETIME, REFRESH
 
 _KIND, _SECTION, _SECTIONS, _KEY = "kind", "section", "sections", "key"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import tomli
 
 from maptr.config import lines, model
 from maptr.config.model import Config
@@ -36,15 +33,7 @@ def parse(
     Relative paths in the text are from ``directory``. Secrets in files are not here yet; ``load`` reads them.
     Raises ConfigError with the key, and the line where it stands.
     """
-    try:
-        document: dict[str, Any] = tomli.loads(text)
-    except tomli.TOMLDecodeError as error:
-        reason, _, place = str(error).partition(" (at ")
-        found = re.match(r"line (\d+),", place)
-        line = int(found[1]) if found else text.count("\n") + 1  # else it says "end of document"
-        raise ConfigError(reason, filename=filename, line=line) from None
-    except RecursionError:
-        raise ConfigError("is nested too deep", filename=filename) from None
+    document = _document(text, filename) if text else {}
     reading = _Reading(document, filename, lines.key_lines(text), directory)
     reading.overlay(_from_environment(environment or {}))
     reading.overlay(flags or {})
@@ -52,6 +41,20 @@ def parse(
     config = dataclasses.replace(config, filename=filename, places=reading.places)
     reading.check(config)
     return config
+
+
+def _document(text: str, filename: str) -> dict[str, Any]:
+    import tomli  # here, for there are servers without a file
+
+    try:
+        return tomli.loads(text)
+    except tomli.TOMLDecodeError as error:
+        reason, _, place = str(error).partition(" (at ")
+        found = re.match(r"line (\d+),", place)
+        line = int(found[1]) if found else text.count("\n") + 1  # else it says "end of document"
+        raise ConfigError(reason, filename=filename, line=line) from None
+    except RecursionError:
+        raise ConfigError("is nested too deep", filename=filename) from None
 
 
 def environment_names() -> dict[str, str]:
@@ -69,7 +72,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[object,
             kind = model.kind_of(fields[known[variable]])
             found[known[variable]] = (text if kind is None else kind.from_text(text), variable)
         elif variable.startswith(ENVIRONMENT_OURS):
-            near = difflib.get_close_matches(variable, known, 1, 0)[0]
+            near = _close(variable, known, 1, 0)[0]
             raise ConfigError(f"no such setting; the nearest is {near}", key=variable)
     return found
 
@@ -161,9 +164,9 @@ class _Reading:
         everywhere = [*model.all_keys(), *model.keys_of(Config)]
         if same := [other for other in everywhere if other.rpartition(".")[2] == key]:
             return f"the nearest is {same[0]}"
-        if near := difflib.get_close_matches(key, known, 1):
+        if near := _close(key, known, 1):
             return f"the nearest is {here}{near[0]}"
-        return f"the nearest is {difflib.get_close_matches(here + key, everywhere, 1, 0)[0]}"
+        return f"the nearest is {_close(here + key, everywhere, 1, 0)[0]}"
 
     def check(self, config: Config) -> None:
         """What no single value shows. Raises ConfigError."""
@@ -193,7 +196,7 @@ class _Reading:
                 raise self._error(path, f"the key {_shown(key.name)} needs one of secret and secret_file")
         for path, name in _key_names(config):
             if name not in seen:
-                near = difflib.get_close_matches(_shown(name), map(_shown, seen), 1, 0)
+                near = _close(_shown(name), map(_shown, seen), 1, 0)
                 reason = f"the nearest is {near[0]}" if near else "no [[key]] is given"
                 raise self._error(path, f"there is no key {_shown(name)}; {reason}")
 
@@ -252,6 +255,12 @@ def _key_names(config: Config) -> Iterator[tuple[lines.Path, Labels]]:
 def _dotted(path: lines.Path) -> str:
     """``zone.file``: which of the zones is meant, the line says."""
     return ".".join(part for part in path if isinstance(part, str))
+
+
+def _close(word: str, words: Iterable[str], count: int, cutoff: float = 0.6) -> list[str]:
+    import difflib  # here, for errors alone need it
+
+    return difflib.get_close_matches(word, list(words), count, cutoff)
 
 
 def _shown(name: Labels) -> str:

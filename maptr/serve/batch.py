@@ -199,6 +199,10 @@ class BatchListener:
         """Put the cookies of replies where their plans have them; who showed a good one has no limit."""
         memory, addresses, places = self._slots.memory, self._slots.addresses, self._slots.cookies
         context = self._responder.context
+        if not context.cookies.secrets:  # taken away a moment ago; what lies ready will follow
+            for i, _ in asked:
+                plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
+            return
         options, verified = answer_cookies(
             [cookie for _, cookie in asked],
             [memory[addresses[i]] for i, _ in asked],

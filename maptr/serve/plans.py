@@ -35,7 +35,7 @@ from maptr.ready import (
 )
 from maptr.serve.slots import HEAD, PLAN
 
-MAX_KNOWN = 1 << 17  # plans by whole keys, 250 octets each with their keys: 100,000 names asked in one way
+MAX_KNOWN = 1 << 17  # plans by whole keys, 300 octets each with their keys: 100,000 names asked in one way
 MAX_SHARED = 1 << 14  # plans of replies that many questions share, and patterns
 # NODATA is learned by name for the types that resolvers ask unasked: A, TXT, AAAA, NAPTR, HTTPS.
 COMMON_TYPES = frozenset({1, 16, 28, 35, 65})

@@ -15,13 +15,14 @@ from typing import Any
 
 from maptr.errors import ZoneError
 from maptr.names import Labels, to_text
+from maptr.packed import count_names
 from maptr.publish import Published, choose_serial, decide
 from maptr.serve import serials, signer
 from maptr.serve.signer import Signed
 from maptr.serve.zones import ZoneSource, read_checked
 from maptr.signatures import EXPIRING, Signatures, SignatureState, Validity
 from maptr.snapshot import Snapshot, ZoneView
-from maptr.zonediff import has_data, stripped
+from maptr.zonediff import stripped
 
 log = logging.getLogger("maptr.serve")
 
@@ -48,7 +49,7 @@ class ZoneState:
 
     def serving(self, view: ZoneView, now: float) -> ZoneState:
         """The zone from the moment on in which it is served as this."""
-        names = sum(map(has_data, view.nodes.values()))
+        names = count_names(view)
         return replace(self, view=view, names=names, loaded_at=now, validity=Validity.of(view, now))
 
     @property

@@ -15,8 +15,8 @@ from maptr.fastpath import ReadyAnswers
 from maptr.names import Labels
 from maptr.ready import Found
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
+from maptr.serve.connections import IDLE_TIMEOUT
 from maptr.serve.counters import Counters
-from maptr.serve.tcp import IDLE_TIMEOUT
 from maptr.siphash import KEY_SIZE
 from maptr.snapshot import Snapshot
 

@@ -5,7 +5,6 @@ A setting that is accepted and not obeyed is worse than one that is refused: its
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
@@ -21,31 +20,38 @@ from maptr.errors import ConfigError, ZoneError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
-from maptr.serve import metrics
-from maptr.serve.primary import PrimarySettings
 from maptr.serve.responder import fresh_cookies
-from maptr.serve.tcp import DEFAULT_LIMITS, TcpLimits
-from maptr.serve.tls import TlsSettings
 from maptr.serve.zones import Signing, ZoneSource
 from maptr.signing import Children, Policy
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what asyncio comes with is imported once queries are answered (``early.py``)
     from maptr.pull import Demands
+    from maptr.serve.primary import PrimarySettings
     from maptr.serve.tables import TableBuild
+    from maptr.serve.tcp import TcpLimits
+    from maptr.serve.tls import TlsSettings
 
 # What of [serve] a reload can change; the rest is in sockets and processes, and takes a restart.
 RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog"})
 
 
 def check(config: Config) -> None:
-    """ConfigError for a setting that this system cannot obey."""
+    """ConfigError for a setting that cannot be obeyed."""
     if config.serve.metrics is not None:
+        from maptr.serve import metrics
+
         try:
             metrics.check()
         except ConfigError as error:
             raise config.error("serve.metrics", error.reason) from None
     if config.serve.workers > 1 and not sys.platform.startswith("linux"):
         raise config.error("serve.workers", "more than one are for Linux, which spreads queries over their sockets")
+    if (
+        config.keys
+        or config.serve.catalog.name is not None
+        or any(zone.transfer or zone.notify for zone in config.zones)
+    ):
+        primary_of(config)
 
 
 def check_change(now: Config, new: Config) -> None:
@@ -89,6 +95,8 @@ def rrl_of(config: Config) -> RrlSettings:
 
 
 def tls_of(config: Config) -> TlsSettings | None:
+    from maptr.serve.tls import TlsSettings
+
     tls = config.serve.tls
     if tls.certificate is None or tls.key is None:
         return None
@@ -96,6 +104,8 @@ def tls_of(config: Config) -> TlsSettings | None:
 
 
 def tcp_of(config: Config) -> TcpLimits:
+    from maptr.serve.tcp import DEFAULT_LIMITS
+
     tcp = config.serve.tcp
     return replace(
         DEFAULT_LIMITS,
@@ -167,6 +177,8 @@ def demands_of(config: Config) -> Demands:
 
 def primary_of(config: Config) -> PrimarySettings:
     """What the secondaries of each zone may have. Raises ConfigError."""
+    from maptr.serve.primary import PrimarySettings
+
     catalog = config.serve.catalog
     if catalog.name is not None:
         _check_catalog(catalog.name, [zone.name for zone in config.zones])
@@ -230,6 +242,8 @@ def served_origin(text: str, served: Iterable[Labels]) -> Labels:
     except ValueError as error:
         raise ConfigError(f"{text!r} is no domain name: {error}") from None
     if origin not in served:
+        import difflib  # here, for errors alone need it
+
         near = difflib.get_close_matches(to_text(origin), map(to_text, served), 1, 0)
         raise ConfigError(f"no zone {to_text(origin)} is served; the nearest is {near[0] if near else 'none'}")
     return origin

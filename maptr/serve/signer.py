@@ -14,7 +14,6 @@ from pathlib import Path
 import dns.exception
 
 from maptr.names import to_text
-from maptr.serve import keptzone
 from maptr.serve.zones import Signing, ZoneSource
 from maptr.signatures import EXPIRING, Validity, signature_state
 from maptr.snapshot import ZoneView
@@ -86,6 +85,8 @@ def sign(
     Where signing fails, it is the one served, or after a restart the one kept, or None; ``error`` then says why.
     Raises nothing that a file could cause.
     """
+    from maptr.serve import keptzone  # here, for dnspython takes 40 ms to import
+
     assert source.signing is not None  # noqa: S101 - for zones that are signed
     assert source.state is not None  # noqa: S101 - the configuration has seen to it
     name = to_text(source.origin)
@@ -128,6 +129,7 @@ def _renew(source: ZoneSource, signing: Signing, plain: ZoneView, old: ZoneView 
     # Here, for a server that signs nothing starts without these.
     from maptr import keyfolder, zonetext
     from maptr.resign import renew, to_zone
+    from maptr.serve import keptzone  # here, for dnspython takes 40 ms to import
     from maptr.snapshot import view_zone
 
     assert source.state is not None  # noqa: S101 - as above

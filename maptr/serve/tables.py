@@ -17,6 +17,7 @@ from maptr.errors import TableError, ZoneError
 from maptr.files import write_atomically
 from maptr.lint import publishable
 from maptr.names import Labels, to_text
+from maptr.serial import next_serial
 from maptr.zone import NameServer
 
 if TYPE_CHECKING:
@@ -100,4 +101,4 @@ def _serial(style: str, now: float, before: int | None) -> int:
     """``file``, the default, counts by the date, as ``maptr zone build`` does."""
     if style == "increment":
         return 1 if before is None else (before + 1) & 0xFFFF_FFFF
-    return zone.next_serial("date" if style == "file" else style, now, before)
+    return next_serial("date" if style == "file" else style, now, before)

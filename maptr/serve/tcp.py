@@ -17,7 +17,7 @@ from typing import Protocol
 
 from maptr.answer import Transport
 from maptr.errors import ZoneError
-from maptr.serve.connections import MAX_CONNECTIONS, MAX_PER_CLIENT, Connection, Connections
+from maptr.serve.connections import IDLE_TIMEOUT, MAX_CONNECTIONS, MAX_PER_CLIENT, Connection, Connections
 from maptr.serve.tlsstream import TlsStream
 
 log = logging.getLogger("maptr.serve")
@@ -25,14 +25,10 @@ log = logging.getLogger("maptr.serve")
 # The messages of one reply, taken as the client reads them: none, one, or many for a zone transfer.
 Answers = Callable[[bytes, Transport, str], Iterable[bytes]]
 
-# Seconds a client has for one whole message, from the last reply to its final octet: "on the order of a few
-# seconds" (RFC 7766 6.2.3). It bounds a trickle of octets as it does silence.
-IDLE_TIMEOUT = 10.0
 # Seconds a client has to read what is waiting for it once the send buffer is full.
 WRITE_TIMEOUT = 10.0
 REPLY_TIMEOUT = 7200.0  # seconds for all messages of one reply, however they trickle: BIND's max-transfer-time-out
 HANDSHAKE_TIMEOUT = 10.0  # seconds for all of a TLS handshake, as long as for a message
-BACKLOG = 128
 SEND_BUFFER = 128 * 1024  # octets of replies waiting for a slow reader: two of the largest
 # Seconds to wait when the system has no more sockets to give; asyncio's own servers wait as long.
 ACCEPT_PAUSE = 1.0
@@ -82,25 +78,6 @@ DRAIN_TIMEOUT = 600.0
 DRAIN_INTERVAL = 0.05  # seconds between two looks at who is idle
 LEAVING = Pace(idle=0.0, busy=0.0, end=LEAVE_TIMEOUT)
 GIVING_WAY = Pace(idle=DRAIN_IDLE_TIMEOUT, busy=DRAIN_BUSY_TIMEOUT, end=DRAIN_TIMEOUT)
-
-
-def open_socket(host: str, port: int, *, joining: bool = False) -> socket.socket:
-    """A listening non-blocking socket; ``joining`` as in ``udp.open_socket``. Raises OSError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        if joining:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sock.bind((host, port))
-        sock.listen(BACKLOG)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 class TcpListener:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -29,7 +30,8 @@ log = logging.getLogger("maptr.serve")
 STEADY = 10.0  # seconds that a worker lives to count as sound; one that ends sooner may do so again and again
 FIRST_PAUSE = 0.1  # seconds before the second such worker in a row is replaced; doubled each time,
 MAX_PAUSE = 5.0  # up to this: who asks meanwhile waits in the socket, or is lost
-START_TIMEOUT = 30.0  # seconds for a generation to answer, and for threads to end before one is forked
+ALONE_TIMEOUT = 300.0  # seconds that a fork waits for other threads of the owner, one that pulls a table for one
+START_TIMEOUT = 30.0  # seconds for a generation to answer
 QUIET_TIMEOUT = 10.0  # seconds for a worker to give way, before it is killed: it would answer from what is old
 STOP_TIMEOUT = 5.0  # seconds for all to leave, before they are killed
 HELLO_INTERVAL = 5.0  # seconds between two looks whether each worker still turns
@@ -77,6 +79,7 @@ class Workers:
         self._restocking: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._generation = 0
+        self._expected = 0  # the generation that should answer by now
         self._stopping = False
         self._ended = Counters()  # what those counted that are no more
         self._news = asyncio.Event()
@@ -87,7 +90,7 @@ class Workers:
 
         Raises OSError where nothing changed, for the system would not fork.
         """
-        forked = await when_alone(lambda: self._fork_all(state), seconds=START_TIMEOUT)
+        forked = await when_alone(lambda: self._fork_all(state), seconds=ALONE_TIMEOUT)
         if self._watching is None:
             self._watching = asyncio.get_running_loop().create_task(self._watch())
         self._generation = generation = self._generation + 1
@@ -105,6 +108,7 @@ class Workers:
             late = ", ".join(str(place.number) for place in self._places if _generation(place) < generation)
             trouble = f"worker {late} did not start within {START_TIMEOUT:g} seconds"
             log.error("worker %s did not start within %g seconds", late, START_TIMEOUT)
+        self._expected = generation
         with contextlib.suppress(TimeoutError):
             await self._until(lambda: not self._lingering(), QUIET_TIMEOUT)
         for worker in self._lingering():
@@ -161,19 +165,23 @@ class Workers:
         for place in self._places:
             if place.answering is None and place.reason:
                 yield f"worker {place.number} does not answer, the last one {place.reason}"
+            elif place.answering is not None and place.answering.generation < self._expected:
+                yield f"worker {place.number} answers from before the last reload"
 
     # --- forking
 
     def _fork_all(self, state: State) -> list[Forked]:
         """A generation and its reserve, or none of it. Raises OSError."""
+        if self._stopping:
+            raise OSError(errno.ESHUTDOWN, "the server stops")
         before = self._front.state
         self._front.swap(state)
-        process.settle_memory()
         forked: list[Forked] = []
         try:
+            process.settle_memory()
             for _ in range(len(self._places) + 1):
                 forked.append(process.fork(self._front, self._sockets))
-        except OSError:
+        except BaseException:
             for each in forked:
                 each.channel.close()  # by which it knows that it is not wanted
                 _reap(each.pid)
@@ -261,18 +269,25 @@ class Workers:
         self._news.set()
 
     async def _watch(self) -> None:
-        """Ask those who answer, again and again, whether they are there; kill who does not say so."""
+        """Ask those who answer, again and again, whether they are there; kill who does not say so, or never began."""
+        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(HELLO_INTERVAL)
+            for worker in [place.starting for place in self._places if place.starting is not None]:
+                if loop.time() - worker.began > START_TIMEOUT:
+                    self._kill(worker)
             for worker in [place.answering for place in self._places if place.answering is not None]:
                 worker.unheard += worker.asked
                 if worker.unheard >= MAX_UNHEARD:
-                    log.error("process %d, a worker, has not been heard of for long and is killed", worker.forked.pid)
-                    os.kill(worker.forked.pid, signal.SIGKILL)
+                    self._kill(worker)
                 elif not worker.asked:
                     worker.asked = True
                     with contextlib.suppress(OSError):
                         worker.forked.channel.send(HELLO)
+
+    def _kill(self, worker: _Worker) -> None:
+        log.error("process %d, a worker, has not been heard of for long and is killed", worker.forked.pid)
+        os.kill(worker.forked.pid, signal.SIGKILL)
 
     def _bury(self, worker: _Worker) -> None:
         forked = worker.forked

@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.peers import Bind, Knot, Maptr, Nsd, Peer, PowerDns, free_port, processes
@@ -76,6 +77,14 @@ SERVERS: dict[str, type[Peer]] = {
 def start(kind: type[Peer], zones: dict[str, Path]) -> Peer:
     os.environ["PYTHONPATH"] = str(ROOT)
     return kind(zones).start()
+
+
+@contextlib.contextmanager
+def started(peer: Peer) -> Iterator[Peer]:
+    """A server that is made already, until the end of the block."""
+    os.environ["PYTHONPATH"] = str(ROOT)
+    with peer:
+        yield peer
 
 
 def cpu_seconds(peer: Peer) -> float:
