@@ -20,7 +20,7 @@ from typing import Any
 from maptr import registry
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
 from maptr.plan import Plan
-from maptr.registry import natab
+from maptr.registry import natab_lines
 from maptr.table import Table
 
 log = logging.getLogger("maptr.cache")
@@ -162,7 +162,7 @@ def _with_bad(table: Table, old: Table, bad: list[TableError]) -> Table:
 def _has_end(content: bytes) -> bool:
     """True for a natab that says where it ends."""
     tail = content[-4096:].decode("utf-8", "replace")
-    return any(natab.END.match(line) for line in tail.splitlines() if line.strip())
+    return any(natab_lines.END.match(line) for line in tail.splitlines() if line.strip())
 
 
 def _status(status: os.stat_result) -> tuple[int, ...]:

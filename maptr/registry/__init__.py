@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from maptr.errors import TableError
-from maptr.registry import anvl, json_text, json_v1, json_v2, natab, prefixes
+from maptr.registry import anvl, json_text, json_v1, json_v2, natab, natab_lines, prefixes
 from maptr.registry.json_v1 import write as write_json
 from maptr.registry.natab import Loss
 from maptr.registry.natab import write as write_natab
@@ -74,14 +74,14 @@ def _recognise(text: str, filename: str) -> tuple[Format, Any]:
             return Format.ANVL, None
         if prefixes.KEY.match(line):
             return Format.PREFIXES, None
-        if natab.END.match(line) or (_begins_natab(line) and not _YAML_FIELD.match(following)):
+        if natab_lines.END.match(line) or (_begins_natab(line) and not _YAML_FIELD.match(following)):
             return Format.NATAB, None
     raise TableError("not a registry: no entry of any known format", filename=filename, line=1)
 
 
 def _begins_natab(line: str) -> bool:
     """True for an entry line, its policy in whatever state; the digit tells ``12345:`` from ``Note:``."""
-    match = natab.ENTRY.match(line.strip())
+    match = natab_lines.ENTRY.match(line.strip())
     try:
         return match is not None and any(map(str.isdigit, parse_key(match["naan"])[0]))
     except ValueError:
