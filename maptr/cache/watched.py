@@ -140,7 +140,8 @@ class WatchedTable:
             if self._marked_end and not marked_end:
                 raise TableError("cut short: its end-of-data line is gone", filename=str(self.path))
             table = _with_bad(table, old, bad)
-            Plan.between(old, table).check()
+            gone = old.keys() - table.keys()
+            Plan(removed=tuple(old[key] for key in sorted(gone)), size=len(old)).check()
         if bad:
             log.warning("%s: %d bad records, the first: %s", self.path, len(bad), bad[0])
         self._marked_end = marked_end

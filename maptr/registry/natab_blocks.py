@@ -25,7 +25,7 @@ _CHUNK = 64  # blocks whose lines are counted together
 
 _NAAN = f"[{BETANUMERIC}]{{1,{MAX_NAAN}}}+"
 # Hosts without "_" whose last label has only letters, 60 characters at most, so that no label has more than 63.
-_HOST = r"(?![^ :\n]{61})(?:[0-9A-Za-z]++[-.])++(?<=[.])[A-Za-z]++(?::[1-9][0-9]{0,3}+(?![0-9]))?"
+_HOST = r"(?![^ :\n]{61})(?:[0-9A-Za-z]++[-.])++(?<=[.])[A-Za-z]++(?::[1-9][0-9]{0,3}+)?"
 _POLICY = r"(?:https?://|ftp://|mailto:|urn:|ark:/?)[^\s<>\"]++"
 _ACRONYM = r"[A-Z0-9][A-Z0-9&_.-]*+"
 _COMMENT = rf"#(?![^\w\n]*+(?:(?i:end)\s|(?:{'|'.join(HEADERS)}):))[^\n]*+"
