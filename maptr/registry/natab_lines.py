@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from typing import NamedTuple
 
 from maptr import url
 from maptr.errors import TableError
@@ -37,13 +38,22 @@ def plain(text: str) -> str:
     return _LINE_END.sub("\n", text) if "\r" in text else text
 
 
+class _Begun(NamedTuple):
+    """An entry line."""
+
+    naan: str
+    name: str
+    policy: str | None
+    line: int
+
+
 class Reader:
     """Where the reading of a natab stands: the entry begun, its NMAs, the comments above it."""
 
     def __init__(self, records: Records) -> None:
         self.records = records
         self.metadata: dict[str, str] = {}
-        self._entry: Entry | None = None
+        self._begun: _Begun | None = None
         self._nmas: list[Nma] = []
         self._comments: list[str] = []
         self._refused = False  # the entry line was bad: its NMAs belong to nobody
@@ -75,11 +85,12 @@ class Reader:
 
     def close(self) -> None:
         """Keep the entry begun, if there is one."""
-        entry, self._entry = self._entry, None
-        if entry is not None:
-            nmas = tuple(self._nmas)
-            self._nmas = []
-            self.records.add(Entry(entry.naan, nmas=nmas, who=entry.who, policy=entry.policy, line=entry.line))
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            nmas, self._nmas = tuple(self._nmas), []
+            self.records.add(
+                Entry(begun.naan, nmas=nmas, who=Who(begun.name), policy=Policy(url=begun.policy), line=begun.line)
+            )
 
     def _comment(self, line: str) -> None:
         text = line.lstrip("#").strip()
@@ -103,18 +114,18 @@ class Reader:
             raise self.records.error(f"the policy is neither URL nor ARK: {shown(policy)}", line=number, record=naan)
         self._refused = False
         name = self._comments[0] if len(self._comments) == 1 else ""
-        self._entry = Entry(naan, who=Who(name), policy=Policy(url=policy), line=number)
+        self._begun = _Begun(naan, name, policy, number)
 
     def _nma(self, number: int, words: list[str]) -> None:
         if self._refused:
             return
-        record = self._entry.naan if self._entry else ""
+        record = self._begun.naan if self._begun else ""
         try:
             host = host_port(words)
         except ValueError as error:
             text = shown(" ".join(words))
             raise self.records.error(f"no NMA ({error}): {text}", line=number, record=record) from None
-        if self._entry is None:
+        if self._begun is None:
             raise self.records.error(f"an NMA before any entry: {shown(host)}", line=number)
         acronym = words[1] if len(words) == 2 else ""
         self._nmas.append(Nma(f"https://{host}{PATH}", host, acronym=acronym))
