@@ -31,7 +31,7 @@ LAYERS = (
     ),
     # What asks the network and reads files.
     (
-        *("files", "fetch", "pull"),
+        *("files", "natabfile", "fetch", "pull"),
         *("call", "stub", "flight", "waiters", "mux", "resolver", "client", "asyncclient", "bulk", "cache", "config"),
         *("visit", "reachable", "describe", "keyfolder"),
     ),
