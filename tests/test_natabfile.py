@@ -53,6 +53,7 @@ def test_any_text(path: Path, text: str) -> None:
         *(f"54321:\n    h.example{acronym}\n    i.example" for acronym in ACRONYMS),
         *(f"54321:\n    h.example\n{comment}\n    i.example\n13030:\n    j.example" for comment in COMMENTS),
         *(f"{naan}:\n    h.example" for naan in NAANS),
+        "# x\r54321:\n    h.example",
         *("54321:\r\n    h.example", "54321:\n\th.example", "54321:\n  ", "54321:", "54321:\n54321:\n    h.example"),
     ],
 )
