@@ -389,7 +389,7 @@ class Cache:
             complete = choice.take is Take.NONE
             source = "natab" if found is None else found.source
             made = Discovery(request.ark, (), trace, complete, source, scheme=request.settings.scheme)
-        return replace(made, reason=choice.reason).expiring(self._wall())
+        return made.taken(choice.reason, self._wall())
 
     # ---- asking, and what comes of it
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from maptr.ark import Ark
 from maptr.cache.disk import Disk
-from maptr.cache.memory import Kept, Key, Memory, keeping_time
+from maptr.cache.memory import Kept, Key, Memory, keeping_time, longest_keeping
 from maptr.discovery import Discovery, Outcome
 from maptr.many import Rules
 from maptr.names import Labels
@@ -121,13 +121,13 @@ class Store:
             return None
         answer, fetched, expires = row
         wall = self._wall()
-        lifetime = max(0.0, min(expires - fetched, keeping_time(replace(answer, ttl=0x7FFF_FFFF))))
+        lifetime = max(0.0, min(expires - fetched, longest_keeping(answer)))
         left = min(expires - wall, lifetime)
         if fetched > wall + CLOCK_SLACK:
             left = 0.0  # the clock went back, or another machine wrote this: its age cannot be known
-        kept = Kept(answer, min(fetched, wall), now + left, lifetime)
-        self.memory.put((view, name), kept)
-        return replace(kept, layer="disk")
+        said, until = min(fetched, wall), now + left
+        self.memory.put((view, name), Kept(answer, said, until, lifetime))
+        return Kept(answer, said, until, lifetime, "disk")
 
     @property
     def now(self) -> float:
@@ -166,5 +166,5 @@ class _Rewalk:
         return replace(kept.answer, ttl=STALE_TTL)
 
     def found(self, discovery: Discovery) -> Found:
-        made = replace(discovery, source=self._source, fetched=self._fetched, stale=self._stale)
+        made = discovery.kept(self._source, self._fetched, stale=self._stale)
         return Found(made, self._refresh_at, self._stale)
