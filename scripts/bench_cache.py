@@ -21,6 +21,7 @@ from maptr import Cache, registry
 from maptr.cache.watched import WatchedTable
 from maptr.table import Table
 from maptr.zone import build
+from tests import test_cache_load
 from tests.caching import Rig, host, said
 from tests.peers import HOST, Maptr, find, free_port
 
@@ -153,11 +154,26 @@ def black_hole(rounds: int) -> None:
                 lambda: timed(lambda: cache.discover(f"ark:{next(naans)}/x")), max(rounds, 20))  # fmt: skip
 
 
+def load(seconds: float) -> None:
+    """Ends with an AssertionError where an answer is wrong, and with whatever error leaves the cache."""
+    with tempfile.TemporaryDirectory() as name:
+        outcomes, kills = test_cache_load.run(Path(name), seconds=seconds, period=5.0)
+    print(f"{outcomes.total()} discoveries in {seconds:g} s, the server killed {kills} times, none of them wrong:")
+    for outcome, count in outcomes.most_common():
+        print(f"{count:>9}  {outcome}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--load", type=float, metavar="SECONDS", help="instead, mixed traffic for so long, its server killed every 5 s"
+    )
     parser.add_argument("--registry", type=Path, default=None, help="by default the real one, or the sample")
     options = parser.parse_args()
+    if options.load is not None:
+        load(options.load)
+        return
     real = Path(os.environ.get("MAPTR_REAL_DATA", "../shared/data")) / "naan_records.json"
     file = options.registry or (real if real.exists() else Path("zones/sample.json"))
     print(f"Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}\n")
