@@ -7,6 +7,7 @@ as the least disturbed one, with the median beside it.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -17,12 +18,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import dns.zone
+
 from maptr import Cache, registry
 from maptr.cache.watched import WatchedTable
+from maptr.lint import publishable
+from maptr.plan import Plan
+from maptr.registry import natab_lines
+from maptr.registry.natab import read_in_order
+from maptr.registry.records import Records
+from maptr.snapshot import ZoneView, view_zone
 from maptr.table import Table
 from maptr.zone import build
 from tests import test_cache_load
 from tests.caching import Rig, host, said
+from tests.moments import ORIGIN, Follower, states, with_part
 from tests.peers import HOST, Maptr, find, free_port
 
 NAANS = 100_000
@@ -104,21 +114,42 @@ def memory_and_disk(directory: Path, rounds: int) -> None:
 def natab(directory: Path, rounds: int) -> None:
     path = directory / "natab"
     path.write_text(natab_text())
+    read = measure(f"natab of {NAANS} NAANs read", "150", 1e3, "ms",
+                   lambda: timed(WatchedTable(path, clock=time.monotonic).reload), rounds)  # fmt: skip
     watched = WatchedTable(path, clock=time.monotonic)
-    measure(f"natab of {NAANS} NAANs read", "0.15", 1, "s", lambda: timed(watched.reload), 1)
-    measure("the same, unchanged, noticed by its hash", "", 1e3, "ms", lambda: timed(watched.reload), rounds)
-    table = watched.current().table
+    table = watched.reload().table
     if table is None:
         raise SystemExit("no table")
+    measure("the same, unchanged, noticed by its hash", "", 1e3, "ms", lambda: timed(watched.reload), rounds)
     keys = [str(FIRST + n) for n in range(0, NAANS, 97)]
+    measure("natab look-up, each NAAN for the first time", "", 1e6, "us",
+            lambda: timed(lambda: [table[key] for key in keys]) / len(keys), 1)  # fmt: skip
     best = measure(
         "natab look-up", "0.5", 1e6, "us", lambda: timed(lambda: [table[key] for key in keys]) / len(keys), rounds
     )
+    whole = natab_lines.plain(path.read_text())
+    entries = measure("the same natab with every entry made at once", "", 1e3, "ms",
+                      lambda: timed(lambda: read_in_order(whole, Records())), 1)  # fmt: skip
+    print(f"{'ratio of the two readings':<58} {entries / read:>9.0f} {'':>9} x")
+    once(path, rounds)
     if find("perl"):
         some = [keys[n] for n in range(0, len(keys), 100)]
         done = subprocess.run(["perl", "-e", PERL, str(path), "1", *some], capture_output=True, text=True, check=True)
         print(f"{'the draft: Perl reading natab, a look-up':<58} {float(done.stdout) * 1e6:>9.0f} {'':>9} us")
-        print(f"{'ratio of the two':<58} {float(done.stdout) / best:>9.0f} {'':>9} x   50000")
+        print(f"{'ratio of the two look-ups':<58} {float(done.stdout) / best:>9.0f} {'':>9} x   50000")
+
+
+def once(path: Path, rounds: int) -> None:
+    """A process that asks once and ends, by what it takes longer than one that does nothing."""
+
+    def process(program: str) -> float:
+        return timed(lambda: subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL))
+
+    for where, naan in (("in the middle", FIRST + NAANS // 2), ("at the end", FIRST + NAANS - 1)):
+        program = f"from maptr.natabfile import find; print(find({str(path)!r}, '{naan}'))"
+        taken = sorted(process(program) - process("pass") for _ in range(4 * rounds))
+        print(f"{f'one look-up by a process of its own, {where}':<58} {taken[0] * 1e3:>9.2f}"
+              f" {statistics.median(taken) * 1e3:>9.2f} ms  5")  # fmt: skip
 
 
 def timed(function: Callable[[], object]) -> float:
@@ -135,6 +166,32 @@ def drift(file: Path, directory: Path, rounds: int) -> None:
             return timed(lambda: list(cache.drift_many()))
 
         measure(f"drift over {len(table)} records, loopback", "1", 1, "s", run, rounds)
+
+
+def moments(data: Path) -> None:
+    """The registry's real moments: what IXFR sends of them, and what AXFR would."""
+    if not (data / "naan_updates.jsonl.gz").exists():
+        print("no real registry: its moments are not followed")
+        return
+    followed = states(data)
+    table = registry.read(json.dumps(next(followed)[1]))
+    follower = Follower(view_of(table, 1))
+    whole = count = 0
+    for count, (_, document) in enumerate(followed, 1):
+        plan = Plan.between(table, following := registry.read(json.dumps(document)))
+        touched = {entry.naan for entry in (*plan.added, *plan.removed, *(new for _, new in plan.changed))}
+        part = Table(entry for entry in following.values() if entry.naan in touched)
+        if follower.publish(with_part(follower.view, view_of(part, count + 1), touched)) is not None:
+            whole += follower.axfr_octets()
+        table = following
+    print(f"{f'IXFR of the registry, {count} moments':<58} {follower.ixfr:>9} octets")
+    print(f"{'AXFR of the same':<58} {whole:>9} octets")
+    print(f"{'ratio of the two':<58} {whole / follower.ixfr:>9.0f} x")
+
+
+def view_of(table: Table, serial: int) -> ZoneView:
+    text = build(publishable(table)[0], serial).text
+    return view_zone(dns.zone.from_text(text, ORIGIN, relativize=False))
 
 
 def black_hole(rounds: int) -> None:
@@ -183,6 +240,7 @@ def main() -> None:
         natab(Path(name), options.rounds)
         drift(file, Path(name), options.rounds)
         black_hole(options.rounds)
+        moments(real.parent)
 
 
 if __name__ == "__main__":
