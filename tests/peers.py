@@ -234,6 +234,92 @@ class Maptr(Peer):
         return [sys.executable, "-m", "maptr", "serve", *zones, f"--listen={self.host}:{self.port}", *self.options]
 
 
+def bind_options(peer: Peer) -> str:
+    """The lines of ``options`` that keep BIND to the test."""
+    return f"""\
+    directory "{peer.directory}";
+    listen-on port {peer.port} {{ {peer.host}; }};
+    listen-on-v6 {{ none; }};
+    pid-file none;
+    lock-file none;
+    session-keyfile "{peer.directory}/session.key";
+    recursion no;
+    dnssec-validation no;
+    empty-zones-enable no;
+    notify no;
+    allow-transfer {{ {peer.host}; }};
+    max-cache-size 8M;
+"""
+
+
+def nsd_server(peer: Peer) -> str:
+    """The lines of ``server:`` that keep NSD to the test; more of them may follow, then ``NSD_QUIET``."""
+    return f"""\
+server:
+    ip-address: {peer.host}@{peer.port}
+    port: {peer.port}
+    do-ip6: no
+    username: ""
+    zonesdir: "{peer.directory}"
+    zonelistfile: "{peer.directory}/zone.list"
+    xfrdfile: "{peer.directory}/xfrd.state"
+    xfrdir: "{peer.directory}"
+    cookie-secret-file: "{peer.directory}/cookie"
+    pidfile: "{peer.directory}/pid"
+    database: ""
+    server-count: 1
+"""
+
+
+# Debian builds NSD with response rate limiting on, which is turned off here.
+NSD_QUIET = """\
+    rrl-ratelimit: 0
+    rrl-whitelist-ratelimit: 0
+remote-control:
+    control-enable: no
+"""
+
+
+def knot_server(peer: Peer) -> str:
+    """The sections that keep Knot to the test."""
+    return f"""\
+server:
+    rundir: "{peer.directory}"
+    pidfile: "{peer.directory}/pid"
+    listen: {peer.host}@{peer.port}
+    udp-workers: 1
+    tcp-workers: 1
+    background-workers: 1
+control:
+    listen: "{peer.directory}/control"
+log:
+  - target: stderr
+    any: info
+database:
+    storage: "{peer.directory}/db"
+"""
+
+
+def powerdns_settings(peer: Peer) -> tuple[str, ...]:
+    """The lines that keep PowerDNS to the test: no caches, no web server, and no question to its makers at start."""
+    return (
+        f"local-address={peer.host}",
+        f"local-port={peer.port}",
+        "daemon=no",
+        "guardian=no",
+        "webserver=no",
+        "api=no",
+        "security-poll-suffix=",
+        "cache-ttl=0",
+        "negquery-cache-ttl=0",
+        "query-cache-ttl=0",
+        "disable-axfr=no",
+        f"allow-axfr-ips={peer.host}",
+        "receiver-threads=1",
+        "distributor-threads=1",
+    )
+
+
 class Bind(Peer):
     """ISC BIND 9. Its ``rndc`` channel is off; files of its own stay in the temporary directory."""
 
@@ -246,19 +332,7 @@ class Bind(Peer):
         config.write_text(
             f"""\
 options {{
-    directory "{self.directory}";
-    listen-on port {self.port} {{ {self.host}; }};
-    listen-on-v6 {{ none; }};
-    pid-file none;
-    lock-file none;
-    session-keyfile "{self.directory}/session.key";
-    recursion no;
-    dnssec-validation no;
-    empty-zones-enable no;
-    notify no;
-    allow-transfer {{ {self.host}; }};
-    max-cache-size 8M;
-}};
+{bind_options(self)}}};
 controls {{ }};
 {zones}"""
         )
@@ -266,7 +340,7 @@ controls {{ }};
 
 
 class Nsd(Peer):
-    """NLnet Labs NSD. Debian builds it with response rate limiting on, which is turned off here."""
+    """NLnet Labs NSD."""
 
     name = "nsd"
     commands = ("nsd", "nsd-checkzone")
@@ -279,25 +353,8 @@ class Nsd(Peer):
         config = self.directory / "nsd.conf"
         config.write_text(
             f"""\
-server:
-    ip-address: {self.host}@{self.port}
-    port: {self.port}
-    do-ip6: no
-    username: ""
-    zonesdir: "{self.directory}"
-    zonelistfile: "{self.directory}/zone.list"
-    xfrdfile: "{self.directory}/xfrd.state"
-    xfrdir: "{self.directory}"
-    cookie-secret-file: "{self.directory}/cookie"
-    pidfile: "{self.directory}/pid"
-    database: ""
-    server-count: 1
-    tcp-count: 100
-    rrl-ratelimit: 0
-    rrl-whitelist-ratelimit: 0
-remote-control:
-    control-enable: no
-{zones}"""
+{nsd_server(self)}    tcp-count: 100
+{NSD_QUIET}{zones}"""
         )
         return [self.program(), "-d", "-c", str(config)]
 
@@ -315,21 +372,7 @@ class Knot(Peer):
         config = self.directory / "knot.conf"
         config.write_text(
             f"""\
-server:
-    rundir: "{self.directory}"
-    pidfile: "{self.directory}/pid"
-    listen: {self.host}@{self.port}
-    udp-workers: 1
-    tcp-workers: 1
-    background-workers: 1
-control:
-    listen: "{self.directory}/control"
-log:
-  - target: stderr
-    any: info
-database:
-    storage: "{self.directory}/db"
-acl:
+{knot_server(self)}acl:
   - id: transfer
     address: {self.host}
     action: transfer
@@ -346,7 +389,7 @@ zone:
 
 
 class PowerDns(Peer):
-    """PowerDNS with its BIND backend: no caches, no web server, and no question to its makers at start."""
+    """PowerDNS with its BIND backend."""
 
     name = "powerdns"
     commands = ("pdns_server", "pdnsutil")
@@ -355,20 +398,7 @@ class PowerDns(Peer):
         write_powerdns_config(
             self.directory,
             self.zones,
-            f"local-address={self.host}",
-            f"local-port={self.port}",
-            "daemon=no",
-            "guardian=no",
-            "webserver=no",
-            "api=no",
-            "security-poll-suffix=",
-            "cache-ttl=0",
-            "negquery-cache-ttl=0",
-            "query-cache-ttl=0",
-            "disable-axfr=no",
-            f"allow-axfr-ips={self.host}",
-            "receiver-threads=1",
-            "distributor-threads=1",
+            *powerdns_settings(self),
             "loglevel=5",
         )
         return [self.program(), f"--config-dir={self.directory}"]

@@ -12,7 +12,20 @@ import subprocess
 from pathlib import Path
 from typing import ClassVar
 
-from tests.peers import Bind, Knot, Nsd, Peer, PeerError, PowerDns, find
+from tests.peers import (
+    NSD_QUIET,
+    Bind,
+    Knot,
+    Nsd,
+    Peer,
+    PeerError,
+    PowerDns,
+    bind_options,
+    find,
+    knot_server,
+    nsd_server,
+    powerdns_settings,
+)
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "transfers.md"
 SECRET = "dGhpcyBpcyBhIHRlc3Qga2V5LCBrbm93biB0byBhbGwhISE="  # 32 octets
@@ -60,25 +73,8 @@ class NsdSecondary(Secondary):
         config = self.directory / "nsd.conf"
         config.write_text(
             f"""\
-server:
-    ip-address: {self.host}@{self.port}
-    port: {self.port}
-    do-ip6: no
-    username: ""
-    zonesdir: "{self.directory}"
-    zonelistfile: "{self.directory}/zone.list"
-    xfrdfile: "{self.directory}/xfrd.state"
-    xfrdir: "{self.directory}"
-    cookie-secret-file: "{self.directory}/cookie"
-    pidfile: "{self.directory}/pid"
-    database: ""
-    server-count: 1
-    verbosity: 2
-    rrl-ratelimit: 0
-    rrl-whitelist-ratelimit: 0
-remote-control:
-    control-enable: no
-{self.documented_lines("nsd")}
+{nsd_server(self)}    verbosity: 2
+{NSD_QUIET}{self.documented_lines("nsd")}
     provide-xfr: {self.host} NOKEY
 """
         )
@@ -100,21 +96,7 @@ class KnotSecondary(Secondary):
         config = self.directory / "knot.conf"
         config.write_text(
             f"""\
-server:
-    rundir: "{self.directory}"
-    pidfile: "{self.directory}/pid"
-    listen: {self.host}@{self.port}
-    udp-workers: 1
-    tcp-workers: 1
-    background-workers: 1
-control:
-    listen: "{self.directory}/control"
-log:
-  - target: stderr
-    any: info
-database:
-    storage: "{self.directory}/db"
-acl:
+{knot_server(self)}acl:
   - id: test-may-look
     address: {self.host}
     action: transfer
@@ -136,20 +118,7 @@ class BindSecondary(Secondary):
 
     def configure(self) -> list[str]:
         lines = self.documented_lines(self.snippets[0])
-        own = f"""\
-    directory "{self.directory}";
-    listen-on port {self.port} {{ {self.host}; }};
-    listen-on-v6 {{ none; }};
-    pid-file none;
-    lock-file none;
-    session-keyfile "{self.directory}/session.key";
-    recursion no;
-    dnssec-validation no;
-    empty-zones-enable no;
-    notify no;
-    allow-transfer {{ {self.host}; }};
-    max-cache-size 8M;
-"""
+        own = bind_options(self)
         if "options {\n" in lines:
             lines = lines.replace("options {\n", "options {\n" + own)
         else:
@@ -176,22 +145,9 @@ class PowerDnsSecondary(Secondary):
             + "\n".join(
                 (
                     f"socket-dir={self.directory}",
-                    f"local-address={self.host}",
-                    f"local-port={self.port}",
-                    "daemon=no",
-                    "guardian=no",
-                    "webserver=no",
-                    "api=no",
-                    "security-poll-suffix=",
-                    "cache-ttl=0",
-                    "negquery-cache-ttl=0",
-                    "query-cache-ttl=0",
+                    *powerdns_settings(self),
                     "zone-cache-refresh-interval=0",
                     "zone-metadata-cache-ttl=0",
-                    "disable-axfr=no",
-                    f"allow-axfr-ips={self.host}",
-                    "receiver-threads=1",
-                    "distributor-threads=1",
                     "xfr-cycle-interval=1",
                     "loglevel=6",
                     "",
