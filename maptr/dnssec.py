@@ -6,7 +6,6 @@ answers are ``denial.py``'s. Signing needs the package cryptography (``pip insta
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,52 +18,31 @@ import dns.rrset
 import dns.transaction
 import dns.zone
 import dns.zonetypes
-from dns.rdatatype import CDNSKEY, CDS, DNAME, DNSKEY, NS, NSEC, NSEC3, NSEC3PARAM, RRSIG, SOA, ZONEMD
+from dns.rdatatype import CDNSKEY, CDS, DNAME, DNSKEY, NS, NSEC, RRSIG, SOA, ZONEMD
 
 from maptr.errors import SigningError
+from maptr.signatures import unwrap
+from maptr.signing import MADE
+from maptr.signing import Children as Children  # who signs has a policy
+from maptr.signing import Policy as Policy
 from maptr.zonekeys import Key, check_keys, dnskey_signers, zone_signers
-
-# What a signer makes: dropped from the zone it is given, for the keys are the truth.
-MADE = frozenset({RRSIG, NSEC, NSEC3, NSEC3PARAM, DNSKEY, CDS, CDNSKEY, ZONEMD})
-
-LIFETIME = 14 * 86400  # seconds a signature lasts from now, Knot's default too
-INCEPTION_OFFSET = 3600  # seconds it begins before now, for validators whose clock is slow (RFC 6781 4.4.2)
-REFRESH = 7 * 86400  # seconds before the end from which a zone is signed again: a week to notice that it was not
-
-
-class Children(enum.StrEnum):
-    """What CDS and CDNSKEY tell the parent (RFC 7344, RFC 8078)."""
-
-    PUBLISH = "publish"  # the active keys
-    NONE = "none"  # nothing
-    DELETE = "delete"  # remove the DS: the zone is to be unsigned
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How to sign; times in seconds. Raises SigningError where no signature could last."""
-
-    lifetime: int = LIFETIME
-    inception_offset: int = INCEPTION_OFFSET
-    refresh: int = REFRESH
-    zonemd: bool = True
-    cds: Children = Children.PUBLISH
-    dnskey_ttl: int | None = None  # None: that of the SOA
-
-    def __post_init__(self) -> None:
-        if self.lifetime <= self.refresh or self.refresh < 0 or self.inception_offset < 0:
-            raise SigningError(
-                f"signatures that last {self.lifetime} s cannot be renewed {self.refresh} s before their end"
-            )
 
 
 def sign_zone(
-    zone: dns.zone.Zone, keys: Sequence[Key], *, now: int, serial: int, policy: Policy | None = None
+    zone: dns.zone.Zone,
+    keys: Sequence[Key],
+    *,
+    now: int,
+    serial: int,
+    policy: Policy | None = None,
+    old: dns.zone.Zone | None = None,
 ) -> dns.zone.Zone:
     """A signed copy of a zone that is not relativized, with the serial. The same arguments give the same zone.
 
-    ``now`` is Unix time. Raises SigningError for keys that make no chain, and ValueError or KeyError as dnspython
-    does for a zone without SOA.
+    ``now`` is Unix time. Of ``old``, an earlier version that we signed, signatures are taken over that cover the same
+    records by the same keys and last long enough, so that secondaries get by IXFR what changed and no more.
+    Raises SigningError for keys that make no chain, and ValueError or KeyError as dnspython does for a zone without
+    SOA.
     """
     check_keys(keys)
     policy = policy or Policy()
@@ -72,7 +50,7 @@ def sign_zone(
     origin = _origin(signed)
     # 32 bits that wrap in 2106 (RFC 4034 3.1.5).
     inception, expiration = (now - policy.inception_offset) % 2**32, (now + policy.lifetime) % 2**32
-    signer = _Signer(origin, keys, inception, expiration)
+    signer = _Signer(origin, keys, inception, expiration, _Earlier.of(old, keys, now, policy))
     # Only what the zone has authority over: dnspython would count glue at a cut among the types of its NSEC.
     unsigned = _take_occluded(signed)
     if policy.zonemd:
@@ -138,6 +116,40 @@ def _content(zone: dns.zone.Zone) -> dict[tuple[dns.name.Name, int], tuple[int, 
 
 
 @dataclass(frozen=True, slots=True)
+class _Earlier:
+    """Signatures of an earlier version that are still good: by its ``keys``, the (algorithm, tag) of each."""
+
+    zone: dns.zone.Zone | None
+    keys: frozenset[tuple[int, int]]
+    now: int
+    policy: Policy
+
+    @classmethod
+    def of(cls, zone: dns.zone.Zone | None, keys: Iterable[Key], now: int, policy: Policy) -> _Earlier:
+        there = zone.get_rdataset(_origin(zone), DNSKEY) if zone is not None else None
+        # A tag may come again with another key (RFC 4034 appendix B), so it counts where the key itself was there.
+        same = frozenset((int(key.algorithm.number), key.tag) for key in keys if there and key.dnskey in there)
+        return cls(zone if same else None, same, now, policy)
+
+    def find(self, rrset: dns.rrset.RRset, key: Key) -> dns.rdata.Rdata | None:
+        """The signature by a key over these very records, if it may be kept."""
+        wanted = (int(key.algorithm.number), key.tag)
+        if self.zone is None or wanted not in self.keys:
+            return None
+        covered = self.zone.get_rdataset(rrset.name, rrset.rdtype)
+        if covered is None or covered.ttl != rrset.ttl or set(covered) != set(rrset):
+            return None
+        for signature in self.zone.get_rdataset(rrset.name, RRSIG, rrset.rdtype) or ():
+            left = unwrap(signature.expiration, self.now) - self.now
+            begun = unwrap(signature.inception, self.now) <= self.now
+            is_ours = (int(signature.algorithm), signature.key_tag) == wanted and signature.original_ttl == rrset.ttl
+            if is_ours and begun and self.policy.keep < left <= self.policy.lifetime:
+                kept: dns.rdata.Rdata = signature
+                return kept
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class _Signer:
     """Signs one RRset with the keys it is for; what ``dns.dnssec.sign_zone`` calls."""
 
@@ -145,6 +157,7 @@ class _Signer:
     keys: Sequence[Key]
     inception: int
     expiration: int
+    earlier: _Earlier
 
     def __call__(self, transaction: dns.transaction.Transaction, rrset: dns.rrset.RRset) -> None:
         if rrset.rdtype == NSEC:
@@ -157,7 +170,7 @@ class _Signer:
     def sign(self, rrset: dns.rrset.RRset) -> Iterator[dns.rdata.Rdata]:
         for_keys = rrset.rdtype in (DNSKEY, CDS, CDNSKEY)  # RFC 7344 4.1: by a key that the parent's DS names
         for key in dnskey_signers(self.keys) if for_keys else zone_signers(self.keys):
-            yield dns.dnssec.sign(
+            yield self.earlier.find(rrset, key) or dns.dnssec.sign(
                 rrset,
                 key.private,  # type: ignore[arg-type,unused-ignore]
                 self.origin,

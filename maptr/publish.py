@@ -12,7 +12,7 @@ from maptr.errors import ZoneError
 from maptr.journal import is_newer
 from maptr.plan import REMOVAL_LIMIT
 from maptr.snapshot import RRSIG, ZoneView
-from maptr.zone import next_serial
+from maptr.zone import following_serial
 from maptr.zonediff import ZoneDiff
 
 DNSKEY, ZONEMD = 48, 63
@@ -54,8 +54,7 @@ def choose_serial(new: ZoneView, published: Published | None, style: str, now: f
     if zonediff.content_digest(new) == published.digest:
         serial = published.serial
     else:
-        wanted = str((published.serial + 1) & 0xFFFF_FFFF) if style == "increment" else style
-        serial = next_serial(wanted, now, published.serial)
+        serial = following_serial(published.serial, style, now)
     if serial == new.serial:
         return new
     if {RRSIG, DNSKEY, ZONEMD} & new.nodes[new.origin].keys():

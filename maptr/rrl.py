@@ -10,6 +10,7 @@ import enum
 import ipaddress
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from maptr.address import Network, read_network
 
@@ -58,6 +59,21 @@ class Verdict(enum.Enum):
     DROP = "drop"
 
 
+class Withheld(Protocol):
+    """Where replies that did not go out whole are counted."""
+
+    dropped: int
+    truncated: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """The same in two numbers."""
+
+    dropped: int = 0
+    truncated: int = 0
+
+
 @dataclass(slots=True)
 class _Account:
     """Replies that may still go; below 0, how many went too far."""
@@ -70,12 +86,11 @@ class _Account:
 class RateLimiter:
     """Counts replies and says which may go. ``clock`` gives seconds that never go back.
 
-    ``dropped`` and ``truncated`` count since the start.
+    ``tally`` counts what was withheld since the start, and may be replaced before the first reply is judged.
     """
 
     def __init__(self, settings: RrlSettings, clock: Callable[[], float]) -> None:
-        self.dropped = 0
-        self.truncated = 0
+        self.tally: Withheld = Tally()
         self._settings = settings
         self._clock = clock
         # One reply a kind must be able to pass, however small a worker's share of the rate.
@@ -101,9 +116,9 @@ class RateLimiter:
             return Verdict.SEND
         account.excess += 1
         if self._settings.slip and account.excess % self._settings.slip == 0:
-            self.truncated += 1
+            self.tally.truncated += 1
             return Verdict.TRUNCATE
-        self.dropped += 1
+        self.tally.dropped += 1
         return Verdict.DROP
 
     def _account(self, key: Hashable) -> _Account:

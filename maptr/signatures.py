@@ -39,19 +39,32 @@ class SignatureState:
         return self.state not in (Signatures.UNSIGNED, Signatures.OK)
 
 
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """The time in which every signature of a zone holds, Unix time: from the last begin to the first end."""
+
+    begins: int
+    expires: int
+
+    @classmethod
+    def of(cls, zone: ZoneView, now: float) -> Validity | None:
+        """None for a zone without signatures. A look at every one, so it is worth to be kept."""
+        times = list(_times(zone, int(now)))
+        return cls(max(begin for begin, _ in times), min(end for _, end in times)) if times else None
+
+    def state(self, now: float, *, expiring: int = EXPIRING) -> SignatureState:
+        """How it is at a time; EXPIRING from so many seconds before the end on."""
+        if self.expires <= now:
+            return SignatureState(Signatures.EXPIRED, self.expires)
+        if self.begins > now:
+            return SignatureState(Signatures.NOT_YET, self.expires)
+        return SignatureState(Signatures.EXPIRING if self.expires - now < expiring else Signatures.OK, self.expires)
+
+
 def signature_state(zone: ZoneView, now: float, *, expiring: int = EXPIRING) -> SignatureState:
     """Whether any signature of the zone has ended, or ends within ``expiring`` seconds; a look at every one."""
-    times = list(_times(zone, int(now)))
-    if not times:
-        return SignatureState(Signatures.UNSIGNED)
-    expires = min(end for _, end in times)
-    if expires <= now:
-        state = Signatures.EXPIRED
-    elif max(begin for begin, _ in times) > now:
-        state = Signatures.NOT_YET
-    else:
-        state = Signatures.EXPIRING if expires - now < expiring else Signatures.OK
-    return SignatureState(state, expires)
+    validity = Validity.of(zone, now)
+    return SignatureState(Signatures.UNSIGNED) if validity is None else validity.state(now, expiring=expiring)
 
 
 def _times(zone: ZoneView, now: int) -> Iterator[tuple[int, int]]:
@@ -59,9 +72,9 @@ def _times(zone: ZoneView, now: int) -> Iterator[tuple[int, int]]:
     for node in zone.nodes.values():
         for rdata in node[RRSIG].rdatas if RRSIG in node else ():
             expiration, inception = struct.unpack_from("!2I", rdata, 8)
-            yield _unwrap(inception, now), _unwrap(expiration, now)
+            yield unwrap(inception, now), unwrap(expiration, now)
 
 
-def _unwrap(stamp: int, now: int) -> int:
-    """The time nearest to now that has these 32 bits."""
+def unwrap(stamp: int, now: int) -> int:
+    """The time nearest to now that has these 32 bits (RFC 4034 3.1.5)."""
     return now + ((stamp - now + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000

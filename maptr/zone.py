@@ -177,6 +177,13 @@ def next_serial(style: str, now: float, previous: int | None = None) -> int:
     return (previous + 1) & 0xFFFF_FFFF
 
 
+def following_serial(before: int, style: str, now: float) -> int:
+    """The serial after one that is out: one more ("increment", and "file", for no file has it), or by date or time."""
+    if style in ("increment", "file"):
+        return (before + 1) & 0xFFFF_FFFF
+    return next_serial(style, now, before)
+
+
 def serial_of(lines: Iterable[str]) -> tuple[int, list[str]] | None:
     """The serial of a zone text written by ``build``, and its lines with the serial blanked; None for any other."""
     kept: list[str] = []

@@ -18,7 +18,8 @@ import dns.rdatatype
 
 from maptr.names import Labels, to_text
 from maptr.naptr import Naptr
-from maptr.snapshot import SOA, Node, RRset, ZoneView
+from maptr.signing import MADE
+from maptr.snapshot import SOA, Node, RRset, ZoneView, make_view
 
 NAPTR = 35
 SIGNING = frozenset({46, 47, 50})  # RRSIG, NSEC, NSEC3 (RFC 4034, RFC 5155)
@@ -150,6 +151,27 @@ def with_serial(zone: ZoneView, serial: int) -> ZoneView:
     soa = replace(zone.soa, rdatas=rdatas)
     nodes = {**zone.nodes, zone.origin: {**zone.nodes[zone.origin], SOA: soa}}
     return replace(zone, serial=serial, soa=soa, negative_soa=replace(zone.negative_soa, rdatas=rdatas), nodes=nodes)
+
+
+def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
+    """The zone without what signing makes, and under the serial if one is given: what was signed, told from its result.
+
+    Names that have nothing else stay as empty non-terminals where something is below them, and go where not.
+    """
+    nodes: dict[Labels, Node] = {}
+    for owner, node in view.nodes.items():
+        kept = {rdtype: _unsigned(rrset) for rdtype, rrset in node.items() if rdtype not in MADE}
+        if kept:
+            nodes[owner] = kept
+    for owner in list(nodes):
+        for start in range(1, len(owner) - len(view.origin)):
+            nodes.setdefault(owner[start:], {})
+    bare = make_view(view.origin, nodes, view.cuts)
+    return bare if serial is None or serial == bare.serial else with_serial(bare, serial)
+
+
+def _unsigned(rrset: RRset) -> RRset:
+    return replace(rrset, signatures=()) if rrset.signatures else rrset
 
 
 def _shown(rdatas: set[bytes], rdtype: int) -> str:

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import dns.message
+import dns.rdatatype
 from dnslib import DNSError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from maptr.answer import Transport
 from maptr.context import Context
 from maptr.packet import Message
-from tests.fuzz.targets import CONTEXTS, check_respond
+from tests.fuzz.targets import CONTEXTS, SIGNED, check_respond, check_signed
 from tests.test_edns import CASES as EDNS_CASES
 from tests.test_edns import make_query as make_options_query
 
@@ -26,6 +27,10 @@ SEEDS = [bytes.fromhex(case["packet"]) for case in PACKETS["case"]] + [
     dns.message.make_query(case["name"], case["type"], use_edns=0, payload=1232).to_wire() for case in ANSWER["case"]
 ]
 SEEDS += [make_options_query(case).to_wire() for case in EDNS_CASES]
+LABELS = sorted(
+    {label for case in ANSWER["case"] for label in case["name"].removesuffix("example.").split(".") if label}
+)
+LABELS += ["*", "nope", "zzz", "a" * 63]
 transports = st.sampled_from(Transport)
 contexts = st.sampled_from(CONTEXTS)
 octets = st.integers(0, 255)
@@ -59,6 +64,24 @@ def test_real_queries_changed_cut_and_lengthened(
     for place, value in changes:
         packet[place % len(packet)] = value
     check_respond(bytes(packet[: len(packet) - cut] if cut < 20 else packet) + tail, transport, context)
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(st.sampled_from(LABELS), max_size=4),
+    st.one_of(st.sampled_from([1, 2, 6, 16, 39, 43, 46, 47, 48, 50, 51, 255]), st.integers(0, 65535)),
+    st.booleans(),
+    st.integers(0, len(SIGNED) - 1),
+    transports,
+    contexts,
+)
+def test_names_of_signed_zones(
+    labels: list[str], rdtype: int, do: bool, place: int, transport: Transport, context: Context
+) -> None:
+    """What exists, what does not, and what is between; NSEC and NSEC3."""
+    name = ".".join([*labels, "example."])
+    query = dns.message.make_query(name, dns.rdatatype.RdataType.make(rdtype), use_edns=0, want_dnssec=do)
+    check_signed(query.to_wire(), transport, context, SIGNED[place])
 
 
 @given(st.binary(max_size=600))

@@ -18,12 +18,13 @@ PACKAGE = Path(__file__).resolve().parent.parent / "maptr"
 
 LAYERS = (
     # What everything is said in.
-    ("errors", "names", "printable", "address", "url", "nfa", "ere", "regexp", "finding", "ark", "naptr"),
+    ("errors", "names", "printable", "address", "url", "nfa", "ere", "regexp", "finding", "ark", "naptr", "duration"),
     # What maptr knows, as functions over values.
     (
         *("discovery", "walk", "replay", "choose", "table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
         *("zone", "masterfile", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
+        *("signing", "resign"),
         *("zonediff", "integrity", "publish"),
         *("packed", "fastpath", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),

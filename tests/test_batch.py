@@ -89,7 +89,7 @@ def test_whatever_comes_at_once_is_answered_as_by_the_general_path(host: str, se
                     assert len(got) == len(expected.wire)
                     assert b"\0\x0a\0\x18" in got, query.hex()
     # What the general path made it counts itself, in the daemon; the listener counts the rest.
-    counted = sum(listener.rcodes.to_dict().get("udp", {}).values())
+    counted = sum(listener.counters.to_dict().get("udp", {}).values())
     assert counted == listener.counters.received - listener.counters.general
     counters = listener.counters
     assert counters.received == 2 * len(queries) + 2
@@ -110,7 +110,7 @@ def test_the_rate_limit_holds_for_what_is_known_and_what_is_not() -> None:
         reply = make_reply(wires[0], SNAPSHOT, transport=Transport.UDP)
         assert reply is not None
         assert {part[2:] for part in cut} == {reply.truncated()[2:]}
-        assert responder.limiter.dropped + responder.limiter.truncated == 300 - len(whole)
+        assert responder.limiter.tally.dropped + responder.limiter.tally.truncated == 300 - len(whole)
 
 
 def test_a_reload_forgets_what_was_known() -> None:

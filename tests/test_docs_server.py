@@ -15,8 +15,21 @@ from maptr.serve.connections import Connections
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "server.md").read_text(encoding="utf-8")
 CONSTANTS = re.findall(r"^\| `([\w.]+)\.([A-Z0-9_]+)` \| ([\d.]+) \|", PAGE, re.MULTILINE)
-MODULES = ("context", "cookies", "rrl", "serve.responder", "serve.connections", "serve.tcp")
-LIMIT = re.compile(r"MAX_|.*_(TIMEOUT|SIZE|AGE|PREFIX|PAUSE|BUFFER|INTERVAL|PAYLOAD|SECOND)$|(SLIP|WINDOW|BACKLOG)$")
+MODULES = (
+    "context",
+    "cookies",
+    "rrl",
+    "serve.responder",
+    "serve.connections",
+    "serve.tcp",
+    "serve.tlsstream",
+    "serve.httpd",
+    "serve.metrics",
+    "serve.signer",
+)
+LIMIT = re.compile(
+    r"MAX_|.*_(TIMEOUT|SIZE|AGE|PREFIX|PAUSE|BUFFER|INTERVAL|PAYLOAD|SECOND)$|(SLIP|WINDOW|BACKLOG|_SECONDS|RETRY_FIRST|RETRY_LAST)$"
+)
 
 
 @pytest.mark.parametrize(("module", "name", "value"), CONSTANTS)

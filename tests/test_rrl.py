@@ -37,7 +37,7 @@ def test_the_rate_passes_and_of_the_rest_every_second_is_truncated() -> None:
     limits = limiter(responses_per_second=5)
     verdicts = [limits.judge("192.0.2.1", "kind") for _ in range(11)]
     assert verdicts == [SEND] * 5 + [DROP, TRUNCATE] * 3
-    assert (limits.dropped, limits.truncated) == (3, 3)
+    assert (limits.tally.dropped, limits.tally.truncated) == (3, 3)
 
 
 @pytest.mark.parametrize(("slip", "counts"), [(0, (0, 10)), (1, (10, 0)), (2, (5, 5)), (3, (3, 7))])
@@ -185,7 +185,7 @@ def test_tcp_and_silence_are_not_limited() -> None:
     responder = Responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
     assert None not in answers(responder, 50, transport=Transport.TCP)
     assert responder.answer(b"", SNAPSHOT, transport=Transport.UDP, client=CLIENT) is None
-    assert responder.limiter.dropped == 0
+    assert responder.limiter.tally.dropped == 0
 
 
 def test_a_client_with_a_good_cookie_is_not_limited() -> None:

@@ -88,7 +88,8 @@ def tcp_serving(connections: Connections | None = None, **timeouts: float) -> It
     sock = tcp.open_socket("127.0.0.1", 0)
     port = sock.getsockname()[1]
     daemon = Daemon([], [], SNAPSHOT)
-    listener = tcp.TcpListener(sock, daemon.answers, connections or Connections(), limits=tcp.TcpLimits(**timeouts))  # type: ignore[arg-type]
+    limits = tcp.TcpLimits(**timeouts)  # type: ignore[arg-type]
+    listener = tcp.TcpListener(sock, daemon.front.answers, connections or Connections(), limits=limits)
     running.call(listener.start)
     try:
         yield port
@@ -293,8 +294,8 @@ def test_a_bug_in_answering_costs_its_query_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     daemon = Daemon([], [], SNAPSHOT)
-    monkeypatch.setattr(daemon.responder, "answer", lambda *_args, **_kwargs: 1 // 0)
-    assert daemon.answer(WIRE, Transport.UDP, "") is None
+    monkeypatch.setattr(daemon.front.responder, "answer", lambda *_args, **_kwargs: 1 // 0)
+    assert daemon.front.answer(WIRE, Transport.UDP, "") is None
     assert WIRE.hex() in caplog.text
 
 
@@ -422,18 +423,18 @@ def test_without_sockets_to_give_the_longest_idle_makes_room_and_the_rest_waits(
 ) -> None:
     monkeypatch.setattr(tcp, "ACCEPT_PAUSE", 0.05)
     failures = 1
-    real = asyncio.SelectorEventLoop.sock_accept
+    real = socket.socket.accept
 
-    async def sock_accept(loop: asyncio.SelectorEventLoop, sock: socket.socket) -> tuple[socket.socket, object]:
+    def accept(sock: socket.socket) -> tuple[socket.socket, object]:
         nonlocal failures
-        accepted = await real(loop, sock)
+        accepted = real(sock)
         if connections.count and failures:
             failures -= 1
             accepted[0].close()
             raise OSError(errno.EMFILE, "Too many open files")
         return accepted
 
-    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_accept", sock_accept)
+    monkeypatch.setattr(socket.socket, "accept", accept)
     connections = Connections()
     with tcp_serving(connections) as port, connect(port) as idle:
         idle.sendall(FRAME)

@@ -8,8 +8,9 @@ import socket
 import ssl
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import dns.edns
 import dns.message
@@ -22,7 +23,9 @@ from maptr.serve.daemon import Address, Daemon
 from maptr.serve.tcp import TcpLimits
 from maptr.serve.tls import ALPN, Certificate, TlsSettings, make_context
 from tests.certificates import write_certificate
-from tests.test_serve import FRAME, PATIENCE, QUERY, SNAPSHOT, Running, connect, is_closed, receive
+from tests.test_serve import BIG, BIG_FRAME, FRAME, PATIENCE, QUERY, SNAPSHOT, Running, connect, is_closed, receive
+
+T = TypeVar("T")
 
 
 def settings_in(directory: Path) -> TlsSettings:
@@ -110,6 +113,52 @@ def test_rfc7858_3_4_queries_are_pipelined_on_one_connection(port: int, director
         sock.sendall(b"".join(FRAME[:2] + number.to_bytes(2, "big") + FRAME[4:] for number in range(100)))
         replies = [receive(sock, int.from_bytes(receive(sock, 2), "big")) for _ in range(100)]
         assert [int.from_bytes(reply[:2], "big") for reply in replies] == list(range(100))
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("how", ["close_notify", "close_notify and FIN", "FIN"])
+def test_a_client_that_has_ended_its_side_gets_all_replies(
+    port: int, directory: Path, version: ssl.TLSVersion, how: str
+) -> None:
+    """RFC 8446 6.1: close_notify ends one direction. All of it in one segment, so that no query was read before."""
+    context = client_context(directory)
+    context.maximum_version = version
+    coming, going = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(coming, going, server_hostname="ns1.example")
+    with connect(port) as sock:
+
+        def step(function: Callable[[], T]) -> T:
+            while True:
+                try:
+                    return function()
+                except ssl.SSLWantReadError:
+                    if going.pending:
+                        sock.sendall(going.read())
+                    octets = sock.recv(65536)
+                    coming.write(octets) if octets else coming.write_eof()
+
+        step(tls.do_handshake)
+        big = BIG_FRAME * 3  # more than a send buffer, so that the end is long read when the last is written
+        for number in range(20):
+            tls.write(FRAME[:2] + number.to_bytes(2, "big") + FRAME[4:])
+        tls.write(big)
+        if how != "FIN":
+            with contextlib.suppress(ssl.SSLWantReadError):
+                tls.unwrap()
+        sock.sendall(going.read())
+        if how != "close_notify":
+            sock.shutdown(socket.SHUT_WR)
+        received = b""
+        with contextlib.suppress(ssl.SSLZeroReturnError):
+            while octets := step(lambda: tls.read(65536)):
+                received += octets
+    ids = []
+    while received:
+        size = int.from_bytes(received[:2], "big")
+        ids.append(int.from_bytes(received[2:4], "big"))
+        assert len(received) >= 2 + size
+        received = received[2 + size :]
+    assert ids == [*range(20), *[int.from_bytes(BIG[:2], "big")] * 3]
 
 
 def test_rfc8467_replies_are_padded_and_keepalive_is_told(port: int, directory: Path) -> None:

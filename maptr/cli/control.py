@@ -107,7 +107,8 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
         else:
             loaded = f", loaded {zone['loaded']}" if zone["loaded"] else ""
             signed = f", signed until {zone['signatures_expire']}" if zone["signatures_expire"] else ""
-            output.data(f"zone {zone['zone']} serial {zone['serial']}, {zone['names']} names{loaded}{signed}")
+            due = f", to be signed again {zone['signing']['due']}" if zone["signing"] and zone["signing"]["due"] else ""
+            output.data(f"zone {zone['zone']} serial {zone['serial']}, {zone['names']} names{loaded}{signed}{due}")
         for warning in zone["warnings"]:
             output.data(f"  {warning}")
     for transport, counts in reply["queries"].items():

@@ -17,9 +17,9 @@ from maptr.acl import Key, NotifyTarget, Rule
 from maptr.address import Address
 from maptr.cli import output
 from maptr.config import Config
-from maptr.errors import ConfigError, ZoneError
+from maptr.errors import ConfigError, SigningError, ZoneError
 from maptr.names import fold, parse, to_text
-from maptr.serve import publisher, settings, zones
+from maptr.serve import publisher, settings, signer, zones
 from maptr.serve.daemon import Daemon
 from maptr.serve.tls import make_context
 from maptr.serve.zones import ZoneSource
@@ -97,7 +97,20 @@ class _OriginText:
     help="Where to answer, UDP and TCP: 127.0.0.1:5353 or [::1]:5353; port 0 takes a free one. Repeatable.  "
     "[default: 127.0.0.1:5353]",
 )
+@click.option(
+    "--metrics",
+    "told_at",
+    metavar="HOST:PORT",
+    help="Where metrics for Prometheus (/metrics) and /health are told over HTTP, such as 127.0.0.1:9153; to whoever "
+    "can reach it. Needs maptr[metrics].  [default: nowhere]",
+)
 @click.option("--control", metavar="SOCKET", help="Where maptr reload and maptr status find this server.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Processes that answer, one for each core; more than one on Linux only.  [default: 1]",
+)
 @click.option(
     "--tls-listen",
     "tls_addresses",
@@ -159,10 +172,12 @@ def serve(
     sources: tuple[ZoneSource, ...],
     addresses: tuple[Address, ...],
     control: str | None,
+    workers: int | None,
     tls_addresses: tuple[Address, ...],
     certificate: str | None,
     key: str | None,
     nsid: str | None,
+    told_at: str | None,
     keys: tuple[Key, ...],
     rules: tuple[Rule, ...],
     targets: tuple[NotifyTarget, ...],
@@ -188,6 +203,8 @@ def serve(
         "serve.tls.certificate": (certificate, "--tls-cert"),
         "serve.tls.key": (key, "--tls-key"),
         "serve.control": (control, "--control"),
+        "serve.metrics": (told_at, "--metrics"),
+        "serve.workers": (workers, "--workers"),
         "serve.nsid": (nsid, "--nsid"),
         "serve.catalog.name": (None if catalog is None else to_text(catalog), "--catalog"),
         "serve.state": (state, "--state"),
@@ -230,6 +247,8 @@ def serve(
             config=config,
             reread=read,
             control=settings.control_of(config),
+            metrics=config.serve.metrics,
+            workers=config.serve.workers,
         )
         asyncio.run(_run(daemon))
     except ConfigError as error:
@@ -271,7 +290,9 @@ def _check(config: Config) -> None:
     for source in settings.sources_of(config):
         try:
             checked = zones.read_checked(source)
-        except ZoneError as error:
+            if source.signing is not None:
+                signer.check(source.signing)
+        except (ZoneError, SigningError) as error:
             output.talk(f"maptr: {error}")
             code = max(code, output.EXIT_NONE)
         except OSError as error:
@@ -285,6 +306,8 @@ def _check(config: Config) -> None:
                 output.talk(f"maptr: zone {zone}: {warning}")
     if code:
         raise SystemExit(code)
+    if config.serve.workers > 1:
+        output.data(f"workers {config.serve.workers}")
     for address in config.serve.listen:
         output.data(f"listen {address} (udp, tcp)")
     for address in config.serve.tls.listen:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output
+from maptr.duration import read_duration
 from maptr.errors import SigningError, ZoneError
 from maptr.finding import Severity
 
@@ -21,20 +22,15 @@ if TYPE_CHECKING:
     from maptr.dnssec import Policy
     from maptr.zonekeys import Key
 
-UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # as in a zone's TTLs
-
 
 class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        text = str(value).lower()
-        number, unit = (text[:-1], text[-1]) if text[-1:].isalpha() else (text, "")
-        if not (number.isascii() and number.isdigit()) or unit not in UNITS:
-            self.fail(f"{value!r} is no duration such as 14d, 36h or 3600", param, ctx)
-        return int(number) * UNITS[unit]
+        try:
+            return value if isinstance(value, int) else read_duration(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 @contextmanager
@@ -67,7 +63,9 @@ def told() -> Iterator[None]:
     help="What CDS and CDNSKEY tell the parent: the active keys, nothing, or to remove the DS.",
 )
 @click.option("--dnskey-ttl", type=_Duration(), help="Of DNSKEY, CDS and CDNSKEY.  [default: that of the SOA]")
-@click.option("--force", is_flag=True, help="Sign even where OUT is good for longer than --refresh.")
+@click.option(
+    "--force", is_flag=True, help="Make every signature anew, even where OUT is good for longer than --refresh."
+)
 @click.option("--at", type=int, metavar="SECONDS", help="Sign as at this Unix time: the same input gives the same OUT.")
 def sign(
     file: str,
@@ -85,10 +83,11 @@ def sign(
 ) -> None:
     """Sign the zone in FILE with the keys in the folder KEYS, with NSEC.
 
-    Run it after each change, and once a day besides: where OUT has the same records, signed by the same keys, and
-    its signatures last longer than --refresh, nothing is written. The serial is that of FILE; where this is not
-    greater than that of OUT, it is the one after OUT's, so that secondaries follow. FILE may be OUT. DNSKEY, CDS,
-    CDNSKEY and whatever else signing makes are taken from KEYS alone, not from FILE.
+    Run it after each change, and once a day besides: where OUT has the same records, signed by the same keys, its
+    signatures last longer than --refresh, and FILE's serial is not beyond its own, nothing is written. The serial is
+    that of FILE; where this is not greater than that of OUT, it is the one after OUT's, so that secondaries follow.
+    Signatures in OUT that are new enough are kept. FILE may be OUT. DNSKEY, CDS, CDNSKEY and whatever else signing
+    makes are taken from KEYS alone, not from FILE.
 
     \b
     Exit codes:
@@ -97,7 +96,8 @@ def sign(
       2  bad usage
       8  FILE or KEYS cannot be read, or OUT cannot be written
     """
-    from maptr import dnssec, keyfolder, zonekeys, zonetext
+    from maptr import dnssec, keyfolder, zonetext
+    from maptr.resign import renew
 
     now = int(time.time()) if at is None else at
     with told():
@@ -106,10 +106,10 @@ def sign(
         zone = _read_zone(file, origin)
         old = _read_old(target, zone)
         signers = [found.key for found in files]
-        zonekeys.check_keys(signers)
-        if old and not force and dnssec.is_current(old, zone, signers, policy) and _lasts(old, target, now, policy):
-            return
-        signed = dnssec.sign_zone(zone, signers, now=now, serial=_serial(zone, old), policy=policy)
+        signed = renew(zone, old, signers, now=now, policy=policy, force=force)
+    if signed is old:
+        _tell_unchanged(old, target, now, policy)
+        return
     text = zonetext.to_text(signed)
     if target is None:
         click.echo(text, nl=False)
@@ -118,7 +118,7 @@ def sign(
             output.write_atomically(Path(target), text)
         except OSError as error:
             output.fail(f"{target}: {error.strerror}", output.EXIT_UNREADABLE)
-    _tell_signed(signed, signers, now + lifetime)
+    _tell_signed(signed, signers, now, policy)
 
 
 def _read_zone(file: str, origin: str | None) -> dns.zone.Zone:
@@ -155,32 +155,22 @@ def _read_old(target: str | None, zone: dns.zone.Zone) -> dns.zone.Zone | None:
         return None
 
 
-def _lasts(old: dns.zone.Zone, target: str | None, now: int, policy: Policy) -> bool:
-    from maptr.signatures import Signatures, signature_state
+def _tell_unchanged(old: dns.zone.Zone, target: str | None, now: int, policy: Policy) -> None:
+    from maptr.resign import due
     from maptr.snapshot import view_zone
 
     view = view_zone(old)
-    found = signature_state(view, now, expiring=policy.refresh)
-    if found.state is not Signatures.OK or found.expires is None:
-        return False
-    due = _date(found.expires - policy.refresh)
-    output.talk(f"unchanged: {target} keeps serial {view.serial}, is good until {_date(found.expires)}, due {due}")
-    return True
+    when = due(view, policy, now)
+    until = _date(when + policy.refresh)
+    output.talk(f"unchanged: {target} keeps serial {view.serial}, is good until {until}, due {_date(when)}")
 
 
-def _serial(zone: dns.zone.Zone, old: dns.zone.Zone | None) -> int:
-    from maptr.zone import next_serial
-
-    assert zone.origin is not None  # noqa: S101 - from_text has seen to it
-    wanted = int(zone.get_soa().serial)
-    before = int(old.get_soa().serial) if old else None
-    advanced = before is None or 0 < (wanted - before) & 0xFFFF_FFFF < 0x8000_0000  # RFC 1982 3.2
-    return wanted if advanced else next_serial("unix", before or 0, before)
-
-
-def _tell_signed(signed: dns.zone.Zone, keys: list[Key], until: int) -> None:
+def _tell_signed(signed: dns.zone.Zone, keys: list[Key], now: int, policy: Policy) -> None:
     from maptr import zonekeys
+    from maptr.resign import due
+    from maptr.snapshot import view_zone
 
+    until = due(view_zone(signed), policy, now) + policy.refresh
     names = [key for key in zonekeys.zone_signers(keys) if key not in zonekeys.dnskey_signers(keys)]
     shown = ", ".join(map(str, [*zonekeys.dnskey_signers(keys), *names]))
     serial = signed.get_soa().serial

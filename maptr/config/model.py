@@ -20,6 +20,7 @@ from maptr.context import MAX_PAYLOAD, MIN_PAYLOAD, UDP_PAYLOAD
 from maptr.errors import ConfigError
 from maptr.names import Labels
 from maptr.plan import REMOVAL_LIMIT
+from maptr.signing import INCEPTION_OFFSET, LIFETIME, REFRESH
 
 _KIND, _SECTION, _SECTIONS, _KEY = "kind", "section", "sections", "key"
 
@@ -39,6 +40,7 @@ def sections(key: str, kind: type) -> Any:
     return field(default=(), metadata={_SECTIONS: kind, _KEY: key})
 
 
+_ADDRESS = values.TEXT.then(lambda text: Address.from_text(text) if text else None)
 _ADDRESSES = values.list_of(values.TEXT.then(Address.from_text))
 _NETWORKS = values.list_of(values.TEXT.then(read_network))
 _ACCESS = values.list_of(values.TEXT.then(Rule.from_text))
@@ -105,6 +107,7 @@ class ServeConfig:
     hostname: str = setting(values.SHORT_TEXT, "")  # hostname.bind and id.server
     udp_payload: int = setting(values.integer(MIN_PAYLOAD, MAX_PAYLOAD), UDP_PAYLOAD)
     control: Path | None = setting(values.PATH, Path("run/maptr.sock"))
+    metrics: Address | None = setting(_ADDRESS, None)  # HTTP: /metrics for Prometheus, and /health
     state: Path | None = setting(values.PATH, None)  # a directory for what outlives a restart
     tls: TlsConfig = section(TlsConfig)
     rrl: RrlConfig = section(RrlConfig)
@@ -124,6 +127,18 @@ class KeyConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SigningConfig:
+    """``[zone.signing]``: how a zone with ``keys`` is signed, as the options of ``maptr zone sign`` have it."""
+
+    lifetime: int = setting(values.DURATION, LIFETIME)
+    inception: int = setting(values.DURATION, INCEPTION_OFFSET)  # how long ago signatures begin
+    refresh: int = setting(values.DURATION, REFRESH)  # how long before their end they are made anew
+    zonemd: bool = setting(values.BOOLEAN, True)
+    cds: str = setting(values.choice("publish", "none", "delete"), "publish")
+    dnskey_ttl: int | None = setting(values.DURATION, None)  # None: that of the SOA
+
+
+@dataclass(frozen=True, slots=True)
 class ZoneConfig:
     """``[[zone]]``: a zone, its file, who may have it, and how a new file is published."""
 
@@ -134,6 +149,8 @@ class ZoneConfig:
     max_shrink: float = setting(values.number(0, 1), REMOVAL_LIMIT)  # the part of its names a file may lose
     serial: str = setting(values.choice("file", "increment", "date", "unix"), "file")
     lint: str = setting(values.choice("off", "warn", "refuse"), "warn")
+    keys: Path | None = setting(values.PATH, None)  # a folder: the server signs the zone with the keys in it
+    signing: SigningConfig = section(SigningConfig)
 
 
 @dataclass(frozen=True, slots=True)

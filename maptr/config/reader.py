@@ -202,6 +202,20 @@ class _Reading:
             if zone.serial != "file" and config.serve.state is None:
                 reason = f"{zone.serial} needs serve.state, where the serial published is kept over a restart"
                 raise self._error(("zone", index, "serial"), reason)
+            self._check_signing(config, zone, ("zone", index))
+
+    def _check_signing(self, config: Config, zone: model.ZoneConfig, path: lines.Path) -> None:
+        signing = zone.signing
+        if zone.keys is None:
+            if signing != model.SigningConfig():
+                raise self._error((*path, "signing"), "nothing uses it: the zone has no keys")
+            return
+        if config.serve.state is None:
+            reason = "a zone that is signed here needs serve.state, where it is kept over a restart"
+            raise self._error((*path, "keys"), reason)
+        if signing.lifetime <= signing.refresh:
+            reason = f"signatures that last {signing.lifetime} s cannot be renewed {signing.refresh} s before their end"
+            raise self._error((*path, "signing"), reason)
 
 
 def _key_names(config: Config) -> Iterator[tuple[lines.Path, Labels]]:

@@ -18,6 +18,7 @@ from maptr import names
 from maptr.acl import Key
 from maptr.context import MAX_IDENTITY
 from maptr.cookies import MAX_SECRETS
+from maptr.duration import read_duration
 from maptr.names import Labels
 from maptr.siphash import KEY_SIZE
 
@@ -175,9 +176,17 @@ def _file(text: str) -> Path:
     return path
 
 
+def _duration(value: object) -> int:
+    """Seconds as an integer, or a text such as "14d"."""
+    if type(value) is not int:
+        return read_duration(_of_type(value, str))
+    return read_duration(str(value))
+
+
 BOOLEAN = Kind(lambda value: _of_type(value, bool), lambda text: {"true": True, "false": False}.get(text.lower(), text))
 TEXT = Kind(lambda value: _of_type(value, str))
 SHORT_TEXT = TEXT.then(_short)
+DURATION = Kind(_duration)
 PATH = TEXT.then(_path)  # "" is None; relative ones are settled where the file is known
 FILE = TEXT.then(_file)
 NAME = TEXT.then(read_name)

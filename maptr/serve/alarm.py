@@ -6,11 +6,13 @@ At start, after each reload and once a day. Status and metrics ask ``maptr.signa
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable
 
 from maptr.names import to_text
+from maptr.serve.background import in_thread
 from maptr.signatures import Signatures, SignatureState, signature_state
 from maptr.snapshot import Snapshot
 
@@ -44,7 +46,7 @@ async def watch(
     """Tell now and every ``interval`` seconds, until cancelled."""
     while True:
         try:
-            await asyncio.to_thread(tell, current(), clock())
+            await in_thread(functools.partial(tell, current(), clock()))
         except Exception:
             log.exception("internal error, signatures not looked at")
         await asyncio.sleep(interval)

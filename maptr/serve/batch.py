@@ -19,14 +19,14 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass
 from operator import add
 
 from maptr.answer import Transport
 from maptr.cookies import answer_cookies
 from maptr.fastpath import HEADER, OPT_SIZE, Found, ReadyAnswers
 from maptr.rrl import Verdict
-from maptr.serve import counters as rcodes
+from maptr.serve.counters import SILENCE as UNANSWERED
+from maptr.serve.counters import Counters
 from maptr.serve.responder import Responder
 from maptr.serve.slots import AREA, BATCH, FULL, PLAN, Slots
 from maptr.serve.udp import Answer, is_anywhere
@@ -47,21 +47,6 @@ AA, RCODE = 0x04, 0x0F
 RCODE_AT = 49  # in a plan: the second octet of flags, after six words
 
 
-@dataclass(slots=True)
-class Counters:
-    """Work since the start, by how they were answered."""
-
-    received: int = 0
-    ready: int = 0  # by what lies ready
-    general: int = 0  # by the general path
-    silent: int = 0  # with nothing, as they deserve
-    lost: int = 0  # not sent: the kernel did not take the reply
-    calls: int = 0  # of recvmmsg: received / calls is the size of batches
-
-    def __add__(self, other: Counters) -> Counters:
-        return Counters(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
-
-
 def why_not() -> str | None:
     """The reason why batches cannot be had here; None where they can."""
     if not sys.platform.startswith("linux"):
@@ -75,9 +60,10 @@ def why_not() -> str | None:
 class BatchListener:
     """Answers what arrives on one socket, in a thread of its own that mostly waits in the kernel."""
 
-    def __init__(self, sock: socket.socket, responder: Responder, general: Answer) -> None:
-        self.counters = Counters()
-        self.rcodes = rcodes.Counters()  # written by the listener's thread alone
+    def __init__(
+        self, sock: socket.socket, responder: Responder, general: Answer, counters: Counters | None = None
+    ) -> None:
+        self.counters = counters or Counters()  # written by the listener's thread alone
         self._counted: Counter[int] = Counter()
         self._sock = sock
         self._responder = responder
@@ -164,10 +150,10 @@ class BatchListener:
         """Count the replies of a batch but those of the general path, which counts for itself."""
         codes = Counter(code & RCODE for code in joined[RCODE_AT :: PLAN.size])
         codes[0] -= silent  # the plan of silence reads as NOERROR
-        codes[rcodes.SILENCE] += silent
+        codes[UNANSWERED] += silent
         codes.subtract(self._counted)
         self._counted.clear()
-        self.rcodes.count_codes(UDP, codes)
+        self.counters.count_codes(UDP, codes)
 
     def _limit(
         self,
@@ -249,7 +235,7 @@ class BatchListener:
             return None
         self.counters.general += 1
         reply = self._general(query, UDP, client)
-        self._counted[rcodes.SILENCE if reply is None else reply[3] & RCODE] += 1
+        self._counted[UNANSWERED if reply is None else reply[3] & RCODE] += 1
         return reply
 
     def _fill_with_cookies(

@@ -1,9 +1,16 @@
-"""Sockets to answer on, or a clear word of why one cannot be had."""
+"""Sockets to answer on, or a clear word of why one cannot be had.
+
+Several workers have a socket each on every address (SO_REUSEPORT, socket(7)), and the kernel spreads what comes over
+them. All are bound before anybody forks and kept open by the owner, so what waits in one waits for whoever reads
+from it next: neither the end of a worker nor a reload loses it.
+"""
 
 from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from maptr.address import Address
 from maptr.errors import ConfigError
@@ -13,13 +20,59 @@ from maptr.serve import tcp, udp
 PORT_TRIES = 20
 
 
-def bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
+@dataclass(slots=True, eq=False)
+class Sockets:
+    """What one worker answers on: a socket of each kind for each address."""
+
+    udp: list[socket.socket] = field(default_factory=list)
+    tcp: list[socket.socket] = field(default_factory=list)
+    tls: list[socket.socket] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[socket.socket]:
+        yield from (*self.udp, *self.tcp, *self.tls)
+
+    def close(self) -> None:
+        for sock in self:
+            sock.close()
+
+
+def bind(addresses: Sequence[Address], tls_addresses: Sequence[Address], workers: int = 1) -> list[Sockets]:
+    """Sockets for so many workers, on the same ports. Raises ConfigError, and leaves nothing open then."""
+    places = [Sockets() for _ in range(workers)]
+    first, *others = places
+    try:
+        for address in addresses:
+            udp_socket, tcp_socket = _bind_pair(address)
+            first.udp.append(udp_socket)
+            first.tcp.append(tcp_socket)
+        for address in tls_addresses:
+            first.tls.append(_open_tcp(address))
+        if others:
+            # Only now may others join, so that a port that another server has is an error and not shared with it.
+            for sock in first:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        for place in others:
+            for address, sock in zip(addresses, first.udp, strict=True):
+                place.udp.append(_open_udp(_bound(address, sock), joining=True))
+            for address, sock in zip(addresses, first.tcp, strict=True):
+                place.tcp.append(_open_tcp(_bound(address, sock), joining=True))
+            for address, sock in zip(tls_addresses, first.tls, strict=True):
+                place.tls.append(_open_tcp(_bound(address, sock), joining=True))
+    except BaseException:
+        for place in places:
+            place.close()
+        raise
+    return places
+
+
+def _bound(address: Address, sock: socket.socket) -> Address:
+    return Address(address.host, sock.getsockname()[1])
+
+
+def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
     """A UDP and a TCP socket on the same port. Raises ConfigError."""
     for attempt in range(PORT_TRIES):
-        try:
-            udp_socket = udp.open_socket(address.host, address.port)
-        except OSError as error:
-            raise _cannot_listen(address, error) from error
+        udp_socket = _open_udp(address)
         try:
             return udp_socket, tcp.open_socket(address.host, udp_socket.getsockname()[1])
         except OSError as error:
@@ -29,10 +82,16 @@ def bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
     raise AssertionError("unreachable")
 
 
-def bind_tls(address: Address) -> socket.socket:
-    """A TCP socket for DNS over TLS. Raises ConfigError."""
+def _open_udp(address: Address, *, joining: bool = False) -> socket.socket:
     try:
-        return tcp.open_socket(address.host, address.port)
+        return udp.open_socket(address.host, address.port, joining=joining)
+    except OSError as error:
+        raise _cannot_listen(address, error) from error
+
+
+def _open_tcp(address: Address, *, joining: bool = False) -> socket.socket:
+    try:
+        return tcp.open_socket(address.host, address.port, joining=joining)
     except OSError as error:
         raise _cannot_listen(address, error) from error
 

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from maptr.serve.counters import Counters
+
 MAX_CONNECTIONS = 500  # BIND's tcp-clients is 150, NSD's tcp-count 100; an idle one here costs some kilobytes
 MAX_PER_CLIENT = 50  # RFC 7766 6.2.2 lets a server limit connections of one client
 CLIENT_IPV6_PREFIX = 64  # whoever has one address of a link has them all (RFC 4291 2.5.1)
@@ -23,7 +25,14 @@ class Connection:
 class Connections:
     """Past the limit the connection idle for longest makes room; past a client's own its new one is refused."""
 
-    def __init__(self, *, max_connections: int = MAX_CONNECTIONS, max_per_client: int = MAX_PER_CLIENT) -> None:
+    def __init__(
+        self,
+        *,
+        max_connections: int = MAX_CONNECTIONS,
+        max_per_client: int = MAX_PER_CLIENT,
+        counters: Counters | None = None,
+    ) -> None:
+        self._counters = counters or Counters()
         self._max_connections = max_connections
         self._max_per_client = max_per_client
         self._open: dict[Connection, None] = {}  # longest idle first
@@ -38,12 +47,15 @@ class Connections:
         """Count one more connection; None where its client has enough."""
         client = _client(address)
         if self._per_client[client] >= self._max_per_client:
+            self._counters.refused += 1
             return None
         if len(self._open) >= self._max_connections:
             self.shed()
         connection = Connection(client, close)
         self._open[connection] = None
         self._per_client[client] += 1
+        self._counters.accepted += 1
+        self._counters.open += 1
         return connection
 
     def shed(self) -> None:
@@ -51,6 +63,7 @@ class Connections:
         for connection in self._open:
             self.remove(connection)
             connection.close()
+            self._counters.shed += 1
             return
 
     def touch(self, connection: Connection) -> None:
@@ -64,6 +77,7 @@ class Connections:
         if connection not in self._open:
             return
         del self._open[connection]
+        self._counters.open -= 1
         self._per_client[connection.client] -= 1
         if not self._per_client[connection.client]:
             del self._per_client[connection.client]

@@ -1,43 +1,141 @@
-"""What the daemon counts of its queries: cheap enough to be on the path of every one."""
+"""What the server counts: words of 64 bits, cheap enough to be on the path of every query.
+
+One ``Counters`` has one writer, a thread of one process. Where several processes answer, theirs lie in memory that
+they share with their owner (``shared``), so the owner adds them up without asking anybody, and what a process counted
+outlives it, however it ends. A new counter is a name in ``NAMES`` and a line of the class.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import mmap
+from collections.abc import Iterable, Mapping
+from typing import overload
 
 from maptr.answer import Transport
+from maptr.packet import HEADER_SIZE
 
-# RFC 1035 4.1.1 and RFC 2136 2.2; the others have no name here. BADVERS has a 0 in the header and counts as NOERROR.
-RCODES = {0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED"}
+# RFC 1035 4.1.1, RFC 2136 2.2 and RFC 6891 9; the others have no name here. The four bits of the header that say 7
+# are YXRRSET, which is never ours, or the lower half of BADCOOKIE, 23 (RFC 7873 8).
+RCODES = {
+    0: "NOERROR",
+    1: "FORMERR",
+    2: "SERVFAIL",
+    3: "NXDOMAIN",
+    4: "NOTIMP",
+    5: "REFUSED",
+    6: "YXDOMAIN",
+    7: "BADCOOKIE",
+    9: "NOTAUTH",
+}
 SILENCE = 16  # beyond the four bits of the header: no reply was made
-_NAMES = {**{code: f"RCODE{code}" for code in range(SILENCE)}, **RCODES, SILENCE: "dropped"}
+BADVERS = 17  # in the header it is a 0, the rest stands in the OPT (RFC 6891 6.1.3)
+_RESULTS = 18
+_NAMES = {**{code: f"RCODE{code}" for code in range(SILENCE)}, **RCODES, SILENCE: "dropped", BADVERS: "BADVERS"}
+_TRANSPORTS = tuple(Transport)
+
+NAMES = (
+    *("received", "ready", "general", "silent", "lost", "calls"),
+    *("dropped", "truncated"),
+    *("open", "accepted", "refused", "shed"),
+)
+_SIZE = len(_TRANSPORTS) * _RESULTS + len(NAMES)  # words of one Counters
+
+
+class _Count:
+    """A counter of ``NAMES`` as an attribute."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._at = len(_TRANSPORTS) * _RESULTS + NAMES.index(name)
+
+    @overload
+    def __get__(self, counters: None, owner: type) -> _Count: ...
+    @overload
+    def __get__(self, counters: Counters, owner: type) -> int: ...
+    def __get__(self, counters: Counters | None, owner: type) -> int | _Count:
+        return self if counters is None else counters._words[self._at]
+
+    def __set__(self, counters: Counters, value: int) -> None:
+        counters._words[self._at] = value
 
 
 class Counters:
-    """Queries by transport and by the RCODE in the header of their reply."""
+    """Queries by transport and by the RCODE of their reply, and what else happened, since the start."""
 
-    __slots__ = ("_counts",)
+    __slots__ = ("_queries", "_words")
 
-    def __init__(self) -> None:
-        self._counts = {transport: [0] * (SILENCE + 1) for transport in Transport}
+    # UDP in batches (``batch.py``): queries that came,
+    received = _Count()
+    ready = _Count()  # those answered by what lies ready,
+    general = _Count()  # by the general path,
+    silent = _Count()  # with nothing, as they deserve,
+    lost = _Count()  # replies that the kernel did not take,
+    calls = _Count()  # and calls of recvmmsg: received / calls is the size of batches.
+    # Replies that the rate limit withheld (``rrl.py``).
+    dropped = _Count()
+    truncated = _Count()
+    # Connections (``connections.py``): open now, and since the start accepted, refused to a client that had
+    # enough, and closed to make room.
+    open = _Count()
+    accepted = _Count()
+    refused = _Count()
+    shed = _Count()
+
+    def __init__(self, words: memoryview[int] | None = None) -> None:
+        self._words = memoryview(bytearray(8 * _SIZE)).cast("q") if words is None else words
+        self._queries = {
+            transport: self._words[at * _RESULTS : (at + 1) * _RESULTS] for at, transport in enumerate(_TRANSPORTS)
+        }
+
+    @classmethod
+    def shared(cls, number: int) -> list[Counters]:
+        """So many, in memory that this process and those it forks have in common."""
+        words = memoryview(mmap.mmap(-1, 8 * _SIZE * number)).cast("q")
+        return [cls(words[_SIZE * at : _SIZE * (at + 1)]) for at in range(number)]
 
     def count(self, transport: Transport, reply: bytes | None) -> None:
-        self._counts[transport][SILENCE if reply is None else reply[3] & 0xF] += 1
+        self._queries[transport][SILENCE if reply is None else _result(reply)] += 1
 
     def count_codes(self, transport: Transport, codes: Mapping[int, int]) -> None:
         """Count many at once, by RCODE or SILENCE."""
-        counts = self._counts[transport]
+        counts = self._queries[transport]
         for code, number in codes.items():
             counts[code] += number
 
     def add(self, other: Counters) -> None:
-        """Take over what another counted, of another worker say."""
-        for transport, counts in other._counts.items():
-            self._counts[transport] = [a + b for a, b in zip(self._counts[transport], counts, strict=True)]
+        """Take over what another counted, of another thread or worker say."""
+        for at, count in enumerate(other._words):
+            if count:
+                self._words[at] += count
 
     def to_dict(self) -> dict[str, dict[str, int]]:
         """Queries by transport and result, those that came to nothing left out."""
         return {
             transport.value: {_NAMES[code]: count for code, count in enumerate(counts) if count}
-            for transport, counts in self._counts.items()
+            for transport, counts in self._queries.items()
             if any(counts)
         }
+
+    def named(self) -> dict[str, int]:
+        """The counters of ``NAMES``."""
+        return {name: getattr(self, name) for name in NAMES}
+
+
+def total(several: Iterable[Counters]) -> Counters:
+    """The sum of any number of counters."""
+    result = Counters()
+    for counters in several:
+        result.add(counters)
+    return result
+
+
+def _result(reply: bytes) -> int:
+    """The result that a reply is counted under: its header's RCODE, and BADVERS, for which the OPT is looked at."""
+    code = reply[3] & 0xF
+    if code or reply[6:10] != b"\0\0\0\0" or reply[10:HEADER_SIZE] == b"\0\0":
+        return code
+    at = HEADER_SIZE
+    if reply[4:6] != b"\0\0":
+        while reply[at]:  # the question's name, which is never compressed
+            at += 1 + reply[at]
+        at += 5
+    return BADVERS if reply[at : at + 3] == b"\0\0\x29" and reply[at + 5] == 1 else 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from maptr import tsig
 from maptr.acl import Key, NotifyTarget
@@ -26,6 +28,23 @@ NOERROR = 0
 FINAL = frozenset({4})  # NOTIMP: it will never understand (RFC 1996 3.14)
 
 
+class Told(enum.StrEnum):
+    """How far the news of a zone has come with one secondary."""
+
+    PENDING = "pending"
+    DONE = "done"
+    GIVEN_UP = "given up"
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """``state`` since ``at``, in seconds since 1970; ``serial`` is the last one that the secondary acknowledged."""
+
+    state: Told
+    at: float
+    serial: int | None = None
+
+
 class Notifier:
     """The tasks that tell. News of a zone replaces what the same target was still to be told of it."""
 
@@ -39,6 +58,7 @@ class Notifier:
         self._clock = clock
         self._waits = tuple(waits)
         self._random_id = random_id
+        self._news: dict[tuple[Labels, NotifyTarget], News] = {}
         self._tasks: dict[tuple[Labels, NotifyTarget], asyncio.Task[None]] = {}
         self._turns = asyncio.Semaphore(AT_ONCE)
 
@@ -49,11 +69,22 @@ class Notifier:
             earlier = self._tasks.pop(place, None)
             if earlier is not None:
                 earlier.cancel()
+            self._note(view, target, Told.PENDING)
             task = asyncio.get_running_loop().create_task(
                 self._tell(view, target, None if target.key is None else keys[target.key])
             )
             self._tasks[place] = task
             task.add_done_callback(lambda done, place=place: self._forget(place, done))  # type: ignore[misc]
+
+    def news(self, origin: Labels, target: NotifyTarget) -> News | None:
+        """How it stands with one secondary of a zone; None where it was never told anything."""
+        return self._news.get((origin, target))
+
+    def _note(self, view: ZoneView, target: NotifyTarget, state: Told) -> None:
+        before = self._news.get((view.origin, target))
+        known = None if before is None else before.serial
+        serial = view.serial if state is Told.DONE else known
+        self._news[view.origin, target] = News(state, self._clock(), serial)
 
     @property
     def telling(self) -> int:
@@ -81,6 +112,7 @@ class Notifier:
             except OSError as error:
                 rcode, said = None, error.strerror or str(error)
             if rcode == NOERROR:
+                self._note(view, target, Told.DONE)
                 log.info("%s: done", what)
                 return
             if rcode is not None:
@@ -89,6 +121,7 @@ class Notifier:
                 break
             # Refused at once, or not yet listening: it may be about to start.
             await asyncio.sleep(max(0.0, started + wait - asyncio.get_running_loop().time()))
+        self._note(view, target, Told.GIVEN_UP)
         log.warning("%s: given up, %s; it will come by itself after its refresh time", what, said)
 
     async def _ask(self, view: ZoneView, address: Address, key: Key | None, wait: float) -> int | None:

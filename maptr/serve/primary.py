@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from maptr.acl import Key, Secondaries, keyring
+from maptr.acl import Key, NotifyTarget, Secondaries, keyring
 from maptr.catalog import catalog_zone
 from maptr.errors import ConfigError
 from maptr.exchange import NOBODY, Access, Catalog
 from maptr.journal import Journal, difference, is_newer
 from maptr.names import Labels, to_text
 from maptr.serve.journal_file import journal_path, read_journal, write_journal
-from maptr.serve.notify import Notifier
+from maptr.serve.notify import News, Notifier
 from maptr.serve.zones import ZoneSource
 from maptr.snapshot import Snapshot, ZoneView
 
@@ -123,6 +123,12 @@ class Primary:
         catalog = access.catalog
         if catalog is not None and (before is None or before.catalog is not catalog):
             self._notifier.tell(catalog.view, catalog.secondaries.notify, access.keys)
+
+    def news(self, origin: Labels) -> list[tuple[NotifyTarget, News | None]]:
+        """How it stands with telling each secondary of a zone."""
+        targets = self.settings.secondaries.get(origin, NOBODY).notify
+        notifier = self._notifier
+        return [(target, None if notifier is None else notifier.news(origin, target)) for target in targets]
 
     async def stop(self) -> None:
         if self._notifier is not None:

@@ -7,6 +7,7 @@ Reads files and takes long, so it belongs in a thread.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -15,10 +16,12 @@ from typing import Any
 from maptr.errors import ZoneError
 from maptr.names import Labels, to_text
 from maptr.publish import Published, choose_serial, decide
-from maptr.serve import serials
+from maptr.serve import serials, signer
+from maptr.serve.signer import Signed
 from maptr.serve.zones import ZoneSource, read_checked
+from maptr.signatures import Validity
 from maptr.snapshot import Snapshot, ZoneView
-from maptr.zonediff import has_data
+from maptr.zonediff import has_data, stripped
 
 log = logging.getLogger("maptr.serve")
 
@@ -30,7 +33,8 @@ MAX_WARNINGS = 10  # lines of a zone's findings in the log and the status; ``map
 @dataclass(frozen=True, slots=True)
 class ZoneState:
     """One zone now. Without a ``view`` it never loaded and answers SERVFAIL; ``error`` is the last refusal, "" when
-    the last file was good; times are seconds since 1970."""
+    the last file was good; times are seconds since 1970. ``validity`` is that of the view's signatures; ``signed`` is
+    for zones that the server signs."""
 
     source: ZoneSource
     view: ZoneView | None = None
@@ -39,11 +43,24 @@ class ZoneState:
     error: str = ""
     failed_at: float | None = None
     warnings: tuple[str, ...] = ()
+    validity: Validity | None = None
+    signed: Signed | None = None
+
+    def serving(self, view: ZoneView, now: float) -> ZoneState:
+        """The zone from the moment on in which it is served as this."""
+        names = sum(map(has_data, view.nodes.values()))
+        return replace(self, view=view, names=names, loaded_at=now, validity=Validity.of(view, now))
+
+    def plain(self) -> ZoneView | None:
+        """What its file said of what is served: without the signatures, and under the serial of the file."""
+        if self.view is None or self.source.signing is None:
+            return self.view
+        return stripped(self.view, None if self.signed is None else self.signed.unsigned)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a reload did to one zone: loaded, reloaded, unchanged, refused or removed."""
+    """What became of one zone: loaded, reloaded, signed (again, by the same file), unchanged, refused or removed."""
 
     zone: str
     result: str
@@ -73,13 +90,22 @@ class Served:
     @classmethod
     def of(cls, sources: Iterable[ZoneSource], snapshot: Snapshot) -> Served:
         """Zones that are loaded already."""
-        return cls({source.origin: ZoneState(source, snapshot.zones[source.origin]) for source in sources})
+        return cls({source.origin: _known(source, snapshot.zones[source.origin]) for source in sources})
+
+    def answers_as(self, other: Served) -> bool:
+        """Whether queries get the same from both: the very same views of the same zones."""
+        mine, others = self.states, other.states
+        return mine.keys() == others.keys() and all(mine[origin].view is others[origin].view for origin in mine)
 
     def snapshot(self) -> Snapshot:
         """What is answered from; raises nothing, for origins are keys."""
         views = [state.view for state in self.states.values() if state.view is not None]
         broken = [origin for origin, state in self.states.items() if state.view is None]
         return Snapshot.of(views, broken=broken)
+
+
+def _known(source: ZoneSource, view: ZoneView) -> ZoneState:
+    return ZoneState(source, view, validity=Validity.of(view, time.time()))
 
 
 def start(sources: Iterable[ZoneSource], *, clock: Clock) -> Served:
@@ -109,27 +135,74 @@ def publish(
     states: dict[Labels, ZoneState] = {}
     outcomes: list[Outcome] = []
     for source in sources:
-        state = replace(current.states.get(source.origin, ZoneState(source)), source=source)
+        known = current.states.get(source.origin, ZoneState(source))
+        state = replace(known, source=source)
+        if source.signing is None or source.signing != known.source.signing:
+            state = replace(state, signed=None if source.signing is None else _to_sign(known.signed))
         if only is None or only == source.origin:
             state, outcome = _publish(source, state, clock(), force, starting)
             outcomes.append(outcome)
         states[source.origin] = state
     for origin in current.states.keys() - states.keys():
-        log.info("zone %s removed", to_text(origin))
         outcomes.append(Outcome(to_text(origin), "removed"))
     return Served(MappingProxyType(states)), outcomes
+
+
+def to_sign(current: Served, now: float) -> frozenset[Labels]:
+    """The zones that it is time to sign again. Looks at key folders, so it belongs in a thread."""
+    states = current.states.items()
+    return frozenset(origin for origin, state in states if state.source.signing and _is_due(state, now))
+
+
+def sign_again(current: Served, origins: Iterable[Labels], *, clock: Clock) -> tuple[Served, list[Outcome]]:
+    """These zones signed again as their files were when they were last read, and what became of each."""
+    states, outcomes = dict(current.states), []
+    for origin in origins:
+        state = states[origin]
+        pending = state.signed.pending if state.signed is not None else None
+        plain = pending or state.plain()
+        if plain is not None:  # else its file has never been good: the next reload will sign it
+            states[origin], outcome = _sign(state, plain, clock(), state.warnings, changed=pending is not None)
+            outcomes.append(outcome)
+    return Served(MappingProxyType(states)), outcomes
+
+
+def _is_due(state: ZoneState, now: float) -> bool:
+    if state.view is None and (state.signed is None or state.signed.pending is None):
+        return False
+    return (state.signed or signer.UNTRIED).is_due(state.source, now)
+
+
+def _to_sign(signed: Signed | None) -> Signed:
+    """What stays known of a zone that is to be signed in another way."""
+    return signer.UNTRIED if signed is None else replace(signer.UNTRIED, unsigned=signed.unsigned)
+
+
+def tell(outcomes: Iterable[Outcome]) -> None:
+    """Say in the log what is served now; refusals were said when they were found, signing when it was done."""
+    for outcome in outcomes:
+        match outcome.result:
+            case "loaded":
+                log.info("zone %s loaded, serial %d", outcome.zone, outcome.serial)
+            case "reloaded":
+                log.info("zone %s reloaded, serial %d (was %d)", outcome.zone, outcome.serial, outcome.was)
+            case "unchanged":
+                log.info("zone %s unchanged, serial %d", outcome.zone, outcome.serial)
+            case "removed":
+                log.info("zone %s removed", outcome.zone)
 
 
 def _publish(
     source: ZoneSource, state: ZoneState, now: float, force: bool, starting: bool
 ) -> tuple[ZoneState, Outcome]:
-    name, old = to_text(source.origin), state.view
+    name, old, plain = to_text(source.origin), state.view, state.plain()
     try:
         checked = read_checked(source)
-        view = _numbered(source, checked.view, old, now)
-        if old is not None:
-            view = decide(old, view, source.guards, force=force)
-        if view is not old:
+        read = checked.view if source.signing is None else stripped(checked.view)
+        view = _numbered(source, read, plain, now)
+        if plain is not None:
+            view = decide(plain, view, source.guards, force=force)
+        if view is not plain:
             _record(source, view, starting=starting)
     except (ZoneError, OSError) as error:
         if old is None:
@@ -139,19 +212,42 @@ def _publish(
         serial = None if old is None else old.serial
         failed = replace(state, error=str(error), failed_at=now)
         return failed, Outcome(name, "refused", serial, serial, str(error))
+    state = replace(state, error="", failed_at=None)
     warnings = _few(checked.warnings)
-    for warning in warnings if view is not old else ():
+    for warning in warnings if view is not plain else ():
         log.warning("zone %s: %s", name, warning)
+    if source.signing is not None and (view is not plain or _is_due(state, now)):
+        return _sign(state, view, now, warnings, changed=view is not plain)
+    if view is plain and old is not None:
+        return state, Outcome(name, "unchanged", old.serial, old.serial)
+    return _now_served(state, view, now, warnings)
+
+
+def _sign(
+    state: ZoneState, plain: ZoneView, now: float, warnings: tuple[str, ...], *, changed: bool
+) -> tuple[ZoneState, Outcome]:
+    """What the file says, signed and served; where it cannot be signed, what there was."""
+    name, old = to_text(state.source.origin), state.view
+    view, signed = signer.sign(state.source, plain, old, state.signed, now)
+    state = replace(state, signed=signed if changed else replace(signed, pending=None))
+    serial = None if view is None else view.serial
+    if signed.error:
+        if view is not None and view is not old:
+            state = state.serving(view, now)  # what was kept from before a restart
+        return state, Outcome(name, "refused", serial, serial, f"not signed: {signed.error}")
+    assert view is not None  # noqa: S101 - it was signed
     if view is old:
-        log.info("zone %s unchanged, serial %d", name, view.serial)
-        return replace(state, error="", failed_at=None), Outcome(name, "unchanged", view.serial, view.serial)
-    if old is None and not starting:
-        log.info("zone %s loaded, serial %d", name, view.serial)
-    elif old is not None:
-        log.info("zone %s reloaded, serial %d (was %d)", name, view.serial, old.serial)
+        return state, Outcome(name, "unchanged", serial, serial)
+    if changed or old is None:
+        return _now_served(state, view, now, warnings)
+    return state.serving(view, now), Outcome(name, "signed", serial, old.serial)
+
+
+def _now_served(state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ...]) -> tuple[ZoneState, Outcome]:
+    name, old = to_text(state.source.origin), state.view
     result, was = ("loaded", None) if old is None else ("reloaded", old.serial)
-    names = sum(map(has_data, view.nodes.values()))
-    return ZoneState(source, view, names, now, warnings=warnings), Outcome(name, result, view.serial, was, "", warnings)
+    state = replace(state.serving(view, now), warnings=warnings)
+    return state, Outcome(name, result, view.serial, was, "", warnings)
 
 
 def _numbered(source: ZoneSource, new: ZoneView, old: ZoneView | None, now: float) -> ZoneView:

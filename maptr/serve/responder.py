@@ -29,6 +29,12 @@ def fresh_cookies() -> CookieSettings:
     return CookieSettings((secrets.token_bytes(KEY_SIZE),))
 
 
+def make_ready(snapshot: Snapshot, context: Context, elsewhere: Iterable[Labels] = ()) -> ReadyAnswers:
+    """The answers that lie ready for that context, none below ``elsewhere``. Takes a moment for a large zone."""
+    general = functools.partial(make_reply, snapshot=snapshot, transport=Transport.TCP, context=context)
+    return ReadyAnswers(snapshot, general, elsewhere)
+
+
 class Responder:
     """Answers one query at a time. ``context`` may be replaced at any time, to rotate cookie secrets for one.
 
@@ -59,8 +65,7 @@ class Responder:
 
     def prepare(self, snapshot: Snapshot, elsewhere: Iterable[Labels] = ()) -> None:
         """Make answers from this snapshot fast, but not below ``elsewhere``. Takes a moment for a large zone."""
-        general = functools.partial(make_reply, snapshot=snapshot, transport=Transport.TCP, context=self.context)
-        self.ready = ReadyAnswers(snapshot, general, elsewhere)
+        self.ready = make_ready(snapshot, self.context, elsewhere)
 
     def find(self, query: bytes, snapshot: Snapshot) -> Found | None:
         """The ready reply to a query from that snapshot, if there is one."""
@@ -136,6 +141,6 @@ class Responder:
             log.warning(
                 "response rate limit reached, by %s for one: since the start %d replies dropped, %d truncated",
                 client,
-                self.limiter.dropped,
-                self.limiter.truncated,
+                self.limiter.tally.dropped,
+                self.limiter.tally.truncated,
             )

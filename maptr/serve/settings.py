@@ -1,4 +1,4 @@
-"""From the configuration to what the daemon is made of; and what of it nothing here obeys, which is an error.
+"""From the configuration to what the daemon is made of; and what of it cannot be obeyed, which is an error.
 
 A setting that is accepted and not obeyed is worse than one that is refused: its owner counts on it.
 """
@@ -6,9 +6,9 @@ A setting that is accepted and not obeyed is worse than one that is refused: its
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +21,27 @@ from maptr.errors import ConfigError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
+from maptr.serve import metrics
 from maptr.serve.primary import PrimarySettings
 from maptr.serve.responder import fresh_cookies
 from maptr.serve.tcp import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.tls import TlsSettings
-from maptr.serve.zones import ZoneSource
-
-# What the configuration knows and this server does not do yet: the key, and when its value asks for nothing.
-# Whoever builds one of them takes its line out.
-NOT_OBEYED: dict[str, Callable[[Any], bool]] = {
-    "serve.workers": lambda workers: workers == 1,
-}
+from maptr.serve.zones import Signing, ZoneSource
+from maptr.signing import Children, Policy
 
 # What of [serve] a reload can change; the rest is in sockets and processes, and takes a restart.
 RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog"})
 
 
 def check(config: Config) -> None:
-    """ConfigError for the first setting that would not be obeyed."""
-    for key, asks_nothing in NOT_OBEYED.items():
-        if key not in config.places:
-            continue
-        if not asks_nothing(attrgetter(key)(config)):
-            raise config.error(key, "this version of maptr does not do that; leave the key out")
+    """ConfigError for a setting that this system cannot obey."""
+    if config.serve.metrics is not None:
+        try:
+            metrics.check()
+        except ConfigError as error:
+            raise config.error("serve.metrics", error.reason) from None
+    if config.serve.workers > 1 and not sys.platform.startswith("linux"):
+        raise config.error("serve.workers", "more than one are for Linux, which spreads queries over their sockets")
 
 
 def check_change(now: Config, new: Config) -> None:
@@ -106,8 +104,21 @@ def tcp_of(config: Config) -> TcpLimits:
 def sources_of(config: Config) -> tuple[ZoneSource, ...]:
     """The zones as they are read and published."""
     return tuple(
-        ZoneSource(zone.name, zone.file, Guards(zone.max_shrink, zone.serial, zone.lint), config.serve.state)
+        ZoneSource(
+            zone.name, zone.file, Guards(zone.max_shrink, zone.serial, zone.lint), config.serve.state, signing_of(zone)
+        )
         for zone in config.zones
+    )
+
+
+def signing_of(zone: ZoneConfig) -> Signing | None:
+    """None for a zone that is served as its file has it."""
+    if zone.keys is None:
+        return None
+    how = zone.signing
+    return Signing(
+        zone.keys,
+        Policy(how.lifetime, how.inception, how.refresh, how.zonemd, Children(how.cds), how.dnskey_ttl),
     )
 
 

@@ -5,24 +5,47 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from maptr import __version__
 from maptr.names import to_text
 from maptr.serve.alarm import words
-from maptr.signatures import signature_state
+from maptr.signatures import Signatures, SignatureState
 
 if TYPE_CHECKING:
     from maptr.serve.daemon import Daemon
     from maptr.serve.publisher import ZoneState
 
 
-def describe(daemon: Daemon, now: float) -> dict[str, Any]:
-    """Everything there is to say; ``now`` is in seconds since 1970, times are given in UTC as RFC 3339 writes them.
+@dataclass(slots=True)
+class Reloads:
+    """How many reloads there were: done, with a zone refused, or failed before any zone was read; and the last."""
 
-    Looks at every signature, so it belongs in a thread.
-    """
+    done: int = 0
+    refused: int = 0
+    failed: int = 0
+    last: float | None = None
+
+    def count(self, reply: dict[str, Any], now: float) -> None:
+        """Count one by what became of it."""
+        if "zones" not in reply:
+            self.failed += 1
+        elif any(zone["result"] == "refused" for zone in reply["zones"]) or "error" in reply:
+            self.refused += 1
+        else:
+            self.done += 1
+        self.last = now
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"done": self.done, "refused": self.refused, "failed": self.failed, "last": _time(self.last)}
+
+
+def describe(daemon: Daemon, now: float) -> dict[str, Any]:
+    """Everything there is to say; ``now`` is in seconds since 1970, times are given in UTC as RFC 3339 writes them."""
     states = daemon.served.states.values()
+    counted = daemon.counted()
     return {
         "version": __version__,
         "pid": os.getpid(),
@@ -31,8 +54,14 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
         "uptime": round(max(0.0, now - daemon.started_at), 3),
         "listen": [str(address) for address in daemon.bound],
         "listen_tls": [str(address) for address in daemon.tls_bound],
-        "zones": [_zone(state, now) for state in states],
-        "queries": daemon.counted().to_dict(),
+        "metrics": None if daemon.metrics_bound is None else str(daemon.metrics_bound),
+        "zones": [{**describe_zone(state, now), "secondaries": _secondaries(daemon, state)} for state in states],
+        "reloads": daemon.reloads.to_dict(),
+        "config_error": daemon.config_error,
+        "certificate_error": daemon.certificate_error,
+        "workers": [] if daemon.workers is None else [_worker(worker) for worker in daemon.workers.describe()],
+        "queries": counted.to_dict(),
+        "counters": counted.named(),
         "alarms": [*_alarms(daemon), *(alarm for state in states for alarm in zone_alarms(state, now))],
     }
 
@@ -40,14 +69,16 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
 def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
     """What somebody should see to, in one zone."""
     name = to_text(state.source.origin)
+    signing_error = "" if state.signed is None else state.signed.error
     if state.view is None:
-        yield f"zone {name} is not loaded, queries get SERVFAIL: {state.error}"
+        yield f"zone {name} is not loaded, queries get SERVFAIL: {state.error or f'not signed: {signing_error}'}"
     elif state.error:
         yield f"zone {name} was not reloaded, serial {state.view.serial} stays: {state.error}"
-    if state.view is not None:
-        found = signature_state(state.view, now)
-        if found.is_alarm:
-            yield f"zone {name}: {words(found, now)}"
+    if state.view is not None and signing_error:
+        yield f"zone {name} was not signed, serial {state.view.serial} stays: {signing_error}"
+    found = None if state.validity is None else state.validity.state(now)
+    if found is not None and found.is_alarm:
+        yield f"zone {name}: {words(found, now)}"
 
 
 def _alarms(daemon: Daemon) -> Iterator[str]:
@@ -55,10 +86,19 @@ def _alarms(daemon: Daemon) -> Iterator[str]:
         yield f"the configuration was not reloaded: {daemon.config_error}"
     if daemon.certificate_error:
         yield f"the certificate was not reloaded: {daemon.certificate_error}"
+    if daemon.workers_error:
+        yield f"not every worker answers from the last reload: {daemon.workers_error}"
+    if daemon.workers is not None:
+        yield from daemon.workers.alarms()
 
 
-def _zone(state: ZoneState, now: float) -> dict[str, Any]:
-    signatures = None if state.view is None else signature_state(state.view, now)
+def _worker(worker: dict[str, Any]) -> dict[str, Any]:
+    return worker if "since" not in worker else {**worker, "since": _time(worker["since"])}
+
+
+def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
+    unsigned = SignatureState(Signatures.UNSIGNED)
+    signatures = unsigned if state.validity is None else state.validity.state(now)
     return {
         "zone": to_text(state.source.origin),
         "file": str(state.source.path),
@@ -68,8 +108,37 @@ def _zone(state: ZoneState, now: float) -> dict[str, Any]:
         "error": state.error,
         "failed": _time(state.failed_at),
         "warnings": list(state.warnings),
-        "signatures": None if signatures is None else str(signatures.state),
-        "signatures_expire": None if signatures is None else _time(signatures.expires),
+        "signatures": None if state.view is None else str(signatures.state),
+        "signatures_expire": _time(signatures.expires),
+        "signing": _signing(state),
+    }
+
+
+def _secondaries(daemon: Daemon, state: ZoneState) -> list[dict[str, Any]]:
+    """Who is told of the zone's serials, and how that stands."""
+    return [
+        {
+            "secondary": str(target),
+            "notify": None if news is None else str(news.state),
+            "since": _time(None if news is None else news.at),
+            "serial": None if news is None else news.serial,
+        }
+        for target, news in daemon.primary.news(state.source.origin)
+    ]
+
+
+def _signing(state: ZoneState) -> dict[str, Any] | None:
+    """What there is to say of a zone that the server signs."""
+    signed = state.signed
+    if state.source.signing is None or signed is None:
+        return None
+    return {
+        "keys": str(state.source.signing.keys),
+        "unsigned_serial": signed.unsigned,
+        "due": _time(signed.due or None),
+        "error": signed.error,
+        "failed": _time(signed.failed_at if signed.error else None),
+        "retry": _time(signed.retry_at),
     }
 
 

@@ -22,8 +22,11 @@ RECEIVE_BUFFER = 4 * 1024 * 1024
 IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)
 
 
-def open_socket(host: str, port: int) -> socket.socket:
-    """A bound non-blocking socket; ``[::]`` is IPv6 alone, so it stands beside 0.0.0.0. Raises OSError."""
+def open_socket(host: str, port: int, *, joining: bool = False) -> socket.socket:
+    """A bound non-blocking socket; ``[::]`` is IPv6 alone, so it stands beside 0.0.0.0.
+
+    ``joining`` others on the same port, who let it (SO_REUSEPORT). Raises OSError.
+    """
     address = ipaddress.ip_address(host)
     sock = socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_DGRAM)
     try:
@@ -36,6 +39,8 @@ def open_socket(host: str, port: int) -> socket.socket:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
         elif address.is_unspecified:
             sock.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
+        if joining:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind((host, port))
     except BaseException:
         sock.close()

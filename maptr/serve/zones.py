@@ -24,18 +24,31 @@ from maptr.names import Labels, fold, parse, to_text
 from maptr.plainzone import read_plain
 from maptr.publish import Guards
 from maptr.serve.zoneimage import folder_for
+from maptr.signing import Policy
 from maptr.snapshot import Snapshot, ZoneView, view_zone
 from maptr.zonecheck import check_loaded
 
 
 @dataclass(frozen=True, slots=True)
+class Signing:
+    """The folder of the keys that a zone is signed with, and how."""
+
+    keys: Path
+    policy: Policy = field(default_factory=Policy)
+
+
+@dataclass(frozen=True, slots=True)
 class ZoneSource:
-    """A zone by its origin and the file that holds it; what a new version must be like, and where serials are kept."""
+    """A zone by its origin and the file that holds it; what a new version must be like, and where serials are kept.
+
+    With ``signing`` the server signs it, and needs ``state``.
+    """
 
     origin: Labels
     path: Path
     guards: Guards = field(default_factory=Guards)
     state: Path | None = None
+    signing: Signing | None = None
 
     @classmethod
     def from_text(cls, text: str) -> ZoneSource:

@@ -11,8 +11,12 @@ import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import dns.flags
 import dns.message
+import dns.rdataclass
 import dns.zone
+from dns.rcode import NOERROR, NXDOMAIN
+from dns.rdatatype import ANY, CNAME, DNAME, NSEC, NSEC3, RRSIG, SOA
 
 from maptr.acl import Acl, Key, Secondaries
 from maptr.answer import Transport, make_reply
@@ -27,6 +31,13 @@ CORPUS = Path(__file__).parent / "corpus"
 _ANSWER = tomllib.loads((CORPUS.parent.parent / "vectors" / "answer.toml").read_text(encoding="utf-8"))
 SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(_ANSWER["zone"], "example.", relativize=False)])
 
+# The same zone as BIND's signer makes it, with keys that nobody has: NSEC, NSEC3, and NSEC3 with opt-out and a salt.
+SIGNED = tuple(
+    Snapshot.from_zones([dns.zone.from_file(str(path), "example.", relativize=False)])
+    for path in sorted((CORPUS.parent / "zones").glob("*.zone"))
+)
+PROOFS = frozenset({NSEC, NSEC3, RRSIG})
+
 _FULL = {
     "identity": Identity(nsid="ns1", version="maptr", hostname="ns1.example"),
     "clock": lambda: 1559731985.0,
@@ -40,18 +51,43 @@ CONTEXTS = (
 TRANSPORTS = tuple(Transport)
 
 
-def check_respond(packet: bytes, transport: Transport, context: Context = PLAIN) -> None:
-    """One packet by one transport, and what the rate limit would make of its reply."""
-    reply = make_reply(packet, SNAPSHOT, transport=transport, client="192.0.2.1", context=context)
+def check_respond(
+    packet: bytes, transport: Transport, context: Context = PLAIN, snapshot: Snapshot = SNAPSHOT
+) -> bytes | None:
+    """One packet by one transport, and what the rate limit would make of its reply; gives the reply."""
+    reply = make_reply(packet, snapshot, transport=transport, client="192.0.2.1", context=context)
     if reply is None:
         assert len(packet) < 12 or packet[2] & 0x80
-        return
+        return None
     hash(reply.kind)
     limit = 1232 if transport is Transport.UDP else 65535
     _check_reply(packet, reply.wire, limit)
     short = reply.truncated()
     _check_reply(packet, short, min(limit, len(reply.wire)))
     assert short[2] & 0x02
+    return reply.wire
+
+
+def check_signed(packet: bytes, transport: Transport, context: Context, snapshot: Snapshot) -> None:
+    """The same where the zone is signed: proofs for who asked for them (RFC 4035 3.1), and for nobody else."""
+    wire = check_respond(packet, transport, context, snapshot)
+    reply = None if wire is None else dns.message.from_wire(wire)
+    if reply is None or not reply.question or reply.rcode() not in (NOERROR, NXDOMAIN):
+        return
+    asked = reply.question[0].rdtype
+    wanted = bool(reply.ednsflags & dns.flags.DO)
+    answer, authority = ({rrset.rdtype for rrset in section} for section in (reply.answer, reply.authority))
+    if not wanted:
+        assert not PROOFS & authority
+        assert asked in (ANY, *PROOFS) or not PROOFS & answer
+        return
+    if reply.flags & dns.flags.TC or reply.question[0].rdclass != dns.rdataclass.IN:
+        return
+    if answer - {RRSIG}:
+        assert RRSIG in answer or CNAME in answer or DNAME in answer  # of which the last made one is not signed
+    if reply.rcode() == NXDOMAIN or SOA in authority:
+        assert {NSEC, NSEC3} & authority, "a denial without its proof"
+        assert RRSIG in authority
 
 
 def _check_reply(packet: bytes, reply: bytes, limit: int) -> None:
@@ -108,6 +144,13 @@ def fuzz_respond(data: bytes) -> None:
     check_respond(data[1:], TRANSPORTS[choice % len(TRANSPORTS)], context)
 
 
+def fuzz_signed(data: bytes) -> None:
+    """The first octet chooses zone, transport and context, the rest is the packet."""
+    choice, place = divmod(data[0] if data else 0, len(SIGNED))
+    context = CONTEXTS[choice // len(TRANSPORTS) % len(CONTEXTS)]
+    check_signed(data[1:], TRANSPORTS[choice % len(TRANSPORTS)], context, SIGNED[place])
+
+
 def fuzz_stream(data: bytes) -> None:
     """The first octet is the size of the pieces, the rest the stream; replies are whole messages."""
     size = (data[0] if data else 0) + 1
@@ -151,6 +194,7 @@ def fuzz_exchange(data: bytes) -> None:
 
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "respond": fuzz_respond,
+    "signed": fuzz_signed,
     "stream": fuzz_stream,
     "exchange": fuzz_exchange,
 }

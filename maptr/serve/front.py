@@ -1,0 +1,178 @@
+"""The half of the server that answers: from one ``State``, on the sockets of one process.
+
+With one worker it runs beside the daemon, which gives it each next state; with several, each is a copy that was forked
+with a state and keeps it (``worker.py``). What reads files and tells secondaries is ``daemon.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from maptr.answer import Transport
+from maptr.context import Context
+from maptr.errors import ZoneError
+from maptr.exchange import Access, exchange
+from maptr.fastpath import ReadyAnswers
+from maptr.serve import batch, tcp, udp
+from maptr.serve.background import in_thread
+from maptr.serve.bind import Sockets
+from maptr.serve.connections import Connections
+from maptr.serve.counters import Counters
+from maptr.serve.responder import Responder, make_ready
+from maptr.serve.tls import Certificate
+from maptr.snapshot import Snapshot
+
+log = logging.getLogger("maptr.serve")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything that replies are made of. A reload makes the next beside it, and swaps."""
+
+    snapshot: Snapshot
+    access: Access
+    context: Context
+    ready: ReadyAnswers
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, access: Access, context: Context) -> State:
+        """Takes a moment for a large zone."""
+        elsewhere = [access.catalog.view.origin] if access.catalog else []
+        return cls(snapshot, access, context, make_ready(snapshot, context, elsewhere))
+
+
+class Front:
+    """Listeners, and the answers that they give. ``counters`` are those of this process."""
+
+    def __init__(
+        self,
+        responder: Responder,
+        snapshot: Snapshot,
+        access: Access,
+        *,
+        limits: tcp.TcpLimits,
+        certificate: Certificate | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self.responder = responder
+        self.snapshot = snapshot
+        self.access = access
+        self.counters: Sequence[Counters] = [Counters()]
+        self.certificate = certificate
+        self._limits = limits
+        self._clock = clock
+        self._udp: list[udp.UdpListener | batch.BatchListener] = []
+        self._tcp: list[tcp.TcpListener] = []
+
+    @property
+    def state(self) -> State | None:
+        """What is answered from; None before the first ``swap``, when nothing lies ready."""
+        ready = self.responder.ready
+        return None if ready is None else State(self.snapshot, self.access, self.responder.context, ready)
+
+    def swap(self, state: State) -> None:
+        """Answer from this from now on."""
+        self.snapshot, self.access = state.snapshot, state.access
+        self.responder.context, self.responder.ready = state.context, state.ready
+
+    def writers(self, sockets: Sockets) -> int:
+        """How many ``Counters`` it takes to answer there: one for the event loop, one for each thread of UDP."""
+        return 1 + len(sockets.udp)
+
+    def start(self, sockets: Sockets, counters: Sequence[Counters]) -> None:
+        """Answer on these sockets, which ``quiet`` then closes. For the event loop's thread."""
+        loop = asyncio.get_running_loop()
+        self.counters = counters
+        main, *others = counters
+        self.responder.limiter.tally = main
+        batched = batch.why_not() is None
+        self._udp = [
+            batch.BatchListener(sock, self.responder, functools.partial(self.answer, counters=counter), counter)
+            if batched
+            else udp.UdpListener(sock, self.answer)
+            for sock, counter in zip(sockets.udp, others, strict=True)
+        ]
+        connections = Connections(
+            max_connections=self._limits.max_connections,
+            max_per_client=self._limits.max_per_client,
+            counters=main,
+        )
+        plain = [(sock, None) for sock in sockets.tcp]
+        secure = [(sock, self.certificate.context) for sock in sockets.tls if self.certificate]
+        self._tcp = [
+            tcp.TcpListener(sock, self.answers, connections, security=security, limits=self._limits)
+            for sock, security in (*plain, *secure)
+        ]
+        for tcp_listener in self._tcp:
+            tcp_listener.start()
+        for udp_listener in self._udp:
+            udp_listener.start(loop)
+
+    async def quiet(self) -> None:
+        """Take no more queries by UDP and no more connections; what was taken is answered."""
+        loop = asyncio.get_running_loop()
+        for tcp_listener in self._tcp:
+            tcp_listener.quiet()
+        # Each may take a moment to notice, and connections shall not wait for that.
+        await asyncio.gather(
+            *(in_thread(functools.partial(o.stop, loop)) for o in self._udp if isinstance(o, batch.BatchListener))
+        )
+        for udp_listener in self._udp:
+            if isinstance(udp_listener, udp.UdpListener):
+                udp_listener.stop(loop)
+        self._udp = []
+
+    async def drain(self, pace: tcp.Pace) -> None:
+        """After ``quiet``: end the connections that are open."""
+        await asyncio.gather(*(listener.drain(pace) for listener in self._tcp))
+
+    def answer(
+        self, query: bytes, transport: Transport, client: str, *, counters: Counters | None = None
+    ) -> bytes | None:
+        """One reply from the snapshot of this moment. A bug in answering costs its query, not the server."""
+        return next(self.answers(query, transport, client, counters), None)
+
+    def answers(
+        self, query: bytes, transport: Transport, client: str, counters: Counters | None = None
+    ) -> Iterator[bytes]:
+        """The messages of one reply, many for a transfer. Raises ZoneError, logged, where one cannot go on.
+
+        Counted among ``counters``, by default those of the event loop.
+        """
+        counters = counters or self.counters[0]
+        now, respond, snapshot = int(self._clock()), self.responder.answer, self.snapshot
+        begun = False
+        try:
+            if (found := self.responder.find(query, snapshot)) is not None:
+                reply = self.responder.settle(found, query, snapshot, transport, client)
+                counters.count(transport, reply)
+                begun = True
+                yield from () if reply is None else (reply,)
+                return
+            for message in exchange(
+                query,
+                snapshot,
+                self.access,
+                transport=transport,
+                client=client,
+                now=now,
+                reply=respond,
+                note=log.info,
+            ):
+                if not begun:
+                    counters.count(transport, message)
+                begun = True
+                yield message
+        except ZoneError as error:
+            log.error("a transfer to %s ends early: %s", client, error)
+            raise
+        except Exception:
+            log.exception("internal error, query dropped: %s", query.hex())
+            if begun:
+                raise ZoneError("a transfer cut off") from None
+        if not begun:
+            counters.count(transport, None)

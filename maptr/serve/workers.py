@@ -1,0 +1,336 @@
+"""The owner of several workers: forks them, replaces those that end, and a whole generation at a reload.
+
+Each place has sockets of its own, which the owner keeps open, and a worker that reads from them (``worker.py``). One
+more worker is in reserve, so that a place is taken again at once, even while a reload parses in a thread and nobody
+may fork. A generation answers from one state. A new one is forked whole or not at all; the workers of the one before
+give way when it answers, and both read the same sockets meanwhile, so no query meets a closed door.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from maptr.serve import worker as process
+from maptr.serve.background import when_alone
+from maptr.serve.bind import Sockets
+from maptr.serve.counters import Counters, total
+from maptr.serve.front import Front, State
+from maptr.serve.worker import ANSWERING, GIVE_WAY, LEAVE, MAX_MESSAGE, QUIET, Forked
+
+log = logging.getLogger("maptr.serve")
+
+STEADY = 10.0  # seconds that a worker lives to count as sound; one that ends sooner may do so again and again
+FIRST_PAUSE = 0.1  # seconds before the second such worker in a row is replaced; doubled each time,
+MAX_PAUSE = 5.0  # up to this: who asks meanwhile waits in the socket, or is lost
+START_TIMEOUT = 30.0  # seconds for a generation to answer, and for threads to end before one is forked
+QUIET_TIMEOUT = 10.0  # seconds for a worker to give way, before it is killed: it would answer from what is old
+STOP_TIMEOUT = 5.0  # seconds for all to leave, before they are killed
+FORK_PAUSE = 1.0  # seconds until a fork that the system refused is tried again
+MAX_GENERATIONS = 4  # that may still have connections; those of older ones are closed
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    forked: Forked
+    generation: int
+    began: float  # by the event loop's clock
+    place: _Place | None = None
+    told: bool = False  # to give way or to leave: its end is no surprise
+    quiet: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """Who answers at one place, and who is about to."""
+
+    number: int  # from 1, as people count
+    answering: _Worker | None = None
+    starting: _Worker | None = None
+    since: float = 0.0  # seconds since 1970 that this one answers
+    ends: int = 0  # workers that ended without being told to
+    in_a_row: int = 0  # of those, how many in a row had not lived long
+    pausing: bool = False
+    reason: str = ""  # of the last end
+
+
+class Workers:
+    """As many workers as there are places. For the event loop of the main thread, where no other thread stays."""
+
+    def __init__(self, front: Front, places: Sequence[Sockets], *, clock: Callable[[], float]) -> None:
+        self._front = front
+        self._sockets = list(places)
+        self._clock = clock
+        self._places = [_Place(number) for number in range(1, len(places) + 1)]
+        self._all: dict[int, _Worker] = {}
+        self._reserve: _Worker | None = None
+        self._restocking: asyncio.Task[None] | None = None
+        self._generation = 0
+        self._stopping = False
+        self._ended = Counters()  # what those counted that are no more
+        self._news = asyncio.Event()
+
+    async def replace(self, state: State) -> str:
+        """Have this answered by a new generation. Back when nobody answers from anything older by UDP or to new
+        connections; what went wrong then, or "".
+
+        Raises OSError where nothing changed, for the system would not fork.
+        """
+        forked = await when_alone(lambda: self._fork_all(state), seconds=START_TIMEOUT)
+        self._generation = generation = self._generation + 1
+        if self._reserve is not None:
+            self._tell(self._reserve, LEAVE)
+        *new, self._reserve = map(self._adopt, forked)
+        for place, worker in zip(self._places, new, strict=True):
+            if place.starting is not None:
+                self._tell(place.starting, LEAVE)
+            self._send_to(place, worker)
+        trouble = ""
+        try:
+            await self._until(lambda: all(_generation(place) >= generation for place in self._places), START_TIMEOUT)
+        except TimeoutError:
+            late = ", ".join(str(place.number) for place in self._places if _generation(place) < generation)
+            trouble = f"worker {late} did not start within {START_TIMEOUT:g} seconds"
+            log.error("worker %s did not start within %g seconds", late, START_TIMEOUT)
+        with contextlib.suppress(TimeoutError):
+            await self._until(lambda: not self._lingering(), QUIET_TIMEOUT)
+        for worker in self._lingering():
+            log.error("process %d, a worker from before, did not give way and is killed", worker.forked.pid)
+            os.kill(worker.forked.pid, signal.SIGKILL)
+        for worker in self._all.values():
+            if worker.quiet and worker.generation <= generation - MAX_GENERATIONS:
+                self._tell(worker, LEAVE)
+        return trouble
+
+    async def stop(self) -> None:
+        """End them all, and close the sockets."""
+        self._stopping = True
+        if self._restocking is not None:
+            self._restocking.cancel()
+        for worker in self._all.values():
+            self._tell(worker, LEAVE)
+        with contextlib.suppress(TimeoutError):
+            await self._until(lambda: not self._all, STOP_TIMEOUT)
+        for pid in self._all:
+            os.kill(pid, signal.SIGKILL)
+        await self._until(lambda: not self._all, None)
+        for sockets in self._sockets:
+            sockets.close()
+
+    def counted(self) -> Counters:
+        """All that they counted, those among them that are no more."""
+        return total([self._ended, *(counters for worker in self._all.values() for counters in worker.forked.counters)])
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Each process, as plain values; a place that nobody is at has none."""
+        found: list[dict[str, Any]] = []
+        for place in self._places:
+            worker = place.answering or place.starting
+            state = "none" if worker is None else "answering" if place.answering else "starting"
+            found.append(
+                {
+                    "worker": place.number,
+                    "pid": worker and worker.forked.pid,
+                    "state": state,
+                    "since": place.since if place.answering else None,
+                    "ends": place.ends,
+                    "last_end": place.reason,
+                }
+            )
+        for worker in self._all.values():
+            if worker is self._reserve or (worker.told and worker.place is not None):
+                state = "reserve" if worker is self._reserve else "giving way"
+                found.append({"worker": worker.place and worker.place.number, "pid": worker.forked.pid, "state": state})
+        return found
+
+    def alarms(self) -> Iterator[str]:
+        for place in self._places:
+            if place.answering is None and place.reason:
+                yield f"worker {place.number} does not answer, the last one {place.reason}"
+
+    # --- forking
+
+    def _fork_all(self, state: State) -> list[Forked]:
+        """A generation and its reserve, or none of it. Raises OSError."""
+        before = self._front.state
+        self._front.swap(state)
+        process.settle_memory()
+        forked: list[Forked] = []
+        try:
+            for _ in range(len(self._places) + 1):
+                forked.append(process.fork(self._front, self._sockets))
+        except OSError:
+            for each in forked:
+                each.channel.close()  # by which it knows that it is not wanted
+                _reap(each.pid)
+            if before is not None:
+                self._front.swap(before)
+            raise
+        return forked
+
+    def _adopt(self, forked: Forked) -> _Worker:
+        loop = asyncio.get_running_loop()
+        worker = _Worker(forked, self._generation, loop.time())
+        self._all[forked.pid] = worker
+        loop.add_reader(forked.channel, self._hear, worker)
+        return worker
+
+    def _fill(self, place: _Place) -> None:
+        """Send the reserve to a place that lacks a worker, and get another reserve."""
+        place.pausing = False
+        if self._lacks(place) and self._reserve is not None:
+            worker, self._reserve = self._reserve, None
+            self._send_to(place, worker)
+        self._restock()
+
+    def _lacks(self, place: _Place) -> bool:
+        return not place.pausing and place.starting is None and _generation(place) < self._generation
+
+    def _restock(self) -> None:
+        if not self._stopping and (self._restocking is None or self._restocking.done()):
+            self._restocking = asyncio.get_running_loop().create_task(self._fork_reserve())
+
+    async def _fork_reserve(self) -> None:
+        """Until there is a reserve, and no place that lacks one."""
+        while True:
+            if self._reserve is None:
+                try:
+                    await when_alone(self._fork_one)
+                except OSError as error:
+                    log.error("no worker can be forked, tried again in %g s: %s", FORK_PAUSE, error.strerror or error)
+                    await asyncio.sleep(FORK_PAUSE)
+                    continue
+            place = next(filter(self._lacks, self._places), None)
+            if place is None:
+                return
+            self._fill(place)
+
+    def _fork_one(self) -> None:
+        if self._reserve is None and not self._stopping:
+            self._reserve = self._adopt(process.fork(self._front, self._sockets))
+
+    # --- orders and reports
+
+    def _send_to(self, place: _Place, worker: _Worker) -> None:
+        worker.place, place.starting, worker.began = place, worker, asyncio.get_running_loop().time()
+        with contextlib.suppress(OSError):  # it has ended, which will be heard
+            worker.forked.channel.send(str(place.number - 1).encode())
+
+    def _tell(self, worker: _Worker, order: bytes) -> None:
+        worker.told = True
+        with contextlib.suppress(OSError):
+            worker.forked.channel.send(order)
+
+    def _hear(self, worker: _Worker) -> None:
+        try:
+            report = worker.forked.channel.recv(MAX_MESSAGE)
+        except BlockingIOError:
+            return
+        except OSError:
+            report = b""
+        place = worker.place
+        if not report:
+            self._bury(worker)
+        elif report == ANSWERING and place is not None and place.starting is worker:
+            before, place.answering, place.starting = place.answering, worker, None
+            place.since = self._clock()
+            if before is not None:
+                self._tell(before, GIVE_WAY)
+            elif place.ends:
+                log.info("worker %d is process %d now", place.number, worker.forked.pid)
+        elif report == QUIET:
+            worker.quiet = True
+            if not worker.told:
+                self._miss(worker, "left, by SIGTERM")
+                worker.told = True
+        self._news.set()
+
+    def _bury(self, worker: _Worker) -> None:
+        forked = worker.forked
+        asyncio.get_running_loop().remove_reader(forked.channel)
+        forked.channel.close()
+        status = _reap(forked.pid)
+        for counters in forked.counters:
+            counters.open = 0  # its connections went with it
+            self._ended.add(counters)
+        del self._all[forked.pid]
+        if not worker.told and not self._stopping:
+            self._miss(worker, _ending(status))
+
+    def _miss(self, worker: _Worker, reason: str) -> None:
+        """A worker is no more that was told nothing: fill its place, not too fast where that was so before."""
+        loop = asyncio.get_running_loop()
+        place, pid = worker.place, worker.forked.pid
+        if place is None:
+            log.error("process %d, the worker in reserve, %s; there will be another", pid, reason)
+            if self._reserve is worker:
+                self._reserve = None
+                loop.call_later(FORK_PAUSE, self._restock)
+            return
+        if place.answering is worker:
+            place.answering = None
+        if place.starting is worker:
+            place.starting = None
+        place.ends += 1
+        place.reason = reason
+        place.in_a_row = 0 if loop.time() - worker.began >= STEADY else place.in_a_row + 1
+        pause = 0.0 if place.in_a_row < 2 else min(FIRST_PAUSE * 2.0 ** (place.in_a_row - 2), MAX_PAUSE)
+        log.error(
+            "worker %d, process %d, %s; another takes its place%s",
+            place.number,
+            pid,
+            reason,
+            f" in {pause:g} s" if pause else "",
+        )
+        place.pausing = True
+        if pause:
+            loop.call_later(pause, self._fill, place)
+        else:
+            self._fill(place)
+
+    # --- waiting
+
+    def _lingering(self) -> list[_Worker]:
+        """Those of earlier generations that still take queries."""
+        return [
+            worker
+            for worker in self._all.values()
+            if worker.generation < self._generation and worker.told and worker.place is not None and not worker.quiet
+        ]
+
+    async def _until(self, condition: Callable[[], bool], seconds: float | None) -> None:
+        """Wait for what reports bring about. Raises TimeoutError."""
+        async with asyncio.timeout(seconds):
+            while not condition():
+                self._news.clear()
+                await self._news.wait()
+
+
+def _generation(place: _Place) -> int:
+    """Of who answers there; 0 for nobody."""
+    return 0 if place.answering is None else place.answering.generation
+
+
+def _reap(pid: int) -> int:
+    """How a child ended; 0 where nobody can say, for the process was started with SIGCHLD ignored."""
+    try:
+        return os.waitpid(pid, 0)[1]
+    except ChildProcessError:
+        return 0
+
+
+def _ending(status: int) -> str:
+    """How a process ended, by what waitpid(2) says."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        try:
+            return f"was killed by {signal.Signals(number).name}"
+        except ValueError:
+            return f"was killed by signal {number}"
+    return f"ended with {os.waitstatus_to_exitcode(status)}"
