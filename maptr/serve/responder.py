@@ -14,7 +14,7 @@ from maptr.cookies import CookieReply, CookieSettings, answer_cookie
 from maptr.fastpath import Found, ReadyAnswers
 from maptr.names import Labels
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
-from maptr.serve.tcp import IDLE_TIMEOUT
+from maptr.serve.stream import IDLE_TIMEOUT
 from maptr.siphash import KEY_SIZE
 from maptr.snapshot import Snapshot
 

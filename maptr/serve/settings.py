@@ -24,7 +24,7 @@ from maptr.rrl import RrlSettings
 from maptr.serve import metrics
 from maptr.serve.primary import PrimarySettings
 from maptr.serve.responder import fresh_cookies
-from maptr.serve.tcp import DEFAULT_LIMITS, TcpLimits
+from maptr.serve.stream import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.tls import TlsSettings
 from maptr.serve.zones import Signing, ZoneSource
 from maptr.signing import Children, Policy
