@@ -74,6 +74,7 @@ class NsdSecondary(Secondary):
         config.write_text(
             f"""\
 {nsd_server(self)}    verbosity: 2
+    xfrd-reload-timeout: 0
 {NSD_QUIET}{self.documented_lines("nsd")}
     provide-xfr: {self.host} NOKEY
 """

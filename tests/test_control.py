@@ -109,7 +109,8 @@ def test_reload_and_status(site: Site) -> None:
     shown = site.run("status").stdout.splitlines()
     assert shown[1] == f"listening on 127.0.0.1:{port}"
     assert shown[2].startswith("zone a.test. serial 2, 3 names, loaded 20")
-    assert shown[4:] == ["queries by udp: 1 NOERROR, 1 NXDOMAIN", "queries by tcp: 1 NOERROR"]
+    assert shown[4:6] == ["queries by udp: 1 NOERROR, 1 NXDOMAIN", "queries by tcp: 1 NOERROR"]
+    assert shown[6].endswith(" open, 1 accepted, 0 refused, 0 closed to make room")
 
 
 @pytest.mark.parametrize(

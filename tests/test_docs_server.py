@@ -23,12 +23,13 @@ MODULES = (
     "serve.connections",
     "serve.tcp",
     "serve.stream",
+    "serve.workers",
     "serve.httpd",
     "serve.metrics",
     "serve.signer",
 )
 LIMIT = re.compile(
-    r"MAX_|.*_(TIMEOUT|SIZE|AGE|PREFIX|PAUSE|BUFFER|INTERVAL|PAYLOAD|SECOND)$|(SLIP|WINDOW|BACKLOG|_SECONDS|RETRY_FIRST|RETRY_LAST)$"
+    r"MAX_|RETRY_|.*_(TIMEOUT|SIZE|AGE|PREFIX|PAUSE|BUFFER|INTERVAL|PAYLOAD|SECONDS?)$|(SLIP|WINDOW|BACKLOG)$"
 )
 
 

@@ -24,6 +24,7 @@ from maptr.cli.serve import serve
 from maptr.errors import ConfigError
 from maptr.keyfolder import add_key
 from maptr.serve import httpd, metrics
+from maptr.serve.counters import GROUPS
 from maptr.zonekeys import Algorithm, Role, State
 from tests.peers import find
 from tests.test_control import Site
@@ -130,6 +131,7 @@ def test_what_workers_count_is_summed_and_what_is_signed_is_served_by_all(site: 
         assert len(dns.query.udp(query, "127.0.0.1", PATIENCE, scraped.dns).answer[0]) == 2
     found = scraped.scrape()
     assert value(found, "zone_serial", zone="b.test.") == 2
+    assert (value(found, "workers_answering"), value(found, "workers_ended_total")) == (2, 0)
     assert value(found, "queries_total", transport="udp", rcode="NOERROR") == 40
 
 
@@ -376,7 +378,8 @@ def test_a_reason_that_is_no_text_spoils_nothing() -> None:
         "config_error": "",
         "certificate_error": "",
         "queries": {},
-        "counters": dict.fromkeys(("dropped", "truncated", "lost", "accepted", "refused", "shed", "open"), 0),
+        **{group: dict.fromkeys(names, 0) for group, names in GROUPS.items()},
+        "workers": [],
         "zones": [zone],
     }
     found = samples(metrics.render(status).decode())

@@ -151,6 +151,19 @@ FAULTS = {
     "kill -9 under load": ("test_operations.test_kill_9_under_load_and_during_reloads",),
     "kill -9 during a reload": ("test_operations.test_kill_9_under_load_and_during_reloads",),
     "SIGTERM during a long reload": ("test_operations.test_sigterm_during_a_long_reload",),
+    "kill -9 of a worker under load": ("test_workers.test_kill_9_of_a_worker_under_load",),
+    "a worker that dies again and again": (
+        "test_workers.test_a_worker_that_dies_again_and_again_is_replaced_ever_later",
+    ),
+    "kill -9 of a worker during a reload": ("test_workers.test_the_reserve_takes_a_place_while_a_reload_reads",),
+    "kill -9 of the owner of workers": ("test_workers.test_with_the_owner_everybody_goes",),
+    "a worker that hangs": ("test_workers.test_a_worker_that_does_not_give_way_is_killed",),
+    "a system that does not fork": (
+        "test_workers.test_a_system_that_does_not_fork",
+        "test_workers.test_a_system_that_does_not_fork_at_the_start",
+    ),
+    "new workers that do not start": ("test_workers.test_a_generation_that_falls_leaves_the_one_before",),
+    "a reload amid a transfer": ("test_workers.test_a_transfer_outlives_the_worker_that_gives_way",),
     "a client that does not read its replies": (
         "test_serve.test_a_client_that_does_not_read_is_cut_off_and_others_are_answered",
     ),

@@ -39,9 +39,9 @@ def zone_text(serial: int, address: str = "192.0.2.1") -> str:
 class Server:
     """The command in a process of its own, with its log read as it comes."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, program: tuple[str, ...] = ("-m", "maptr")) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "maptr", "serve", *arguments], stderr=subprocess.PIPE, text=True
+            [sys.executable, *program, "serve", *arguments], stderr=subprocess.PIPE, text=True
         )
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -194,7 +194,7 @@ def test_a_certificate_that_went_bad_fails_the_reload_and_is_an_alarm(site: Site
 
 def test_several_workers_are_for_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     settings.check(parse("[serve]\nworkers = 2\n"))
-    monkeypatch.setattr(settings.sys, "platform", "darwin")
+    monkeypatch.setattr("maptr.serve.settings.sys.platform", "darwin")
     settings.check(parse("[serve]\nworkers = 1\n"))
     with pytest.raises(ConfigError, match=r"f:2: serve.workers: more than one are for Linux"):
         settings.check(parse("[serve]\nworkers = 2\n", filename="f"))

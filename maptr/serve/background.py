@@ -35,7 +35,7 @@ async def in_thread(function: Callable[[], T]) -> T:
     try:
         return await future
     finally:
-        if future.done():
+        if future.done() and not future.cancelled():
             thread.join()  # it has nothing left to do, and whoever forks must be alone
 
 

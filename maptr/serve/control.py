@@ -111,7 +111,9 @@ class ControlServer:
         self._server = await asyncio.start_unix_server(self._accept, sock=self._sock, limit=MAX_REQUEST)
 
     async def stop(self) -> None:
-        if self._server is not None:
+        if self._server is None:
+            self._sock.close()
+        else:
             self._server.close()
         with contextlib.suppress(OSError):
             self._path.unlink()

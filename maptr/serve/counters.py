@@ -2,7 +2,7 @@
 
 One ``Counters`` has one writer, a thread of one process. Where several processes answer, theirs lie in memory that
 they share with their owner (``shared``), so the owner adds them up without asking anybody, and what a process counted
-outlives it, however it ends. A new counter is a name in ``NAMES`` and a line of the class.
+outlives it, however it ends. A new counter is a name in ``GROUPS`` and a line of the class.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ _RESULTS = 18
 _NAMES = {**{code: f"RCODE{code}" for code in range(SILENCE)}, **RCODES, SILENCE: "dropped", BADVERS: "BADVERS"}
 _TRANSPORTS = tuple(Transport)
 
-NAMES = (
-    *("received", "ready", "general", "silent", "lost", "calls"),
-    *("dropped", "truncated"),
-    *("open", "accepted", "refused", "shed"),
-)
+GROUPS = {
+    "batches": ("received", "ready", "general", "silent", "lost", "calls"),
+    "rate_limit": ("dropped", "truncated"),
+    "connections": ("open", "accepted", "refused", "shed"),
+}
+NAMES = tuple(name for names in GROUPS.values() for name in names)
 _SIZE = len(_TRANSPORTS) * _RESULTS + len(NAMES)  # words of one Counters
 
 

@@ -179,6 +179,10 @@ class Daemon:
                 loop.add_signal_handler(number, self.stop)
             loop.add_signal_handler(signal.SIGHUP, self.reload)
         async with contextlib.AsyncExitStack() as stack:
+            controller = None
+            if self._control_socket is not None:
+                controller = control.ControlServer(self._control_socket, self.command)
+                stack.push_async_callback(controller.stop)
             if self._count == 1:
                 self.front.swap(state)
                 self.front.start(self._sockets[0], Counters.shared(self.front.writers(self._sockets[0])))
@@ -192,18 +196,18 @@ class Daemon:
                     trouble = error.strerror or str(error)
                 if trouble:
                     raise ConfigError(f"cannot run {self._count} workers: {trouble}")
+            if controller is not None:
+                await controller.start()
+            if self._metrics_socket is not None:
+                teller = httpd.HttpServer(self._metrics_socket, self.told)
+                stack.push_async_callback(teller.stop)
+                await teller.start()
             await self._serve(access)
         log.info("stopped")
 
     async def _serve(self, access: Access) -> None:
         """Queries are answered; do the rest until ``stop``."""
         loop = asyncio.get_running_loop()
-        controller = None if self._control_socket is None else control.ControlServer(self._control_socket, self.command)
-        if controller is not None:
-            await controller.start()
-        teller = None if self._metrics_socket is None else httpd.HttpServer(self._metrics_socket, self.told)
-        if teller is not None:
-            await teller.start()
         reloader = loop.create_task(self._reload_when_wanted())
         self._say_ready()
         sdnotify.notify(sdnotify.READY)
@@ -214,10 +218,6 @@ class Daemon:
         finally:
             sdnotify.notify(sdnotify.STOPPING)
             reloader.cancel()
-            if controller is not None:
-                await controller.stop()
-            if teller is not None:
-                await teller.stop()
             for watcher in watchers:
                 watcher.cancel()
             await self.primary.stop()

@@ -123,17 +123,22 @@ def _queries(status: Status) -> Iterator[Metric]:
         samples += [([transport.value, rcode], count) for rcode, count in named.items()]
     text = "Queries by the RCODE of their reply; dropped ones had none."
     yield _counter("queries", text, samples, ["transport", "rcode"])
-    counts = status["counters"]
-    for name, key, text in (
-        ("rrl_dropped", "dropped", "Replies that the rate limit withheld."),
-        ("rrl_slipped", "truncated", "Replies that the rate limit sent truncated."),
-        ("udp_unsent", "lost", "Replies that the kernel did not take."),
-        ("connections_accepted", "accepted", "TCP and TLS connections since the start."),
-        ("connections_refused", "refused", "Connections refused to a client that had its share."),
-        ("connections_shed", "shed", "Idle connections closed to make room."),
+    for name, group, key, text in (
+        ("rrl_dropped", "rate_limit", "dropped", "Replies that the rate limit withheld."),
+        ("rrl_slipped", "rate_limit", "truncated", "Replies that the rate limit sent truncated."),
+        ("udp_unsent", "batches", "lost", "Replies that the kernel did not take."),
+        ("connections_accepted", "connections", "accepted", "TCP and TLS connections since the start."),
+        ("connections_refused", "connections", "refused", "Connections refused to a client that had its share."),
+        ("connections_shed", "connections", "shed", "Idle connections closed to make room."),
     ):
-        yield _counter(name, text, [([], counts[key])])
-    yield _gauge("connections", "TCP and TLS connections open now.", [([], counts["open"])])
+        yield _counter(name, text, [([], status[group][key])])
+    open_now = status["connections"]["open"]
+    yield _gauge("connections", "TCP and TLS connections open now.", [([], open_now)])
+    workers = status["workers"]
+    answering = sum(worker["state"] == "answering" for worker in workers)
+    yield _gauge("workers_answering", "Workers that answer; 0 where there is one process.", [([], answering)])
+    ended = sum(worker.get("ends", 0) for worker in workers)
+    yield _counter("workers_ended", "Workers that ended and were told nothing.", [([], ended)])
 
 
 def _zones(zones: list[Status]) -> Iterator[tuple[str, str, list[str], list[Sample]]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from maptr import __version__
 from maptr.names import to_text
 from maptr.serve.alarm import words
+from maptr.serve.counters import GROUPS
 from maptr.signatures import Signatures, SignatureState
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
     """Everything there is to say; ``now`` is in seconds since 1970, times are given in UTC as RFC 3339 writes them."""
     states = daemon.served.states.values()
     counted = daemon.counted()
+    named = counted.named()
     return {
         "version": __version__,
         "pid": os.getpid(),
@@ -61,7 +63,7 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
         "certificate_error": daemon.certificate_error,
         "workers": [] if daemon.workers is None else [_worker(worker) for worker in daemon.workers.describe()],
         "queries": counted.to_dict(),
-        "counters": counted.named(),
+        **{group: {name: named[name] for name in names} for group, names in GROUPS.items()},
         "alarms": [*_alarms(daemon), *(alarm for state in states for alarm in zone_alarms(state, now))],
     }
 

@@ -40,11 +40,15 @@ class Pace:
     end: float
 
 
-# To go: what is asked has its reply, and nobody is waited for.
-LEAVING = Pace(idle=0.0, busy=0.0, end=1.0)
-# To make way for those who have newer zones. NSD gives connections that are left a tenth of a second.
-GIVING_WAY = Pace(idle=0.5, busy=10.0, end=600.0)
+LEAVE_TIMEOUT = 1.0  # seconds for replies under way, when the server stops
+# Seconds for connections to a worker that makes way for newer zones: idle, ever asking, and amid a long reply. NSD
+# gives those that are left a tenth of a second; a transfer may be a secondary's only one before the next change.
+DRAIN_IDLE_TIMEOUT = 0.5
+DRAIN_BUSY_TIMEOUT = 10.0
+DRAIN_TIMEOUT = 600.0
 DRAIN_INTERVAL = 0.05  # seconds between two looks at who is idle
+LEAVING = Pace(idle=0.0, busy=0.0, end=LEAVE_TIMEOUT)
+GIVING_WAY = Pace(idle=DRAIN_IDLE_TIMEOUT, busy=DRAIN_BUSY_TIMEOUT, end=DRAIN_TIMEOUT)
 
 
 def open_socket(host: str, port: int, *, joining: bool = False) -> socket.socket:

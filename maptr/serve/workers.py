@@ -132,7 +132,7 @@ class Workers:
         found: list[dict[str, Any]] = []
         for place in self._places:
             worker = place.answering or place.starting
-            state = "none" if worker is None else "answering" if place.answering else "starting"
+            state = "absent" if worker is None else "answering" if place.answering else "starting"
             found.append(
                 {
                     "worker": place.number,

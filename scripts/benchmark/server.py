@@ -39,6 +39,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="of each load, servers alternating (default 5)")
     parser.add_argument("--servers", default="maptr,nsd,bind,knot,powerdns,echo", help="comma-separated")
     parser.add_argument("--load", action="append", default=[], help="part of a load's name; repeatable (default all)")
+    parser.add_argument("--unpinned", action="store_true", help="leave servers and generator to the scheduler")
     parser.add_argument("--smoke", action="store_true", help="one short round of two loads, whatever is installed")
     parser.add_argument("-o", "--output", type=Path, help="a folder for server.txt, server.json and server.svg")
     return parser.parse_args(arguments)
@@ -95,7 +96,8 @@ def run(
                     print(f"scripts/bench: {error}", file=sys.stderr)
                     continue
                 stack.callback(peers[name].stop)
-                servers.pin(peers[name], SERVER_CORE)
+                if not options.unpinned:
+                    servers.pin(peers[name], SERVER_CORE)
             for load in (load for load in loads if load.names == size):
                 results[load.name] = measure(folder, load, peers, options)
             pss |= {f"{name}, {size:,} names": servers.memory(peer) for name, peer in peers.items()}
@@ -114,15 +116,16 @@ def measure(
         for name in order:
             if name == "echo" and load.tcp:
                 continue
-            one = drive(folder / "generator", queries, load, peers[name], options.seconds)
+            one = drive(folder / "generator", queries, load, peers[name], options)
             if one is not None:
                 rounds[name].append(one)
         print(f"{load.name}: round {number + 1} of {options.rounds}", file=sys.stderr)
     return rounds
 
 
-def drive(generator: Path, queries: Path, load: Load, peer: Peer, seconds: float) -> report.Round | None:
+def drive(generator: Path, queries: Path, load: Load, peer: Peer, options: argparse.Namespace) -> report.Round | None:
     """One round. None where the server answers less than a tenth of what is lost, or breaks off."""
+    seconds = options.seconds
     command = [generator, HOST, peer.port, queries, seconds, WINDOW, SOCKETS, load.rate, "tcp" if load.tcp else "udp"]
     before = servers.cpu_seconds(peer)
     done = subprocess.run(
@@ -130,7 +133,7 @@ def drive(generator: Path, queries: Path, load: Load, peer: Peer, seconds: float
         capture_output=True,
         text=True,
         timeout=seconds + 60,
-        preexec_fn=_pin_generator,
+        preexec_fn=None if options.unpinned else _pin_generator,
     )
     cpu = servers.cpu_seconds(peer) - before
     if done.returncode:

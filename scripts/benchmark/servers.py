@@ -35,6 +35,15 @@ class Echo(Peer):
         self._process = subprocess.Popen([self.binary, str(self.port)], start_new_session=True)
 
 
+class MaptrTwo(Maptr):
+    """Two workers; only ``--unpinned`` leaves them more than one core."""
+
+    name = "maptr-2"
+
+    def configure(self) -> list[str]:
+        return [*super().configure(), "--workers=2"]
+
+
 class Dnslib(Peer):
     """dnslib's stock server with its ZoneResolver."""
 
@@ -47,7 +56,9 @@ class Dnslib(Peer):
         return [*command, "--port", str(self.port), "--log=-request,-reply"]
 
 
-SERVERS: dict[str, type[Peer]] = {peer.name: peer for peer in (Maptr, Nsd, Bind, Knot, CachingPowerDns, Echo, Dnslib)}
+SERVERS: dict[str, type[Peer]] = {
+    peer.name: peer for peer in (Maptr, MaptrTwo, Nsd, Bind, Knot, CachingPowerDns, Echo, Dnslib)
+}
 
 
 def start(kind: type[Peer], zones: dict[str, Path]) -> Peer:

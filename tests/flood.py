@@ -1,0 +1,93 @@
+"""Clients that ask over UDP without a pause from many ports, so that the kernel spreads them over every worker."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+WINDOW = 8  # sockets a thread, each with one query under way
+
+
+class Flood:
+    """Threads that ask one question; ``lost`` queries had no answer in ``patience`` seconds, ``check`` finds faults."""
+
+    def __init__(
+        self,
+        port: int,
+        wire: bytes,
+        check: Callable[[bytes], bool] = lambda reply: not reply[3] & 15,
+        *,
+        threads: int = 2,
+        patience: float = 20.0,
+    ) -> None:
+        self.port = port
+        self.answered = 0
+        self.lost = 0
+        self.faults: list[bytes] = []
+        self._wire = wire
+        self._check = check
+        self._patience = patience
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(threads)]
+
+    def __enter__(self) -> Flood:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ask no more; what was asked has its answer then, or is lost."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def wait_for(self, answered: int) -> None:
+        """Until so many more were answered. Raises AssertionError if that takes a minute."""
+        goal, deadline = self.answered + answered, time.monotonic() + 60
+        while self.answered < goal:
+            assert time.monotonic() < deadline, (self.answered, self.lost)
+            time.sleep(0.005)
+
+    def _ask(self) -> None:
+        socks = {}
+        for _ in range(WINDOW):
+            sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            sock.connect(("127.0.0.1", self.port))
+            socks[sock.fileno()] = sock
+        poll = select.epoll()
+        under_way: dict[int, tuple[bytes, float]] = {}
+        number = 0
+        for fileno in socks:
+            poll.register(fileno, select.EPOLLIN)
+        while under_way or not self._stop.is_set():
+            now = time.monotonic()
+            for fileno, sock in socks.items():
+                if fileno in under_way and now - under_way[fileno][1] > self._patience:
+                    del under_way[fileno]
+                    with self._lock:
+                        self.lost += 1
+                if fileno not in under_way and not self._stop.is_set():
+                    number = (number + 1) & 0xFFFF
+                    identity = number.to_bytes(2, "big")
+                    under_way[fileno] = identity, now
+                    sock.send(identity + self._wire[2:])
+            answered = 0
+            for fileno, _ in poll.poll(0.05):
+                reply = socks[fileno].recv(65535)
+                if fileno in under_way and reply[:2] == under_way[fileno][0]:
+                    del under_way[fileno]
+                    answered += 1
+                    if not self._check(reply):
+                        self.faults.append(reply)
+            with self._lock:
+                self.answered += answered
+        poll.close()
+        for sock in socks.values():
+            sock.close()
