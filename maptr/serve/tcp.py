@@ -23,6 +23,7 @@ log = logging.getLogger("maptr.serve")
 Answers = Callable[[bytes, Transport, str], Iterable[bytes]]
 
 BACKLOG = 128
+ACCEPTED_AT_ONCE = 16  # connections before those that are open have their turn
 # Seconds to wait when the system has no more sockets to give; asyncio's own servers wait as long.
 ACCEPT_PAUSE = 1.0
 
@@ -134,18 +135,19 @@ class TcpListener:
     def _accept(self) -> None:
         # Here and not in a coroutine: one that is cancelled may have a connection that nobody would hear of, and
         # asyncio's own servers tell of a TLS client only after its handshake, when it could no longer be counted.
-        try:
-            sock, peer = self._sock.accept()
-        except (BlockingIOError, ConnectionError):
-            return  # taken by another process, or gone before it was accepted
-        except OSError as error:
-            log.warning("no connection accepted for %g s: %s", ACCEPT_PAUSE, error.strerror or error)
-            self._connections.shed()
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(self._sock)
-            self._pause = loop.call_later(ACCEPT_PAUSE, self.start)
-            return
-        self._admit(sock, peer[0])
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                sock, peer = self._sock.accept()
+            except (BlockingIOError, ConnectionError):
+                return  # taken by another process, or gone before it was accepted
+            except OSError as error:
+                log.warning("no connection accepted for %g s: %s", ACCEPT_PAUSE, error.strerror or error)
+                self._connections.shed()
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(self._sock)
+                self._pause = loop.call_later(ACCEPT_PAUSE, self.start)
+                return
+            self._admit(sock, peer[0])
 
     def _admit(self, sock: socket.socket, client: str) -> None:
         connection = self._connections.admit(client, lambda: conversation.abort())
