@@ -6,7 +6,8 @@
  * queries under way; for each reply the next goes out. RATE 0 is as fast as replies come, otherwise queries a
  * second. What has no reply after LOSS_MS is lost and its place is filled again. TCP pipelines on kept-open
  * connections, and so does TLS, whose certificates are not looked at; once is a TCP connection for each query. Prints
- * one line of JSON; a reply must have the ID of a query under way and QR set. TLS needs -DTLS, -lssl and -lcrypto.
+ * one line of JSON, also when SIGTERM ends it early; a reply must have the ID of a query under way and QR set. TLS needs -DTLS,
+ * -lssl and -lcrypto.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -14,6 +15,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +53,12 @@ static uint16_t *lengths;
 static size_t count, next_query;
 static int64_t *sent_at; /* by socket and ID; 0 is not under way */
 static uint64_t sent, received, lost, strange, latency[BUCKETS + 1], rcodes[16];
+
+static volatile sig_atomic_t stopped;
+
+static void stop(int number) {
+    stopped = number;
+}
 
 static int64_t now(void) {
     struct timespec t;
@@ -272,6 +280,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "a wrong HOST, WINDOW or number of SOCKETS\n");
         return 2;
     }
+    signal(SIGTERM, stop);
     read_queries(argv[3]);
     static struct client clients[MAX_SOCKETS];
     struct pollfd polled[MAX_SOCKETS];
@@ -287,7 +296,7 @@ int main(int argc, char **argv) {
     if (rate == 0)
         for (int i = 0; i < sockets; i++)
             if (clients[i].heard = t, !clients[i].connecting) push(clients + i, i, share, how);
-    for (uint64_t planned = 0; (t = now()) < end;) {
+    for (uint64_t planned = 0; (t = now()) < end && !stopped;) {
         if (rate > 0) {
             uint64_t due = (t - start) * rate / 1e9;
             int n = due - planned > BATCH ? BATCH : due - planned;
