@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from maptr.stub import Stub
     from maptr.table import Entry, Table
+    from maptr.trust import Validator
 
 __version__ = "0.1.0"
 
@@ -54,6 +55,7 @@ _HOMES = {
     ),
     "maptr.stub": ("Stub",),
     "maptr.table": ("Entry", "Table"),
+    "maptr.trust": ("Validator",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -74,6 +76,7 @@ __all__ = [
     "Table",
     "TableError",
     "UnsafePlan",
+    "Validator",
     "ZoneError",
     "discover",
     "discover_async",

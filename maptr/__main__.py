@@ -1,5 +1,5 @@
 """``python -m maptr`` is the ``maptr`` command."""
 
-from maptr.cli import main
+from maptr.cli.brief import run
 
-main(prog_name="maptr")
+run()

@@ -31,7 +31,7 @@ from maptr.edns import (
     udp_limit,
 )
 from maptr.lookup import ANY, NOERROR, NXDOMAIN, YXDOMAIN, Outcome, find_zone, is_broken, look_up
-from maptr.names import fold
+from maptr.names import fold, to_wire
 from maptr.packet import HEADER_SIZE, IN, MAX_QUERY_RECORDS, WireBuffer, read_question, read_records, write_rrset
 from maptr.snapshot import SOA, Snapshot
 
@@ -258,7 +258,7 @@ def _kind(query: _Query, rcode: int, outcome: Outcome) -> Hashable:
     if query.question is None or rcode not in (NOERROR, NXDOMAIN, YXDOMAIN):
         return rcode
     # One name has as many empty answers as there are types, and a referral is the same for all of them.
-    return rcode, outcome.source, query.question.qtype if outcome.answer else 0
+    return rcode, to_wire(outcome.source), query.question.qtype if outcome.answer else 0
 
 
 def _fit(buffer: WireBuffer, outcome: Outcome, limit: int, rdclass: int) -> tuple[list[int], bool]:

@@ -10,8 +10,7 @@ Two forms of one ARK live here and must not be mixed up:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from maptr.errors import ArkSyntaxError
 
@@ -35,9 +34,20 @@ _PERCENT = re.compile("%(..?|$)", re.DOTALL)
 _NEVER = re.compile(r'[^\x21-\x7e]|[<>"\\^`{|}\[\]]')  # RFC 3986 2: written only as % pairs
 _SHOULDER = re.compile("[A-Za-z]*[0-9]")
 
+# Text that is in normal form but for a slash after the label: what most callers have, read at once. It holds nothing
+# that normalising would move or drop (no hyphen, % pair, doubled or final structure character, no suffix before a
+# component), so that its parts are the parts of the normal form.
+_AS_IT_IS = re.compile(
+    r"ark:/?([0-9bcdfghjkmnpqrstvwxz]{1,63})/((C+)((?:/C+)*(?:\.C+)*))(\?[T?/.%-]*)?[ \t\r\n]*".replace(
+        "C", "[!#-$&-,0-;=@A-Z_a-z~]"
+    ).replace("T", "!#-,0-;=@A-Z_a-z~")
+)
+_MAX_AS_IT_IS = 255  # characters; so that a long text is never matched in vain
 
-@dataclass(frozen=True, slots=True)
-class SharedNaan:
+_new = tuple.__new__
+
+
+class SharedNaan(NamedTuple):
     """What a NAAN shared by all organisations says of every ARK under it (draft section 2.3, table 2)."""
 
     meaning: str
@@ -54,8 +64,16 @@ SHARED_NAANS = {
 """Shared NAANs; ``resolves`` is None where the draft says maybe."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ark:
+class _Parts(NamedTuple):
+    naan: str
+    name: str
+    qualifier: str
+    resolution: str
+    tail: str
+    nma: str
+
+
+class Ark(_Parts):
     """One ARK: equal to every other spelling of itself.
 
     ``name`` is the base name, ``qualifier`` what follows it (``/c3/s5.v7.xsl``), both in normal form.
@@ -64,16 +82,22 @@ class Ark:
     An Ark made from its parts takes them as they are; received text goes through ``parse``.
     """
 
-    naan: str
-    name: str
-    qualifier: str = ""
-    resolution: str = field(default="", compare=False)
-    tail: str = field(default="", compare=False)
-    nma: str = field(default="", compare=False)
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        if not self.resolution:  # made from its parts, not from received text
-            object.__setattr__(self, "resolution", str(self))
+    def __new__(
+        cls, naan: str, name: str, qualifier: str = "", resolution: str = "", tail: str = "", nma: str = ""
+    ) -> Ark:
+        # Without a resolution form it is made from its parts, not from received text.
+        return _new(cls, (naan, name, qualifier, resolution or f"ark:{naan}/{name}{qualifier}", tail, nma))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ark) and self[:3] == other[:3]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:3])
 
     @classmethod
     def parse(cls, text: str | bytes, *, profile: Profile = "draft") -> Ark:
@@ -85,6 +109,11 @@ class Ark:
         ``profile="2002"`` normalises as section 2.4 of the 2002 draft: ``%`` pairs in lower case, suffixes
         sorted and told once. Raises ArkSyntaxError, and nothing else, for any text or octets.
         """
+        if profile == "draft" and len(text) <= _MAX_AS_IT_IS:
+            plain = _AS_IT_IS.fullmatch(text if isinstance(text, str) else text.decode("latin-1"))
+            if plain is not None:
+                naan, rest, name, qualifier, tail = plain.groups("")
+                return cls(naan, name, qualifier, f"ark:{naan}/{rest}", tail)
         text = _BLANK.sub("", _decode(text))
         nma, text = _split_nma(text)
         text, mark, query = text.partition("?")

@@ -13,7 +13,7 @@ Without I/O, as ``walk`` is: a driver sends what ``next()`` gives, tells what ca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from maptr import names, url, wire
 from maptr.discovery import Outcome
@@ -28,6 +28,8 @@ ROUNDS = 3
 MIXED_ROUNDS = 2  # rounds with 0x20; the last is without, for the rare server that does not echo the case
 MAX_REFERRALS = 8  # down from the servers given; a domain name below ark.arpa rarely has two zone cuts
 MAX_TRIES = 32  # packets for one question, all servers, rounds, referrals and aliases together
+MAX_SOUGHT = 3  # servers of one referral whose addresses are sought where none is told with it
+MAX_SEARCH_DEPTH = 2  # searches for the sake of a search
 MAX_ALIASES = 8  # CNAMEs that one server leaves to be asked for separately
 NOTE_LENGTH = 500  # characters of failures kept in a note
 
@@ -51,14 +53,44 @@ class Attempt(NamedTuple):
     seconds: float
 
 
+class Asked(Protocol):
+    """What a driver drives: an ``Exchange``, or several that make one answer."""
+
+    answer: Answer | None
+
+    def next(self) -> Attempt | None: ...
+    def hear(self, attempt: Attempt, packet: bytes) -> bool: ...
+    def silent(self, attempt: Attempt) -> None: ...
+    def unreachable(self, attempt: Attempt, why: object) -> None: ...
+    def expire(self) -> None: ...
+
+
 class Exchange:
-    """One question under way; ``answer`` is None until it is settled."""
+    """One question under way; ``answer`` is None until it is settled.
+
+    With ``dnssec``, for whoever validates, ``packet`` is then the reply, its aliases not followed. ``addresses`` are
+    what a question for A or AAAA gave. ``seeking``: the servers whose addresses this question is part of finding.
+    """
 
     def __init__(
-        self, name: Labels, servers: Sequence[Server], randomness: RandomBytes, *, trust_ad: bool = False
+        self,
+        name: Labels,
+        servers: Sequence[Server],
+        randomness: RandomBytes,
+        *,
+        rdtype: int = wire.NAPTR,
+        trust_ad: bool = False,
+        dnssec: bool = False,
+        seeking: frozenset[Labels] = frozenset(),
     ) -> None:
         self.name = name
         self.answer: Answer | None = None
+        self.addresses: tuple[str, ...] = ()
+        self.packet = b""
+        self._rdtype = rdtype
+        self._dnssec = dnssec
+        self._seeking = seeking
+        self._search: _Search | None = None
         self._top = tuple(servers)
         self._randomness = randomness
         self._trust_ad = trust_ad
@@ -84,6 +116,8 @@ class Exchange:
         """The message to send now, None where the question is settled."""
         if self.answer is not None:
             return None
+        if self._search is not None and (attempt := self._seek(self._search)) is not None:
+            return attempt
         if self._turn >= len(self._servers):
             self._turn, self._round = 0, self._round + 1
         if not self._servers or self._round >= ROUNDS or self._tries >= MAX_TRIES:
@@ -97,13 +131,17 @@ class Exchange:
             self._asking,
             self._randomness(size),
             mix=mix,
+            rdtype=self._rdtype,
             edns=server not in self._plain,
             ask_ad=self._trust_ad,
+            dnssec=self._dnssec,
         )
         return Attempt(server, query, self._tcp, FIRST_SECONDS * 2**self._round)
 
     def hear(self, attempt: Attempt, packet: bytes) -> bool:
         """What came back; False where it is no reply to this attempt and the driver is to go on waiting."""
+        if self._search is not None and self._search.exchange is not None:
+            return self._search.exchange.hear(attempt, packet)
         if not wire.answers(attempt.query, packet):
             return False
         try:
@@ -113,10 +151,11 @@ class Exchange:
             return True
         if reply.truncated:
             self._truncated(attempt)
+        elif reply.outcome.said or (self._dnssec and reply.alias is not None):
+            self._settle(attempt, reply)
+            self.packet = packet
         elif reply.outcome is Outcome.REFERRAL:
             self._onward(attempt, reply)
-        elif reply.outcome.said:
-            self._settle(attempt, reply)
         elif reply.rcode == wire.YXDOMAIN:
             self._settle(attempt, reply._replace(outcome=Outcome.NXDOMAIN, note="a DNAME makes the name too long"))
         elif reply.rcode in (wire.FORMERR, wire.NOTIMP, wire.BADVERS) and attempt.server not in self._plain:
@@ -129,6 +168,9 @@ class Exchange:
 
     def silent(self, attempt: Attempt) -> None:
         """No reply in the attempt's seconds."""
+        if self._search is not None and self._search.exchange is not None:
+            self._search.exchange.silent(attempt)
+            return
         self._tcp = False
         self._turn += 1
         self._last = Outcome.TIMEOUT
@@ -136,6 +178,9 @@ class Exchange:
 
     def unreachable(self, attempt: Attempt, why: object) -> None:
         """The system says that the server cannot be asked."""
+        if self._search is not None and self._search.exchange is not None:
+            self._search.exchange.unreachable(attempt, why)
+            return
         self._strike(attempt, Outcome.UNREACHABLE, str(why))
 
     def expire(self, outcome: Outcome = Outcome.TIMEOUT) -> None:
@@ -153,6 +198,7 @@ class Exchange:
             security = "secure" if reply.authentic else "insecure"
         ttl = reply.ttl if reply.ttl is None else min(reply.ttl, self._ttl)
         note = reply.note or self._through
+        self.addresses = reply.addresses
         self.answer = Answer(reply.outcome, reply.records, ttl, note, str(attempt.server), security=security)
 
     def _truncated(self, attempt: Attempt) -> None:
@@ -180,7 +226,10 @@ class Exchange:
             return
         self._referrals += 1
         self._tcp = False
-        self._start([Server(text, attempt.server.port) for text in self._usable(attempt, referral)], len(referral.cut))
+        if usable := self._usable(attempt, referral.addresses):
+            self._start([Server(text, attempt.server.port) for text in usable], len(referral.cut))
+        else:
+            self._search = _Search(attempt, referral.cut, self._sought(referral))
 
     def _refusal(self, attempt: Attempt, referral: Referral) -> str:
         """Why a referral is not followed: it must lead down, and towards the name."""
@@ -188,17 +237,54 @@ class Exchange:
             return "not further down, so this server is lame"
         if self._referrals >= MAX_REFERRALS:
             return f"more than {MAX_REFERRALS} referrals"
-        if not self._usable(attempt, referral):
+        if not self._usable(attempt, referral.addresses) and not self._sought(referral):
             shown = ", ".join(map(names.to_text, referral.servers[:3]))
-            return f"no address of {shown} is told with it"
+            return f"no address of {shown} is told with it that may be asked, nor can one be sought"
         return ""
 
     @staticmethod
-    def _usable(attempt: Attempt, referral: Referral) -> list[str]:
+    def _usable(attempt: Attempt, addresses: Sequence[str]) -> list[str]:
         """Addresses we may ask: local ones only where the server that names them is local itself."""
         if _is_local(attempt.server.address):
-            return list(referral.addresses)
-        return [text for text in referral.addresses if not _is_local(text)]
+            return list(addresses)
+        return [text for text in addresses if not _is_local(text)]
+
+    # ---- servers told without an address
+
+    def _sought(self, referral: Referral) -> list[tuple[Labels, int]]:
+        """The questions that may find an address: none about a server below the very cut, or sought already."""
+        if referral.addresses or len(self._seeking) >= MAX_SEARCH_DEPTH:
+            return []
+        found = [
+            server
+            for server in referral.servers
+            if not names.is_below(server, referral.cut) and names.fold(server) not in self._seeking
+        ]
+        return [(server, rdtype) for server in found[:MAX_SOUGHT] for rdtype in (wire.A, wire.AAAA)]
+
+    def _seek(self, search: _Search) -> Attempt | None:
+        """The next message of the search; None where it is over, and this question goes on or gives up."""
+        while True:
+            exchange = search.exchange
+            if exchange is not None:
+                exchange._tries = self._tries
+                attempt = exchange.next()
+                self._tries = exchange._tries
+                if attempt is not None:
+                    return attempt
+                search.exchange = None
+                if usable := self._usable(search.attempt, exchange.addresses):
+                    self._search = None
+                    self._start([Server(text, search.attempt.server.port) for text in usable], len(search.cut))
+                    return None
+            if not search.questions:
+                self._search = None
+                shown = names.to_text(search.cut)
+                self._strike(search.attempt, Outcome.REFERRAL, f"referred to {shown}: no address of its servers")
+                return None
+            server, rdtype = search.questions.pop(0)
+            seeking = self._seeking | {names.fold(server)}
+            search.exchange = Exchange(server, self._top, self._randomness, rdtype=rdtype, seeking=seeking)
 
     def _strike(self, attempt: Attempt, outcome: Outcome, why: str) -> None:
         self._tcp = False
@@ -209,6 +295,18 @@ class Exchange:
 
     def _note(self, attempt: Attempt, why: str) -> None:
         self._notes[f"{attempt.server}: {why}"] = None
+
+
+class _Search:
+    """The addresses of a zone's servers are sought, at the servers first given; ``questions`` are still to ask."""
+
+    __slots__ = ("attempt", "cut", "exchange", "questions")
+
+    def __init__(self, attempt: Attempt, cut: Labels, questions: list[tuple[Labels, int]]) -> None:
+        self.attempt = attempt
+        self.cut = cut
+        self.questions = questions
+        self.exchange: Exchange | None = None
 
 
 def _is_local(address: str) -> bool:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Unpack
 
 from maptr.ark import Ark
-from maptr.call import Call, Clock, StepHook
-from maptr.client import make_stub
+from maptr.call import Call, Options
+from maptr.client import whom
 from maptr.discovery import Discovery
-from maptr.errors import ConfigError
 from maptr.mux import Mux
-from maptr.stub import Stub
+from maptr.stub import Stub, make_validator
 from maptr.waiters import LoopWaiter
-from maptr.walk import Answer, Question, Settings
+from maptr.walk import Answer, Question
 
 if TYPE_CHECKING:
     import dns.asyncresolver
-    import dns.name
+    import dns.resolver
 
-    from maptr.choose import Chooser
+    from maptr.trust import Validator
 
 
 async def discover_async(
@@ -30,15 +28,7 @@ async def discover_async(
     *,
     resolver: dns.asyncresolver.Resolver | Stub | None = None,
     nameservers: Iterable[str] | None = None,
-    origin: str | dns.name.Name = "ark.arpa.",
-    lifetime: float | None = None,
-    raise_on_none: bool = True,
-    chooser: Chooser | None = None,
-    on_step: StepHook | None = None,
-    settings: Settings | None = None,
-    trust_ad: bool = False,
-    require: Literal["secure"] | None = None,
-    clock: Clock = time.monotonic,
+    **options: Unpack[Options],
 ) -> Discovery:
     """``discover``, awaited: same arguments, same discovery, same errors.
 
@@ -47,21 +37,23 @@ async def discover_async(
     >>> asyncio.run(discover_async("ark:12345/x6np1wh8k", nameservers=[server])).url()
     'https://ark.example.org/ark:12345/x6np1wh8k'
     """
-    run = Call(ark, origin=origin, lifetime=lifetime, settings=settings, on_step=on_step, clock=clock)
-    if resolver is not None and nameservers is not None:
-        raise ConfigError("give resolver or nameservers, not both")
-    if nameservers is not None:
-        resolver = make_stub(nameservers, trust_ad=trust_ad, clock=clock)
-    ask = _Stubbed(resolver) if isinstance(resolver, Stub) else _Dnspython(resolver, trust_ad)
+    run = Call(ark, **options)
+    given = whom(resolver, nameservers, run)
+    ask: _Ask = _Stubbed(given) if isinstance(given, Stub) else _Dnspython(given, run)
     while questions := run.walk.next():
         for question, answer in zip(questions, await ask(run, questions), strict=True):
             run.tell(question, answer)
-    return run.finish(raise_on_none=raise_on_none, chooser=chooser, require=require)
+    return run.finish()
 
 
-async def discover_at_async(where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Any) -> Discovery:
+async def discover_at_async(
+    where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Unpack[Options]
+) -> Discovery:
     """``discover_at``, awaited."""
     return await discover_async(ark, nameservers=[where if "#" in where else f"{where}#{port}"], **options)
+
+
+_Ask = Callable[[Call, list[Question]], Awaitable[list[Answer]]]
 
 
 class _Stubbed:
@@ -89,27 +81,49 @@ class _Stubbed:
 class _Dnspython:
     """Asks a dnspython resolver, by default the system's."""
 
-    def __init__(self, given: dns.asyncresolver.Resolver | None, trust_ad: bool) -> None:
+    def __init__(self, given: dns.asyncresolver.Resolver | dns.resolver.Resolver | None, run: Call) -> None:
+        import dns.asyncresolver
+
         from maptr import resolver as reading
 
-        self._resolver = given or reading.as_async(reading.default_resolver())
-        self._trust_ad = trust_ad
-        if trust_ad:
+        self._reading = reading
+        if not isinstance(given, dns.asyncresolver.Resolver):
+            given = reading.as_async(given or reading.default_resolver())
+        self._resolver = given
+        self._validator = None
+        if run.trust_anchors is not None:
+            self._validator = make_validator(run.trust_anchors, run.trust_ad)
+            self._resolver = reading.validating(self._resolver)
+        elif run.trust_ad:
             self._resolver = reading.checking_ad(self._resolver)
 
     async def __call__(self, run: Call, questions: list[Question]) -> list[Answer]:
+        ask = self._ask if self._validator is None else partial(self._ask_validating, self._validator)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._ask(run, question)) for question in questions]
+            tasks = [group.create_task(ask(run, question)) for question in questions]
         return [task.result() for task in tasks]
 
     async def _ask(self, run: Call, question: Question) -> Answer:
-        from maptr import resolver as reading
-
         started = run.clock()
         try:
             found = await self._resolver.resolve(
-                reading.qname(question), "NAPTR", raise_on_no_answer=False, lifetime=run.time_left(), search=False
+                self._reading.qname(question), "NAPTR", raise_on_no_answer=False, lifetime=run.time_left(), search=False
             )
         except Exception as error:
-            return reading.read_error(error, run.clock() - started, trust_ad=self._trust_ad)
-        return reading.read_answer(found, run.clock() - started, trust_ad=self._trust_ad)
+            return self._reading.read_error(error, run.clock() - started, trust_ad=run.trust_ad)
+        return self._reading.read_answer(found, run.clock() - started, trust_ad=run.trust_ad)
+
+    async def _ask_validating(self, validator: Validator, run: Call, question: Question) -> Answer:
+        started = run.clock()
+        inquiry = validator.inquire(question.name)
+        while inquiry.answer is None:
+            need = inquiry.need
+            try:
+                found = await self._resolver.resolve(
+                    need.name, need.rdtype, raise_on_no_answer=False, lifetime=run.time_left(), search=False
+                )
+            except Exception as error:
+                inquiry.tell(self._reading.heard_error(error, run.clock() - started))
+            else:
+                inquiry.tell(self._reading.heard(found, run.clock() - started))
+        return inquiry.answer.after(run.clock() - started)

@@ -10,7 +10,8 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Hashable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, Unpack
 
 from maptr import call, names
 from maptr.ark import MAX_NAAN, Ark
@@ -21,13 +22,17 @@ from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.many import Many
 from maptr.mux import CONCURRENCY, Mux
 from maptr.names import Labels
+from maptr.plainreply import PlainReply, Reader
 from maptr.stub import Stub
+from maptr.volley import Heard, Volley
 from maptr.waiters import LoopWaiter, SelectorWaiter, Waiter
 from maptr.walk import Answer, Settings
 
 if TYPE_CHECKING:
     import dns.name
     import dns.resolver
+
+    from maptr.trust import TrustAnchors
 
 WINDOW = 4  # ARKs begun or held back for order, for each question that may be outstanding
 INTAKE = 64  # ARKs taken before the sockets get their turn
@@ -41,15 +46,15 @@ def discover_many(
     nameservers: Iterable[str] | None = None,
     resolver: Stub | dns.resolver.Resolver | None = None,
     ordered: bool = True,
-    **options: Any,
+    **options: Unpack[BulkOptions],
 ) -> Iterator[Discovery]:
     """A discovery for each ARK; an empty one where there is no candidate, not ``complete`` where DNS did not say.
 
     Asks ``nameservers``, by default the system's, without dnspython; a dnspython ``resolver`` is asked
     one question at a time. Without ``ordered`` discoveries come as they are ready. Options: ``origin``,
-    ``settings`` and ``trust_ad`` as for ``discover``; ``lifetime`` bounds each question, in seconds from its first
-    packet; ``concurrency`` questions are outstanding at most (default 256), ``rate`` packets a second go to each
-    server.
+    ``settings``, ``trust_ad`` and ``trust_anchors`` as for ``discover``; ``lifetime`` bounds each question, in
+    seconds from its first packet; ``concurrency`` questions are outstanding at most (default 256), ``rate`` packets a
+    second go to each server.
 
     Raises ArkSyntaxError for what is no ARK, ConfigError, DiscoveryFailed for a server without address.
 
@@ -70,12 +75,25 @@ async def discover_many_async(
     nameservers: Iterable[str] | None = None,
     resolver: Stub | None = None,
     ordered: bool = True,
-    **options: Any,
+    **options: Unpack[BulkOptions],
 ) -> AsyncIterator[Discovery]:
     """``discover_many``, awaited: same options, same discoveries, same errors. ``arks`` may be an async iterable."""
     bulk = Bulk(nameservers=nameservers, stub=resolver, **options)
     async for _, discovery in bulk.run_async(_numbered_async(arks), ordered=ordered):
         yield discovery
+
+
+class BulkOptions(TypedDict, total=False):
+    """What ``discover_many`` takes beside the ARKs, whom to ask, and the order."""
+
+    origin: str | dns.name.Name
+    lifetime: float | None
+    settings: Settings | None
+    concurrency: int
+    rate: float | None
+    trust_ad: bool
+    trust_anchors: TrustAnchors | None
+    clock: Clock
 
 
 class Bulk:
@@ -92,6 +110,7 @@ class Bulk:
         concurrency: int = CONCURRENCY,
         rate: float | None = None,
         trust_ad: bool = False,
+        trust_anchors: TrustAnchors | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         if stub is not None and nameservers is not None:
@@ -100,8 +119,12 @@ class Bulk:
             raise ConfigError("one at least", key="concurrency")
         if rate is not None and not rate > 0:
             raise ConfigError("more than nought", key="rate")
-        if stub is None:
-            stub = Stub.system(trust_ad=trust_ad) if nameservers is None else make_stub(nameservers, trust_ad=trust_ad)
+        if stub is not None:
+            stub = stub.trusting(trust_anchors)
+        elif nameservers is None:
+            stub = Stub.system(trust_ad=trust_ad, trust_anchors=trust_anchors)
+        else:
+            stub = make_stub(nameservers, trust_ad=trust_ad, trust_anchors=trust_anchors)
         self.questions = 0
         self.settings = call.with_origin(settings, origin)
         if names.wire_length(self.settings.origin) + MAX_NAAN + 1 > names.MAX_NAME:
@@ -119,14 +142,16 @@ class Bulk:
         with closing(waiter), closing(_Run[Token](self, waiter, ordered)) as run:
             stream = iter(arks)
             while not run.over:
-                for _ in range(INTAKE):
-                    if not run.wants:
-                        break
-                    run.start(next(stream, None))
-                pause = run.mux.tick()
+                if wanted := run.wanted:
+                    taken = run.started
+                    for token, ark in islice(stream, wanted):
+                        run.start(token, ark)
+                    if run.started - taken < wanted:
+                        run.end()
+                pause = run.tick()
                 yield from run.ready()
                 if run.many.open:
-                    waiter.wait(0 if run.wants else pause)
+                    waiter.wait(0 if run.wanted else pause)
 
     async def run_async(
         self, arks: AsyncIterator[tuple[Token, Ark]], *, ordered: bool = True
@@ -135,15 +160,17 @@ class Bulk:
         waiter = LoopWaiter()
         with closing(_Run[Token](self, waiter, ordered)) as run:
             while not run.over:
-                for _ in range(INTAKE):
-                    if not run.wants:
+                for _ in range(run.wanted):
+                    pair = await anext(arks, None)
+                    if pair is None:
+                        run.end()
                         break
-                    run.start(await anext(arks, None))
-                pause = run.mux.tick()
-                for pair in run.ready():
-                    yield pair
+                    run.start(*pair)
+                pause = run.tick()
+                for done in run.ready():
+                    yield done
                 if run.many.open:
-                    await waiter.wait(0 if run.wants else pause)
+                    await waiter.wait(0 if run.wanted else pause)
 
     def mux(self, waiter: Waiter) -> Mux:
         return Mux(
@@ -155,61 +182,90 @@ class Bulk:
             clock=self._clock,
         )
 
+    def volley(self, mux: Mux, waiter: Waiter, heard: Heard) -> Volley | None:
+        """The shortcut to plain answers; None where a rate is to be kept, or answers are validated."""
+        if self._rate is not None or not self._stub.servers or self._stub.validator is not None:
+            return None
+        return Volley(
+            self._stub,
+            mux,
+            waiter,
+            heard,
+            Reader(self.settings, trust_ad=self._stub.trust_ad),
+            seconds=self._seconds,
+            concurrency=self._concurrency,
+            clock=self._clock,
+        )
+
 
 class _Run(Generic[Token]):
     """One run: ARKs in, walks under way, discoveries out, in the order of the stream where that is asked for."""
 
     def __init__(self, bulk: Bulk, waiter: Waiter, ordered: bool) -> None:
         self.many: Many[tuple[int, Token]] = Many(bulk.settings, now=time.time)
-        self.mux = bulk.mux(waiter)
+        self._mux = bulk.mux(waiter)
+        self._volley = bulk.volley(self._mux, waiter, self._heard)
+        self._drivers: tuple[Mux | Volley, ...] = (self._mux,) if self._volley is None else (self._volley, self._mux)
         self._bulk = bulk
         self._ordered = ordered
         self._held: dict[int, tuple[Token, Discovery]] = {}
-        self._started = self._given = 0
+        self.started = self._given = 0
         self._ended = False
 
     @property
-    def wants(self) -> bool:
-        """True while another ARK may be started."""
-        return not self._ended and self.many.open + len(self._held) < self._bulk.window
+    def wanted(self) -> int:
+        """How many ARKs may be started before the sockets get their turn."""
+        return 0 if self._ended else max(0, min(INTAKE, self._bulk.window - self.many.open - len(self._held)))
 
     @property
     def over(self) -> bool:
         return self._ended and not (self.many.open or self.many.done or self._held)
 
-    def start(self, pair: tuple[Token, Ark] | None) -> None:
-        """Begin a walk; None ends the stream."""
-        if pair is None:
-            self._ended = True
-            return
-        token, ark = pair
-        self.many.start((self._started, token), ark)
-        self._started += 1
-        self._ask()
+    def start(self, token: Token, ark: Ark) -> None:
+        """Begin a walk."""
+        self.many.start((self.started, token), ark)
+        self.started += 1
+
+    def end(self) -> None:
+        """There is no further ARK."""
+        self._ended = True
 
     def ready(self) -> Iterator[tuple[Token, Discovery]]:
         """What may be given out now."""
-        while self.many.done:
-            (number, token), discovery = self.many.done.popleft()
-            if self._ordered:
-                self._held[number] = token, discovery
-            else:
-                yield token, discovery
-        while self._given in self._held:
-            yield self._held.pop(self._given)
+        done, held = self.many.done, self._held
+        while done:
+            (number, token), discovery = done.popleft()
+            if number != self._given and self._ordered:
+                held[number] = token, discovery
+                continue
             self._given += 1
+            yield token, discovery
+            while self._given in held:
+                self._given += 1
+                yield held.pop(self._given - 1)
+
+    def tick(self) -> float | None:
+        """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""
+        self._ask()
+        pauses = [pause for driver in self._drivers if (pause := driver.tick()) is not None]
+        if self.many.has_new or (self._volley is not None and self._volley.room > 0):
+            return 0.0  # something ended just now and made room, or new questions
+        return min(pauses, default=None)
 
     def close(self) -> None:
-        self.mux.close()
+        for driver in self._drivers:
+            driver.close()
 
     def _ask(self) -> None:
         for name in self.many.take():
             self._bulk.questions += 1
-            self.mux.ask(name, partial(self._heard, name))
+            if self._volley is not None:
+                self._volley.ask(name)
+            else:
+                self._mux.ask(name, partial(self._heard, name))
 
-    def _heard(self, name: Labels, answer: Answer) -> None:
+    def _heard(self, name: Labels, answer: Answer | PlainReply) -> None:
         self.many.tell(name, answer)
-        self._ask()
 
 
 def _parse(ark: Ark | str | bytes) -> Ark:
@@ -235,11 +291,13 @@ async def _numbered_async(
 
 
 def _one_by_one(
-    arks: Iterable[Ark | str | bytes], resolver: dns.resolver.Resolver, options: dict[str, Any]
+    arks: Iterable[Ark | str | bytes], resolver: dns.resolver.Resolver, options: BulkOptions
 ) -> Iterator[Discovery]:
+    if {"concurrency", "rate"} & options.keys():
+        raise ConfigError("a dnspython resolver is asked one question at a time: no concurrency, no rate")
     for ark in arks:
         try:
-            yield discover(ark, resolver=resolver, **{**options, "raise_on_none": False})
+            yield discover(ark, resolver=resolver, raise_on_none=False, **options)  # type: ignore[misc]
         except DiscoveryFailed as failed:
             if failed.discovery is None:
                 raise

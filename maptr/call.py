@@ -6,30 +6,43 @@ are the business of ``resolver``; nothing of them is imported here.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import dns.exception
 
 from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery, Step
-from maptr.errors import ConfigError, DiscoveryFailed
-from maptr.walk import Answer, Question, Settings, Walk
+from maptr.errors import ConfigError
+from maptr.walk import DEFAULTS, Answer, Question, Settings, Walk
 
 if TYPE_CHECKING:
     import dns.name
 
     from maptr.choose import Chooser
+    from maptr.trust import TrustAnchors
 
 LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resolution
 
-DEFAULTS = Settings()
-
 StepHook = Callable[[Step], None]
 Clock = Callable[[], float]
+
+
+class Options(TypedDict, total=False):
+    """What every form of ``discover`` takes beside the ARK and whom to ask; ``discover`` says what each means."""
+
+    origin: str | dns.name.Name
+    lifetime: float | None
+    raise_on_none: bool
+    chooser: Chooser | None
+    on_step: StepHook | None
+    settings: Settings | None
+    trust_ad: bool
+    trust_anchors: TrustAnchors | None
+    require: Literal["secure"] | None
+    clock: Clock
 
 
 class Call:
@@ -39,10 +52,15 @@ class Call:
         self,
         ark: Ark | str | bytes,
         *,
-        origin: str | dns.name.Name,
-        lifetime: float | None,
-        settings: Settings | None,
-        on_step: StepHook | None,
+        origin: str | dns.name.Name = "ark.arpa.",
+        lifetime: float | None = None,
+        raise_on_none: bool = True,
+        chooser: Chooser | None = None,
+        on_step: StepHook | None = None,
+        settings: Settings | None = None,
+        trust_ad: bool = False,
+        trust_anchors: TrustAnchors | None = None,
+        require: Literal["secure"] | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         parsed = ark if isinstance(ark, Ark) else Ark.parse(ark)
@@ -51,6 +69,11 @@ class Call:
         except ValueError as error:
             raise ConfigError(f"{parsed.naan}.{origin} is no domain name: {error}", key="origin") from None
         self.clock = clock
+        self.trust_ad = trust_ad
+        self.trust_anchors = trust_anchors
+        self._raise_on_none = raise_on_none
+        self._chooser = chooser
+        self._require = require
         self._deadline = clock() + seconds(lifetime)
         self._on_step = on_step
         self._shown = 0
@@ -69,27 +92,22 @@ class Call:
 
     def tell(self, question: Question, answer: Answer) -> None:
         self.walk.tell(question, answer)
-        steps = self.walk.steps
         if self._on_step is not None:
+            steps = self.walk.steps
             for step in steps[self._shown :]:
                 self._on_step(step)
-        self._shown = len(steps)
+            self._shown = len(steps)
 
-    def finish(
-        self,
-        *,
-        raise_on_none: bool,
-        chooser: Chooser | None,
-        require: Literal["secure"] | None = None,
-        now: float | None = None,
-    ) -> Discovery:
+    def finish(self, now: float | None = None) -> Discovery:
         """The discovery, the chooser's choice first. Raises as ``discover`` says."""
         discovery = self.walk.result(time.time() if now is None else now)
-        if require is not None and discovery.security != require:
-            raise DiscoveryFailed(f"{discovery.ark}: the answers are {discovery.security}, not {require}", discovery)
-        if raise_on_none or not discovery.complete:
+        if self._on_step is not None:
+            for step in discovery.trace[self._shown :]:  # a limit that the end alone shows
+                self._on_step(step)
+        discovery.raise_for_security(self._require)
+        if self._raise_on_none or not discovery.complete:
             discovery.raise_for_none()
-        return discovery.preferring(chooser) if chooser is not None and discovery.candidates else discovery
+        return discovery.preferring(self._chooser) if self._chooser is not None and discovery.candidates else discovery
 
 
 def origin_labels(origin: str | dns.name.Name) -> names.Labels:
@@ -106,7 +124,7 @@ def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Setti
     """The settings below an origin; ConfigError where it is none."""
     if settings is None and origin == "ark.arpa.":
         return DEFAULTS
-    return dataclasses.replace(settings or Settings(), origin=origin_labels(origin))
+    return (settings or DEFAULTS)._replace(origin=origin_labels(origin))
 
 
 def seconds(lifetime: float | None) -> float:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
 from maptr.ark import Ark
-from maptr.call import Call, Clock, StepHook
+from maptr.call import Call, Clock, Options, StepHook
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
-from maptr.stub import Stub
+from maptr.stub import Stub, make_validator
 from maptr.walk import Answer, Question, Settings
 
 if TYPE_CHECKING:
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     import dns.resolver
 
     from maptr.choose import Chooser
+    from maptr.trust import TrustAnchors
 
-Ask = Callable[[Question, Call], Answer]
+Ask = Callable[[Question], Answer]
+Resolving = TypeVar("Resolving", bound="dns.resolver.BaseResolver")
 
 
 def discover(
@@ -38,80 +40,140 @@ def discover(
     on_step: StepHook | None = None,
     settings: Settings | None = None,
     trust_ad: bool = False,
+    trust_anchors: TrustAnchors | None = None,
     require: Literal["secure"] | None = None,
     clock: Clock = time.monotonic,
 ) -> Discovery:
     """Find the mapping authorities of an ARK (draft-kunze-ark appendix B).
 
     ``resolver`` is a dnspython Resolver, by default the system's, or a ``Stub``. ``nameservers`` instead names plain
-    DNS servers (``"192.0.2.1"``, ``"::1#5353"``), recursive or authoritative, and is several times as fast.
+    DNS servers (``"192.0.2.1"``, ``"::1#5353"``), recursive or authoritative, and is several times as fast; or
+    some by TLS (``"tls://192.0.2.1"``) or HTTPS (``"https://dns.example/dns-query"``), which dnspython asks.
     ``lifetime`` in seconds bounds the whole walk (default 5). ``chooser`` puts its choice first. ``on_step`` gets each
     question of the trace as soon as it is read. ``settings`` says what else a walk may do; its origin gives way to
     ``origin``. With ``raise_on_none=False`` an ARK that nobody serves gives an empty discovery. ``trust_ad`` takes the
-    resolver's word on DNSSEC into ``security``: only for one you run, over a safe way. ``require="secure"`` refuses
-    whatever that does not call secure.
+    resolver's word on DNSSEC into ``security``: only for one you run, over a safe way. ``trust_anchors`` validates
+    every answer here, from the anchors of a ``Validator`` (which remembers), of a file or of a mapping; what is bogus
+    is never a candidate. ``require="secure"`` refuses whatever is not secure throughout.
 
     Raises ArkSyntaxError; NoMappingAuthority where DNS said there is none; DiscoveryFailed where DNS did not say,
-    as DiscoveryTimeout where it stayed silent; ConfigError for a bad origin or server.
+    as DiscoveryTimeout where it stayed silent; ConfigError for a bad origin, server or trust anchor.
 
     >>> discover("ark:12345/x6np1wh8k", nameservers=[server]).url()
     'https://ark.example.org/ark:12345/x6np1wh8k'
     """
-    run = Call(ark, origin=origin, lifetime=lifetime, settings=settings, on_step=on_step, clock=clock)
-    ask = asker(resolver, nameservers, trust_ad=trust_ad, clock=clock)
+    run = Call(
+        ark,
+        origin=origin,
+        lifetime=lifetime,
+        raise_on_none=raise_on_none,
+        chooser=chooser,
+        on_step=on_step,
+        settings=settings,
+        trust_ad=trust_ad,
+        trust_anchors=trust_anchors,
+        require=require,
+        clock=clock,
+    )
+    ask = asker(resolver, nameservers, run)
     while questions := run.walk.next():
         for question in questions:
-            run.tell(question, ask(question, run))
-    return run.finish(raise_on_none=raise_on_none, chooser=chooser, require=require)
+            run.tell(question, ask(question))
+    return run.finish()
 
 
-def discover_at(where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Any) -> Discovery:
+def discover_at(where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Unpack[Options]) -> Discovery:
     """The same, asking one server by address or name: a resolver, or a server that has the zone.
 
     ``options`` and errors are those of ``discover``; DiscoveryFailed also where ``where`` is a name without address.
+
+    >>> discover_at(host, "ark:12345/x6np1wh8k", port=port).security
+    'indeterminate'
     """
     return discover(ark, nameservers=[where if "#" in where else f"{where}#{port}"], **options)
 
 
-def make_stub(nameservers: Iterable[str], *, trust_ad: bool = False, clock: Clock = time.monotonic) -> Stub:
+def make_stub(
+    nameservers: Iterable[str],
+    *,
+    trust_ad: bool = False,
+    trust_anchors: TrustAnchors | None = None,
+    clock: Clock = time.monotonic,
+) -> Stub:
     """A stub for the servers; ConfigError for a bad one, DiscoveryFailed for a name without address."""
     if isinstance(nameservers, str):
         nameservers = [nameservers]
     try:
-        return Stub(nameservers, trust_ad=trust_ad, clock=clock)
+        return Stub(nameservers, trust_ad=trust_ad, trust_anchors=trust_anchors, clock=clock)
     except ValueError as error:
         raise ConfigError(str(error), key="nameservers") from None
 
 
-def asker(
-    resolver: dns.resolver.Resolver | Stub | None, nameservers: Iterable[str] | None, *, trust_ad: bool, clock: Clock
-) -> Ask:
-    """How to ask one question. Raises ConfigError where both are given."""
+def whom(
+    resolver: Stub | Resolving | None, nameservers: Iterable[str] | None, run: Call
+) -> Stub | Resolving | dns.resolver.Resolver | None:
+    """Who asks: a stub, a dnspython resolver, or None for the system's one. Raises ConfigError where both are given."""
     if resolver is not None and nameservers is not None:
         raise ConfigError("give resolver or nameservers, not both")
-    if nameservers is not None:
-        resolver = make_stub(nameservers, trust_ad=trust_ad, clock=clock)
-    if isinstance(resolver, Stub):
-        stub = resolver
-        return lambda question, run: stub.ask(question.name, run.left)
-    return _ask_dnspython(resolver, trust_ad=trust_ad, clock=clock)
+    if nameservers is None:
+        return resolver.trusting(run.trust_anchors) if isinstance(resolver, Stub) else resolver
+    nameservers = [nameservers] if isinstance(nameservers, str) else list(nameservers)
+    if any("://" in text for text in nameservers):
+        from maptr.resolver import make_resolver
+
+        return make_resolver(nameservers)
+    return make_stub(nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, clock=run.clock)
 
 
-def _ask_dnspython(given: dns.resolver.Resolver | None, *, trust_ad: bool, clock: Clock) -> Ask:
+def asker(resolver: dns.resolver.Resolver | Stub | None, nameservers: Iterable[str] | None, run: Call) -> Ask:
+    """How to ask one question. Raises ConfigError where both are given."""
+    given = whom(resolver, nameservers, run)
+    if isinstance(given, Stub):
+        stub = given
+        return lambda question: stub.ask(question.name, run.left)
+    return _ask_validating(given, run) if run.trust_anchors is not None else _ask_dnspython(given, run)
+
+
+def _ask_dnspython(given: dns.resolver.Resolver | None, run: Call) -> Ask:
     from maptr import resolver as reading
 
     resolver = given or reading.default_resolver()
-    if trust_ad:
+    if run.trust_ad:
         resolver = reading.checking_ad(resolver)
 
-    def ask(question: Question, run: Call) -> Answer:
-        started = clock()
+    def ask(question: Question) -> Answer:
+        started = run.clock()
         try:
             found = resolver.resolve(
                 reading.qname(question), "NAPTR", raise_on_no_answer=False, lifetime=run.time_left(), search=False
             )
         except Exception as error:
-            return reading.read_error(error, clock() - started, trust_ad=trust_ad)
-        return reading.read_answer(found, clock() - started, trust_ad=trust_ad)
+            return reading.read_error(error, run.clock() - started, trust_ad=run.trust_ad)
+        return reading.read_answer(found, run.clock() - started, trust_ad=run.trust_ad)
+
+    return ask
+
+
+def _ask_validating(given: dns.resolver.Resolver | None, run: Call) -> Ask:
+    from maptr import resolver as reading
+
+    assert run.trust_anchors is not None  # noqa: S101
+    validator = make_validator(run.trust_anchors, run.trust_ad)
+    resolver = reading.validating(given or reading.default_resolver())
+
+    def ask(question: Question) -> Answer:
+        started = run.clock()
+        inquiry = validator.inquire(question.name)
+        while inquiry.answer is None:
+            need = inquiry.need
+            try:
+                found = resolver.resolve(
+                    need.name, need.rdtype, raise_on_no_answer=False, lifetime=run.time_left(), search=False
+                )
+            except Exception as error:
+                inquiry.tell(reading.heard_error(error, run.clock() - started))
+            else:
+                inquiry.tell(reading.heard(found, run.clock() - started))
+        return inquiry.answer.after(run.clock() - started)
 
     return ask

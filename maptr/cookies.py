@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from maptr.siphash import KEY_SIZE, siphash24, siphash24_each
 
@@ -46,8 +47,7 @@ class CookieSettings:
                 raise ValueError(f"a cookie secret has {KEY_SIZE} octets, not {len(secret)}")
 
 
-@dataclass(frozen=True, slots=True)
-class CookieReply:
+class CookieReply(NamedTuple):
     """The option to send back, and whether the client proved to be at its address."""
 
     option: bytes
@@ -67,23 +67,35 @@ def answer_cookie(option: bytes, client: str, *, secrets: Sequence[bytes], now: 
     return _answer(option, _packed(client), secrets, int(now) & 0xFFFFFFFF)
 
 
-def answer_cookies(asked: Sequence[tuple[bytes, bytes]], *, secrets: Sequence[bytes], now: float) -> list[CookieReply]:
-    """The same for many options and packed addresses of one family, the hashing done for all of them together."""
+def answer_cookies(
+    options: Sequence[bytes],
+    addresses: Sequence[bytes],
+    *,
+    secrets: Sequence[bytes],
+    now: float,
+    hashes: Callable[[bytes, Sequence[bytes]], list[bytes]] = siphash24_each,
+) -> tuple[list[bytes], list[int]]:
+    """The same for many options and packed addresses, the hashing done for all together: by ``hashes``.
+
+    The options to send back, and the places of those that were verified.
+    """
     seconds = int(now) & 0xFFFFFFFF
     fresh = bytes((VERSION, 0, 0, 0)) + seconds.to_bytes(4, "big")
-    heads = [option[CLIENT_COOKIE : CLIENT_COOKIE + 8] or fresh for option, _ in asked]
-    messages = [option[:CLIENT_COOKIE] + head + address for (option, address), head in zip(asked, heads, strict=True)]
-    replies = []
-    for (option, address), head, expected in zip(asked, heads, siphash24_each(secrets[0], messages), strict=True):
-        if len(option) == CLIENT_COOKIE:
-            replies.append(CookieReply(option + head + expected, False))
-            continue
-        age = _age(option[CLIENT_COOKIE:], seconds)
-        if age is not None and -MAX_AHEAD <= age < RENEW_AGE and hmac.compare_digest(option[16:], expected):
-            replies.append(CookieReply(option, True))
-        else:
-            replies.append(_answer(option, address, secrets, seconds))
-    return replies
+    heads = [option[:16] if len(option) > CLIENT_COOKIE else option + fresh for option in options]
+    expected = hashes(secrets[0], [head + address for head, address in zip(heads, addresses, strict=True)])
+    replies = [head + hash_ for head, hash_ in zip(heads, expected, strict=True)]
+    verified = []
+    if max(map(len, options), default=0) > CLIENT_COOKIE:
+        for place, option in enumerate(options):
+            if len(option) > CLIENT_COOKIE:
+                age = _age(option[CLIENT_COOKIE:], seconds)
+                young = age is not None and -MAX_AHEAD <= age < RENEW_AGE
+                if not (young and hmac.compare_digest(option, replies[place])):
+                    replies[place], good = _answer(option, addresses[place], secrets, seconds)
+                    if not good:
+                        continue
+                verified.append(place)
+    return replies, verified
 
 
 def _answer(option: bytes, address: bytes, secrets: Sequence[bytes], seconds: int) -> CookieReply:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from maptr import visit
@@ -135,7 +135,7 @@ def _ask(
 ) -> Description:
     description: Description | None = None
     for inflection in inflections:
-        asked = candidate.url(replace(ark, tail=inflection), scheme=scheme)
+        asked = candidate.url(ark._replace(tail=inflection), scheme=scheme)
         left = deadline - time.monotonic()
         if left <= 0:
             break

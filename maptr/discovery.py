@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 from maptr import errors, names, url
 from maptr.ark import Ark
 from maptr.names import Labels
 from maptr.naptr import Kind, Naptr
 from maptr.nfa import Budget, BudgetSpent
-from maptr.regexp import Substitution
+
+if TYPE_CHECKING:
+    from maptr.regexp import Substitution
 
 REGEXP_STEPS = 200_000
 """Steps of regexp matching that one walk may spend, about 0.1 s; a rule of ours costs about 100."""
+
+
+# What is known of an answer's DNSSEC state (RFC 4033 5). Of several answers a discovery has the worst.
+SECURITY = ("secure", "insecure", "indeterminate", "bogus")
 
 
 class Outcome(enum.Enum):
@@ -33,6 +38,7 @@ class Outcome(enum.Enum):
     TIMEOUT = "no answer in time"
     UNREACHABLE = "server unreachable"
     MALFORMED = "answer cannot be read"
+    BOGUS = "answer fails DNSSEC validation"
     LIMIT = "a limit was reached"
 
     @property
@@ -40,14 +46,13 @@ class Outcome(enum.Enum):
         return self in (Outcome.ANSWER, Outcome.NODATA, Outcome.NXDOMAIN)
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One mapping authority found.
 
     ``host`` and ``port`` say where it is; ``target`` is the URL its rule made, without inflection or query
     string, and empty for an ``h`` record, which says no more than the host. ``order`` and ``preference`` are those
     of its own record; ``path`` holds the pairs of every record on the way, its own last. ``ttl`` is the shortest
-    of all these records, in seconds.
+    of all these records, in seconds; it is not compared, nor what makes URLs for other ARKs.
     """
 
     host: str
@@ -55,13 +60,29 @@ class Candidate:
     order: int
     preference: int
     owner: str
-    ttl: int = field(default=0, compare=False)
+    ttl: int = 0
     source: str = "dns"
     target: str = ""
     path: tuple[tuple[int, int], ...] = ()
-    made_for: str = field(default="", repr=False)
-    substitution: Substitution | None = field(default=None, repr=False, compare=False)
-    scheme: str = field(default="", compare=False)
+    made_for: str = ""
+    substitution: Substitution | None = None
+    scheme: str = ""
+
+    def _compared(self) -> tuple[object, ...]:
+        return self[:5] + self[6:10]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Candidate) and self._compared() == other._compared()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def __repr__(self) -> str:
+        shown = ((name, getattr(self, name)) for name in self._fields if name not in ("made_for", "substitution"))
+        return f"Candidate({', '.join(f'{name}={value!r}' for name, value in shown)})"
 
     @property
     def orders(self) -> tuple[int, ...]:
@@ -97,8 +118,7 @@ class Candidate:
         return text + ark.tail
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """One record on the trace: what it was taken for, and why it counted or did not."""
 
     naptr: Naptr
@@ -115,18 +135,57 @@ class Reading:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One question on the trace, asked or not. ``elapsed`` is in seconds; it and ``server`` are not compared."""
+class Link(NamedTuple):
+    """One link of a chain of trust: the records of a name and type, and what validation made of them."""
+
+    name: str
+    rdtype: str
+    security: str
+    note: str = ""
+    server: str = ""
+    elapsed: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "type": self.rdtype,
+            "security": self.security,
+            "note": self.note,
+            "server": self.server,
+            "elapsed": self.elapsed,
+        }
+
+
+class Step(NamedTuple):
+    """One question on the trace, asked or not. ``elapsed`` is in seconds; it, ``ttl`` and ``server``
+    are not compared.
+
+    ``security`` is that of the answer. ``links`` are those of the chain of trust that were followed for it, where
+    maptr validates by itself; what is known from questions before is not asked again, so they are not compared either.
+    """
 
     name: Labels
     depth: int
     outcome: Outcome
     readings: tuple[Reading, ...] = ()
     note: str = ""
-    ttl: int | None = field(default=None, compare=False)
-    server: str = field(default="", compare=False)
-    elapsed: float | None = field(default=None, compare=False)
+    ttl: int | None = None
+    server: str = ""
+    elapsed: float | None = None
+    security: str = "indeterminate"
+    links: tuple[Link, ...] = ()
+
+    def _compared(self) -> tuple[object, ...]:
+        return *self[:5], self.security
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Step) and self._compared() == other._compared()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -139,10 +198,11 @@ class Step:
             "server": self.server,
             "elapsed": self.elapsed,
             "records": [reading.to_dict() for reading in self.readings],
+            "security": self.security,
+            "chain": [link.to_dict() for link in self.links],
         }
 
 
-@dataclass(frozen=True, slots=True)
 class Discovery(Sequence[Candidate]):
     """The result of a walk: its candidates, best first, and the trace that led to them.
 
@@ -153,20 +213,89 @@ class Discovery(Sequence[Candidate]):
     A cache adds where the answer came from (``source``: dns, memory, disk or natab), whether its time was over
     (``stale``), why it was taken (``reason``), and when the origin of the data said it (``fetched``, by the wall clock;
     None where that is not known).
+
+    Two are equal where all is equal but times, ``scheme`` and ``reason``. ``trace`` may be given as a function, which
+    is called when somebody first looks: writing the reasons down costs more than finding the candidates.
     """
 
-    ark: Ark
-    candidates: tuple[Candidate, ...] = ()
-    trace: tuple[Step, ...] = ()
-    complete: bool = True
-    source: str = "dns"
-    security: str = "indeterminate"
-    ttl: int | None = field(default=None, compare=False)
-    expiration: float | None = field(default=None, compare=False)
-    scheme: str = field(default="https", compare=False)
-    stale: bool = False
-    reason: str = field(default="", compare=False)
-    fetched: float | None = field(default=None, compare=False)
+    _ARGUMENTS = (
+        *("ark", "candidates", "trace", "complete", "source", "security"),
+        *("ttl", "expiration", "scheme", "stale", "reason", "fetched"),
+    )
+    __slots__ = tuple("_trace" if name == "trace" else name for name in _ARGUMENTS)
+
+    def __init__(
+        self,
+        ark: Ark,
+        candidates: tuple[Candidate, ...] = (),
+        trace: tuple[Step, ...] | Callable[[], tuple[Step, ...]] = (),
+        complete: bool = True,
+        source: str = "dns",
+        security: str = "indeterminate",
+        ttl: int | None = None,
+        expiration: float | None = None,
+        scheme: str = "https",
+        stale: bool = False,
+        reason: str = "",
+        fetched: float | None = None,
+    ) -> None:
+        self.ark: Final = ark
+        self.candidates: Final = candidates
+        self._trace = trace
+        self.complete: Final = complete
+        self.source: Final = source
+        self.security: Final = security
+        self.ttl: Final = ttl
+        self.expiration: Final = expiration
+        self.scheme: Final = scheme
+        self.stale: Final = stale
+        self.reason: Final = reason
+        self.fetched: Final = fetched
+
+    @property
+    def trace(self) -> tuple[Step, ...]:
+        """Every question, in the order in which they were read."""
+        trace = self._trace
+        if callable(trace):
+            trace = self._trace = trace()
+        return trace
+
+    def replace(self, **changes: Any) -> Discovery:
+        """The same with other values, by the names of the constructor."""
+        values = {name: getattr(self, "_trace" if name == "trace" else name) for name in self._ARGUMENTS}
+        return Discovery(**{**values, **changes})
+
+    def of(self, ark: Ark, expiration: float | None) -> Discovery:
+        """The same for another ARK; for whoever knows that it holds for that one."""
+        return Discovery(
+            ark,
+            self.candidates,
+            self._trace,
+            self.complete,
+            self.source,
+            self.security,
+            self.ttl,
+            expiration,
+            self.scheme,
+            self.stale,
+            self.reason,
+            self.fetched,
+        )
+
+    def _compared(self) -> tuple[object, ...]:
+        return self.ark, self.candidates, self.complete, self.source, self.security, self.stale
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Discovery) and self._compared() == other._compared() and self.trace == other.trace
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Discovery, tuple(getattr(self, name) for name in self._ARGUMENTS)
+
+    def __repr__(self) -> str:
+        return f"Discovery({', '.join(f'{name}={getattr(self, name)!r}' for name in self._ARGUMENTS)})"
 
     @overload
     def __getitem__(self, index: int) -> Candidate: ...
@@ -203,37 +332,14 @@ class Discovery(Sequence[Candidate]):
         """Seconds since the data was said, by the same clock as ``fetched``; None where that is not known."""
         return None if self.fetched is None else max(0.0, now - self.fetched)
 
-    def kept(self, source: str, fetched: float | None, *, stale: bool) -> Discovery:
-        """The same, as a cache had it."""
-        return self._but(source, self.expiration, stale, self.reason, fetched)
-
-    def taken(self, reason: str, now: float) -> Discovery:
-        """The same, with the reason why it was taken, its ``expiration`` counted from ``now``."""
-        expiration = None if self.ttl is None else now + self.ttl
-        return self._but(self.source, expiration, self.stale, reason, self.fetched)
-
-    def _but(self, source: str, expiration: float | None, stale: bool, reason: str, fetched: float | None) -> Discovery:
-        """``replace`` in a third of its time: a cache has two of these on the way of every answer."""
-        found, trace, complete, security = self.candidates, self.trace, self.complete, self.security
-        return Discovery(
-            self.ark,
-            found,
-            trace,
-            complete,
-            source,
-            security,
-            self.ttl,
-            expiration,
-            self.scheme,
-            stale,
-            reason,
-            fetched,
-        )
+    def expiring(self, now: float) -> Discovery:
+        """The same, its ``expiration`` counted from ``now``."""
+        return self.replace(expiration=None if self.ttl is None else now + self.ttl)
 
     def preferring(self, chooser: Callable[[Discovery], Candidate]) -> Discovery:
         """The same, the chooser's choice first; the others keep their order."""
         chosen = chooser(self)
-        return replace(self, candidates=(chosen, *(c for c in self.candidates if c != chosen)))
+        return self.replace(candidates=(chosen, *(c for c in self.candidates if c != chosen)))
 
     def raise_for_none(self) -> None:
         """Nothing, where there is a candidate; else NoMappingAuthority if DNS said so, and if it did not
@@ -245,6 +351,18 @@ class Discovery(Sequence[Candidate]):
         timeout = any(step.outcome is Outcome.TIMEOUT for step in self.trace)
         kind = errors.DiscoveryTimeout if timeout else errors.DiscoveryFailed
         raise kind(f"no mapping authority known for {self.ark}: {self._why()}", self)
+
+    def raise_for_security(self, require: str | None) -> None:
+        """Nothing, where the answers are as secure as required (None: any are); else DiscoveryFailed."""
+        if require is None or self.security == require:
+            return
+        message = f"{self.ark}: the answers are {self.security}, not {require}"
+        for step in self.trace:
+            if step.security == self.security:
+                why = next((link.note for link in reversed(step.links) if link.security == step.security), step.note)
+                message += f": {names.to_text(step.name)} NAPTR" + (f": {why}" if why else "")
+                break
+        raise errors.DiscoveryFailed(message, self)
 
     def _why(self) -> str:
         steps = [step for step in self.trace if not step.outcome.said] or list(self.trace[:1])

@@ -75,17 +75,20 @@ def udp_limit(opt: RR | None, payload: int) -> int:
 def reply_options(
     asked: Asked, context: Context, *, cookie: bytes | None, ede: int | None, stream: bool
 ) -> list[EDNSOption]:
-    """The options of a reply but for padding, in the order of their codes; only what was asked for, and EDE."""
+    """The options of a reply but for padding: only what was asked for, and EDE.
+
+    The cookie is the last, so that what stands before it is the same whoever asks (``ready.py``).
+    """
     options = []
     if asked.nsid and context.identity.nsid:
         options.append(EDNSOption(NSID, context.identity.nsid.encode()))
-    if cookie is not None:
-        options.append(EDNSOption(COOKIE, cookie))
     if asked.keepalive and stream and context.idle_timeout is not None:
         units = min(int(context.idle_timeout * KEEPALIVE_UNITS), 0xFFFF)
         options.append(EDNSOption(KEEPALIVE, units.to_bytes(2, "big")))
     if ede is not None:
         options.append(EDNSOption(EDE, ede.to_bytes(2, "big")))
+    if cookie is not None:
+        options.append(EDNSOption(COOKIE, cookie))
     return options
 
 

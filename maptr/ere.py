@@ -5,7 +5,7 @@ How a program matches is the business of ``nfa``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from maptr import nfa
 from maptr.nfa import (
@@ -62,8 +62,7 @@ class RegexpError(ValueError):
         self.refused = refused
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(NamedTuple):
     """One compiled expression."""
 
     program: Program
@@ -87,6 +86,11 @@ class Expression:
         if budget is not None:
             budget.spend(tree.size)
         return cls(link([*tree.write(ignore_case), Instruction(MATCH)]))
+
+    @property
+    def size(self) -> int:
+        """Its instructions."""
+        return len(self.program)
 
     def match(self, text: bytes, budget: Budget) -> Groups | None:
         """Positions by slot (2n and 2n+1 bound group n, 0 and 1 the match), or None; raises BudgetSpent."""

@@ -6,41 +6,52 @@ None sends the query there. Three ways lead to a ready reply, none of which pars
 * an existing name and a type whose rdata stand alone: a part of the zone's packed table (``packed.py``);
 * an absence, a referral, a refusal: one body for all questions of a kind, because names in it compress against the
   question only from the origin (or the delegation) on, and that lies at an offset they share;
-* any other type at an existing name: one body a question, bounded in number.
+* any other type at an existing name: one body a question, bounded in number;
+* a question that cannot be read: no more than a header (``ready.py``).
 
 Bodies of the last two kinds are *learned*: the general path is asked once, without EDNS, with it, and with DO, and
 what its replies have in common is taken apart. So no rule is written twice. What may depend on more than the
-question stays general: names below a DNAME, ANY, replies near the size limit, options other than an ignored cookie.
+question stays general: names below a DNAME, replies near the size limit, options other than a cookie.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Iterable
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple, Protocol
 
-from maptr.answer import Reply
+from maptr.answer import Reply, Transport
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, is_below, to_wire, wire_length
 from maptr.packed import RRSET, PackedNodes, read_labels, read_rrsets, types_of
+from maptr.ready import (
+    CLASS_IN,
+    COOKIE,
+    COOKIE_REPLY,
+    DO,
+    EDNS,
+    EDNS_COUNTS,
+    HEADER,
+    MIN_PAYLOAD,
+    NO_EDNS,
+    NOERROR,
+    NXDOMAIN,
+    OPT_SIZE,
+    OPT_START,
+    PLAIN_COUNTS,
+    TC,
+    Found,
+    Ready,
+    before_cookie,
+    find_malformed,
+)
 from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, Snapshot, ZoneView
 
-HEADER = 12  # RFC 1035 4.1.1
-MIN_PAYLOAD = 512  # RFC 1035 4.2.1, and RFC 6891 6.2.3
-PLAIN_COUNTS = bytes((0, 1, 0, 0, 0, 0, 0, 0))  # one question and nothing else
-EDNS_COUNTS = bytes((0, 1, 0, 0, 0, 0, 0, 1))
-OPT_START = b"\0\0\x29"  # the root and type 41 (RFC 6891 6.1.2)
-OPT_SIZE = 11
-COOKIE = b"\0\x0a"  # RFC 7873 4
-# Whole options: a client cookie alone, and one with a server cookie of the usual size (RFC 9018 4).
-COOKIE_SIZES = (4 + 8, 4 + 24)
-COOKIE_REPLY = 4 + 24
-CLASS_IN = b"\0\1"
 WILDCARD = b"\1*"  # RFC 4592 2.1.1
 
 SOA, DS, NSEC, NSEC3 = 6, 43, 47, 50
-NOERROR, NXDOMAIN = 0, 3
-# OPT, and the types that ask for more than a type (RFC 6895 3.1): for the general path.
-OPT, META_FIRST, META_LAST = 41, 128, 255
+NODATA = 0  # in place of a type, all types that a name does not have: type 0 itself is reserved (RFC 6895 3.1)
+# OPT, and the types that ask for more than a type (RFC 6895 3.1): for the general path, but for ANY.
+OPT, META_FIRST, META_LAST, ANY = 41, 128, 255, 255
 # Rdata that name hosts whose addresses go along, compress (RFC 3597 4), redirect or sign: never a part of the table.
 INVOLVED = frozenset({NS, 3, 4, CNAME, SOA, 7, 8, 9, 12, 14, MX, SRV, DNAME, DS, RRSIG, NSEC, NSEC3})
 # A node of one RRset of these needs no second look: A, TXT, AAAA and NAPTR.
@@ -48,71 +59,29 @@ _COMMON = frozenset(rdtype.to_bytes(2, "big") for rdtype in (1, 16, 28, 35))
 # Learned replies, some hundred octets each. Past that all are forgotten, and the common ones are soon back.
 MAX_LEARNED = 8192
 
-TC = 0x02  # RFC 1035 4.1.1, in the first octet of the flags
 QR_AA = 0x8400
+_ANY, _CNAME = ANY.to_bytes(2, "big"), CNAME.to_bytes(2, "big")
 PLAIN_HEAD = struct.Struct("!5H")  # flags and the four counts
 
-NO_EDNS, EDNS, DO = range(3)  # the three forms of a reply, apart from its size
 _QUERY_OPTS = (b"", OPT_START + b"\x04\xd0" + bytes(6), OPT_START + b"\x04\xd0\0\0\x80" + bytes(3))
 
-General = Callable[[bytes], "Reply | None"]
+
+class General(Protocol):
+    """``maptr.answer.make_reply`` with all but these set."""
+
+    def __call__(self, query: bytes, /, *, transport: Transport) -> Reply | None: ...
 
 
-class Ready(NamedTuple):
-    """A reply without ID and question: ``head`` is flags (RD clear) and counts, the records ``body[start:end]``.
+class Fellows(NamedTuple):
+    """Who has the same reply as a question: all that differ from it in the octets of the first label, but as long.
 
-    ``kind`` is what a rate limit counts it by (``answer.Reply``); None where that is the name asked.
+    Not ``labels``, each after its length. If ``absent``, it is for the names of which ``find`` gives no packed RRsets;
+    otherwise for those of which it gives one RRset, of another type and no alias.
     """
 
-    head: bytes
-    body: bytes
-    start: int
-    end: int
-    opt: bytes
-    kind: Hashable
-
-
-class Found(NamedTuple):
-    """A ready reply to one query, whose question ends at ``question_end``, and the cookie that it sent."""
-
-    ready: Ready
-    question_end: int
-    cookie: bytes | None
-
-    def kind(self, query: bytes) -> Hashable:
-        """What a rate limit counts the reply by, the same as ``answer.py`` says."""
-        if self.ready.kind is not None:
-            return self.ready.kind
-        end = self.question_end
-        answered = self.ready.head[4:6] != b"\0\0"
-        name = read_labels(query[HEADER : end - 4].lower())
-        return NOERROR, name, query[end - 4] << 8 | query[end - 3] if answered else 0
-
-    def opt(self, cookie: bytes | None) -> bytes:
-        """The OPT of the reply, with a cookie for the client where one is to go."""
-        bare = self.ready.opt
-        if cookie is None:
-            return bare
-        return b"%b%c%c%b%c%c%b" % (bare[:9], 0, len(cookie) + 4, COOKIE, 0, len(cookie), cookie)
-
-    def reply(self, query: bytes, cookie: bytes | None = None) -> bytes:
-        """The whole reply: ID, RD and question are the query's own."""
-        ready = self.ready
-        flags = ready.head[0] | query[2] & 1
-        return b"%b%c%b%b%b%b" % (
-            query[:2],
-            flags,
-            ready.head[1:],
-            query[HEADER : self.question_end],
-            ready.body[ready.start : ready.end],
-            self.opt(cookie),
-        )
-
-    def truncated(self, query: bytes, cookie: bytes | None = None) -> bytes:
-        """As ``answer.Reply.truncated``: TC and no records but OPT."""
-        opt = self.opt(cookie)
-        flags = bytes((self.ready.head[0] | query[2] & 1 | TC, self.ready.head[1], 0, 1, 0, 0, 0, 0, 0, bool(opt)))
-        return query[:2] + flags + query[HEADER : self.question_end] + opt
+    find: Callable[[bytes], bytes | None]
+    labels: frozenset[bytes]
+    absent: bool
 
 
 class _Zone:
@@ -136,7 +105,10 @@ class _Zone:
         # Just above the origin these labels make names in the SOA compress further than its owner.
         rdata = view.soa.rdatas[0].lower()
         mname = read_labels(rdata)
-        self.soa_labels = _labels_above(view.origin, (mname, read_labels(rdata, wire_length(mname))))
+        names = mname, read_labels(rdata, wire_length(mname))
+        self.soa_labels = _labels_above(view.origin, names)
+        self.soa_words = frozenset(bytes((len(label),)) + label for labels in names for label in labels)
+        self.denial = view.denial
 
     def _note(self, name: bytes, packed: bytes, view: ZoneView) -> None:
         types = types_of(packed)
@@ -161,19 +133,28 @@ class ReadyAnswers:
         self._general = general
         self._zones: dict[bytes, _Zone | Literal[False]] = {
             **{to_wire(origin): _Zone(view) for origin, view in snapshot.zones.items()},
-            **{to_wire(origin): False for origin in elsewhere},
+            **{to_wire(origin): False for origin in (*snapshot.broken, *elsewhere)},
         }
+        # By name, the labels next below that are origins.
+        self._children: dict[bytes, frozenset[bytes]] = {}
+        for origin in self._zones:
+            label, above = origin[: origin[0] + 1], origin[origin[0] + 1 :]
+            self._children[above] = self._children.get(above, frozenset()) | {label}
         self._learned: dict[object, Ready | None] = {}
         self._opts = self._learn_opts()
         self._max_payload = int.from_bytes(self._opts[EDNS][3:5], "big")
         self._cookies = self._probe_cookies()
 
-    def find(self, query: bytes) -> Found | None:
+    def find(self, query: bytes, *, stream: bool = True) -> Found | None:
         """The ready reply; None for the general path.
 
-        The reply is whole within what the query allows over UDP, so it is also the one over a stream. Whoever
-        sends it adds the answer to the cookie.
+        The reply is whole within what the query allows over UDP, so it is also the one over a stream; but ANY may
+        have another there, and is ready for UDP alone unless both are the same. Whoever sends it adds the answer
+        to the cookie.
         """
+        return self._find(query, stream) or find_malformed(query)
+
+    def _find(self, query: bytes, stream: bool) -> Found | None:
         counts = query[4:HEADER]
         cookie, size = None, 0
         if counts == PLAIN_COUNTS:
@@ -181,7 +162,7 @@ class ReadyAnswers:
         elif counts == EDNS_COUNTS:
             end = len(query) - OPT_SIZE
             if query[end : end + 3] != OPT_START or query[-2:] != b"\0\0":
-                end = _before_cookie(query)
+                end = before_cookie(query)
                 if self._cookies:
                     cookie, size = query[end + OPT_SIZE + 4 :], COOKIE_REPLY
             if end <= HEADER or query[end + 6]:  # no OPT known here, or another version than 0
@@ -194,14 +175,37 @@ class ReadyAnswers:
             return None
         name = query[HEADER : end - 4].lower()
         qtype = query[end - 4] << 8 | query[end - 3]
-        if qtype == OPT or META_FIRST <= qtype <= META_LAST or len(name) > MAX_NAME:
+        if qtype == OPT or (META_FIRST <= qtype <= META_LAST and (qtype != ANY or stream)) or len(name) > MAX_NAME:
             return None
         ready = self._look_up(name, qtype, form)
         if ready is None or end + ready.end - ready.start + len(ready.opt) + size > limit:
             return None
-        if cookie is not None and len(ready.opt) != OPT_SIZE:
-            return None  # with other options in a reply, which stands first is the general path's to say
         return Found(ready, end, cookie)
+
+    def fellows(self, query: bytes, found: Found) -> Fellows | None:
+        """Which questions have the same reply but for the first label; None where the reply is of this name alone.
+
+        Not for NXDOMAIN with proofs.
+        """
+        name = query[HEADER : found.question_end - 4].lower()
+        first = name[0] + 1 if name else 0
+        if first <= 1 or name in self._zones:
+            return None
+        rest = name[first:]
+        at = first
+        while (zone := self._zones.get(name[at:])) is None and at < len(name):
+            at += name[at] + 1
+        labels = self._children.get(rest, frozenset())
+        if not zone:
+            return Fellows(_nowhere, labels, True)
+        labels |= zone.soa_labels if rest == zone.origin else zone.cuts.get(rest, frozenset())
+        packed = zone.table.get(name)
+        if packed is None:
+            return Fellows(zone.table.get, labels, True)
+        empty = found.ready.kind is None and found.ready.head[4:6] == b"\0\0"
+        if empty and not zone.layered and not zone.signed and is_alone(packed):
+            return Fellows(zone.table.get, labels, False)
+        return None
 
     def _look_up(self, name: bytes, qtype: int, form: int) -> Ready | None:
         zones = self._zones
@@ -254,7 +258,18 @@ class ReadyAnswers:
             return None
         if zone.wild and wildcard in zone.table:
             return wildcard
+        if zone.signed and form == DO:
+            return self._denied(zone, name, encloser, offsets, qtype)
         return self._negative(zone, name, at, offsets, (qtype, form, NXDOMAIN))
+
+    def _denied(self, zone: _Zone, name: bytes, encloser: bytes, offsets: list[int], qtype: int) -> Ready | None:
+        """NXDOMAIN with its proof, the same for all names that the same records deny below the same encloser."""
+        above = offsets.index(len(name) - len(encloser)) - 1 if encloser != zone.origin else len(offsets) - 1
+        if zone.denial is None or name[offsets[above] : len(name) - len(encloser)] in zone.soa_words:
+            return None
+        labels = read_labels(name)
+        proof = zone.denial.name_error(labels, labels[above + 1 :])
+        return self._learn((NXDOMAIN, encloser, len(name), *map(id, proof)), name, qtype, DO)
 
     def _from_node(
         self, zone: _Zone, name: bytes, at: int, offsets: list[int], source: bytes, qtype: int, form: int
@@ -267,13 +282,15 @@ class ReadyAnswers:
             start += RRSET.size
             if rdtype == qtype and qtype not in INVOLVED and not signed:
                 head = PLAIN_HEAD.pack(QR_AA, 1, count, 0, form != NO_EDNS)
-                kind = None if source is name else (NOERROR, read_labels(source), qtype)
+                kind = None if source is name else (NOERROR, source, qtype)
                 return Ready(head, packed, start, start + size, self._opts[form], kind)
-            if rdtype in (qtype, CNAME):
+            if rdtype in (qtype, CNAME) or qtype == ANY:
                 alias = True
             start += size
         if not alias and not signed:
             return self._negative(zone, name, at, offsets, (qtype, form, NOERROR), source)
+        if not alias and source is name:
+            return self._learn((name, NODATA, form), name, qtype, form)
         if source is not name:
             return None  # a wildcard has more names than could be learned
         return self._learn((name, qtype, form), name, qtype, form)
@@ -284,7 +301,7 @@ class ReadyAnswers:
         """NXDOMAIN, or NODATA from a name or wildcard."""
         qtype, form, rcode = asked
         if zone.signed and form == DO:
-            return None  # each proof is of its own
+            return None  # of a wildcard: each proof is of its own
         if offsets and name[offsets[-1] : at] in zone.soa_labels:
             return None
         if source is name:
@@ -298,8 +315,6 @@ class ReadyAnswers:
         self, zone: _Zone, name: bytes, offsets: list[int], offset: int, qtype: int, form: int
     ) -> Ready | None:
         cut = name[offset:]
-        if zone.signed and form == DO:
-            return None
         above = offsets.index(offset) - 1
         if above >= 0 and name[offsets[above] : offset] in zone.cuts[cut]:
             return None
@@ -319,19 +334,14 @@ class ReadyAnswers:
     def _ask(self, question: bytes, form: int) -> Ready | None:
         """Take the general path's reply apart; None where it is no ready one for all who ask this."""
         end = HEADER + len(question)
-        plain = self._general(b"\0\0\0\0" + PLAIN_COUNTS + question)
-        reply = plain if form == NO_EDNS else self._general(b"\0\0\0\0" + EDNS_COUNTS + question + _QUERY_OPTS[form])
-        if plain is None or reply is None:
+        # Over a stream nothing is cut; ANY is found for UDP alone, which has less of it.
+        transport = Transport.UDP if question[-4:-2] == _ANY else Transport.TCP
+        counts, opt = (PLAIN_COUNTS if form == NO_EDNS else EDNS_COUNTS), _QUERY_OPTS[form]
+        reply = self._general(b"\0\0\0\0" + counts + question + opt, transport=transport)
+        if reply is None or reply.wire[2] & TC:
             return None
-        kind, wire, plain_size = reply.kind, reply.wire, len(plain.wire)
-        if (wire[2] | plain.wire[2]) & TC:
-            return None
-        # With no records before it the OPT may have options (RFC 8914); after records we look for a bare one.
-        opt_at = len(wire) if form == NO_EDNS else end if plain_size == end else len(wire) - OPT_SIZE
-        opt = wire[opt_at:]
-        if form != NO_EDNS and not opt.startswith(OPT_START):
-            return None
-        return Ready(wire[2:HEADER], wire[end:opt_at], 0, opt_at - end, opt, kind)
+        wire, opt_at = reply.wire, len(reply.wire) - reply.opt_size
+        return Ready(wire[2:HEADER], wire[end:opt_at], 0, opt_at - end, wire[opt_at:], reply.kind)
 
     def _learn_opts(self) -> tuple[bytes, bytes, bytes]:
         """The OPT of replies that are not errors, by form; all empty where there is no zone to ask about."""
@@ -346,22 +356,17 @@ class ReadyAnswers:
         """Whether the general path answers cookies; where it does not, they change nothing."""
         question = b"\0" + SOA.to_bytes(2, "big") + CLASS_IN
         opt = _QUERY_OPTS[EDNS][:-2] + b"\0\x0c" + COOKIE + b"\0\x08" + bytes(8)
-        reply = self._general(b"\0\0\0\0" + EDNS_COUNTS + question + opt)
+        reply = self._general(b"\0\0\0\0" + EDNS_COUNTS + question + opt, transport=Transport.TCP)
         return reply is not None and COOKIE + b"\0\x18" in reply.wire
 
 
-def _before_cookie(query: bytes) -> int:
-    """Where the OPT starts whose one option is a cookie; 0 if there is none."""
-    for size in COOKIE_SIZES:
-        start = len(query) - OPT_SIZE - size
-        if (
-            start > HEADER
-            and query[start : start + 3] == OPT_START
-            and query[start + 9 : start + 13] == bytes((0, size)) + COOKIE
-            and query[start + 13 : start + 15] == bytes((0, size - 4))
-        ):
-            return start
-    return 0
+def is_alone(packed: bytes) -> bool:
+    """Whether a name has one RRset, and so nothing to say of any other type; an alias has."""
+    return len(packed) - RRSET.size == int.from_bytes(packed[4:8], "big") and packed[:2] != _CNAME
+
+
+def _nowhere(name: bytes) -> bytes | None:
+    return None
 
 
 def _labels_above(base: Labels, names: Iterable[Labels]) -> frozenset[bytes]:

@@ -7,7 +7,7 @@ import errno
 import socket
 from collections.abc import Callable
 
-from maptr.asking import Attempt, Exchange, Server
+from maptr.asking import Asked, Attempt, Server
 from maptr.stub import family, framed, open_udp
 from maptr.walk import Answer
 
@@ -21,7 +21,7 @@ class Flight:
 
     __slots__ = ("attempt", "deadline", "done", "exchange", "key", "started", "tcp")
 
-    def __init__(self, exchange: Exchange, done: Done) -> None:
+    def __init__(self, exchange: Asked, done: Done) -> None:
         self.exchange = exchange
         self.done = done
         self.attempt: Attempt | None = None

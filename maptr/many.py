@@ -10,15 +10,18 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from maptr import names
+from maptr import names, plainreply
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.names import Labels
 from maptr.naptr import Naptr, Rule, read
 from maptr.nfa import Budget
+from maptr.plainreply import Kept, PlainReply
 from maptr.walk import Answer, Question, Settings, Walk
 
 MAX_KEPT = 100_000  # records kept of answers already heard, an empty answer counting as one: 100 MB at the very worst
+
+MAX_SAME = 10_000  # NAANs whose discovery is kept for further ARKs: 10 MB of the usual ones
 
 MAX_PROGRAMS = 400_000  # instructions of regexps kept ready; a rule of ours has 50, and each takes about 100 octets
 
@@ -28,7 +31,8 @@ Token = TypeVar("Token", bound=Hashable)
 class Many(Generic[Token]):
     """Walks under way, and the answers heard so far; ``done`` holds what is ready to be taken away.
 
-    An answer counts for the whole run, whatever its TTL, for as long as there is room to keep it.
+    An answer counts for the whole run, whatever its TTL, for as long as there is room to keep it. Of ARKs with one
+    NAAN the first walks; where its walk looked at no more of the ARK than that, the others have its discovery.
     """
 
     def __init__(self, settings: Settings, *, max_kept: int = MAX_KEPT, now: Callable[[], float] | None = None) -> None:
@@ -36,59 +40,150 @@ class Many(Generic[Token]):
         self.open = 0
         self.asked = 0
         self._settings = settings
-        self._answers: OrderedDict[Labels, Answer] = OrderedDict()
+        self._folded = names.fold(settings.origin)
+        self._most = min(names.MAX_LABEL, names.MAX_NAME - 1 - names.wire_length(settings.origin))
+        self._answers: OrderedDict[Labels, Answer | Kept] = OrderedDict()
         self._kept = 0
         self._max_kept = max_kept
         self._now = now
         self._rules = Rules()
-        self._waiting: dict[Labels, list[tuple[Token, Walk, Question]]] = {}
+        self._roots: dict[Labels, list[tuple[Token, Ark]]] = {}  # root names asked, folded; who waits
+        self._waiting: dict[Labels, list[tuple[Token, Walk, Question]]] = {}  # other names
         self._new: list[Labels] = []
+        self._same: dict[str, Discovery] = {}  # by NAAN: what holds for every ARK of it
 
     def start(self, token: Token, ark: Ark) -> None:
         """Begin the walk of one ARK. Raises ValueError where NAAN and origin make no domain name."""
-        walk = Walk(ark, self._settings, reader=self._rules)
+        same = self._same.get(ark.naan)
+        if same is not None:
+            self.done.append((token, self._like(same, ark)))
+            return
+        label = ark.naan.encode()
+        if not 0 < len(label) <= self._most:
+            names.check((label, *self._settings.origin))
+        name = (label, *self._settings.origin)
+        folded = (label.lower(), *self._folded)
+        key = name if name == folded else folded  # one tuple where one will do: a run may keep 100,000
         self.open += 1
-        self._go_on(token, walk)
+        waiting = self._roots.get(key)
+        if waiting is not None:
+            waiting.append((token, ark))
+            return
+        answer = self._known(key)
+        if answer is not None:
+            self._walk_all([(token, ark)], answer, keep=True)
+        elif key in self._waiting:  # a redirect leads there
+            self._go_on(token, Walk(ark, self._settings, reader=self._rules))
+        else:
+            self._roots[key] = [(token, ark)]
+            self._new.append(name)
+            self.asked += 1
 
     def take(self) -> list[Labels]:
         """The names to ask now; none of them twice while it is asked or kept."""
         new, self._new = self._new, []
         return new
 
-    def tell(self, name: Labels, answer: Answer) -> None:
+    @property
+    def has_new(self) -> bool:
+        """True where ``take()`` has something to give."""
+        return bool(self._new)
+
+    def tell(self, name: Labels, answer: Answer | PlainReply) -> None:
         """The answer to a name that was taken, for every walk that waits for it."""
-        key = names.fold(name)
-        self._keep(key, answer)
+        key = name
+        arks = self._roots.pop(key, None)
+        if arks is None:
+            key = names.fold(name)
+            arks = self._roots.pop(key, None)
+        waiting = self._waiting.pop(key, None) if self._waiting else None
+        if isinstance(answer, PlainReply):
+            self._keep(key, answer.kept)
+            if arks is not None:
+                self._give(arks, answer)
+            if waiting is None:
+                return
+            answer = plainreply.answer(answer.kept)
+        else:
+            self._keep(key, answer)
+            if arks is not None:
+                self._walk_all(arks, answer, keep=len(arks) > 1)
         walks: dict[int, tuple[Token, Walk]] = {}
-        for token, walk, question in self._waiting.pop(key):
+        for token, walk, question in waiting or ():
             walk.tell(question, answer)
             walks[id(walk)] = token, walk
         for token, walk in walks.values():
             self._go_on(token, walk)
 
+    def _give(self, arks: list[tuple[Token, Ark]], reply: PlainReply) -> None:
+        """The discoveries of ARKs whose root has a plain reply."""
+        self.open -= len(arks)
+        expiration = None if self._now is None else self._now() + reply.ttl
+        for token, ark in arks:
+            self.done.append((token, reply.discovery(ark, self._settings, expiration)))
+        if len(arks) > 1:
+            self._keep_same(self.done[-1][1])
+
+    def _walk_all(self, arks: list[tuple[Token, Ark]], answer: Answer, *, keep: bool) -> None:
+        """The walks of ARKs with one root name, which is answered. ``keep`` where there may be more of them."""
+        same: Discovery | None = None
+        for token, ark in arks:
+            if same is not None and same.ark.naan == ark.naan:
+                self.open -= 1
+                self.done.append((token, self._like(same, ark)))
+                continue
+            walk = Walk(ark, self._settings, reader=self._rules)
+            walk.tell(walk.next()[0], answer)
+            self._go_on(token, walk)
+            if walk.over and not walk.ark_read:
+                same = self.done[-1][1]
+        if keep and same is not None:
+            self._keep_same(same)
+
+    def _keep_same(self, same: Discovery) -> None:
+        """This discovery holds for every ARK of its NAAN."""
+        if len(self._same) >= MAX_SAME:
+            self._same.clear()
+        self._same[same.ark.naan] = same
+
+    def _like(self, same: Discovery, ark: Ark) -> Discovery:
+        """What was discovered, for another ARK of the NAAN."""
+        expiration = None if same.ttl is None or self._now is None else self._now() + same.ttl
+        return same.of(ark, expiration)
+
     def _go_on(self, token: Token, walk: Walk) -> None:
-        while questions := walk.next():
+        while not walk.over and (questions := walk.next()):
             for question in questions:
                 key = names.fold(question.name)
-                answer = self._answers.get(key)
+                answer = self._known(key)
                 if answer is not None:
                     walk.tell(question, answer)
-                elif key in self._waiting:
-                    self._waiting[key].append((token, walk, question))
-                else:
-                    self._waiting[key] = [(token, walk, question)]
-                    self._new.append(question.name)
-                    self.asked += 1
+                    continue
+                waiting = self._waiting.get(key)
+                if waiting is None:
+                    waiting = self._waiting[key] = []
+                    if key not in self._roots:
+                        self._new.append(question.name)
+                        self.asked += 1
+                waiting.append((token, walk, question))
         if walk.over:
             self.open -= 1
             self.done.append((token, walk.result(self._now() if self._now is not None else None)))
 
-    def _keep(self, key: Labels, answer: Answer) -> None:
+    def _keep(self, key: Labels, answer: Answer | Kept) -> None:
         self._answers[key] = answer
-        self._kept += len(answer.records) or 1
+        self._kept += _records(answer)
         while self._kept > self._max_kept:
-            _, oldest = self._answers.popitem(last=False)
-            self._kept -= len(oldest.records) or 1
+            self._kept -= _records(self._answers.popitem(last=False)[1])
+
+    def _known(self, key: Labels) -> Answer | None:
+        """What was answered at a name, if it is kept."""
+        known = self._answers.get(key)
+        return known if known is None or isinstance(known, Answer) else plainreply.answer(known)
+
+
+def _records(answer: Answer | Kept) -> int:
+    return (len(answer.records) or 1) if isinstance(answer, Answer) else plainreply.records(answer)
 
 
 class Rules:
@@ -117,4 +212,4 @@ class Rules:
 
 
 def _size(rule: Rule) -> int:
-    return 10 + (len(rule.substitution.expression.program) if rule.substitution is not None else 0)
+    return 10 + (rule.substitution.expression.size if rule.substitution is not None else 0)

@@ -17,7 +17,7 @@ from maptr.flight import Connection, Done, Flight, Port
 from maptr.names import Labels
 from maptr.stub import Stub
 from maptr.waiters import Waiter
-from maptr.wire import MAX_MESSAGE
+from maptr.wire import MAX_MESSAGE, Query
 
 SOCKETS = 4  # for each server: source ports a forger must guess among, on top of ID and letters
 REUSES = 10_000  # questions after which a socket gives way to one with a new port
@@ -62,10 +62,28 @@ class Mux:
         """Queue a question; ``done`` gets its answer, from within ``tick()`` or a callback of the waiter."""
         self._queue.append(Flight(self._stub.exchange(name), done))
 
+    def take_over(self, query: Query, server: Server, started: float, done: Done, came: bytes | OSError | None) -> None:
+        """Go on with a question that ``volley`` has put to a server once: what came was no plain reply, or nothing."""
+        flight = Flight(self._stub.exchange(query.name), done)
+        flight.attempt = flight.exchange.next()
+        if flight.attempt is None or flight.attempt.server != server:  # the order has changed: from the start
+            self._queue.append(flight)
+            return
+        attempt = flight.attempt = flight.attempt._replace(query=query)
+        flight.started, flight.deadline = started, started + self._seconds
+        self._flying += 1
+        if isinstance(came, bytes):
+            flight.exchange.hear(attempt, came)
+            self._next(flight)
+        elif came is None:
+            self._overdue(flight, attempt, self._clock())
+        else:
+            self._fail(flight, attempt, came, self._clock())
+
     @property
-    def room(self) -> int:
-        """Questions that could be taken on without one waiting for another."""
-        return self._concurrency - self._flying - len(self._queue)
+    def flying(self) -> int:
+        """Questions outstanding."""
+        return self._flying
 
     def tick(self) -> float | None:
         """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""

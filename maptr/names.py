@@ -15,6 +15,8 @@ MAX_NAME = 255  # RFC 1035 2.3.4, in octets on the wire, the root label included
 # Knot refuses an unescaped port, and \DDD is what every zone reader takes.
 _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_/=~*+"
 
+_PLAIN_NAME = _PLAIN + b"."
+
 
 def parse(text: str) -> Labels:
     """Labels of a name in presentation format (RFC 1035 5.1); a final dot changes nothing.
@@ -70,6 +72,9 @@ def check(labels: Labels) -> Labels:
 
 def to_text(labels: Labels) -> str:
     """Absolute presentation format, every octet that any zone reader could mistake written ``\\DDD``."""
+    joined = b".".join(labels)
+    if joined.count(b".") == len(labels) - 1 and not joined.translate(None, _PLAIN_NAME):
+        return joined.decode("ascii") + "."
     return ".".join([_label_text(label) for label in labels]) + "."
 
 

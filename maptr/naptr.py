@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from maptr import names, url
-from maptr.ere import RegexpError
 from maptr.names import Labels
-from maptr.nfa import Budget
-from maptr.regexp import Substitution
+
+if TYPE_CHECKING:
+    from maptr.nfa import Budget
+    from maptr.regexp import Substitution
+
+# The regexps are imported where a record has one: most have none, and a fresh process waits for what it imports.
 
 SERVICE = b"ark"
 
 
-@dataclass(frozen=True, slots=True)
-class Naptr:
+class Naptr(NamedTuple):
     """NAPTR rdata (RFC 3403 section 4.1): character-strings as octets, the replacement as labels."""
 
     order: int
@@ -91,8 +93,7 @@ class Kind(enum.Enum):
     OTHER = "not ours"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """One record read. ``notes`` says what was odd about it, or why it is not ours.
 
     ``hosts`` is set for HOST: one host and port, or the two readings of a name that lacks its final dot, the
@@ -158,6 +159,9 @@ def _looks_whole(labels: Labels) -> bool:
 def _read_url(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rule:
     if naptr.replacement:
         notes.append("a u record with a replacement, which it has no use for")
+    from maptr.ere import RegexpError
+    from maptr.regexp import Substitution
+
     try:
         substitution = Substitution.parse(naptr.regexp, budget)
     except RegexpError as error:
@@ -170,6 +174,9 @@ def _read_redirect(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rul
     if naptr.regexp:
         if naptr.replacement:
             notes.append("both regexp and replacement are set")
+        from maptr.ere import RegexpError
+        from maptr.regexp import Substitution
+
         try:
             substitution = Substitution.parse(naptr.regexp, budget)
         except RegexpError as error:

@@ -7,7 +7,7 @@ and every step of it is paid from a Budget. What an expression means is the busi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 Groups = dict[int, int]
 """Positions by slot: 2n and 2n+1 bound group n, 0 and 1 the whole match."""
@@ -17,11 +17,13 @@ class BudgetSpent(Exception):
     """A match needed more steps than were left; whether it would have matched is not known."""
 
 
-@dataclass(slots=True)
 class Budget:
     """Steps left for matching; one budget covers a whole walk, whatever its rules."""
 
-    steps: int
+    __slots__ = ("steps",)
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
 
     def spend(self, steps: int) -> None:
         self.steps -= steps
@@ -32,8 +34,7 @@ class Budget:
 SET, SAVE, SPLIT, JUMP, START, END, MATCH = range(7)  # codes of instructions; START and END are anchors
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One step. ``octets`` is for SET; ``first`` is the slot of SAVE, or where JUMP goes and SPLIT goes first."""
 
     code: int
@@ -112,8 +113,7 @@ def _follow(
 # Jumps are relative while it is written, absolute once linked.
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """A part of an expression; ``size`` bounds what ``write(ignore_case)`` gives, and is known before it is written."""
 
     size: int

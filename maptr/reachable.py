@@ -12,7 +12,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 
 from maptr import url, visit
 from maptr.discovery import Candidate, Discovery
@@ -55,7 +54,7 @@ class Reachable:
         deadline = self._clock() + ALL_SECONDS
         for candidate in discovery:
             for scheme in ("",) if candidate.target else self._schemes:
-                tried = replace(candidate, scheme=scheme)
+                tried = candidate._replace(scheme=scheme)
                 where = url.parse(tried.url(discovery.ark, scheme=discovery.scheme))
                 if self._answers(where, deadline):
                     return tried

@@ -22,26 +22,33 @@ reach it. As with sed, text around the match stays.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from maptr.ere import Expression, RegexpError
 from maptr.nfa import Budget
+from maptr.prefix import Prefix
 
 MAX_FIELD = 255  # octets of a character-string (RFC 1035 3.3)
 MAX_RESULT = 4096  # octets of a substitution's result
 
 
-@dataclass(frozen=True, slots=True)
-class Substitution:
+class Substitution(NamedTuple):
     """One regexp field, ready to apply. Made by ``parse``, which is where all checking happens."""
 
-    expression: Expression
+    expression: Expression | Prefix
     replacement: tuple[bytes | int, ...]
 
     @classmethod
-    def parse(cls, field: bytes, budget: Budget | None = None) -> Substitution:
-        """The field as a substitution; RegexpError with the reason otherwise, BudgetSpent where it costs too much."""
+    def parse(cls, field: bytes, budget: Budget | None = None, *, shortcut: bool = True) -> Substitution:
+        """The field as a substitution; RegexpError with the reason otherwise, BudgetSpent where it costs too much.
+
+        ``shortcut=False`` compiles a program for every expression.
+        """
         ere, replacement, flags = _split(field)
+        if shortcut and not flags:
+            prefix = Prefix.parse(ere, groups_used=_highest(replacement), budget=budget)
+            if prefix is not None:
+                return cls(prefix, replacement)
         expression = Expression.parse(ere, ignore_case=bool(flags), groups_used=_highest(replacement), budget=budget)
         return cls(expression, replacement)
 

@@ -18,17 +18,14 @@ Lookup = Callable[[Labels], Answer | None]
 
 
 def answers_of(discovery: Discovery) -> Iterator[tuple[Labels, Answer]]:
-    """Each question that was asked, by its folded name, with its answer; what a limit stopped was not asked.
-
-    A trace has one DNSSEC state, the worst, and so has every answer of it.
-    """
+    """Each question that was asked, by its folded name, with its answer; what a limit stopped was not asked."""
     for step in discovery.trace:
         if step.outcome is Outcome.LIMIT:
             continue
         records = tuple(reading.naptr for reading in step.readings)
         yield (
             names.fold(step.name),
-            Answer(step.outcome, records, step.ttl, step.note, step.server, security=discovery.security),
+            Answer(step.outcome, records, step.ttl, step.note, step.server, security=step.security),
         )
 
 

@@ -6,6 +6,7 @@ Whatever a resolver does (caching, TLS, HTTPS, search of servers) is its own. Im
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import TypeVar
 
 import dns.asyncresolver
@@ -14,16 +15,22 @@ import dns.exception
 import dns.flags
 import dns.message
 import dns.name
+import dns.nameserver
+import dns.query
 import dns.rcode
 import dns.rdatatype
 import dns.resolver
 
-from maptr import names
+from maptr import names, url
 from maptr.discovery import Outcome
-from maptr.errors import DiscoveryFailed
+from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.naptr import Naptr
+from maptr.stub import find_servers
+from maptr.validation.heard import Heard
 from maptr.walk import Answer, Question
-from maptr.wire import EDE_BOGUS
+from maptr.wire import EDE_BOGUS, EDNS_PAYLOAD
+
+DOT_PORT = 853  # RFC 7858 3.1
 
 Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolver)
 
@@ -35,7 +42,7 @@ def qname(question: Question) -> dns.name.Name:
 
 def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool = False) -> Answer:
     """A resolver's answer as the walk's. A referral is no answer: its server does not serve the name."""
-    server = f"{answer.nameserver}#{answer.port}" if answer.nameserver else ""
+    server = _server(answer)
     response = answer.response
     security = _security(response, trust_ad)
     canonical = answer.canonical_name
@@ -73,6 +80,12 @@ def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> A
     if isinstance(error, dns.exception.DNSException | OSError):
         return Answer(Outcome.UNREACHABLE, note=str(error), elapsed=elapsed)
     raise error
+
+
+def _server(answer: dns.resolver.Answer) -> str:
+    if not answer.nameserver or "://" in answer.nameserver:
+        return answer.nameserver or ""
+    return f"{answer.nameserver}#{answer.port}"
 
 
 def _security(response: dns.message.Message, trust_ad: bool) -> str:
@@ -126,11 +139,79 @@ def default_resolver() -> dns.resolver.Resolver:
         raise DiscoveryFailed(f"no resolver is configured on this system: {error}") from None
 
 
+def is_url(text: str) -> bool:
+    """Whether a server is written as one that is asked by HTTPS or TLS."""
+    return text.startswith(("https://", "tls://"))
+
+
+def make_resolver(nameservers: Iterable[str]) -> dns.resolver.Resolver:
+    """A resolver for servers of which some are ``https://HOST[:PORT]/PATH`` or ``tls://HOST[#PORT]``.
+
+    Certificates are verified, for the host as it is written. Raises ConfigError, for lack of a package too, and
+    DiscoveryFailed for a name without address.
+    """
+    made = dns.resolver.Resolver(configure=False)
+    made.nameservers = [server for text in nameservers for server in _nameservers(text)]
+    made.use_edns(0, 0, EDNS_PAYLOAD)
+    return made
+
+
+def _nameservers(text: str) -> list[dns.nameserver.Nameserver]:
+    scheme, _, rest = text.partition("://")
+    if "://" in text and not is_url(text):
+        raise ConfigError(f"{text} is no server: write HOST, tls://HOST or https://HOST/PATH", key="nameservers")
+    try:
+        if not is_url(text):
+            return [dns.nameserver.Do53Nameserver(*server) for server in find_servers(text)]
+        if scheme == "tls":
+            host = rest.partition("#")[0]
+            found = find_servers(rest, DOT_PORT)
+            name = None if found[0].address == host else host
+            return [dns.nameserver.DoTNameserver(server.address, server.port, hostname=name) for server in found]
+        host = url.parse(text).host.text
+        found = find_servers(host)
+    except ValueError as error:
+        raise ConfigError(f"{text}: {error}", key="nameservers") from None
+    if not dns.query.have_doh:  # by packages that change with dnspython's version
+        raise ConfigError("DNS over HTTPS needs more packages: pip install 'maptr[doh]'", key="nameservers")
+    # Addresses from the system, as for every server given by name: dnspython would ask DNS alone.
+    bootstraps = [None] if found[0].address == host else [server.address for server in found]
+    return [dns.nameserver.DoHNameserver(text, bootstrap_address=address) for address in bootstraps]
+
+
 def checking_ad(resolver: Resolving) -> Resolving:
     """The same resolver, asking for the AD bit (RFC 6840 5.7); the caller's own is left as it is."""
     twin = copy.copy(resolver)
     twin.flags = (dns.flags.RD if resolver.flags is None else resolver.flags) | dns.flags.AD
     return twin
+
+
+def validating(resolver: Resolving) -> Resolving:
+    """The same resolver for whoever validates: DO and CD set, and without its cache, whose answers lack signatures."""
+    twin = copy.copy(resolver)
+    twin.flags = (dns.flags.RD if resolver.flags is None else resolver.flags) | dns.flags.CD
+    edns = max(resolver.edns, 0)
+    twin.use_edns(edns, resolver.ednsflags | dns.flags.DO, resolver.payload or EDNS_PAYLOAD)
+    twin.cache = None
+    return twin
+
+
+def heard(answer: dns.resolver.Answer, elapsed: float) -> Heard:
+    """A resolver's answer as validation wants it."""
+    if answer.rrset is None and _is_referral(answer.response, aliased=False):
+        return Heard(Outcome.REFERRAL, None, "asked without recursion", _server(answer), elapsed)
+    outcome = Outcome.NODATA if answer.rrset is None else Outcome.ANSWER
+    return Heard(outcome, answer.response, "", _server(answer), elapsed)
+
+
+def heard_error(error: Exception, elapsed: float) -> Heard:
+    """What a resolver raised, likewise; what is no matter of DNS is raised again."""
+    if isinstance(error, dns.resolver.NXDOMAIN):
+        response = next(iter(error.kwargs.get("responses", {}).values()), None)
+        if response is not None:
+            return Heard(Outcome.NXDOMAIN, response, elapsed=elapsed)
+    answer = read_error(error, elapsed)
+    return Heard(answer.outcome, None, answer.note, elapsed=elapsed)
 
 
 def as_async(resolver: dns.resolver.Resolver) -> dns.asyncresolver.Resolver:

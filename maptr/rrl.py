@@ -7,8 +7,9 @@ two replies alike is decided in ``answer.py``; who is asked before a reply is se
 from __future__ import annotations
 
 import enum
+import heapq
 import ipaddress
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -21,8 +22,9 @@ SLIP = 2  # every second reply over the limit goes out truncated, as in BIND, NS
 WINDOW = 15.0  # seconds over which excess is remembered: BIND's default
 IPV4_PREFIX = 24  # the networks that BIND, NSD and Knot count by
 IPV6_PREFIX = 56
-# Accounts, some 300 octets each. BIND's default maximum is 20,000; a flood makes others forget only its own.
+# Accounts, some 300 octets each. BIND's default maximum is 20,000; those in debt are forgotten last.
 TABLE_SIZE = 20_000
+ROUNDING = 1e-6  # seconds: what adding up prices may be wrong by
 EXEMPT = (read_network("127.0.0.0/8"), read_network("::1/128"))
 
 
@@ -74,15 +76,6 @@ class Tally:
     truncated: int = 0
 
 
-@dataclass(slots=True)
-class _Account:
-    """Replies that may still go; below 0, how many went too far."""
-
-    balance: float
-    time: float
-    excess: int = 0
-
-
 class RateLimiter:
     """Counts replies and says which may go. ``clock`` gives seconds that never go back.
 
@@ -93,50 +86,61 @@ class RateLimiter:
         self.tally: Withheld = Tally()
         self._settings = settings
         self._clock = clock
-        # One reply a kind must be able to pass, however small a worker's share of the rate.
-        self._burst = max(1.0, settings.responses_per_second)
-        self._floor = -settings.window * settings.responses_per_second
-        self._accounts: dict[Hashable, _Account] = {}  # longest untouched first
+        # An account is the moment when nothing will be owed for it any more: each reply puts that off by so long.
+        self._price = 1 / settings.responses_per_second if settings.responses_per_second else 0.0
+        # What may be owed. One reply a kind must be able to pass, however small a worker's share of the rate.
+        self._credit = max(1.0, settings.responses_per_second) * self._price + ROUNDING
+        self._most = self._credit + settings.window
+        self._accounts: dict[Hashable, float] = {}
+        self._excess: dict[Hashable, int] = {}  # replies that went too far, of some of the accounts
         self._networks: dict[str, str | None] = {}
 
     def is_exempt(self, client: str) -> bool:
         """Whether any number of replies may go there."""
-        return not self._settings.responses_per_second or self._network(client) is None
+        return self.network(client) is None
 
     def judge(self, client: str, kind: Hashable) -> Verdict:
         """Count one reply of a kind to a client's address, and say what becomes of it."""
-        if not self._settings.responses_per_second:
-            return Verdict.SEND
-        network = self._network(client)
+        network = self.network(client)
         if network is None:
             return Verdict.SEND
-        account = self._account((network, kind))
-        account.balance = max(account.balance - 1, self._floor)
-        if account.balance >= 0:
-            return Verdict.SEND
-        account.excess += 1
-        if self._settings.slip and account.excess % self._settings.slip == 0:
+        return next((verdict for _, verdict in self.judge_each([(network, kind)])), Verdict.SEND)
+
+    def judge_each(self, replies: Sequence[tuple[str, Hashable]]) -> Iterator[tuple[int, Verdict]]:
+        """The same for replies of one moment, by network and kind; says the places of those that are not to go."""
+        now, accounts, price = self._clock(), self._accounts, self._price
+        allowed = now + self._credit
+        over = []
+        for place, reply in enumerate(replies):
+            free = accounts.get(reply, now)
+            free = (now if free < now else free) + price
+            if free > allowed:
+                over.append(place)
+                free = min(free, now + self._most)
+            accounts[reply] = free
+        if len(accounts) > self._settings.table_size:
+            self._forget(now)
+        return ((place, self._withhold(replies[place])) for place in over)
+
+    def _withhold(self, reply: Hashable) -> Verdict:
+        excess = self._excess[reply] = self._excess.get(reply, 0) + 1
+        if self._settings.slip and excess % self._settings.slip == 0:
             self.tally.truncated += 1
             return Verdict.TRUNCATE
         self.tally.dropped += 1
         return Verdict.DROP
 
-    def _account(self, key: Hashable) -> _Account:
-        """The account, brought up to this moment and now the last to be forgotten."""
-        now = self._clock()
-        account = self._accounts.pop(key, None)
-        if account is None:
-            account = _Account(self._burst, now)
-            if len(self._accounts) >= self._settings.table_size:
-                del self._accounts[next(iter(self._accounts))]
-        self._accounts[key] = account
-        earned = (now - account.time) * self._settings.responses_per_second
-        account.balance = min(account.balance + earned, self._burst)
-        account.time = now
-        return account
+    def _forget(self, now: float) -> None:
+        """Accounts that owe nothing, and of the others the half that owes least, if they are still too many."""
+        left = {reply: free for reply, free in self._accounts.items() if free > now}
+        if len(left) > self._settings.table_size // 2:
+            most = heapq.nlargest(self._settings.table_size // 2, left.items(), key=lambda account: account[1])
+            left = dict(most)
+        self._accounts = left
+        self._excess = {reply: excess for reply, excess in self._excess.items() if reply in left}
 
-    def _network(self, client: str) -> str | None:
-        """The network of an address, as text; None for one that is exempt or no address."""
+    def network(self, client: str) -> str | None:
+        """The network of an address, as text; None for one to which any number of replies may go, or no address."""
         if client in self._networks:
             return self._networks[client]
         if len(self._networks) >= self._settings.table_size:
@@ -145,6 +149,8 @@ class RateLimiter:
         return network
 
     def _find_network(self, client: str) -> str | None:
+        if not self._settings.responses_per_second:
+            return None
         try:
             address = ipaddress.ip_address(client.partition("%")[0])
         except ValueError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 KEY_SIZE = 16  # octets: 128 bits
+HASH_SIZE = 8
 _MASK = 0xFFFFFFFFFFFFFFFF
 
 

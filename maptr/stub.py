@@ -7,16 +7,21 @@ and the server's address is as if it had not come.
 
 from __future__ import annotations
 
+import copy
 import os
 import socket
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from maptr.asking import Attempt, Exchange, RandomBytes, Server
-from maptr.errors import DiscoveryFailed
+from maptr.asking import Asked, Attempt, Exchange, RandomBytes, Server
+from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.names import Labels
 from maptr.walk import Answer
 from maptr.wire import MAX_MESSAGE
+
+if TYPE_CHECKING:
+    from maptr.trust import TrustAnchors, Validator
 
 PORT = 53  # RFC 1035 4.2
 RESOLV_CONF = "/etc/resolv.conf"
@@ -29,9 +34,10 @@ class Stub:
 
     ``nameservers`` are addresses or names, each with ``#port`` where it is not ``port``. With ``trust_ad`` the
     servers' word on DNSSEC is taken: only for a validating resolver that you run, reached over loopback or as safe
-    a way (RFC 6840 5.8). ``randomness`` gives so many random octets, by default the system's. May be shared by threads.
+    a way (RFC 6840 5.8); with ``trust_anchors`` every answer is validated from these (see ``Validator``).
+    ``randomness`` gives so many random octets, by default the system's. May be shared by threads.
 
-    Raises DiscoveryFailed for a name without address, ValueError for a bad port.
+    Raises DiscoveryFailed for a name without address, ValueError for a bad port, ConfigError for bad anchors.
 
     >>> Stub(["192.0.2.1", "2001:db8::1#5353"]).servers
     (Server(address='192.0.2.1', port=53), Server(address='2001:db8::1', port=5353))
@@ -43,22 +49,37 @@ class Stub:
         *,
         port: int = PORT,
         trust_ad: bool = False,
+        trust_anchors: TrustAnchors | None = None,
         randomness: RandomBytes = os.urandom,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.servers = tuple(server for text in nameservers for server in find_servers(text, port))
         self.trust_ad = trust_ad
+        self.validator = None if trust_anchors is None else make_validator(trust_anchors, trust_ad)
         self.randomness = randomness
         self._clock = clock
 
     @classmethod
-    def system(cls, *, trust_ad: bool = False) -> Stub:
+    def system(cls, *, trust_ad: bool = False, trust_anchors: TrustAnchors | None = None) -> Stub:
         """One that asks the servers in resolv.conf(5). Raises DiscoveryFailed where there are none."""
-        return cls(system_servers(), trust_ad=trust_ad)
+        return cls(system_servers(), trust_ad=trust_ad, trust_anchors=trust_anchors)
 
-    def exchange(self, name: Labels) -> Exchange:
+    def trusting(self, trust_anchors: TrustAnchors | None) -> Stub:
+        """The same servers, answers validated from these anchors; itself where they are None."""
+        if trust_anchors is None:
+            return self
+        twin = copy.copy(self)
+        twin.validator = make_validator(trust_anchors, self.trust_ad)
+        return twin
+
+    def exchange(self, name: Labels) -> Asked:
         """The question, for a driver of one's own."""
+        if self.validator is not None:
+            return self.validator.exchange(name, self._signed)
         return Exchange(name, self.servers, self.randomness, trust_ad=self.trust_ad)
+
+    def _signed(self, name: Labels, rdtype: int) -> Exchange:
+        return Exchange(name, self.servers, self.randomness, rdtype=rdtype, dnssec=True)
 
     def ask(self, name: Labels, seconds: float) -> Answer:
         """The NAPTR records at a name, within so many seconds. Whatever goes wrong is in the answer."""
@@ -83,14 +104,14 @@ class Stub:
         assert answer is not None  # noqa: S101 - next() gives None only then
         return answer.after(self._clock() - started)
 
-    def _by_udp(self, exchange: Exchange, attempt: Attempt, until: float) -> None:
+    def _by_udp(self, exchange: Asked, attempt: Attempt, until: float) -> None:
         with open_udp(attempt.server) as sock:
             sock.settimeout(max(until - self._clock(), 0.001))
             sock.send(attempt.query.packet)
             while not exchange.hear(attempt, sock.recv(MAX_MESSAGE)):
                 self._wait(sock, until)
 
-    def _by_tcp(self, exchange: Exchange, attempt: Attempt, until: float) -> None:
+    def _by_tcp(self, exchange: Asked, attempt: Attempt, until: float) -> None:
         with socket.socket(family(attempt.server), socket.SOCK_STREAM) as sock:
             self._wait(sock, until)
             sock.connect(attempt.server)
@@ -119,6 +140,15 @@ class Stub:
         """Ask this server last from now on."""
         if len(self.servers) > 1 and server in self.servers:
             self.servers = (*(other for other in self.servers if other != server), server)
+
+
+def make_validator(trust_anchors: TrustAnchors, trust_ad: bool) -> Validator:
+    """The validator given, or one with these anchors. Raises ConfigError, also where the resolver is trusted, too."""
+    from maptr.trust import Validator
+
+    if trust_ad:
+        raise ConfigError("give trust_ad or trust_anchors, not both")
+    return Validator.of(trust_anchors)
 
 
 def family(server: Server) -> socket.AddressFamily:

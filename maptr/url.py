@@ -6,9 +6,11 @@ and for the zone writer. Names are judged by their text alone: no look-up is eve
 
 from __future__ import annotations
 
-import ipaddress
 import re
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import ipaddress
 
 MAX_URL = 4096  # octets; RFC 9110 4.1 asks for at least 8000 of a recipient, and no NMA needs half
 
@@ -18,8 +20,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z")
 _NUMBER = re.compile(r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(NamedTuple):
     """A host as it stands in a URL: a domain name or an address literal (IPv6 without its brackets)."""
 
     text: str
@@ -37,15 +38,14 @@ class Host:
             name = self.text.rstrip(".").lower()
             return name == "localhost" or name.endswith(".localhost")
         address = self.address
-        if isinstance(address, ipaddress.IPv6Address):
+        if address.version == 6:
             inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
             if inner is not None and not inner.is_global:
                 return True
         return not address.is_global or address.is_multicast
 
 
-@dataclass(frozen=True, slots=True)
-class Url:
+class Url(NamedTuple):
     """An http or https URL, split only as far as it must be judged."""
 
     scheme: str
@@ -61,6 +61,8 @@ def parse_host(text: str) -> Host:
     (``127.1``, ``0x7f000001``, ``2130706433``), so none of them hides a private address.
     """
     if text.startswith("[") and text.endswith("]"):
+        import ipaddress  # costs a fresh process a millisecond, and most hosts are names
+
         try:
             return Host(text[1:-1], ipaddress.IPv6Address(text[1:-1]))
         except ValueError:
@@ -77,6 +79,8 @@ def parse_host(text: str) -> Host:
 
 
 def _parse_ipv4(labels: list[str]) -> ipaddress.IPv4Address:
+    import ipaddress
+
     if len(labels) > 4 or not all(map(_NUMBER.match, labels)) or any(len(label) > 12 for label in labels):
         raise ValueError("not an IPv4 address")
     *high, last = (_number(label) for label in labels)

@@ -9,17 +9,20 @@
 
 Everything that decides a discovery lives here. A driver asks what ``next()`` gives, all at once or one by one, and
 tells the answers in any order; the result is the same, because a depth is read only when all of it is told.
+
+A walk whose root says all there is, in the commonest way, ends there by a shortcut: ``plain``. Its trace, which
+costs more than its candidates, is then made by walking again in full, when somebody looks at it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import NamedTuple, Protocol
 
-from maptr import names, url
+from maptr import names, plain, url
 from maptr.ark import Ark
-from maptr.discovery import REGEXP_STEPS, Candidate, Discovery, Outcome, Reading, Step
+from maptr.discovery import REGEXP_STEPS, SECURITY, Candidate, Discovery, Link, Outcome, Reading, Step
 from maptr.names import Labels
 from maptr.naptr import Kind, Naptr, Rule, read
 from maptr.nfa import Budget, BudgetSpent
@@ -33,8 +36,7 @@ MAX_TTL = 0x7FFF_FFFF  # RFC 2181 section 8; a greater TTL counts as 0
 ARK_ARPA: Labels = (b"ark", b"arpa")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """What a caller may decide about a walk.
 
     ``scheme`` is that of an ``h`` candidate's URL. ``allow_private`` lets rules lead to hosts that are not public.
@@ -58,8 +60,10 @@ class Settings:
         return self.undotted
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+DEFAULTS = Settings()
+
+
+class Question(NamedTuple):
     """A name to ask NAPTR at. ``path`` holds order and preference of the redirects that led here."""
 
     name: Labels
@@ -71,8 +75,7 @@ class Question:
         return len(self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What DNS said to one question. ``ttl`` is that of the records, or of the negative answer, in seconds."""
 
     outcome: Outcome
@@ -82,14 +85,11 @@ class Answer:
     server: str = ""
     elapsed: float | None = None
     security: str = "indeterminate"
+    links: tuple[Link, ...] = ()
 
     def after(self, elapsed: float) -> Answer:
         """The same, so many seconds after the question."""
-        return Answer(self.outcome, self.records, self.ttl, self.note, self.server, elapsed, self.security)
-
-
-# Of several answers the discovery has the worst.
-SECURITY = ("secure", "insecure", "indeterminate", "bogus")
+        return Answer(self.outcome, self.records, self.ttl, self.note, self.server, elapsed, self.security, self.links)
 
 
 class Reader(Protocol):
@@ -104,13 +104,22 @@ class Walk:
     Raises ValueError where NAAN and origin make no domain name.
     """
 
-    def __init__(self, ark: Ark, settings: Settings | None = None, *, reader: Reader | None = None) -> None:
+    def __init__(
+        self, ark: Ark, settings: Settings | None = None, *, reader: Reader | None = None, shortcut: bool = True
+    ) -> None:
         self.ark = ark
+        self.settings = settings or DEFAULTS
+        self.ark_read = False  # beyond its NAAN: by a regexp, so that another ARK may walk elsewhere
         self._read = reader or read
-        self.settings = settings or Settings()
-        root = Question(names.check((ark.naan.encode(), *self.settings.origin)))
-        self._level = _Level([root])
-        self._asked: set[Labels] = {names.fold(root.name)}
+        self._shortcut = shortcut
+        self._plain: tuple[tuple[Candidate, ...], Answer] | None = None
+        self._level = _Level([Question(names.check((ark.naan.encode(), *self.settings.origin)))])
+        self._begun = False
+
+    def _begin(self) -> None:
+        """What only a walk in full keeps account of."""
+        self._begun = True
+        self._asked: set[Labels] = {names.fold(question.name) for question in self._level.questions}
         self._steps: list[Step] = []
         self._found: list[_Found] = []
         self._budget = Budget(self.settings.regexp_steps)
@@ -128,14 +137,30 @@ class Walk:
 
     def tell(self, question: Question, answer: Answer) -> None:
         """The answer to an open question, once."""
+        if not self._begun and self._shortcut and (found := self._take_shortcut(question, answer)) is not None:
+            self._plain = found, answer
+            self._level = _OVER
+            return
         self._level.answers[question.name] = answer
         if len(self._level.answers) == len(self._level.questions):
             self._read_level()
 
+    def _take_shortcut(self, question: Question, answer: Answer) -> tuple[Candidate, ...] | None:
+        """The candidates, where the answer at the root is all there is and plain; None for a walk in full."""
+        if answer.outcome is Outcome.ANSWER:
+            if len(answer.records) > min(self.settings.max_candidates, self.settings.max_records):
+                return None
+            return plain.candidates(
+                answer.records, question.name, _sane(answer.ttl, MAX_TTL), self.settings.reading_origin()
+            )
+        return () if answer.outcome.said and not answer.records else None
+
     @property
     def steps(self) -> tuple[Step, ...]:
         """The trace so far: every question of the depths that have been read."""
-        return tuple(self._steps)
+        if self._plain is not None:
+            return full_trace(self.ark, self.settings, self._plain[1])
+        return tuple(self._steps) if self._begun else ()
 
     @property
     def over(self) -> bool:
@@ -143,6 +168,18 @@ class Walk:
 
     def result(self, now: float | None = None) -> Discovery:
         """The discovery, its expiration counted from ``now``. Questions still open count as without answer in time."""
+        if self._plain is not None:
+            found, answer = self._plain
+            ttl = None if answer.ttl is None else _sane(answer.ttl, 0)
+            return Discovery(
+                self.ark,
+                found,
+                partial(full_trace, self.ark, self.settings, answer),
+                security=answer.security,
+                ttl=ttl,
+                expiration=None if ttl is None or now is None else now + ttl,
+                scheme=self.settings.scheme,
+            )
         while not self.over:
             for question in self._level.questions:
                 if question.name not in self._level.answers:
@@ -172,6 +209,8 @@ class Walk:
     # ---- reading a depth, in an order that does not depend on how the answers came
 
     def _read_level(self) -> None:
+        if not self._begun:
+            self._begin()
         onward: dict[Labels, Question] = {}
         for question in self._level.questions:
             answer = self._level.answers[question.name]
@@ -181,10 +220,9 @@ class Walk:
     def _read_answer(self, question: Question, answer: Answer, onward: dict[Labels, Question]) -> Step:
         self._complete &= answer.outcome.said
         self._security.add(answer.security)
-        ttl = answer.ttl if answer.ttl is None or 0 <= answer.ttl <= MAX_TTL else 0
-        if answer.outcome.said and ttl is not None:
-            self._ttls.append(ttl)
-        here = Question(question.name, question.path, min(question.ttl, MAX_TTL if ttl is None else ttl))
+        if answer.outcome.said and answer.ttl is not None:
+            self._ttls.append(_sane(answer.ttl, 0))
+        here = Question(question.name, question.path, min(question.ttl, _sane(answer.ttl, MAX_TTL)))
         unique = {naptr.canonical(): naptr for naptr in answer.records}
         taken = sorted(unique)[: self._records_left]
         self._records_left -= len(taken)
@@ -195,7 +233,18 @@ class Walk:
             note = f"{note}; {over}" if note else over
         readings = tuple(self._read_record(here, unique[key], key, onward) for key in taken)
         outcome = Outcome.NODATA if answer.outcome is Outcome.ANSWER and not unique else answer.outcome
-        return Step(question.name, question.depth, outcome, readings, note, answer.ttl, answer.server, answer.elapsed)
+        return Step(
+            question.name,
+            question.depth,
+            outcome,
+            readings,
+            note,
+            answer.ttl,
+            answer.server,
+            answer.elapsed,
+            answer.security,
+            answer.links,
+        )
 
     def _read_record(self, here: Question, naptr: Naptr, key: bytes, onward: dict[Labels, Question]) -> Reading:
         spent = f"not read: the {self.settings.regexp_steps} regexp steps of this walk are spent"
@@ -286,6 +335,7 @@ class Walk:
     def _apply(self, rule: Rule) -> str | None:
         if rule.substitution is None:  # pragma: no cover - naptr.read gives every such rule one
             return None
+        self.ark_read = True
         try:
             made = rule.substitution.apply(self.ark.resolution.encode(), self._budget)
         except ValueError as error:
@@ -325,17 +375,33 @@ class Walk:
         return tuple(ranked.values())
 
 
+def full_trace(ark: Ark, settings: Settings, answer: Answer) -> tuple[Step, ...]:
+    """The trace of a walk that ended at its root."""
+    walk = Walk(ark, settings, shortcut=False)
+    walk.tell(walk.next()[0], answer)
+    return walk.result().trace
+
+
+def _sane(ttl: int | None, unknown: int) -> int:
+    """A TTL in seconds; 0 for an impossible one."""
+    if ttl is None:
+        return unknown
+    return ttl if 0 <= ttl <= MAX_TTL else 0
+
+
 class _Passed(Exception):
     """A record that is a rule but does not count, its text being the reason."""
 
 
-@dataclass(slots=True)
 class _Level:
     """The questions of one depth: given out once, read when all are answered."""
 
-    questions: list[Question]
-    answers: dict[Labels, Answer] = field(default_factory=dict)
-    taken: bool = False
+    __slots__ = ("answers", "questions", "taken")
+
+    def __init__(self, questions: list[Question]) -> None:
+        self.questions = questions
+        self.answers: dict[Labels, Answer] = {}
+        self.taken = False
 
     def take(self) -> list[Question]:
         if self.taken:
@@ -344,18 +410,20 @@ class _Level:
         return list(self.questions)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+_OVER = _Level([])
+
+
+class _Found(NamedTuple):
     candidate: Candidate
     rdata: bytes
-    index: int
+    nth: int
 
     def rank(self, depth: int) -> tuple[object, ...]:
         # A path that ends early counts as going on with noughts: the draft holds order and preference at 0,
         # and then a redirect must not decide.
         path = self.candidate.path
         padded = path + ((0, 0),) * (depth - len(path))
-        return padded, self.rdata, self.index, len(path), self.candidate.owner.lower()
+        return padded, self.rdata, self.nth, len(path), self.candidate.owner.lower()
 
 
 def _question_rank(question: Question) -> tuple[object, ...]:

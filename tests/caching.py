@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import random
 import threading
 from collections.abc import Callable, Mapping
@@ -67,7 +66,7 @@ class FakeDns:
     def answer(self, name: Labels) -> Answer:
         text = to_text(name)
         self.questions.append(text)
-        return self.answers.get(text, Answer(Outcome.NXDOMAIN, ttl=60))
+        return self.answers.get(text, Answer(Outcome.NXDOMAIN, ttl=60))._replace(security=self.security)
 
     def _walk(self, ark: Ark, settings: Settings) -> Discovery:
         if self.error is not None:
@@ -76,7 +75,7 @@ class FakeDns:
         while questions := walk.next():
             for question in questions:
                 walk.tell(question, self.answer(question.name))
-        found = dataclasses.replace(walk.result(), security=self.security)
+        found = walk.result()
         if not found.complete:
             found.raise_for_none()
         return found

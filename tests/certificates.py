@@ -25,7 +25,12 @@ def write_certificate(directory: Path, name: str = "ns1.example", *, passphrase:
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(hours=1))
         .add_extension(
-            x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            x509.SubjectAlternativeName(
+                [
+                    *(x509.DNSName(host) for host in (name, "localhost")),
+                    *(x509.IPAddress(ipaddress.ip_address(host)) for host in ("127.0.0.1", "::1")),
+                ]
+            ),
             critical=False,
         )
         .sign(key, hashes.SHA256())

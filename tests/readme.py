@@ -189,7 +189,7 @@ class Session:
         while True:
             ended = process.poll() is not None
             said = os.pread(log.fileno(), 1 << 20, 0).decode(errors="replace")
-            if "ready" in said:
+            if re.search(r"\bready\b", said):  # not an address that is "already in use"
                 return said
             if ended or time.monotonic() > deadline:
                 why = f"exits {process.returncode}" if ended else "is not ready"

@@ -18,22 +18,53 @@ PACKAGE = Path(__file__).resolve().parent.parent / "maptr"
 
 LAYERS = (
     # What everything is said in.
-    ("errors", "names", "printable", "address", "url", "nfa", "ere", "regexp", "finding", "ark", "naptr", "duration"),
+    (
+        *(
+            "errors",
+            "names",
+            "printable",
+            "address",
+            "url",
+            "nfa",
+            "ere",
+            "prefix",
+            "regexp",
+            "finding",
+            "ark",
+            "naptr",
+        ),
+        "duration",
+    ),
     # What maptr knows, as functions over values.
     (
-        *("discovery", "walk", "replay", "choose", "table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
+        *("discovery", "plain", "walk", "replay", "choose"),
+        *("table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
         *("zone", "masterfile", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
         *("signing", "resign"),
         *("zonediff", "integrity", "publish"),
-        *("packed", "fastpath", "plainzone"),
+        *("packed", "ready", "fastpath", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
-        *("wire", "asking", "many"),
+        *("wire", "asking", "plainreply", "many", "validation"),
     ),
     # What asks the network and reads files.
     (
         *("files", "natabfile", "fetch", "pull"),
-        *("call", "stub", "flight", "waiters", "mux", "resolver", "client", "asyncclient", "bulk", "cache", "config"),
+        *(
+            "trust",
+            "call",
+            "stub",
+            "flight",
+            "waiters",
+            "mux",
+            "volley",
+            "resolver",
+            "client",
+            "asyncclient",
+            "bulk",
+            "cache",
+            "config",
+        ),
         *("visit", "reachable", "describe", "keyfolder"),
     ),
     # What people and programs start.

@@ -7,6 +7,7 @@ import random
 from maptr import names
 from maptr.asking import FIRST_SECONDS, MAX_REFERRALS, MAX_TRIES, ROUNDS, Attempt, Exchange, Server
 from maptr.discovery import Outcome
+from maptr.wire import AAAA
 from tests.hostile import AA, NAPTR, NS, TC, A, naptr, record, reply
 
 NAME = (b"12345", b"ark", b"arpa")
@@ -123,6 +124,89 @@ def test_referrals_must_lead_down_and_end() -> None:
         assert again.next() is None
         assert again.answer is not None
         assert "lame" in again.answer.note
+
+
+def refer(attempt: Attempt, cut: str, server: str) -> bytes:
+    authority = [record(cut, NS, names.to_wire(names.parse(server)))]
+    return reply(attempt.query.packet, authority=authority, flags=0)
+
+
+def test_a_server_told_without_an_address_is_sought_at_the_servers_given() -> None:
+    asking = exchange(PUBLIC, TWO)
+    first = take(asking)
+    asking.hear(first, refer(first, "12345.ark.arpa.", "ns.nma.example."))
+    sought = take(asking)
+    assert (sought.server, sought.query.name, sought.query.rdtype) == (PUBLIC, (b"ns", b"nma", b"example"), A)
+    asking.silent(sought)
+    again = take(asking)
+    assert again.server == TWO
+    assert asking.hear(again, reply(again.query.packet, flags=AA))  # no A record, so its AAAA is asked for
+    second = take(asking)
+    assert (second.server, second.query.rdtype) == (PUBLIC, AAAA)
+    asking.unreachable(second, "no route")
+    third = take(asking)
+    local = [record(None, AAAA, bytes(15) + b"\1"), record(None, AAAA, bytes.fromhex("20014860") + bytes(11) + b"\7")]
+    assert not asking.hear(third, b"nonsense")
+    assert asking.hear(third, reply(third.query.packet, local))
+    below = take(asking)  # on the port of the server that referred us, and never to an address that is local
+    assert (below.server, below.query.name) == (Server("2001:4860:0:0:0:0:0:7"), NAME)
+    asking.hear(below, reply(below.query.packet, GOOD))
+    assert asking.answer is not None
+    assert asking.answer.outcome is Outcome.ANSWER
+
+
+def test_a_search_that_finds_nothing_ends_and_says_so() -> None:
+    asking = exchange(PUBLIC)
+    count = 0
+    while (attempt := asking.next()) is not None:
+        count += 1
+        if attempt.query.name == NAME:
+            asking.hear(attempt, refer(attempt, "12345.ark.arpa.", "ns.nma.example."))
+        else:
+            asking.hear(attempt, reply(attempt.query.packet, rcode=5))
+    assert count == 3  # the question, A, AAAA
+    assert asking.answer is not None
+    assert asking.answer.outcome is Outcome.REFERRAL
+    assert "referred to 12345.ark.arpa.: no address of its servers" in asking.answer.note
+
+
+def test_searches_in_a_circle_and_ever_deeper_end() -> None:
+    """RFC 1034 5.3.3: each server's name is in a zone of the other; or in a zone of yet another, without end."""
+    for endless in (False, True):
+        asking = exchange(PUBLIC)
+        count = 0
+        while (attempt := asking.next()) is not None:
+            count += 1
+            first = attempt.query.name[-2]
+            zones = {b"ark": ("12345.ark.arpa.", "ns.x0.example."), b"x0": ("x0.example.", "ns.x1.example.")}
+            cut, server = zones.get(first, ("x1.example.", "ns.x0.example."))
+            if endless and first.startswith(b"x"):
+                number = int(first[1:])
+                cut, server = f"x{number}.example.", f"ns.x{number + 1}.example."
+            asking.hear(attempt, refer(attempt, cut, server))
+        assert count <= MAX_TRIES
+        assert asking.answer is not None
+        assert asking.answer.outcome is Outcome.REFERRAL
+
+
+def test_a_server_below_the_very_cut_cannot_be_sought() -> None:
+    asking = exchange(PUBLIC)
+    first = take(asking)
+    asking.hear(first, refer(first, "12345.ark.arpa.", "ns.12345.ark.arpa."))
+    assert asking.next() is None
+    assert asking.answer is not None
+    assert "no address of ns.12345.ark.arpa. is told with it" in asking.answer.note
+
+
+def test_a_search_has_no_more_time_than_its_question() -> None:
+    asking = exchange(PUBLIC)
+    first = take(asking)
+    asking.hear(first, refer(first, "12345.ark.arpa.", "ns.nma.example."))
+    take(asking)
+    asking.expire()
+    assert asking.next() is None
+    assert asking.answer is not None
+    assert asking.answer.outcome is Outcome.TIMEOUT
 
 
 def test_the_number_of_packets_is_bounded() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from maptr.answer import Transport, make_reply, respond
 from maptr.rrl import RrlSettings
-from maptr.serve import batch, udp
+from maptr.serve import batch, plans, udp
 from maptr.serve.responder import Responder
 from maptr.snapshot import Snapshot
 from tests.test_fastpath import ANSWER, PACKETS, wire
@@ -125,33 +125,46 @@ def test_a_reload_forgets_what_was_known() -> None:
 
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "MAX_KNOWN", 3)
-    monkeypatch.setattr(batch, "MAX_SHARED", 3)
+    monkeypatch.setattr(plans, "MAX_KNOWN", 3)
+    monkeypatch.setattr(plans, "MAX_SHARED", 3)
     responder = Responder()
     queries = numbered([wire(case["name"], case["type"], random.Random(1)) for case in ANSWER["case"]])
     with listening(responder) as (listener, address):
         replies = ask(address, queries)
-        assert len(listener._known) <= 4
-        assert len(listener._shared) <= 4
+        known = listener._plans
+        assert known is not None
+        assert len(known.known) + len(known._with_cookie) <= 4
+        assert len(known._shared) <= 4
+        assert len(known._patterns) + len(known._patterns_with_cookie) <= 4
+        assert len(known._seen) <= 4
     assert len(replies) == len(queries)
 
 
-def test_absent_names_are_not_remembered_for_the_rate_limit() -> None:
+def test_absent_names_are_not_remembered() -> None:
     queries = numbered([dns.message.make_query(f"no{i}.example.", "A").to_wire() for i in range(200)])
     with listening(Responder(rrl=NO_EXEMPTION)) as (listener, address):
         ask(address, queries)
-        assert len(listener._kinds) <= 1, "that of the last question"
+        known = listener._plans
+        assert known is not None
+        assert len(known.known) <= 1, "that of the last question"
+        assert len(known._patterns) == 3, "one for each length"
 
 
-def test_a_query_larger_than_any_is_dropped_and_the_next_answered() -> None:
+def test_queries_of_any_size_are_answered() -> None:
     query = dns.message.make_query("example.", "NS").to_wire()
+    padded = query[:11] + b"\1" + query[12:] + bytes.fromhex("00002904d000000000")
+    sizes = (5000, 20_000, 60_000)
+    queries = [padded + (n + 4).to_bytes(2, "big") + b"\0\x0c" + n.to_bytes(2, "big") + bytes(n) for n in sizes]
+    queries += [query + bytes(65_507 - len(query))]
     with listening(Responder()) as (_, address):
-        replies = ask(address, [b"\0\1" + query[2:] + bytes(5000), b"\0\2" + query[2:]])
-    assert set(replies) == {b"\0\2"}
+        replies = ask(address, numbered([*queries, query]))
+    assert len(replies) == 5
+    for number, wire_ in enumerate(numbered([*queries, query])):
+        assert replies[number.to_bytes(2, "big")] == respond(wire_, SNAPSHOT)
 
 
 def test_a_bug_costs_its_query_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    chaos = dns.message.make_query("example.", "ANY").to_wire()
+    chaos = dns.message.make_query("version.bind.", "TXT", "CH").to_wire()
     query = dns.message.make_query("example.", "NS").to_wire()
     responder = Responder()
     with listening(responder) as (listener, address):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import dns.asyncresolver
@@ -15,7 +17,7 @@ import dns.resolver
 import pytest
 from click.testing import CliRunner, Result
 
-from maptr import Discovery, Stub, discover, discover_async, discover_many, discover_many_async
+from maptr import Discovery, Stub, discover, discover_async, discover_many, discover_many_async, volley
 from maptr.ark import Ark
 from maptr.bulk import Bulk
 from maptr.cli import main
@@ -23,6 +25,7 @@ from maptr.discovery import Outcome
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.many import Many
 from maptr.naptr import Naptr
+from maptr.waiters import SelectorWaiter
 from maptr.walk import Answer, Settings
 from tests.hostile import Hostile, hostile, hosts, naptr, question
 
@@ -88,6 +91,71 @@ def test_lost_packets_are_sent_again() -> None:
         found = list(discover_many((f"ark:{i}/x" for i in range(100)), nameservers=[server.name]))
     assert all(found)
     assert len(lost) == 10
+
+
+def test_a_server_that_is_not_there_gives_way_to_the_next(server: Hostile) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as closed:
+        closed.bind(("127.0.0.1", 0))
+        gone = f"127.0.0.1#{closed.getsockname()[1]}"
+    arks = [f"ark:{i % 3 + 1}/x{i}" for i in range(30)]
+    expected = list(discover_many(arks, nameservers=[server.name]))
+    found = list(discover_many(arks, nameservers=[gone, server.name]))
+    assert found == expected
+
+
+def test_a_volley_is_as_random_as_single_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(volley, "REUSES", 10)
+    honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(400)})
+    with hostile(honest) as server:
+        found = list(discover_many((f"ark:{i}/x" for i in range(400)), nameservers=[server.name], concurrency=16))
+        packets = [query for query, _ in server.queries]
+        ports = len(server.clients)
+    assert all(found)
+    assert len(packets) == 400
+    assert len({packet[:2] for packet in packets}) > 350  # IDs: 400 of 65,536 rarely meet
+    assert len({question(packet)[1][-16:-4] for packet in packets}) > 100  # letters of arpa and ark: 7 bits
+    assert ports > 400 / 32  # a socket is left after 10 questions and the batch that was under way
+
+
+def test_no_more_questions_are_outstanding_than_was_said() -> None:
+    honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(60)})
+    heard: list[bytes] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server, closing(SelectorWaiter()) as waiter:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(5)
+        engine = Bulk(nameservers=[f"127.0.0.1#{server.getsockname()[1]}"], concurrency=8)
+        mux = engine.mux(waiter)
+        shots = engine.volley(mux, waiter, lambda name, answer: heard.append(name[0]))
+        assert shots is not None
+        with closing(shots):
+            for i in range(56):
+                shots.ask((str(i).encode(), b"ark", b"arpa"))
+            for done in (0, 3):
+                while len(heard) < done:
+                    waiter.wait(5)
+                shots.tick()
+                asked = [server.recvfrom(2000) for _ in range(done or 8)]
+                server.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    server.recv(2000)
+                server.settimeout(5)
+                for query, client in asked[:3]:
+                    server.sendto(honest(query, "udp")[0], client)
+
+
+def test_forged_replies_to_a_volley_are_as_if_they_had_not_come() -> None:
+    honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(50)})
+    evil = hosts({f"{i}.ark.arpa.": [naptr("evil.example.")] for i in range(50)})
+
+    def forging(query: bytes, transport: str) -> list[bytes]:
+        (packet,) = evil(query, transport)
+        ident = bytes((query[0] ^ 1, query[1]))
+        swapped = packet[:12] + packet[12:].swapcase()
+        return [ident + packet[2:], swapped, query, packet[:11], *honest(query, transport), packet]
+
+    with hostile(forging) as server:
+        found = list(discover_many((f"ark:{i}/x" for i in range(50)), nameservers=[server.name]))
+    assert {d[0].host for d in found} == {"h.example"}
 
 
 def test_order_is_kept_only_on_request() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -150,9 +152,101 @@ def test_a_bug_is_said_as_one_with_a_code_of_its_own(monkeypatch: pytest.MonkeyP
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("what nobody foresaw")
 
-    monkeypatch.setattr("maptr.client.discover", broken)
+    monkeypatch.setattr("maptr.cli.asking.discover", broken)
     result = run("url", "ark:12345/x1", "@127.0.0.1")
     assert result.exit_code == 10
     assert "what nobody foresaw" in result.stderr
     assert result.stderr.endswith("maptr: internal error, please report the lines above\n")
     assert result.stdout == ""
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """@server#port of a server with the sample, signed by maptr, and the file of its trust anchor."""
+    pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
+    folder = tmp_path_factory.mktemp("signed")
+    for command in (
+        ["keys", "add", f"{folder}/keys"],
+        ["sign", f"{ZONES}/ark.arpa.zone", f"{folder}/keys", "-o", f"{folder}/signed"],
+        ["keys", "ds", f"{folder}/keys", "ark.arpa."],
+    ):
+        done = run("zone", *command)
+        assert done.exit_code == 0, done.output
+    (folder / "anchor").write_text(done.stdout)
+    with Maptr({"ark.arpa.": folder / "signed"}) as server:
+        yield f"@{server.host}#{server.port}", folder / "anchor"
+
+
+def test_validation_from_a_trust_anchor(signed: tuple[str, Path], at: str) -> None:
+    server, anchor = signed
+    secure = ("--trust-anchor", str(anchor), "--require", "secure")
+    done = run("discover", "--json", "ark:12345/x54", server, *secure)
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["security"] == document["trace"][0]["security"] == "secure"
+    assert [(link["name"], link["type"], link["security"]) for link in document["trace"][0]["chain"]] == [
+        ("ark.arpa.", "DNSKEY", "secure"),
+        ("12345.ark.arpa.", "NAPTR", "secure"),
+    ]
+    traced = run("discover", "--trace", "ark:12345/x54", server, *secure)
+    assert "? 12345.ark.arpa. NAPTR: answer, 4 records, secure from" in traced.stderr
+    assert "  = ark.arpa. DNSKEY: secure (keys " in traced.stderr
+    assert run("url", GONE, server, *secure).exit_code == 1
+    unsigned = run("url", "ark:12345/x54", at, *secure)  # the same zone, its signatures stripped
+    assert (unsigned.exit_code, unsigned.stdout) == (9, "\n")
+    assert "the answers are bogus, not secure: 12345.ark.arpa. NAPTR:" in unsigned.stderr
+    refused = run("url", "ark:12345/x54", server, "--require", "secure")
+    assert refused.exit_code == 9
+    assert "the answers are indeterminate, not secure" in refused.stderr
+
+
+def test_info_asks_nobody_that_an_answer_names_without_a_signature(signed: tuple[str, Path], at: str) -> None:
+    secure = ("--trust-anchor", str(signed[1]), "--require", "secure")
+    done = run("info", "ark:12345/x54", at, *secure)
+    assert done.exit_code == 9
+    assert "the answers are bogus, not secure" in done.stderr
+    none = run("info", GONE, signed[0], *secure)
+    assert none.exit_code == 1
+    assert "no mapping authority for" in none.stderr
+
+
+def test_bulk_validates_too(signed: tuple[str, Path], at: str, tmp_path: Path) -> None:
+    (tmp_path / "arks").write_text(f"ark:12345/x54\n{GONE}\n")
+    for server, statuses in ((signed[0], ["found", "none"]), (at, ["unknown", "unknown"])):
+        secure = ("--trust-anchor", str(signed[1]), "--require", "secure")
+        done = run("bulk", str(tmp_path / "arks"), "--jsonl", server, *secure)
+        assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == statuses, done.stderr
+
+
+@pytest.mark.parametrize("command", ["discover", "url"])
+def test_bad_trust_anchors(command: str, at: str, tmp_path: Path) -> None:
+    done = run(command, "ark:12345/x54", at, "--trust-anchor", str(tmp_path / "nothing"))
+    assert done.exit_code == 2
+    assert "nothing: No such file or directory" in done.stderr
+    (tmp_path / "empty").write_text("; no anchor\n")
+    assert "no trust anchor" in run(command, "ark:12345/x54", at, "--trust-anchor", str(tmp_path / "empty")).stderr
+    both = run(command, "ark:12345/x54", at, "--trust-ad", "--trust-anchor", str(tmp_path / "empty"))
+    assert "not both" in both.stderr
+
+
+def test_a_tree_grows_on_a_terminal(at: str) -> None:
+    main_end, terminal = os.openpty()
+    with open(main_end, "rb", buffering=0) as shown:  # noqa: PTH123
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "maptr", "discover", "--trace", "ark:12345/x54", at],
+                stdout=subprocess.PIPE,
+                stderr=terminal,
+                env={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
+                timeout=60,
+                check=True,
+            )
+        finally:
+            os.close(terminal)
+        text = b""
+        with contextlib.suppress(OSError):  # EIO: the other end is closed
+            while part := shown.read(65536):
+                text += part
+    assert done.stdout.startswith(b"https://ark.example.org/")
+    assert "12345.ark.arpa. NAPTR: answer, 4 records from" in text.decode()
+    assert "candidate ark.example.org" in text.decode()

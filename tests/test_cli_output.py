@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import cli
-from maptr.cli import output, source
+from maptr.cli import group, output, source
 
 
 def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_bug_is_exit_10_and_never_none_found(raised: Exception, monkeypatch: p
     def broken() -> None:
         raise raised
 
-    monkeypatch.setattr(cli._LazyGroup, "get_command", lambda *_: broken)
+    monkeypatch.setattr(group.LazyGroup, "get_command", lambda *_: broken)
     result = CliRunner().invoke(cli.main, ["table"])
     assert result.exit_code == output.EXIT_INTERNAL
     assert "a bug" in result.stderr

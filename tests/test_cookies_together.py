@@ -28,5 +28,7 @@ def test_cookies(secrets: list[bytes], asked: list[tuple[int, bytes]]) -> None:
         age = (0, 0, 1900, 4000, -200, 0)[kind]
         option = make_cookie(client, address, secrets[-1 if kind % 2 else 0], NOW - age)
         options.append(client if kind == 0 else option[:-1] + b"x" if kind == 5 else option)
-    together = answer_cookies([(option, address) for option in options], secrets=secrets, now=NOW)
-    assert together == [answer_cookie(option, "192.0.2.1", secrets=secrets, now=NOW) for option in options]
+    replies, verified = answer_cookies(options, [address] * len(options), secrets=secrets, now=NOW)
+    one_by_one = [answer_cookie(option, "192.0.2.1", secrets=secrets, now=NOW) for option in options]
+    assert replies == [reply.option for reply in one_by_one]
+    assert verified == [place for place, reply in enumerate(one_by_one) if reply.verified]

@@ -170,6 +170,21 @@ def test_a_lame_server_that_refers_up(ask: Ask) -> None:
     assert "lame" in found.trace[0].note
 
 
+def test_a_server_told_without_an_address_is_looked_up(ask: Ask) -> None:
+    """At the server that was asked, which has the address among its zones."""
+
+    def parent(query: bytes, transport: str) -> list[bytes]:
+        name, asked = question(query)
+        if name == (b"ns", b"nma", b"example"):
+            return [reply(query, [record(None, A, bytes((127, 0, 0, 2)))] if asked[-3] == A else [])]
+        return [reply(query, authority=[record(ROOT, NS, b"\2ns\3nma\7example\0")], flags=0)]
+
+    with hostile(parent) as one, hostile(GOOD, "127.0.0.2", one.port):
+        found = ask(one)
+    assert found.urls() == ["https://h.example/ark:12345/x1"]
+    assert found.trace[0].server == f"127.0.0.2#{one.port}"
+
+
 def test_the_next_server_is_asked_where_one_fails() -> None:
     silent: Script = lambda query, transport: []  # noqa: E731
     refusing: Script = lambda query, transport: [reply(query, rcode=5)]  # noqa: E731

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from maptr.ere import MAX_PROGRAM, Expression, RegexpError
 from maptr.nfa import Budget, BudgetSpent
+from maptr.prefix import Prefix
 from maptr.regexp import MAX_FIELD, MAX_RESULT, Substitution, escape
 
 PLENTY = 10_000_000
+PLENTIFUL = Budget(10**12)
 
 
 def substitute(field: bytes, text: bytes) -> bytes | None:
@@ -132,8 +134,66 @@ def test_any_field_parses_or_says_why(field: bytes) -> None:
     except RegexpError as error:
         assert str(error)
         return
-    assert len(substitution.expression.program) <= MAX_PROGRAM + 1
+    assert substitution.expression.size <= MAX_PROGRAM + 1
     substitution.apply(b"ark:12345/ab", Budget(PLENTY))
+
+
+LITERALS = st.sampled_from(["a", "b", r"\.", "[.]", "[-]", r"\a", r"\0", "/", ":", "1", " ", "é", "\n"])
+texts = st.lists(LITERALS, max_size=4).map("".join)
+prefixes = st.builds(
+    lambda before, maybe, after, inside, rest: f"^{before}{maybe}{after}" + rest.replace("T", inside),
+    texts,
+    st.sampled_from(["", "", "a?", "[.]?", "/?", r"\.?"]),
+    texts,
+    texts,
+    st.sampled_from(["(T.*)$", "(T.*)", "T.*$", "T.*"]),
+)
+
+
+@given(prefixes, st.text(alphabet="ab./:1-0é\n", max_size=12), st.booleans(), st.sampled_from([rb"<\1>", b"x"]))
+def test_a_prefix_is_what_its_program_is(ere: str, text: str, likely: bool, replacement: bytes) -> None:
+    if likely:  # so that most of them match
+        text = re.sub(r"[][()^$?\\]|\.\*", "", ere) + text
+    field = b"!" + ere.encode() + b"!" + replacement + b"!"
+    results: list[object] = []
+    for shortcut in (True, False):
+        try:
+            made = Substitution.parse(field, shortcut=shortcut)
+        except RegexpError as error:
+            results.append(str(error))
+            continue
+        assert isinstance(made.expression, Prefix) == shortcut
+        results.append((made.expression.match(text.encode(), PLENTIFUL), made.apply(text.encode(), PLENTIFUL)))
+    assert results[0] == results[1]
+
+
+@given(
+    st.binary(max_size=40) | st.text(alphabet="^$ab()[]?*.\\1-", max_size=14).map(str.encode), st.binary(max_size=12)
+)
+def test_whatever_is_taken_for_a_prefix_is_one(ere: bytes, text: bytes) -> None:
+    prefix = Prefix.parse(b"^" + ere)
+    if prefix is not None:
+        assert prefix.match(text, PLENTIFUL) == Expression.parse(b"^" + ere).match(text, PLENTIFUL)
+
+
+@pytest.mark.parametrize(
+    ("ere", "is_prefix"),
+    [
+        (rb"^ark:/?12345/(.*)$", True),
+        (rb"^ark:/?12345/(x6.*)$", True),
+        (rb"^ark:/?12345/x[.]y.*", True),
+        (rb"^ark:/?1?2345/(.*)$", False),
+        (rb"ark:12345/(.*)$", False),
+        (rb"^ark:(12345)/(.*)$", False),
+        (rb"^a\1(.*)$", False),
+        (rb"^a[^b](.*)$", False),
+        (rb"^a.(.*)$", False),
+        (rb"^a(.*)*$", False),
+        (rb"^a(.*)$$", False),
+    ],
+)
+def test_what_is_a_prefix(ere: bytes, is_prefix: bool) -> None:
+    assert (Prefix.parse(ere) is not None) == is_prefix
 
 
 atoms = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", "c"])

@@ -198,7 +198,7 @@ def test_ttl_is_the_shortest_and_an_impossible_one_counts_as_nought() -> None:
     discovery = walk.result()
     assert discovery.ttl == 0
     assert {c.host: c.ttl for c in discovery} == {"h.example": 0, "b.example": 300}
-    assert discovery.taken("", 1000.0).expiration == 1000.0
+    assert discovery.expiring(1000.0).expiration == 1000.0
 
 
 def test_a_candidate_makes_urls_for_other_arks_of_its_rule() -> None:

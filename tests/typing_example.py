@@ -1,4 +1,4 @@
-"""How the public API is used, for the type checkers: mypy reads this file on every lint, and nothing runs it."""
+"""How the public API is used, for the type checkers: mypy and pyright read this file, and nothing runs it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import dns.asyncresolver
 import dns.name
+import dns.rdata
 import dns.resolver
 
 from maptr import (
@@ -16,6 +17,7 @@ from maptr import (
     DiscoveryFailed,
     NoMappingAuthority,
     Stub,
+    Validator,
     discover,
     discover_async,
     discover_at,
@@ -38,7 +40,9 @@ def one() -> str:
     discover(Ark.parse(b"ark:12345/x1"), nameservers=["192.0.2.1", "::1#5353"], lifetime=2.0, trust_ad=True)
     discover("ark:12345/x1", resolver=dns.resolver.Resolver(), origin=dns.name.from_text("ark.example."))
     discover("ark:12345/x1", resolver=Stub(["192.0.2.1"]), require="secure", settings=Settings(scheme="http"))
-    discover_at("192.0.2.1", "ark:12345/x1", port=5353)
+    discover_at("192.0.2.1", "ark:12345/x1", port=5353, lifetime=2.0)
+    discover_at("192.0.2.1", "ark:12345/x1", lifetme=2.0)  # type: ignore[call-arg]
+    discover("ark:12345/x1", nameservers="https://dns.example/dns-query", require="secure")
     return found.url() + str(port) + str(len(several))
 
 
@@ -54,6 +58,15 @@ def choosing() -> list[Discovery]:
     return [discover("ark:12345/x1", chooser=chooser, on_step=told) for chooser in choosers]
 
 
+def validating(key: dns.rdata.Rdata) -> tuple[str, ...]:
+    validator = Validator({"ark.arpa.": [key], dns.name.root: [key]})
+    found = discover("ark:12345/x1", trust_anchors=validator, require="secure")
+    discover("ark:12345/x1", trust_anchors="root.key")
+    discover("ark:12345/x1", trust_anchors={"ark.arpa.": [key]})
+    Stub.system(trust_anchors=Validator("root.key")).trusting(validator)
+    return tuple(link.security for step in found.trace for link in step.links)
+
+
 def failing() -> Discovery | None:
     try:
         return discover("ark:12345/x1")
@@ -65,16 +78,18 @@ def failing() -> Discovery | None:
 
 async def awaited() -> Discovery:
     await discover_at_async("192.0.2.1", "ark:12345/x1")
-    await discover_async("ark:12345/x1", nameservers=["192.0.2.1"])
+    await discover_async("ark:12345/x1", nameservers=["192.0.2.1"], trust_anchors="root.key", raise_on_none=False)
+    await discover_async("ark:12345/x1", raise_on_non=False)  # type: ignore[call-arg]
     return await discover_async("ark:12345/x1", resolver=dns.asyncresolver.Resolver())
 
 
 def many() -> Iterator[Discovery]:
+    discover_many([], nameservers=["192.0.2.1"], concurency=5)  # type: ignore[call-arg]
     return discover_many(["ark:12345/x1", b"ark:12345/x2", Ark.parse("ark:12345/x3")], nameservers=["192.0.2.1"])
 
 
 def many_awaited() -> AsyncIterator[Discovery]:
-    return discover_many_async(["ark:12345/x1"], nameservers=["192.0.2.1"], ordered=False, rate=100.0)
+    return discover_many_async(["ark:12345/x1"], nameservers=["192.0.2.1"], ordered=False, rate=100.0, trust_ad=True)
 
 
 def described() -> str | None:

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -123,7 +123,7 @@ class Cache:
         self.policy = policies.named(policy)
         self.table: WatchedTable | FixedTable = table_source(natab, clock)
         self._origin = origin
-        self._settings = replace(settings or Settings(), origin=origin_labels(origin))
+        self._settings = (settings or Settings())._replace(origin=origin_labels(origin))
         self._lifetime = LIFETIME if lifetime is None else lifetime
         self._patience = patience
         self._table_limit = table_limit
@@ -304,7 +304,7 @@ class Cache:
         made = self._settings
         if origin is not None or settings is not None:
             labels = origin_labels(origin) if origin is not None else made.origin
-            made = replace(settings or made, origin=labels)
+            made = (settings or made)._replace(origin=labels)
         view = self._view if resolver is None else _view(resolver)
         wanted = self._lifetime if lifetime is None else lifetime
         return _Request(parsed, made, view, wanted, resolver, self._origin if origin is None else origin)
@@ -358,10 +358,10 @@ class Cache:
                 break
             result = flight.landed.result()
             if result.security == "bogus":
-                return Dns.BOGUS, replace(result, candidates=(), complete=False), 0.0
+                return Dns.BOGUS, result.replace(candidates=(), complete=False), 0.0
             found = result if fly else self._store.share(request.view, request.ark, request.settings, result)
             if found is not None and (found.complete or found.candidates):
-                return _said(found), replace(found, fetched=self._wall()), 0.0
+                return _said(found), found.replace(fetched=self._wall()), 0.0
             if not result.complete:
                 why = _why(result)
                 outcome = next((step.outcome for step in result.trace if not step.outcome.said), outcome)
@@ -369,7 +369,7 @@ class Cache:
         there = self._store.all_there_is(request.view, request.ark, request.settings, why, outcome)
         if there.discovery.candidates:
             return (Dns.KEPT if there.stale else Dns.ANSWERS), there.discovery, 0.0
-        return Dns.SILENT, replace(there.discovery, complete=False), 0.0
+        return Dns.SILENT, there.discovery.replace(complete=False), 0.0
 
     def _may_ask(self, request: _Request, key: Key) -> bool:
         return self._names.admits(key) and self._servers.admits(request.view)
@@ -382,14 +382,14 @@ class Cache:
     def _made(self, request: _Request, choice: Choice, found: Discovery | None, offered: Discovery | None) -> Discovery:
         trace = found.trace if found is not None else ()
         if choice.take in (Take.NATAB, Take.NATAB_STALE) and offered is not None:
-            made = replace(offered, trace=(*trace, *offered.trace), stale=choice.take is Take.NATAB_STALE)
+            made = offered.replace(trace=(*trace, *offered.trace), stale=choice.take is Take.NATAB_STALE)
         elif choice.take in (Take.DNS, Take.KEPT, Take.NONE) and found is not None:
             made = found
         else:
             complete = choice.take is Take.NONE
             source = "natab" if found is None else found.source
             made = Discovery(request.ark, (), trace, complete, source, scheme=request.settings.scheme)
-        return made.taken(choice.reason, self._wall())
+        return made.replace(reason=choice.reason).expiring(self._wall())
 
     # ---- asking, and what comes of it
 
@@ -470,13 +470,13 @@ class Cache:
                     concurrent.futures.wait([wait.flight.landed], timeout=wait.seconds)
         except StopIteration as done:
             found: Discovery = done.value[0]
-        return replace(found, complete=False) if found.stale else found
+        return found.replace(complete=False) if found.stale else found
 
     def _say_after(self, asked: Discovery, ark: Ark) -> Discovery:
         """The same, one ARK of the NAAN having been asked just now: where that was not said, neither is the other."""
         if ark.resolution == asked.ark.resolution:
             return asked
-        return self._say(ark) if asked.complete else replace(asked, ark=ark)
+        return self._say(ark) if asked.complete else asked.replace(ark=ark)
 
     # ---- handing out
 
@@ -502,7 +502,7 @@ class Cache:
             found.raise_for_none()
         if type(text) is str and found.candidates and until > self._clock():
             with self._ready_lock:
-                self._ready[text] = (until, found if found.source != "dns" else replace(found, source="memory"))
+                self._ready[text] = (until, found if found.source != "dns" else found.replace(source="memory"))
                 self._ready.move_to_end(text)
                 while len(self._ready) > MAX_READY:
                     self._ready.popitem(last=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from maptr import names
 from maptr.ark import Ark
 from maptr.cache.policy import Natab
@@ -43,8 +41,8 @@ class TableReader:
             natab = Natab.HAS if has else Natab.HAS_NOT
         if found is None or not has:
             return natab, None
-        candidates = tuple(replace(candidate, source="natab") for candidate in found.candidates)
-        return natab, replace(found, candidates=candidates, source="natab", fetched=state.fetched)
+        candidates = tuple(candidate._replace(source="natab") for candidate in found.candidates)
+        return natab, found.replace(candidates=candidates, source="natab", fetched=state.fetched)
 
     def _discover(self, ark: Ark, settings: Settings, table: Table, reader: Reader) -> Discovery | None:
         if table is not self._table:

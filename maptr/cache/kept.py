@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from maptr.ark import Ark
 from maptr.cache.disk import Disk
@@ -163,8 +163,8 @@ class _Rewalk:
         if fresh:
             return kept.at(self._now)
         self._stale = True
-        return replace(kept.answer, ttl=STALE_TTL)
+        return kept.answer._replace(ttl=STALE_TTL)
 
     def found(self, discovery: Discovery) -> Found:
-        made = discovery.kept(self._source, self._fetched, stale=self._stale)
+        made = discovery.replace(source=self._source, fetched=self._fetched, stale=self._stale)
         return Found(made, self._refresh_at, self._stale)

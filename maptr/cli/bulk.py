@@ -54,6 +54,8 @@ Exit codes:
 @click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For each question.")
 @click.option("--allow-private", is_flag=True, help="Take candidates on hosts that are not public.")
 @click.option("--trust-ad", is_flag=True, help="Take the servers' word on DNSSEC: only for a validating one of yours.")
+@click.option("--trust-anchor", metavar="FILE", help="Validate DNSSEC from these DS or DNSKEY records.")
+@click.option("--require", type=click.Choice(["secure"]), help="What is not signed throughout is unknown.")
 def bulk(
     words: tuple[str, ...],
     target: Path | None,
@@ -66,6 +68,8 @@ def bulk(
     timeout: float,
     allow_private: bool,
     trust_ad: bool,
+    trust_anchor: str | None,
+    require: str | None,
 ) -> None:
     """Discover every ARK of FILE, one a line; - or nothing is stdin.
 
@@ -96,6 +100,7 @@ def bulk(
             concurrency=concurrency,
             rate=rate,
             trust_ad=trust_ad,
+            trust_anchors=trust_anchor,
         )
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
@@ -111,7 +116,7 @@ def bulk(
             write = _writer(sink, jsonl, header=done is None or (target is not None and not target.stat().st_size))
             lines = _Lines(source, done or bytearray(), lambda row: _tell(row, counts, write), advance)
             for number, discovery in engine.run(lines, ordered=not unordered):
-                _tell(_row(number, discovery), counts, write)
+                _tell(_row(number, discovery, require), counts, write)
     except OSError as error:
         output.fail(f"{error.filename or target or 'output'}: {error.strerror}", output.EXIT_UNREADABLE)
     output.talk(
@@ -158,9 +163,10 @@ def _read_lines(source: IO[bytes], advance: Callable[[int], None]) -> Iterator[b
         yield line
 
 
-def _row(number: int, discovery: Discovery) -> Row:
+def _row(number: int, discovery: Discovery, require: str | None) -> Row:
     row: Row = {"line": number, "status": FOUND, "ark": str(discovery.ark), "url": "", "note": ""}
     try:
+        discovery.raise_for_security(require)
         row["url"] = discovery.url()
     except NoMappingAuthority as error:
         row |= {"status": NONE, "note": str(error)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 
@@ -26,9 +27,20 @@ Exit codes:
 @click.option("--older", is_flag=True, help="Ask ? and ?? too, where ?info is not understood.")
 @click.option("--origin", default="ark.arpa.", show_default=True, metavar="NAME", help="DNS suffix below NAANs.")
 @click.option("--timeout", default=10.0, show_default=True, metavar="SECONDS", help="For asking one ARK's authorities.")
+@click.option("--trust-anchor", metavar="FILE", help="Validate DNSSEC from these DS or DNSKEY records.")
+@click.option("--require", type=click.Choice(["secure"]), help="Take nothing less: an answer not signed is none.")
 @click.option("--allow-private", is_flag=True, help="Ask servers that are not public, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK.")
-def info(words: tuple[str, ...], older: bool, origin: str, timeout: float, allow_private: bool, as_json: bool) -> None:
+def info(
+    words: tuple[str, ...],
+    older: bool,
+    origin: str,
+    timeout: float,
+    trust_anchor: str | None,
+    require: str | None,
+    allow_private: bool,
+    as_json: bool,
+) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
 
     The status headers and where the record came from are told on stderr.
@@ -39,21 +51,26 @@ def info(words: tuple[str, ...], older: bool, origin: str, timeout: float, allow
     """
     from maptr.ark import INFLECTIONS
     from maptr.describe import describe
+    from maptr.stub import Stub
     from maptr.walk import Settings
 
-    arks, stub = parse_words(words)
+    arks, resolver = parse_words(words, trust_anchor=trust_anchor)
+    trusted: dict[str, Any] = {"require": require}
+    if not isinstance(resolver, Stub) and trust_anchor is not None:
+        trusted["trust_anchors"] = trust_anchor
     inflections = INFLECTIONS if older else INFLECTIONS[:1]
     codes = {output.EXIT_OK}
     for ark in arks:
         try:
             told = describe(
                 ark,
-                resolver=stub,
+                resolver=resolver,
                 origin=origin,
                 settings=Settings(allow_private=allow_private),
                 inflections=_asked(ark) or inflections,
                 seconds=timeout,
                 allow_private=allow_private,
+                **trusted,
             )
         except ConfigError as error:
             raise click.UsageError(str(error)) from None

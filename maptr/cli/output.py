@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, NoReturn
-
-import click
 
 from maptr.printable import printable
 
@@ -28,12 +27,22 @@ EXIT_INTERNAL = 10  # a bug in maptr
 
 def data(text: str) -> None:
     """A line of data, on stdout."""
-    click.echo(printable(text, keep="\n\t"))
+    _write(sys.stdout, printable(text, keep="\n\t"))
 
 
 def talk(text: str) -> None:
     """A line for the person, on stderr."""
-    click.echo(printable(text, keep="\n\t"), err=True)
+    _write(sys.stderr, printable(text, keep="\n\t"))
+
+
+def _write(file: IO[str], text: str) -> None:
+    if text.isascii():
+        file.write(text + "\n")
+        file.flush()
+        return
+    import click  # 14 ms, to know what an odd terminal or locale makes of other characters
+
+    click.echo(text, file)
 
 
 @contextmanager
@@ -51,13 +60,31 @@ def json_data(document: Mapping[str, Any]) -> None:
     """One JSON document on one line of stdout, its schema named first."""
     import json
 
-    click.echo(json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False))
+    _write(sys.stdout, json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False))
 
 
 def fail(message: str, code: int) -> NoReturn:
     """Say what went wrong and leave with the code."""
     talk(f"maptr: {message}")
     sys.exit(code)
+
+
+@contextmanager
+def last_resort(*, passing: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+    """What no command foresaw leaves with an exit code of its own, never as "none found"."""
+    try:
+        yield
+    except passing:
+        raise
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise  # whoever read stdout has read enough
+        fail(str(error), EXIT_UNREADABLE)
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        fail("internal error, please report the lines above", EXIT_INTERNAL)
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -1,26 +1,29 @@
-"""The trace of a discovery for a person: each question, its records, and what each of them led to.
+"""The trace of a discovery for a person: each question, its records, what each of them led to, and its DNSSEC chain.
 
-``step_lines`` is for pipes, one block a question as soon as it is read; ``show_tree`` is for a terminal, when
-all is known.
+``step_lines`` is for pipes, one block a question; ``growing_tree`` is for a terminal. Both as soon as it is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from maptr import names
-from maptr.discovery import Discovery, Outcome, Step
+from maptr.discovery import Link, Outcome, Step
 from maptr.printable import printable
 
 
 def step_lines(step: Step) -> Iterator[str]:
-    """``? name NAPTR`` with the outcome, then ``+`` for records that count and ``-`` for those that do not."""
+    """``? name NAPTR`` with the outcome, then ``+`` for records that count, ``-`` for those that do not, and ``=`` for
+    the links of the chain of trust."""
     indent = "  " * step.depth
     yield f"{indent}? {_headline(step)}"
     for reading in step.readings:
         yield f"{indent}  {'+' if reading.counted else '-'} {reading.naptr.to_text()}"
         for reason in reading.reasons:
             yield f"{indent}      {reason}"
+    for link in step.links:
+        yield f"{indent}  = {_link(link)}"
 
 
 def _headline(step: Step) -> str:
@@ -28,20 +31,28 @@ def _headline(step: Step) -> str:
     took = f" in {step.elapsed * 1000:.1f} ms" if step.elapsed is not None else ""
     note = f" ({step.note})" if step.note else ""
     count = f", {len(step.readings)} records" if step.readings else ""
-    return f"{names.to_text(step.name)} NAPTR: {step.outcome.value}{count}{where}{took}{note}"
+    security = f", {step.security}" if step.security != "indeterminate" else ""
+    return f"{names.to_text(step.name)} NAPTR: {step.outcome.value}{count}{security}{where}{took}{note}"
 
 
-def show_tree(discovery: Discovery) -> None:
-    """The whole trace as a tree on stderr: a question hangs below the record that redirects to it."""
+def _link(link: Link) -> str:
+    return f"{link.name} {link.rdtype}: {link.security}" + (f" ({link.note})" if link.note else "")
+
+
+@contextmanager
+def growing_tree(title: str) -> Iterator[Callable[[Step], None]]:
+    """A tree on stderr, to which steps are added: a question hangs below the record that redirects to it."""
     from rich.console import Console
+    from rich.live import Live
     from rich.text import Text
     from rich.tree import Tree
 
-    console = Console(stderr=True, highlight=False)
-    root = Tree(Text(str(discovery.ark), "bold"), guide_style="dim")
+    root = Tree(Text(title, "bold"), guide_style="dim")
     # A reading that counted and redirects says so in its reasons, with the name; questions are told in order of depth.
     led: dict[str, Tree] = {}
-    for step in discovery.trace:
+    colours = {"secure": "green", "bogus": "red"}
+
+    def add(step: Step) -> None:
         name = names.to_text(step.name)
         style = "green" if step.outcome is Outcome.ANSWER else "yellow" if step.outcome.said else "red"
         asked = led.get(f"redirect to {name}", root).add(Text(printable(_headline(step)), style))
@@ -51,4 +62,10 @@ def show_tree(discovery: Discovery) -> None:
             for reason in reading.reasons:
                 record.add(Text(printable(reason), "dim italic"))
                 led.setdefault(reason, record)
-    console.print(root)
+        for link in step.links:
+            asked.add(Text("= " + printable(_link(link)), colours.get(link.security, "yellow")))
+        live.refresh()
+
+    console = Console(stderr=True, highlight=False)
+    with Live(root, console=console, auto_refresh=False) as live:
+        yield add

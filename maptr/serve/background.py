@@ -59,5 +59,8 @@ async def when_alone(function: Callable[[], T], *, seconds: float | None = None)
             future.set_exception(error)
 
     loop.call_soon(attempt)
-    async with asyncio.timeout(seconds):
-        return await future
+    try:
+        async with asyncio.timeout(seconds):
+            return await future
+    except TimeoutError:
+        raise TimeoutError(f"another thread has run for {seconds:g} seconds") from None

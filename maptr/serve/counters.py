@@ -42,6 +42,9 @@ NAMES = tuple(name for names in GROUPS.values() for name in names)
 _SIZE = len(_TRANSPORTS) * _RESULTS + len(NAMES)  # words of one Counters
 
 
+_RECEIVED, _READY, _CALLS = (len(_TRANSPORTS) * _RESULTS + NAMES.index(name) for name in ("received", "ready", "calls"))
+
+
 class _Count:
     """A counter of ``NAMES`` as an attribute."""
 
@@ -101,6 +104,16 @@ class Counters:
         counts = self._queries[transport]
         for code, number in codes.items():
             counts[code] += number
+
+    def count_batch(self, size: int) -> None:
+        """Count the queries of a batch as they came: on its own, for that is the cost of a query alone."""
+        self._words[_RECEIVED] += size
+        self._words[_CALLS] += 1
+
+    def count_ready(self, transport: Transport, ready: int, codes: Mapping[int, int]) -> None:
+        """Count how a batch was answered: how many by what lies ready, and all as ``count_codes`` does."""
+        self._words[_READY] += ready
+        self.count_codes(transport, codes)
 
     def add(self, other: Counters) -> None:
         """Take over what another counted, of another thread or worker say."""

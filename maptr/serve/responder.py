@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 from maptr.answer import Transport, make_reply
 from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Context, Identity
 from maptr.cookies import CookieReply, CookieSettings, answer_cookie
-from maptr.fastpath import Found, ReadyAnswers
+from maptr.fastpath import ReadyAnswers
 from maptr.names import Labels
+from maptr.ready import Found
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
 from maptr.serve.stream import IDLE_TIMEOUT
 from maptr.siphash import KEY_SIZE
@@ -31,7 +32,7 @@ def fresh_cookies() -> CookieSettings:
 
 def make_ready(snapshot: Snapshot, context: Context, elsewhere: Iterable[Labels] = ()) -> ReadyAnswers:
     """The answers that lie ready for that context, none below ``elsewhere``. Takes a moment for a large zone."""
-    general = functools.partial(make_reply, snapshot=snapshot, transport=Transport.TCP, context=context)
+    general = functools.partial(make_reply, snapshot=snapshot, context=context)
     return ReadyAnswers(snapshot, general, elsewhere)
 
 

@@ -3,9 +3,10 @@
 Laid out once, for Linux on 64 bits; what is done with it is in ``batch.py``.
 
 * Slot ``i`` takes query ``i`` six octets after a multiple of eight, so that the ten octets of header that a reply
-  changes lie as one aligned word (flags and three counts) and a half (the last count).
-* Plan ``i`` is three ``iovec`` (header and question from the slot; the records; the OPT) and those ten octets.
-* Area ``i`` takes the records of a reply that was made for one query alone.
+  changes lie as one aligned word (flags and three counts) and a half (the last count). It has room for any query;
+  what none was as long as to touch costs no memory.
+* Plan ``i`` is four ``iovec`` (header and question from the slot; the records; the OPT; a cookie) and those ten octets.
+* Area ``i`` takes the records of a reply that was made for one query alone; cookie ``i`` the whole cookie of a reply.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ import ctypes
 import mmap
 import socket
 import struct
+from collections.abc import Hashable, Sequence
 
 BATCH = 64  # messages a call; the measured gain of more is lost in the cache
-# Octets of a query. Larger ones are dropped: we advertise 1232, and no honest query of more is known.
-SLOT = 4096
+SLOT = 65536  # the largest datagram has 65,507 octets (RFC 768, RFC 791)
 ORIGIN = 6  # of a query in its slot, see above
-FULL = SLOT - ORIGIN  # octets of a query that was cut, or might have been
-AREA = 4096  # octets for the records of one reply, at most 1232 (edns.UDP_PAYLOAD)
+AREA = 4096  # octets for the records of one reply (context.MAX_PAYLOAD)
+COOKIE = 24
 NAME = 32  # struct sockaddr_in6 is 28
 CONTROL = 64  # one in6_pktinfo with its header is 40
 
-PLAN = struct.Struct("=6Q8s2s6x")
+PLAN = struct.Struct("=8Q8s2s6x")
+HEAD = 64  # in a plan: the ten octets of header
+SIZES = range(BATCH + 1)  # of batches
 _PLAN_WORDS, _SLOT_WORDS, _HEADER_WORDS = PLAN.size // 8, SLOT // 8, 8
 
 
@@ -49,16 +52,17 @@ class Slots:
     """The memory, and where things lie in it. ``anywhere``: with packet information, for sockets of any address."""
 
     def __init__(self, family: socket.AddressFamily, anywhere: bool) -> None:
-        self.memory = mmap.mmap(-1, BATCH * (SLOT + AREA + NAME + CONTROL + PLAN.size + 16 + 2 * 64))
+        sizes = (SLOT, AREA, NAME, CONTROL, PLAN.size, COOKIE, 16, 64, 64)
+        self.memory = mmap.mmap(-1, BATCH * sum(sizes))
         self._anchor = ctypes.c_char.from_buffer(self.memory)
         start = ctypes.addressof(self._anchor)
-        sizes = (SLOT, AREA, NAME, CONTROL, PLAN.size, 16, 64, 64)
         places = [BATCH * sum(sizes[:i]) for i in range(len(sizes))]
-        slots, self.areas, names, controls, self.plans, iovecs, received, sent = places
+        slots, self.areas, names, controls, self.plans, cookies, iovecs, received, sent = places
         self.area_addresses = [start + self.areas + AREA * i for i in range(BATCH)]
         self.bases = [slots + SLOT * i + ORIGIN for i in range(BATCH)]
         self.starts = [base + 2 for base in self.bases]
-        self.received, self.sent = start + received, start + sent
+        self.received = ctypes.c_void_p(start + received)
+        self.sent = [ctypes.c_void_p(start + sent + 64 * i) for i in range(BATCH)]
         namelen = 28 if family == socket.AF_INET6 else 16
         for i in range(BATCH):
             struct.pack_into("=QQ", self.memory, iovecs + 16 * i, start + self.bases[i], SLOT - ORIGIN)
@@ -66,16 +70,24 @@ class Slots:
             size = CONTROL if anywhere else 0
             name = start + names + NAME * i
             head = _Message(name, namelen, start + iovecs + 16 * i, 1, control, size)
-            reply = _Message(name, namelen, start + self.plans + PLAN.size * i, 3, control, size)
+            reply = _Message(name, namelen, start + self.plans + PLAN.size * i, 4, control, size)
             self.memory[received + 64 * i : received + 64 * i + 64] = bytes(head)
             self.memory[sent + 64 * i : sent + 64 * i + 64] = bytes(reply)
+        self.cookies = [slice(cookies + COOKIE * i, cookies + COOKIE * (i + 1)) for i in range(BATCH)]
         # struct sockaddr_in has the address at 4, sockaddr_in6 at 8.
         at, size = (8, 16) if family == socket.AF_INET6 else (4, 4)
-        self.clients = [(names + NAME * i + at, names + NAME * i + at + size) for i in range(BATCH)]
+        self.addresses = [slice(names + NAME * i + at, names + NAME * i + at + size) for i in range(BATCH)]
         # IP_PKTINFO has the interface first, IPV6_PKTINFO after the address (ip(7), RFC 3542 6). Sent as none:
         # the same address shall answer, but by the routes.
         interfaces = controls + 16 + (16 if family == socket.AF_INET6 else 0)
         self._view_memory(received, sent, start, interfaces)
+        words = memoryview(self.memory).cast("I")[(names + at) // 4 :]
+        self._clients = [[words[part : part + NAME // 4 * n : NAME // 4] for part in range(size // 4)] for n in SIZES]
+
+    def clients(self, count: int) -> Sequence[Hashable]:
+        """What tells the addresses of the first messages apart."""
+        first, *others = self._clients[count]
+        return [*zip(*(part.tolist() for part in (first, *others)), strict=True)] if others else first.tolist()
 
     def _view_memory(self, received: int, sent: int, start: int, interfaces: int) -> None:
         """Strided views of the first n messages, made once: ``to[n][:] = of[n]`` moves a field of a batch."""
@@ -83,10 +95,12 @@ class Slots:
         halves = memoryview(self.memory).cast("H")
         quarters = memoryview(self.memory).cast("I")
         bases = memoryview(struct.pack(f"={BATCH}Q", *(start + base for base in self.bases))).cast("Q")
-        plans, sizes = self.plans // 8, range(BATCH + 1)
+        cookies = struct.pack(f"={BATCH}Q", *(start + place.start for place in self.cookies))
+        cookie_places = memoryview(cookies).cast("Q")
+        plans = self.plans // 8
 
         def every(view: memoryview, first: int, step: int) -> list[memoryview]:
-            return [view[first : first + n * step : step] for n in sizes]
+            return [view[first : first + n * step : step] for n in SIZES]
 
         self.lengths = every(quarters, received // 4 + 14, 16)
         control_of_received, control_of_sent = (
@@ -95,13 +109,18 @@ class Slots:
         none = memoryview(bytes(4 * BATCH)).cast("I")
         self.no_interface = every(quarters, interfaces // 4, CONTROL // 4)[BATCH], none
         full = memoryview(struct.pack(f"={BATCH}Q", *[CONTROL] * BATCH)).cast("Q")
-        self.copy_control = [(control_of_sent[n], control_of_received[n]) for n in sizes]
+        self.copy_control = [(control_of_sent[n], control_of_received[n]) for n in SIZES]
         self.reset_control = (control_of_received[BATCH], full)
         self.fields = [
             *zip(
-                zip(every(words, plans, _PLAN_WORDS), [bases[:n] for n in sizes], strict=True),
-                zip(every(words, 1, _SLOT_WORDS), every(words, plans + 6, _PLAN_WORDS), strict=True),
-                zip(every(halves, 8, SLOT // 2), every(halves, self.plans // 2 + 28, PLAN.size // 2), strict=True),
+                zip(every(words, plans, _PLAN_WORDS), [bases[:n] for n in SIZES], strict=True),
+                zip(every(words, plans + 6, _PLAN_WORDS), [cookie_places[:n] for n in SIZES], strict=True),
+                zip(every(words, 1, _SLOT_WORDS), every(words, plans + HEAD // 8, _PLAN_WORDS), strict=True),
+                zip(
+                    every(halves, 8, SLOT // 2),
+                    every(halves, (self.plans + HEAD) // 2 + 4, PLAN.size // 2),
+                    strict=True,
+                ),
                 strict=True,
             )
         ]

@@ -1,0 +1,130 @@
+"""What a ready reply is, and how much of a query must be read to find one: octets and offsets, no zone.
+
+Which reply a question has is for ``fastpath.py`` to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+from maptr.names import MAX_LABEL, MAX_NAME
+
+HEADER = 12  # RFC 1035 4.1.1
+MIN_PAYLOAD = 512  # RFC 1035 4.2.1, and RFC 6891 6.2.3
+PLAIN_COUNTS = bytes((0, 1, 0, 0, 0, 0, 0, 0))  # one question and nothing else
+EDNS_COUNTS = bytes((0, 1, 0, 0, 0, 0, 0, 1))
+OPT_START = b"\0\0\x29"  # the root and type 41 (RFC 6891 6.1.2)
+OPT_SIZE = 11
+COOKIE = b"\0\x0a"  # RFC 7873 4
+# Whole options: a client cookie alone, and one with a server cookie of the usual size (RFC 9018 4).
+COOKIE_SIZES = (4 + 8, 4 + 24)
+COOKIE_REPLY = 4 + 24
+CLASS_IN = b"\0\1"
+NOERROR, FORMERR, NXDOMAIN = 0, 1, 3  # RFC 1035 4.1.1
+QR, TC, OPCODE, RD = 0x80, 0x02, 0x78, 0x01  # in the first octet of the flags
+MIN_QUESTION = 5  # the root, type and class
+
+NO_EDNS, EDNS, DO = range(3)  # the three forms of a reply, apart from its size
+
+
+class Ready(NamedTuple):
+    """A reply without ID and question: ``head`` is flags (RD clear) and counts, the records ``body[start:end]``.
+
+    ``kind`` is what a rate limit counts it by (``answer.Reply``); None where that is the name asked.
+    """
+
+    head: bytes
+    body: bytes
+    start: int
+    end: int
+    opt: bytes
+    kind: Hashable
+
+
+class Found(NamedTuple):
+    """A ready reply to one query, whose question ends at ``question_end``, and the cookie that it sent."""
+
+    ready: Ready
+    question_end: int
+    cookie: bytes | None
+
+    def kind(self, query: bytes) -> Hashable:
+        """What a rate limit counts the reply by, the same as ``answer.py`` says."""
+        if self.ready.kind is not None:
+            return self.ready.kind
+        end = self.question_end
+        answered = self.ready.head[4:6] != b"\0\0"
+        qtype = query[end - 4] << 8 | query[end - 3] if answered else 0
+        return NOERROR, query[HEADER : end - 4].lower(), qtype
+
+    def opt(self, cookie: bytes | None) -> bytes:
+        """The OPT of the reply, with a cookie for the client where one is to go."""
+        return self.ready.opt if cookie is None else with_cookie(self.ready.opt) + cookie
+
+    def reply(self, query: bytes, cookie: bytes | None = None) -> bytes:
+        """The whole reply: ID, RD and question are the query's own."""
+        ready = self.ready
+        flags = ready.head[0] | query[2] & RD
+        return b"%b%c%b%b%b%b" % (
+            query[:2],
+            flags,
+            ready.head[1:],
+            query[HEADER : self.question_end],
+            ready.body[ready.start : ready.end],
+            self.opt(cookie),
+        )
+
+    def truncated(self, query: bytes, cookie: bytes | None = None) -> bytes:
+        """As ``answer.Reply.truncated``: TC and no records but OPT."""
+        opt, head = self.opt(cookie), self.ready.head
+        flags = bytes((head[0] | query[2] & RD | TC, head[1], head[2], head[3], 0, 0, 0, 0, 0, bool(opt)))
+        return query[:2] + flags + query[HEADER : self.question_end] + opt
+
+
+def with_cookie(opt: bytes) -> bytes:
+    """An OPT made longer by an option for a whole cookie at its end, up to where the cookie starts."""
+    size = int.from_bytes(opt[9:OPT_SIZE], "big") + COOKIE_REPLY
+    return opt[:9] + size.to_bytes(2, "big") + opt[OPT_SIZE:] + COOKIE + bytes((0, COOKIE_REPLY - 4))
+
+
+def before_cookie(query: bytes) -> int:
+    """Where the OPT starts whose one option is a cookie; 0 if there is none."""
+    for size in COOKIE_SIZES:
+        start = len(query) - OPT_SIZE - size
+        if (
+            start > HEADER
+            and query[start : start + 3] == OPT_START
+            and query[start + 9 : start + 13] == bytes((0, size)) + COOKIE
+            and query[start + 13 : start + 15] == bytes((0, size - 4))
+        ):
+            return start
+    return 0
+
+
+def find_malformed(query: bytes) -> Found | None:
+    """The reply to a query whose question nobody could read: FORMERR, and no more of it sent back than its ID.
+
+    None for what may be answered otherwise. What is wrong with records is for the general path to see.
+    """
+    if len(query) < HEADER or query[2] & (QR | OPCODE):
+        return None
+    questions = query[4] << 8 | query[5]
+    if questions == 1:
+        return None if _reads(query) else _UNREADABLE
+    if questions and not any(query[6:HEADER]):
+        return _UNREADABLE  # RFC 9619; with records, a signature might be among them
+    return None
+
+
+def _reads(query: bytes) -> bool:
+    """Whether a question stands there: a name of labels, never a pointer, and type and class (RFC 1035 4.1.2)."""
+    at, size = HEADER, len(query)
+    while at < size and (length := query[at]):
+        if length > MAX_LABEL:
+            return False
+        at += length + 1
+    return at + MIN_QUESTION <= size and at + 1 - HEADER <= MAX_NAME
+
+
+_UNREADABLE = Found(Ready(bytes((QR, FORMERR, 0, 0, 0, 0, 0, 0, 0, 0)), b"", 0, 0, b"", FORMERR), HEADER, None)

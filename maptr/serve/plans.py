@@ -1,0 +1,266 @@
+"""Plans: what the replies are made of whose questions need no look at a zone any more, learned from ReadyAnswers.
+
+A *plan* is one bytes object that ``slots.py`` lays out: where the parts of a reply lie, and ten octets of header.
+Keys are queries without ID and cookie, with the name in lower case. Two ways lead to a plan:
+
+* the whole key, for names that exist;
+* a *pattern*, which is the key without the octets of its first label, for names that do not exist, referrals, refusals
+  and types that a name does not have. Its length stands before the label, so the rest lies where it lay. Whether a
+  name is meant is one look into the zone's table (``fastpath.Fellows``).
+
+Cookies have tables of their own, for their plans leave a place for the answer. Nothing that never comes twice stays:
+patterns are learned the second time, names that do not exist never.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
+
+from maptr.fastpath import ReadyAnswers, is_alone
+from maptr.ready import (
+    CLASS_IN,
+    COOKIE,
+    COOKIE_REPLY,
+    HEADER,
+    NOERROR,
+    NXDOMAIN,
+    OPT_SIZE,
+    OPT_START,
+    RD,
+    TC,
+    Found,
+    with_cookie,
+)
+from maptr.serve.slots import HEAD, PLAN
+
+MAX_KNOWN = 1 << 17  # plans by whole keys, 250 octets each with their keys: 100,000 names asked in one way
+MAX_SHARED = 1 << 14  # plans of replies that many questions share, and patterns
+# NODATA is learned by name for the types that resolvers ask unasked: A, TXT, AAAA, NAPTR, HTTPS.
+COMMON_TYPES = frozenset({1, 16, 28, 35, 65})
+# Octets of a key before the first label and after the type: header without ID, class.
+FIRST = HEADER - 2
+MIN_KEY = FIRST + 5
+
+CLIENT_COOKIE, WHOLE_COOKIE = 8, COOKIE_REPLY - 4
+# What stands before the last eight octets of a query with a bare OPT: the end of the class, the root, type 41.
+_BARE_OPT = CLASS_IN[1:] + OPT_START
+_CLIENT_OPTION, _WHOLE_OPTION = COOKIE + bytes((0, CLIENT_COOKIE)), COOKIE + bytes((0, WHOLE_COOKIE))
+
+
+class Pattern(NamedTuple):
+    """For all names of a pattern: ``end`` of the name from the key's end, plans for absent names and other types.
+
+    ``exact`` is what a query must have around its name where a letter is among that, for lower case would hide it.
+    ``find`` and ``labels`` as in Fellows.
+    """
+
+    end: int
+    labels: frozenset[bytes]
+    exact: bytes | None
+    find: Callable[[bytes], bytes | None]
+    absent: bytes | None
+    other: bytes | None
+
+
+class Plans:
+    """All that was learned of one ReadyAnswers. Plans point into its octets, so it lives as long as they do."""
+
+    def __init__(self, ready: ReadyAnswers) -> None:
+        self.ready = ready
+        self.known: dict[bytes, bytes] = {}
+        self._with_cookie: dict[bytes, bytes] = {}
+        self._patterns: dict[bytes, Pattern] = {}
+        self._patterns_with_cookie: dict[bytes, Pattern] = {}
+        self._kinds: dict[bytes, Hashable] = {}  # of plans that have one whatever the name
+        self._kinds_by_name: dict[bytes, Hashable] = {}  # of plans that only one name has
+        self._shared: dict[tuple[int, int, int, bool], bytes] = {}
+        self._lettered: set[bytes] = set()  # keys with a small letter around the name, where a capital is another
+        self._seen: set[bytes] = set()  # patterns met once
+        self._alive: list[object] = []  # what plans point into, beyond the table of a zone
+        self._full = False
+        self._long_opts: dict[bytes, bytes] = {}
+
+    def fill(self, plans: list[bytes | None], queries: Sequence[bytes]) -> tuple[list[int], list[tuple[int, bytes]]]:
+        """Put plans where there are none yet, for queries without IDs. Which were not found, and which have cookies."""
+        missed: list[int] = []
+        cookies: list[tuple[int, bytes]] = []
+        get_with_cookie = self._with_cookie.get
+        for i, plan in enumerate(plans):
+            if plan is not None:
+                continue
+            query, size = queries[i], 0
+            before = query[-CLIENT_COOKIE - 4 : -CLIENT_COOKIE]
+            if before == _CLIENT_OPTION:
+                size = CLIENT_COOKIE
+            elif before != _BARE_OPT and query[-WHOLE_COOKIE - 4 : -WHOLE_COOKIE] == _WHOLE_OPTION:
+                size = WHOLE_COOKIE
+            if size:
+                key = query[:-size]
+                plan = get_with_cookie(key)
+            else:
+                key = query
+            if plan is None:
+                plan = self._find(key, size)
+            if plan is None:
+                missed.append(i)
+                continue
+            plans[i] = plan
+            if size:
+                cookies.append((i, query[-size:]))
+        return missed, cookies
+
+    def _find(self, query: bytes, size: int) -> bytes | None:
+        """The plan for a query without ID and cookie, of that size, which was not known by its octets as they are."""
+        key = query.lower()
+        if key != query:
+            plan = (self._with_cookie if size else self.known).get(key)
+            if plan is not None and key not in self._lettered:
+                return plan
+        if len(key) < MIN_KEY:
+            return None
+        after = FIRST + 1 + key[FIRST]
+        pattern = (self._patterns_with_cookie if size else self._patterns).get(key[: FIRST + 1] + key[after:])
+        if pattern is None:
+            return None
+        end, labels, exact, find, absent, other = pattern
+        if key[FIRST:after] in labels:
+            return None
+        name = key[FIRST:end]
+        type_at = FIRST + len(name)
+        if exact is not None and query[:FIRST] + query[type_at:] != exact:
+            return None
+        there = find(name)
+        if there is None:
+            return absent
+        return other if other is not None and is_alone(there) and there[:2] != query[type_at : type_at + 2] else None
+
+    def learn(self, query: bytes, found: Found) -> bytes:
+        """The plan of a ready reply, kept where it may serve again."""
+        size = 0 if found.cookie is None else len(found.cookie)
+        plan = self._share(query, found)
+        head = found.ready.head
+        if found.question_end == HEADER or (head[1] == NXDOMAIN and head[7] > 1):
+            return plan  # without a question there is nothing to know it by; with proofs, nobody to share it
+        whole = len(query) - size
+        if whole > found.question_end + OPT_SIZE + bool(size) * 4:
+            return plan
+        # Outside the name there is no case: two octets that differ by 32 are two things (types 65 and 97).
+        name_end = found.question_end - 4
+        exact = query[2:HEADER] + query[name_end:whole]
+        name = query[HEADER:name_end].lower()
+        fellows = self.ready.fellows(query, found)
+        exists = fellows is None or not fellows.absent
+        qtype = int.from_bytes(query[name_end : name_end + 2], "big")
+        if exists and (any(head[4:6]) or qtype in COMMON_TYPES):
+            known = self._with_cookie if size else self.known
+            if len(self.known) + len(self._with_cookie) >= MAX_KNOWN:
+                self._full = True
+            key = query[2:HEADER] + name + query[name_end:whole]
+            known[key] = plan
+            if exact != exact.upper():
+                self._lettered.add(key)
+        elif fellows is not None:
+            patterns = self._patterns_with_cookie if size else self._patterns
+            pattern = (query[2 : HEADER + 1] + name[1 + name[0] :] + query[name_end:whole]).lower()
+            if pattern not in self._seen:
+                if len(self._seen) >= MAX_SHARED:
+                    self._seen.clear()
+                self._seen.add(pattern)
+                return plan
+            if len(self._patterns) + len(self._patterns_with_cookie) >= MAX_SHARED:
+                self._full = True
+            marked = None if exact.lower() == exact == exact.upper() else exact
+            old = patterns.get(pattern)
+            if old is None or old.exact != marked:
+                old = Pattern(name_end - whole, fellows.labels, marked, fellows.find, None, None)
+            patterns[pattern] = old._replace(absent=plan) if fellows.absent else old._replace(other=plan)
+        return plan
+
+    def kind(self, plan: bytes, query: bytes) -> Hashable:
+        """What a rate limit counts the reply to a query without its ID by, as ``Found.kind`` says."""
+        kind = self._kinds.get(plan)
+        if kind is None:
+            kind = self._kinds_by_name.get(plan)
+        if kind is None:
+            end = int.from_bytes(plan[8:16], "little") - 2
+            answered = plan[HEAD + 4 : HEAD + 6] != b"\0\0"
+            qtype = query[end - 4] << 8 | query[end - 3] if answered else 0
+            kind = NOERROR, query[FIRST : end - 4].lower(), qtype
+            if answered:  # and so nobody else's, while all names of a zone may share an empty reply
+                if len(self._kinds_by_name) >= MAX_SHARED:
+                    self._kinds_by_name.clear()
+                self._kinds_by_name[plan] = kind
+        return kind
+
+    def _share(self, query: bytes, found: Found) -> bytes:
+        """The plan of a reply, one object for all who ask as long a question for the same octets."""
+        ready = found.ready
+        if ready.start:
+            plan = self._pack(query, found)
+            if ready.kind is not None:
+                self._kinds[plan] = ready.kind
+            return plan
+        key = id(ready), found.question_end, query[2] & RD, found.cookie is not None
+        shared = self._shared.get(key)
+        if shared is not None:
+            return shared
+        if len(self._shared) >= MAX_SHARED:
+            self._full = True
+        self._alive.append(ready)
+        plan = self._shared[key] = self._pack(query, found)
+        if ready.kind is not None:
+            self._kinds[plan] = ready.kind
+        return plan
+
+    def _pack(self, query: bytes, found: Found) -> bytes:
+        ready = found.ready
+        opt, cookie = ready.opt, 0
+        if found.cookie is not None:
+            opt = self._long_opts.setdefault(opt, with_cookie(opt))
+            cookie = WHOLE_COOKIE
+        return PLAN.pack(
+            *(0, found.question_end),
+            *(address(ready.body) + ready.start, ready.end - ready.start),
+            *(address(opt), len(opt)),
+            *(0, cookie),
+            bytes((ready.head[0] | query[2] & RD,)) + ready.head[1:8],
+            ready.head[8:],
+        )
+
+    def sent(self) -> None:
+        """After each batch: its plans are used no more, so what has grown too large can be forgotten."""
+        if self._full:
+            self._full = False
+            self.known.clear()
+            self._with_cookie.clear()
+            self._lettered.clear()
+            self._patterns.clear()
+            self._patterns_with_cookie.clear()
+            self._seen.clear()
+            self._shared.clear()
+            self._kinds.clear()
+            self._kinds_by_name.clear()
+            self._alive.clear()
+
+
+def own(reply: bytes, place: int) -> bytes:
+    """The plan of a reply made for one query, whose octets after the header lie at an address."""
+    return PLAN.pack(0, HEADER, place, len(reply) - HEADER, 0, 0, 0, 0, reply[2:10], reply[10:HEADER])
+
+
+def truncated(plan: bytes) -> bytes:
+    """As ``Found.truncated``: TC and no records but OPT."""
+    slot, question_end, records, _, *opt, head, _ = PLAN.unpack(plan)
+    flags = bytes((head[0] | TC,)) + head[1:4] + bytes(4)
+    return PLAN.pack(slot, question_end, records, 0, *opt, flags, bytes((0, bool(opt[1]))))
+
+
+def address(octets: bytes) -> int:
+    """Where they lie, as long as they live."""
+    return ctypes.cast(ctypes.c_char_p(octets), ctypes.c_void_p).value or 0
+
+
+# The plan of what is not sent.
+SILENCE = PLAN.pack(0, 0, 0, 0, 0, 0, 0, 0, bytes(8), bytes(2))

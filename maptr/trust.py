@@ -1,0 +1,76 @@
+"""Validator: trust anchors and what was found from them, for ``discover(trust_anchors=...)``.
+
+Reads the file of anchors and the clock; everything else is ``validation``, which is imported only where somebody
+validates.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from maptr.asking import Asked, Exchange
+from maptr.errors import ConfigError
+from maptr.names import Labels
+
+if TYPE_CHECKING:
+    import dns.name
+    import dns.rdata
+
+    from maptr.validation.inquiry import Inquiry
+
+Anchors: TypeAlias = "Mapping[dns.name.Name | str, Iterable[dns.rdata.Rdata]]"
+TrustAnchors: TypeAlias = "Validator | Anchors | str | os.PathLike[str]"
+
+
+class Validator:
+    """Validates answers by DNSSEC from trust anchors: of the root, or of any zone below which you trust nobody else.
+
+    ``anchors``: a file with DS or DNSKEY records (as Unbound and ``maptr zone keys ds`` write them) or with BIND's
+    ``trust-anchors``; or DS or DNSKEY rdatas by name, as dnspython's keyrings. Keep it: the keys that it
+    validated serve the next discovery. Many threads may share one. ``clock`` is Unix time.
+
+    Raises ConfigError for anchors that cannot be read or used, or where the package cryptography is missing or too old.
+
+    >>> validator = Validator({"ark.arpa.": [key]})
+    >>> discover("ark:12345/x6np1wh8k", nameservers=[server], trust_anchors=validator).security
+    'secure'
+    """
+
+    def __init__(self, anchors: Anchors | str | os.PathLike[str], *, clock: Callable[[], float] = time.time) -> None:
+        import dns.dnssecalgs
+
+        if not dns.dnssecalgs.algorithms:  # without cryptography, or one too old for this dnspython
+            raise ConfigError("validation needs a newer package cryptography: pip install 'maptr[dnssec]'")
+        from maptr.validation import anchors as reading
+        from maptr.validation.chain import Trust
+
+        if isinstance(anchors, Mapping):
+            found = reading.anchors(anchors)
+        else:
+            try:
+                found = reading.read(Path(anchors).read_text("utf-8"), os.fspath(anchors))
+            except (OSError, UnicodeDecodeError) as error:
+                reason = getattr(error, "strerror", None) or error
+                raise ConfigError(f"{os.fspath(anchors)}: {reason}", key="trust_anchors") from None
+        self.trust = Trust(found, clock)
+
+    @classmethod
+    def of(cls, given: TrustAnchors) -> Validator:
+        """The same validator, or one with these anchors."""
+        return given if isinstance(given, Validator) else cls(given)
+
+    def exchange(self, name: Labels, start: Callable[[Labels, int], Exchange]) -> Asked:
+        """The question of a name, for a driver of ``asking``; ``start`` makes that of a name and type."""
+        from maptr.validation.exchange import ValidatedExchange
+
+        return ValidatedExchange(name, self.trust, start)
+
+    def inquire(self, name: Labels) -> Inquiry:
+        """The same, for who asks in another way."""
+        from maptr.validation.inquiry import Inquiry
+
+        return Inquiry(self.trust, name)

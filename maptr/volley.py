@@ -1,0 +1,194 @@
+"""First questions, many at a time: the fair-weather path of ``bulk``, a shortcut of ``mux``.
+
+Nearly every question of a bulk run is settled by the first reply of the first server, and that reply is plain. Here
+such a question is a few octets in a table and no object: messages are written for a batch together, and a plain
+reply is read at once. Whatever is not that smooth (silence, an error, any other reply) goes on in ``mux``, with what
+came, as if it had sent the message itself; a test holds the two to the same answers.
+
+The protections are the same: random IDs and letters, SOCKETS random ports for each server, each for REUSES questions,
+and only a reply that echoes the question counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from maptr import wire
+from maptr.asking import FIRST_SECONDS, Server
+from maptr.flight import Port
+from maptr.mux import BURST, REUSES, SOCKETS, Mux
+from maptr.names import Labels
+from maptr.plainreply import PlainReply
+from maptr.stub import Stub
+from maptr.waiters import Waiter
+from maptr.walk import Answer
+from maptr.wire import MAX_MESSAGE, NAPTR, Query
+
+Heard = Callable[[Labels, Answer | PlainReply], None]
+Read = Callable[[Labels, bytes, bytes, str, float], PlainReply | None]
+Sent = tuple[Labels, bytes, float]  # the name, the question in the letters it was sent, when
+
+BATCH = 64  # messages written together, to one socket
+
+
+class Volley:
+    """Asks what ``ask`` is given. Like a Mux it is driven by ``tick()``; it wants no rate and no validation."""
+
+    def __init__(
+        self,
+        stub: Stub,
+        mux: Mux,
+        waiter: Waiter,
+        heard: Heard,
+        read: Read,
+        *,
+        seconds: float,
+        concurrency: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stub = stub
+        self._mux = mux
+        self._waiter = waiter
+        self._heard = heard
+        self._read_plain = read
+        self._patience = min(seconds, FIRST_SECONDS)
+        self._concurrency = concurrency
+        self._clock = clock
+        self._queue: deque[Labels] = deque()
+        self._flying = 0
+        self._batteries: dict[Server, list[_Battery]] = {}
+        self._all: list[_Battery] = []
+        self._turn = 0
+        self._head, self._tail = wire.around_question(ask_ad=stub.trust_ad)
+
+    def ask(self, name: Labels) -> None:
+        """Queue a question for NAPTR."""
+        self._queue.append(name)
+
+    @property
+    def room(self) -> int:
+        """How many of the questions that wait could be sent now."""
+        return min(self._concurrency - self._flying - self._mux.flying, len(self._queue))
+
+    def tick(self) -> float | None:
+        """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""
+        now = self._clock()
+        pause: float | None = None
+        for battery in self._all:
+            while battery.sent:
+                # The first that is outstanding is the oldest: a dict keeps the order in which they were sent.
+                ident, sent = next(iter(battery.sent.items()))
+                left = sent[2] + self._patience - now
+                if left > 0:
+                    pause = left if pause is None else min(pause, left)
+                    break
+                self._hand_over(battery, ident, sent, None)
+        while (room := self.room) > 0:
+            self._send(min(room, BATCH), now)
+            pause = self._patience if pause is None else pause
+        return pause
+
+    def close(self) -> None:
+        """Leave every socket; what is outstanding is never answered."""
+        for battery in self._all:
+            self._leave(battery)
+        self._all.clear()
+
+    # ---- sending
+
+    def _send(self, count: int, now: float) -> None:
+        """One batch, by one socket."""
+        asked = [self._queue.popleft() for _ in range(count)]
+        try:
+            battery = self._battery(self._stub.servers[0])
+        except OSError:  # no way to this server: mux finds the words for it
+            for name in asked:
+                self._mux.ask(name, partial(self._heard, name))
+            return
+        questions = wire.questions(asked, self._stub.randomness)
+        idents = self._stub.randomness(2 * count)
+        outstanding, port, head, tail = battery.sent, battery.port.sock, self._head, self._tail
+        self._flying += count
+        battery.port.reuses += count
+        for at, name, question in zip(range(0, 2 * count, 2), asked, questions, strict=True):
+            ident = idents[at : at + 2]
+            while ident in outstanding:  # still in use here; the rest of the message is as random as before
+                ident = self._stub.randomness(2)
+            sent = outstanding[ident] = name, question, now
+            try:
+                port.send(ident + head + question + tail)
+            except BlockingIOError:
+                pass  # a full send buffer loses the packet, as the network may
+            except OSError as error:
+                self._hand_over(battery, ident, sent, error)
+
+    def _battery(self, server: Server) -> _Battery:
+        """A socket for the next batch, each in turn; one that was used enough gives way to one with a new port."""
+        fresh = self._batteries.setdefault(server, [])
+        for battery in [battery for battery in fresh if battery.port.reuses >= REUSES]:
+            fresh.remove(battery)
+        for battery in [battery for battery in self._all if battery.port.reuses >= REUSES and not battery.sent]:
+            self._all.remove(battery)
+            self._leave(battery)
+        self._turn += 1
+        if len(fresh) >= SOCKETS:
+            return fresh[self._turn % SOCKETS]
+        battery = _Battery(Port(server))
+        self._waiter.watch(battery.port.sock, partial(self._read, battery))
+        fresh.append(battery)
+        self._all.append(battery)
+        return battery
+
+    def _leave(self, battery: _Battery) -> None:
+        self._waiter.unwatch(battery.port.sock)
+        battery.port.sock.close()
+
+    # ---- hearing
+
+    def _read(self, battery: _Battery) -> None:
+        now = self._clock()
+        receive, outstanding = battery.port.sock.recv, battery.sent
+        for _ in range(BURST):
+            try:
+                packet = receive(MAX_MESSAGE)
+            except BlockingIOError:
+                return
+            except OSError as error:  # an ICMP error says nothing of which message: it is for all of them
+                for ident, sent in list(outstanding.items()):
+                    self._hand_over(battery, ident, sent, error)
+                return
+            ident = packet[:2]
+            heard = outstanding.get(ident)
+            if heard is None:
+                continue
+            name, question, started = heard
+            reply = self._read_plain(name, question, packet, battery.shown, now - started)
+            if reply is None:
+                if wire.answers(Query(name, ident, question, NAPTR), packet):
+                    self._hand_over(battery, ident, heard, packet)
+                continue
+            del outstanding[ident]
+            self._flying -= 1
+            self._heard(name, reply)
+
+    def _hand_over(self, battery: _Battery, ident: bytes, sent: Sent, came: bytes | OSError | None) -> None:
+        """The rest is for ``mux``."""
+        del battery.sent[ident]
+        self._flying -= 1
+        name, question, started = sent
+        query = Query(name, ident + self._head + question + self._tail, question, NAPTR)
+        self._mux.take_over(query, battery.port.server, started, partial(self._heard, name), came)
+
+
+class _Battery:
+    """One socket, and what is outstanding on it by ID."""
+
+    __slots__ = ("port", "sent", "shown")
+
+    def __init__(self, port: Port) -> None:
+        self.port = port
+        self.sent: dict[bytes, Sent] = {}
+        self.shown = str(port.server)

@@ -1,0 +1,280 @@
+"""Plans learned from some queries and used for others: the octets, kinds and cut forms of the general path."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import functools
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import dns.message
+import dns.name
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maptr.answer import Transport, make_reply
+from maptr.context import Context
+from maptr.cookies import CookieSettings, answer_cookies, make_cookie
+from maptr.fastpath import ReadyAnswers
+from maptr.ready import HEADER
+from maptr.serve import plans as module
+from maptr.serve.plans import SILENCE, Plans, own, truncated
+from maptr.serve.slots import HEAD, PLAN
+from maptr.snapshot import Snapshot
+from tests import peers, signers
+from tests.test_answer_oracle import ORIGIN, QUERY_TYPES, random_zone, zone_text
+from tests.test_fastpath import PACKETS, SEEDS, SNAPSHOT, snapshot_of
+
+NOW = 1_700_000_000
+CLIENT = "192.0.2.1"
+ADDRESS = bytes((192, 0, 2, 1))
+SECRETS = (bytes(range(16)), bytes(16))
+CONTEXT = Context(cookies=CookieSettings(SECRETS), clock=lambda: NOW)
+# Payload sizes with letters among their octets: 0x0558 and 0x0578 differ by case alone.
+SHAPES = ("", "", "04d0 0000 0000", "04d0 0000 8000", "0558 0000 0000", "0578 0000 0000", "0200 0000 0000")
+TYPES = (*QUERY_TYPES, "HTTPS", "TYPE97", "TYPE99", "TYPE67", "ANY", "TYPE0")
+
+
+class Server:
+    """What a listener does with a batch of queries, without a socket."""
+
+    def __init__(self, snapshot: Snapshot, context: Context = CONTEXT) -> None:
+        self.snapshot = snapshot
+        self.context = context
+        self.ready = ReadyAnswers(snapshot, functools.partial(make_reply, snapshot=snapshot, context=context))
+        self.plans = Plans(self.ready)
+        self.found = 0  # replies by plans that were known
+
+    def hold(self, queries: list[bytes]) -> None:
+        """Every reply is the general path's."""
+        keys = [query[2:] for query in queries]
+        plans = [*map(self.plans.known.get, keys)]
+        missed, cookies = self.plans.fill(plans, keys)
+        self.found += len(queries) - len(missed)
+        given = dict(cookies)
+        for i in missed:
+            found = self.ready.find(queries[i], stream=False)
+            if found is not None:
+                plans[i] = self.plans.learn(queries[i], found)
+                if found.cookie is not None:
+                    given[i] = found.cookie
+        for i, plan in enumerate(plans):
+            if plan is not None:
+                self.check(queries[i], plan, given.get(i))
+        self.plans.sent()
+
+    def check(self, query: bytes, plan: bytes, cookie: bytes | None) -> None:
+        reply = make_reply(query, self.snapshot, transport=Transport.UDP, client=CLIENT, context=self.context)
+        assert reply is not None
+        answer = b""
+        if cookie is not None:
+            options, verified = answer_cookies([cookie], [ADDRESS], secrets=SECRETS, now=NOW)
+            answer = options[0]
+            assert bool(verified) is reply.verified
+        assert octets(plan, query, answer) == reply.wire, query.hex()
+        assert octets(truncated(plan), query, answer) == reply.truncated()
+        assert self.plans.kind(plan, query[2:]) == reply.kind
+
+
+def octets(plan: bytes, query: bytes, cookie: bytes) -> bytes:
+    """What the kernel would send."""
+    _, question_end, records, size, opt, opt_size, _, cookie_size, head, rest = PLAN.unpack(plan)
+    assert head + rest == plan[HEAD : HEAD + 10]
+    assert cookie_size in (0, len(cookie))
+    tail = bytes(ctypes.string_at(records, size)) + bytes(ctypes.string_at(opt, opt_size)) + cookie[:cookie_size]
+    return query[:2] + bytes(head + rest) + query[HEADER:question_end] + tail
+
+
+def wire(name: str, rdtype: str, rng: random.Random, shapes: Sequence[str] = SHAPES, flags: bytes = b"\1\0") -> bytes:
+    """A question in small letters or mixed ones, some with a cookie, old or new, right or wrong."""
+    query = dns.message.make_query(name, rdtype, use_edns=False).to_wire()
+    mixed = rng.random() < 0.3
+    body = bytes(octet ^ (rng.choice((0, 0x20)) if mixed and chr(octet).isalpha() else 0) for octet in query[12:-4])
+    shape = bytes.fromhex(rng.choice(shapes))
+    opt = b""
+    if shape:
+        client = rng.randbytes(8)
+        aged = make_cookie(client, ADDRESS, rng.choice(SECRETS), NOW - rng.choice((0, 60, 2000, 4000, -900)))
+        option = rng.choice((None, None, None, client, client, aged, aged, aged[:-1] + b"x", client[:-1]))
+        options = b"" if option is None else b"\0\x0a" + len(option).to_bytes(2, "big") + option
+        opt = b"\0\0\x29" + shape + len(options).to_bytes(2, "big") + options
+    return rng.randbytes(2) + flags + b"\0\1\0\0\0\0\0" + bytes((bool(opt),)) + body + query[-4:] + opt
+
+
+def names_around(snapshot: Snapshot, rng: random.Random) -> list[str]:
+    """Names that are there, others beside and below them that differ in one label, and others elsewhere."""
+    there = [dns.name.Name((*key, b"")).to_text() for view in snapshot.zones.values() for key in view.nodes]
+    above = [*there, *(name.partition(".")[2] or "." for name in there), "test.", "broken.", "a.broken."]
+    below = ["".join(rng.choices("abns*w", k=rng.randint(1, 2))) + "." + name.lstrip(".") for name in above * 2]
+    return there + below
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_is_learned_from_some_holds_for_all(seed: int) -> None:
+    rng = random.Random(seed)
+    zones = [(zone_text(random_zone(rng)), ORIGIN)]
+    if seed % 3 == 0:  # a zone of our own below, with or without a delegation to it
+        zones.append((zone_text(random_zone(rng)).replace(ORIGIN, f"a.{ORIGIN}"), f"a.{ORIGIN}"))
+    snapshot = snapshot_of(*zones)
+    if seed % 2:
+        snapshot = dataclasses.replace(snapshot, broken=frozenset({(b"broken",), (b"b", b"example")}))
+    server = Server(snapshot)
+    ask_around(server, TYPES, rng)
+    assert server.found > 100, "zones of aliases and redirections leave little, but never so little"
+
+
+def ask_around(server: Server, types: Sequence[str], rng: random.Random) -> None:
+    """Again and again about few names at a time, so that something is learned and something found."""
+    names = names_around(server.snapshot, rng)
+    for _ in range(12):
+        few, kinds, shapes = rng.sample(names, 6), rng.sample(types, 2), [rng.choice(SHAPES)]
+        flags = bytes((rng.choice((0, 1)), rng.choice((0, 0x10))))
+        for _ in range(4):
+            server.hold([wire(rng.choice(few), rng.choice(kinds), rng, shapes, flags) for _ in range(24)])
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("way", ["bind-nsec", "ldns-nsec3-opt-out"])
+def test_signed_zones(way: str, tmp_path: Path) -> None:
+    peers.require(*signers.COMMANDS)
+    rng = random.Random(way)
+    records = [record for record in random_zone(rng) if record.rdtype not in ("DS", "DNAME")]
+    path = signers.sign(zone_text(records), ORIGIN, tmp_path, way)
+    server = Server(snapshot_of((path.read_text(), ORIGIN)))
+    ask_around(server, (*TYPES, "RRSIG", "NSEC"), rng)
+    for label in rng.sample([f"{one}{two}q" for one in "abnsmz0" for two in "abnsmz0"], 30):  # denied by many records
+        server.hold([dns.message.make_query(f"{label}.{ORIGIN}", "A", want_dnssec=True).to_wire()])
+    assert server.found > 100
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(SEEDS),
+            st.lists(st.tuples(st.integers(0, 90), st.integers(0, 255)), max_size=2),
+            st.integers(0, 40),
+            st.binary(max_size=8),
+        ),
+        max_size=8,
+    )
+)
+def test_real_queries_changed_cut_and_lengthened(cases: list[tuple[bytes, list[tuple[int, int]], int, bytes]]) -> None:
+    queries = []
+    for seed, changes, cut, tail in cases:
+        packet = bytearray(seed)
+        for place, value in changes:
+            packet[place % len(packet)] = value
+        queries.append(bytes(packet[: len(packet) - cut] if cut < 20 else packet) + tail)
+    for _ in range(3):
+        VETERAN.hold(queries)
+
+
+VETERAN = Server(SNAPSHOT)  # who has seen much
+
+
+@pytest.mark.parametrize(
+    ("name", "rdtype", "other"),
+    [
+        ("nowhere.example.", "A", "neither.example."),
+        ("below.sub.example.", "A", "under.sub.example."),
+        ("a.elsewhere.test.", "A", "b.elsewhere.test."),
+        ("12345.example.", "TYPE99", "99999.example."),
+        ("12345.example.", "HTTPS", "12345.example."),
+        ("example.", "ANY", "EXAMPLE."),
+        ("12345.example.", "ANY", "12345.example."),
+    ],
+)
+@pytest.mark.parametrize("cookie", [b"", b"\0\x0a\0\x08clientck"])
+def test_what_floods_ask_needs_no_look_at_a_zone(name: str, rdtype: str, other: str, cookie: bytes) -> None:
+    zone = '@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n@ 60 TXT x\n12345 60 NAPTR 1 1 h ark "" x.\n'
+    zone += "99999 60 TXT y\nsub 60 NS ns.sub\nns.sub 60 A 192.0.2.2\n"
+    server = Server(
+        snapshot_of((zone, "example.")) if "sub" in name else snapshot_of((zone.partition("sub")[0], "example."))
+    )
+    for asked in (name, name, other):
+        query = dns.message.make_query(asked, rdtype, use_edns=False).to_wire()
+        opt = bytes.fromhex("00002904d000000000") + len(cookie).to_bytes(2, "big") + cookie
+        before = server.found
+        server.hold([query[:11] + b"\1" + query[12:] + opt])
+    assert server.found == before + 1
+
+
+START = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
+
+
+@pytest.mark.parametrize(
+    ("zone", "rdtype", "learned", "other"),
+    [
+        # A name of the same pattern has the type, has an alias, has more than one type, is a delegation, is the origin.
+        ("y 60 A 192.0.2.1\nx 60 HINFO a b", "HINFO", "y.example.", "x.example."),
+        ("y 60 A 192.0.2.1\nx 60 CNAME y", "HINFO", "y.example.", "x.example."),
+        ("y 60 A 192.0.2.1\nx 60 A 192.0.2.1\nx 60 HINFO a b", "HINFO", "y.example.", "x.example."),
+        ("y 60 A 192.0.2.1\nx 60 NS ns", "HINFO", "y.example.", "x.example."),
+        ("", "HINFO", "another.", "example."),
+        # Its label compresses names in the reply further.
+        ("", "HINFO", "no.example.", "ns.example."),
+        ("", "HINFO", "n.example.", "h.example."),
+        ("d 60 NS ns.d\nns.d 60 A 192.0.2.1", "HINFO", "xy.d.example.", "ns.d.example."),
+    ],
+)
+def test_a_pattern_is_not_for_all_that_have_it(zone: str, rdtype: str, learned: str, other: str) -> None:
+    server = Server(snapshot_of((START + zone, "example.")))
+    queries = [dns.message.make_query(name, rdtype).to_wire() for name in (learned, learned, learned, other)]
+    for query in queries:
+        server.hold([query])
+    assert server.found == ("x 60 NS" not in zone), "the third, but nothing where a name may be a delegation"
+
+
+def test_sizes_that_differ_by_a_letters_case_are_two() -> None:
+    server = Server(snapshot_of((f"{START}* 60 TXT {'x' * 250} {'x' * 250} {'x' * 29}\n", "example.")))
+    for payload in (0x0261, 0x0261, 0x0261, 0x0241, 0x0261):
+        server.hold([dns.message.make_query("some.example.", "TXT", payload=payload).to_wire()])
+    assert server.found == 2
+
+
+@pytest.mark.parametrize("size", range(30))
+def test_queries_cut_short_get_a_header_alone(size: int) -> None:
+    query = dns.message.make_query("12345.example.", "NAPTR", use_edns=0).to_wire()[:size]
+    found = SERVER.ready.find(query)
+    reply = make_reply(query, SNAPSHOT, transport=Transport.UDP, context=CONTEXT)
+    assert (found is None) is (reply is None)
+    if found is not None and reply is not None:
+        assert found.reply(query) == reply.wire
+        assert len(reply.wire) == HEADER
+
+
+SERVER = Server(SNAPSHOT)
+
+
+def test_packets_of_every_kind() -> None:
+    packets = [bytes.fromhex(case["packet"]) for case in PACKETS["case"]]
+    for _ in range(3):
+        SERVER.hold(packets)
+
+
+def test_memory_is_bounded_and_forgotten_plans_live_until_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_KNOWN", 5)
+    monkeypatch.setattr(module, "MAX_SHARED", 5)
+    monkeypatch.setattr("maptr.fastpath.MAX_LEARNED", 5)
+    rng = random.Random(1)
+    server = Server(SNAPSHOT)
+    names = names_around(SNAPSHOT, rng)
+    for _ in range(40):
+        server.hold([wire(rng.choice(names), rng.choice(TYPES), rng) for _ in range(64)])
+        plans = server.plans
+        assert len(plans.known) + len(plans._with_cookie) <= 5
+        assert len(plans._patterns) + len(plans._patterns_with_cookie) <= 5
+        assert max(len(plans._shared), len(plans._seen), len(plans._kinds_by_name), len(plans._alive)) <= 6
+
+
+def test_a_reply_of_its_own_and_silence() -> None:
+    query = dns.message.make_query("12345.example.", "NAPTR").to_wire()
+    reply = make_reply(query, SNAPSHOT, transport=Transport.UDP)
+    assert reply is not None
+    rest = ctypes.create_string_buffer(reply.wire[HEADER:])
+    assert octets(own(reply.wire, ctypes.addressof(rest)), query, b"") == reply.wire
+    assert PLAN.unpack(SILENCE)[1::2][:4] == (0, 0, 0, 0)
