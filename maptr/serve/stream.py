@@ -82,6 +82,7 @@ class Conversation(asyncio.Protocol):
         self._replies: Iterator[bytes] | None = None  # the rest of the reply that is being sent
         self._busy = False  # a turn will come, or the client has to read first
         self._unread = False  # the client does not read
+        self._full = False  # and neither do we
         self._ending = self._eof = self._closing = self._gone = False
         self._timer: asyncio.TimerHandle | None = None
         self._until = math.inf  # the client's time for what it has to do now
@@ -116,6 +117,7 @@ class Conversation(asyncio.Protocol):
         if not self._busy:
             self._turn()
         elif len(self._held) > HELD_BUFFER:
+            self._full = True
             self._there.pause_reading()
 
     def eof_received(self) -> bool:
@@ -223,7 +225,8 @@ class Conversation(asyncio.Protocol):
             self._finish()
         elif self.waits_since == math.inf and (self._tls is None or self._tls.open):
             self._wait()  # for a whole message: what is a part of one gives no new time
-        if len(self._held) <= HELD_BUFFER:
+        if self._full and len(self._held) <= HELD_BUFFER:
+            self._full = False
             self._there.resume_reading()
 
     def _go_on(self) -> None:
@@ -237,7 +240,11 @@ class Conversation(asyncio.Protocol):
 
     def _send(self, octets: bytes) -> None:
         if self._tls is not None:
-            octets = self._tls.sealed(octets)
+            try:
+                octets = self._tls.sealed(octets)
+            except ssl.SSLError:  # the client ended TLS, or broke it
+                self.abort()
+                return
         if octets:
             self._there.write(octets)
 
