@@ -99,7 +99,7 @@ def run(
             peers: dict[str, Peer] = {}
             for name in names:
                 kind = (servers.SECURE if tls else servers.SERVERS).get(name)
-                if kind is None or (signed and name in servers.SINGLE):
+                if kind is None or (signed and name in servers.UNSIGNED):
                     continue
                 alone = {ORIGIN: zones[ORIGIN]}
                 served = {} if name == "echo" else alone if name in servers.SINGLE else zones

@@ -124,6 +124,7 @@ SERVERS: dict[str, type[Peer]] = {
 
 
 SINGLE = ("dnslib", "twisted")  # those that serve one zone alone
+UNSIGNED = (*SINGLE, "powerdns")  # those that need more than a signed zone file to send its signatures
 
 
 def start(kind: type[Peer], zones: dict[str, Path]) -> Peer:
