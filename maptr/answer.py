@@ -56,7 +56,7 @@ class Reply:
     """A reply and what a rate limit wants to know of it.
 
     ``kind`` is equal for replies that tell the same (``Outcome.source``), whatever was asked to get them.
-    ``verified``: the client showed by its cookie that its address is not forged.
+    ``verified``: the client showed by its cookie that its address is not forged; ``cookie``: it sent one.
     """
 
     wire: bytes
@@ -64,6 +64,7 @@ class Reply:
     verified: bool
     question_end: int
     opt_size: int
+    cookie: bool = False
 
     def truncated(self) -> bytes:
         """The reply with TC and no records but OPT, so that a real client asks again over TCP."""
@@ -242,7 +243,8 @@ def _frame(query: _Query, rcode: int, outcome: Outcome | None = None, *, ede: in
     head = WireBuffer()
     header.pack(head)
     buffer.data[:HEADER_SIZE] = head.data
-    return Reply(bytes(buffer.data), _kind(query, rcode, outcome), query.verified, question_end, len(opt))
+    kind, has_cookie = _kind(query, rcode, outcome), query.cookie is not None
+    return Reply(bytes(buffer.data), kind, query.verified, question_end, len(opt), has_cookie)
 
 
 def _pack_opt(query: _Query, payload: int, options: list[EDNSOption], rcode: int) -> bytes:

@@ -24,15 +24,16 @@ MAX_TEXT = 8192  # octets of a received ARK, NMA and query string included; the 
 
 INFLECTIONS = ("?info", "?", "??")  # draft section 5: the present one, then the reserved older forms
 
+# Written, not compiled: a fresh process compiles what it meets, and ``re`` keeps it.
 # White space of every kind, and the marks without width that pasted text brings along.
-_BLANK = re.compile("[\\s\u200b-\u200d\u2060\ufeff]+")
-_HYPHEN = re.compile("[-\u00ad\u2010-\u2015]+")
-_LABEL = re.compile("ark:/?", re.IGNORECASE)
-_NMA = re.compile("/(?=ark:)", re.IGNORECASE)
-_STRUCTURE = re.compile("([/.])[/.]+")
-_PERCENT = re.compile("%(..?|$)", re.DOTALL)
-_NEVER = re.compile(r'[^\x21-\x7e]|[<>"\\^`{|}\[\]]')  # RFC 3986 2: written only as % pairs
-_SHOULDER = re.compile("[A-Za-z]*[0-9]")
+_BLANK = "[\\s\u200b-\u200d\u2060\ufeff]+"
+_HYPHEN = "[-\u00ad\u2010-\u2015]+"
+_LABEL = "(?i)ark:/?"
+_NMA = "(?i)/(?=ark:)"
+_STRUCTURE = "([/.])[/.]+"
+_PERCENT = "(?s)%(..?|$)"
+_NEVER = r'[^\x21-\x7e]|[<>"\\^`{|}\[\]]'  # RFC 3986 2: written only as % pairs
+_SHOULDER = "[A-Za-z]*[0-9]"
 
 # Text that is in normal form but for a slash after the label: what most callers have, read at once. It holds nothing
 # that normalising would move or drop (no hyphen, % pair, doubled or final structure character, no suffix before a
@@ -114,13 +115,13 @@ class Ark(_Parts):
             if plain is not None:
                 naan, rest, name, qualifier, tail = plain.groups("")
                 return cls(naan, name, qualifier, f"ark:{naan}/{rest}", tail)
-        text = _BLANK.sub("", _decode(text))
+        text = re.sub(_BLANK, "", _decode(text))
         nma, text = _split_nma(text)
         text, mark, query = text.partition("?")
-        label = _LABEL.match(text)
+        label = re.match(_LABEL, text)
         if label is None:
             raise ArkSyntaxError(f"no ark: label in {_shown(nma + text)}")
-        naan, slash, rest = _HYPHEN.sub("", text[label.end() :]).partition("/")
+        naan, slash, rest = re.sub(_HYPHEN, "", text[label.end() :]).partition("/")
         naan = _check_naan(naan.lower())
         _check_name(rest)
         base, qualifier = _normalise(rest, profile)
@@ -144,7 +145,7 @@ class Ark(_Parts):
     @property
     def shoulder(self) -> str | None:
         """The primordinal shoulder: letters up to and including the first digit (draft section 2.4.1)."""
-        match = _SHOULDER.match(self.name)
+        match = re.match(_SHOULDER, self.name)
         return match[0] if match else None
 
     @property
@@ -210,9 +211,9 @@ def _decode(text: str | bytes) -> str:
 
 def _split_nma(text: str) -> tuple[str, str]:
     """What precedes the first ``/ark:``, and the rest; an ARK without NMA may hold ``/ark:`` in its name."""
-    if _LABEL.match(text):
+    if re.match(_LABEL, text):
         return "", text
-    nma = _NMA.search(text)
+    nma = re.search(_NMA, text)
     return (text[: nma.end()], text[nma.end() :]) if nma else ("", text)
 
 
@@ -227,10 +228,10 @@ def _check_naan(naan: str) -> str:
 
 
 def _check_name(rest: str) -> None:
-    if wrong := _NEVER.search(rest):
+    if wrong := re.search(_NEVER, rest):
         pairs = "".join(f"%{octet:02X}" for octet in wrong[0].encode())
         raise ArkSyntaxError(f"{_shown(wrong[0])} stands in no ARK as it is: write {pairs}")
-    for pair in _PERCENT.finditer(rest):
+    for pair in re.finditer(_PERCENT, rest):
         if not re.fullmatch("[0-9A-Fa-f]{2}", pair[1]):
             raise ArkSyntaxError(f"{_shown(pair[0])} is no %-encoded octet: write % itself as %25")
 
@@ -239,7 +240,7 @@ def _check_tail(tail: str) -> str:
     """The tail fit for a URL: octets that no URL holds become % pairs, as for an IRI (RFC 3987 3.1)."""
     if any(ord(character) < 0x20 or ord(character) == 0x7F for character in tail):
         raise ArkSyntaxError("a control character in the query string")
-    return _NEVER.sub(lambda wrong: "".join(f"%{octet:02X}" for octet in wrong[0].encode()), tail)
+    return re.sub(_NEVER, lambda wrong: "".join(f"%{octet:02X}" for octet in wrong[0].encode()), tail)
 
 
 def _normalise(rest: str, profile: Profile) -> tuple[str, str]:
@@ -249,8 +250,8 @@ def _normalise(rest: str, profile: Profile) -> tuple[str, str]:
     normalising twice changes nothing.
     """
     case = str.lower if profile == "2002" else str.upper
-    rest = _PERCENT.sub(lambda pair: case(pair[0]), rest)
-    rest = _STRUCTURE.sub(r"\1", rest).strip("/.")
+    rest = re.sub(_PERCENT, lambda pair: case(pair[0]), rest)
+    rest = re.sub(_STRUCTURE, r"\1", rest).strip("/.")
     # A component with a period on its left and a slash on its right moves to the end; its order is kept.
     path: list[str] = []
     suffixes: list[str] = []

@@ -23,7 +23,7 @@ from maptr.many import Many
 from maptr.mux import CONCURRENCY, Mux
 from maptr.names import Labels
 from maptr.plainreply import PlainReply, Reader
-from maptr.stub import Stub
+from maptr.stub import Stub, make_validator
 from maptr.volley import Heard, Volley
 from maptr.waiters import LoopWaiter, SelectorWaiter, Waiter
 from maptr.walk import Answer, Settings
@@ -182,6 +182,12 @@ class Bulk:
             clock=self._clock,
         )
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether answers are validated, and the keys for that not at hand."""
+        validator = self._stub.validator
+        return validator is not None and not validator.has_keys(self.settings.origin)
+
     def volley(self, mux: Mux, waiter: Waiter, heard: Heard) -> Volley | None:
         """The shortcut to plain answers; None where a rate is to be kept, or answers are validated."""
         if self._rate is not None or not self._stub.servers or self._stub.validator is not None:
@@ -209,6 +215,8 @@ class _Run(Generic[Token]):
         self._bulk = bulk
         self._ordered = ordered
         self._held: dict[int, tuple[Token, Discovery]] = {}
+        if bulk.is_cold:
+            self._warm(bulk.settings.origin)
         self.started = self._given = 0
         self._ended = False
 
@@ -256,6 +264,15 @@ class _Run(Generic[Token]):
         for driver in self._drivers:
             driver.close()
 
+    def _warm(self, origin: Labels) -> None:
+        """Ask one question alone, at the origin: or every question at the start would ask for the same keys."""
+        self._mux.concurrency, wanted = 1, self._mux.concurrency
+
+        def go(_: Answer) -> None:
+            self._mux.concurrency = wanted
+
+        self._mux.ask(origin, go)
+
     def _ask(self) -> None:
         for name in self.many.take():
             self._bulk.questions += 1
@@ -295,6 +312,9 @@ def _one_by_one(
 ) -> Iterator[Discovery]:
     if {"concurrency", "rate"} & options.keys():
         raise ConfigError("a dnspython resolver is asked one question at a time: no concurrency, no rate")
+    anchors = options.get("trust_anchors")
+    if anchors is not None:  # what is validated for one ARK serves the next
+        options = {**options, "trust_anchors": make_validator(anchors, options.get("trust_ad", False))}
     for ark in arks:
         try:
             yield discover(ark, resolver=resolver, raise_on_none=False, **options)  # type: ignore[misc]

@@ -214,8 +214,9 @@ class Discovery(Sequence[Candidate]):
     (``stale``), why it was taken (``reason``), and when the origin of the data said it (``fetched``, by the wall clock;
     None where that is not known).
 
-    Two are equal where all is equal but times, ``scheme`` and ``reason``. ``trace`` may be given as a function, which
-    is called when somebody first looks: writing the reasons down costs more than finding the candidates.
+    Its values are not to be changed: ``replace`` makes another. Two are equal where all is equal but times,
+    ``scheme`` and ``reason``. ``trace`` may be given as a function, which is called when somebody first looks: writing
+    the reasons down costs more than finding the candidates.
     """
 
     _ARGUMENTS = (
@@ -374,7 +375,10 @@ class Discovery(Sequence[Candidate]):
             said += ", none of them leads to a mapping authority"
         said += f" ({step.note})" if step.note else ""
         if step.outcome is Outcome.NXDOMAIN and step.name[-2:] == (b"ark", b"arpa"):
-            said += ". ark.arpa is not delegated on the public Internet today: name a server or another origin"
+            said += (
+                ". ark.arpa is not delegated on the public Internet today: maptr up serves it on this machine,"
+                " @SERVER names a server that has it, --origin another origin"
+            )
         return said
 
     def to_text(self) -> str:

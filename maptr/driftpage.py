@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from maptr.drift import Drift, Verdict
+from maptr.liveness import Liveness
 
 # Worst first: a square shows the worst of its NAAN and shoulders.
 SEVERITY = (
@@ -91,8 +92,9 @@ dt { color: var(--soft); } dd { margin: 0; min-width: 0; }
 """
 
 
-def render(verdicts: Sequence[Drift], *, table: str, asked: str, origin: str) -> str:
-    """The page. ``table``, ``asked`` and ``origin`` say what was compared: all of them plain text."""
+def render(verdicts: Sequence[Drift], *, table: str, asked: str, origin: str, silent: Sequence[Liveness] = ()) -> str:
+    """The page. ``table``, ``asked`` and ``origin`` say what was compared: all of them plain text. ``silent`` are
+    mapping authorities that did not answer when they were last probed."""
     counts = Counter(one.verdict for one in verdicts)
     deviating = [one for one in verdicts if one.verdict not in AGREES]
     title = f"Drift of {origin} against {table}"
@@ -109,6 +111,7 @@ def render(verdicts: Sequence[Drift], *, table: str, asked: str, origin: str) ->
         *_counts(counts),
         *_map(verdicts),
         *_evidence(deviating),
+        *_silent(silent),
         "</main>\n</body>\n</html>",
     ]
     return "\n".join(parts) + "\n"
@@ -173,6 +176,18 @@ def _evidence(deviating: Sequence[Drift]) -> Iterator[str]:
         if one.records:
             yield f"<dt>NAPTR</dt><dd>{_codes(one.records)}</dd>"
         yield "</dl>\n</article>"
+
+
+def _silent(silent: Sequence[Liveness]) -> Iterator[str]:
+    if not silent:
+        return
+    yield "<h2>Mapping authorities that did not answer</h2>"
+    yield '<p class="soft">When they were last probed, by <code>maptr table probe</code>. Both sides may be right of'
+    yield "them all the same.</p>\n<ul>"
+    for one in silent:
+        times = f"{one.failures} times in a row" if one.failures > 1 else "once"
+        yield f"<li><code>{escape(one.place)}</code> {times}: {escape(one.note)}</li>"
+    yield "</ul>"
 
 
 def _codes(lines: Sequence[str]) -> str:

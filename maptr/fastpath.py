@@ -17,12 +17,12 @@ question stays general: names below a DNAME, replies near the size limit, option
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Literal, NamedTuple, Protocol
 
 from maptr.answer import Reply, Transport
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, is_below, to_wire, wire_length
-from maptr.packed import RRSET, PackedNodes, read_labels, read_rrsets, types_of
+from maptr.packed import RRSET, WILDCARD, PackedNodes, read_labels, read_rrsets, types_of
 from maptr.ready import (
     CLASS_IN,
     COOKIE,
@@ -40,13 +40,12 @@ from maptr.ready import (
     PLAIN_COUNTS,
     TC,
     Found,
+    Mould,
     Ready,
     before_cookie,
     find_malformed,
 )
 from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, Snapshot, ZoneView
-
-WILDCARD = b"\1*"  # RFC 4592 2.1.1
 
 SOA, DS, NSEC, NSEC3 = 6, 43, 47, 50
 NODATA = 0  # in place of a type, all types that a name does not have: type 0 itself is reserved (RFC 6895 3.1)
@@ -56,7 +55,8 @@ OPT, META_FIRST, META_LAST, ANY = 41, 128, 255, 255
 INVOLVED = frozenset({NS, 3, 4, CNAME, SOA, 7, 8, 9, 12, 14, MX, SRV, DNAME, DS, RRSIG, NSEC, NSEC3})
 # A node of one RRset of these needs no second look: A, TXT, AAAA and NAPTR.
 _COMMON = frozenset(rdtype.to_bytes(2, "big") for rdtype in (1, 16, 28, 35))
-# Learned replies, some hundred octets each. Past that all are forgotten, and the common ones are soon back.
+# Learned replies, some hundred octets each, and as many moulds. Past that all are forgotten, and the common ones are
+# soon back.
 MAX_LEARNED = 8192
 
 QR_AA = 0x8400
@@ -90,13 +90,14 @@ class _Zone:
     def __init__(self, view: ZoneView) -> None:
         nodes = PackedNodes.pack(view.nodes)
         self.table = nodes.table
+        self.read = nodes.read
+        self.find = nodes.table.get if nodes.packer is None else nodes.find
         self.origin = to_wire(view.origin)
         self.cuts: dict[bytes, frozenset[bytes]] = {}
         self.odd: set[bytes] = set()  # what lies there or below is for the general path
         self.signed = self.wild = False
-        for name, packed in self.table.items():
-            if packed[:2] not in _COMMON or len(packed) != RRSET.size + int.from_bytes(packed[4:8], "big"):
-                self._note(name, packed, view)
+        for name in nodes.special:
+            self._note(name, self.table[name], view)
             if name[:2] == WILDCARD:
                 self.wild = True
         self.layered = bool(self.cuts or self.odd)
@@ -141,6 +142,7 @@ class ReadyAnswers:
             label, above = origin[: origin[0] + 1], origin[origin[0] + 1 :]
             self._children[above] = self._children.get(above, frozenset()) | {label}
         self._learned: dict[object, Ready | None] = {}
+        self._moulds: dict[object, Mould] = {}
         self._opts = self._learn_opts()
         self._max_payload = int.from_bytes(self._opts[EDNS][3:5], "big")
         self._cookies = self._probe_cookies()
@@ -199,12 +201,12 @@ class ReadyAnswers:
         if not zone:
             return Fellows(_nowhere, labels, True)
         labels |= zone.soa_labels if rest == zone.origin else zone.cuts.get(rest, frozenset())
-        packed = zone.table.get(name)
+        packed = zone.find(name)
         if packed is None:
-            return Fellows(zone.table.get, labels, True)
+            return Fellows(zone.find, labels, True)
         empty = found.ready.kind is None and found.ready.head[4:6] == b"\0\0"
         if empty and not zone.layered and not zone.signed and is_alone(packed):
-            return Fellows(zone.table.get, labels, False)
+            return Fellows(zone.find, labels, False)
         return None
 
     def _look_up(self, name: bytes, qtype: int, form: int) -> Ready | None:
@@ -269,12 +271,12 @@ class ReadyAnswers:
             return None
         labels = read_labels(name)
         proof = zone.denial.name_error(labels, labels[above + 1 :])
-        return self._learn((NXDOMAIN, encloser, len(name), *map(id, proof)), name, qtype, DO)
+        return self._mould((NXDOMAIN, encloser, *map(id, proof)), len(name), name, qtype, DO)
 
     def _from_node(
         self, zone: _Zone, name: bytes, at: int, offsets: list[int], source: bytes, qtype: int, form: int
     ) -> Ready | None:
-        packed = zone.table[source]
+        packed = zone.read(source)
         signed = zone.signed and form == DO
         start, alias = 0, False
         while start < len(packed):
@@ -305,8 +307,8 @@ class ReadyAnswers:
         if offsets and name[offsets[-1] : at] in zone.soa_labels:
             return None
         if source is name:
-            return self._learn((at, zone.origin, form), name, qtype, form, by_name=True)
-        ready = self._learn((at, zone.origin, form, rcode, source), name, qtype, form)
+            return self._mould((zone.origin, form), at, name, qtype, form, by_name=True)
+        ready = self._mould((zone.origin, form, rcode, source), at, name, qtype, form)
         if ready is not None and rcode == NXDOMAIN and not zone.wild and not zone.layered:
             zone.absent[at << 2 | form] = ready
         return ready
@@ -318,17 +320,33 @@ class ReadyAnswers:
         above = offsets.index(offset) - 1
         if above >= 0 and name[offsets[above] : offset] in zone.cuts[cut]:
             return None
-        return self._learn((cut, offset, form), name, qtype, form)
+        return self._mould((cut, form, NS), offset, name, qtype, form)
 
-    def _learn(self, key: object, name: bytes, qtype: int, form: int, by_name: bool = False) -> Ready | None:
-        """What is known by that key, or else learned from this question; ``by_name`` is of ``Ready.kind``."""
+    def _learn(self, key: object, name: bytes, qtype: int, form: int) -> Ready | None:
+        """What is known by that key, or else learned from this question."""
         if key in self._learned:
             return self._learned[key]
         if len(self._learned) >= MAX_LEARNED:
             self._learned.clear()
         ready = self._learned[key] = self._ask(name + qtype.to_bytes(2, "big") + CLASS_IN, form)
-        if ready is not None and by_name:
-            ready = self._learned[key] = ready._replace(kind=None)
+        return ready
+
+    def _mould(
+        self, key: Hashable, place: int, name: bytes, qtype: int, form: int, by_name: bool = False
+    ) -> Ready | None:
+        """The same for all who have one name at some place of the question. ``by_name`` is of ``Ready.kind``."""
+        if (key, place) in self._learned:
+            return self._learned[key, place]
+        if len(self._learned) >= MAX_LEARNED:
+            self._learned.clear()
+        mould = self._moulds.get(key)
+        if mould is None:
+            if len(self._moulds) >= MAX_LEARNED:
+                self._moulds.clear()
+            made = self._ask(name + qtype.to_bytes(2, "big") + CLASS_IN, form)
+            if made is not None:
+                mould = self._moulds[key] = Mould.of(made._replace(kind=None) if by_name else made, place)
+        ready = self._learned[key, place] = mould.at(place) if mould else None
         return ready
 
     def _ask(self, question: bytes, form: int) -> Ready | None:

@@ -1,9 +1,8 @@
-"""Writing files so that a reader sees the old one or the new one, never half."""
+"""Writing files so that a reader sees the old one or the new one, never half; and seeing whether one changed."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 
@@ -13,6 +12,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     A symbolic link stays, and the file it names is replaced; a device or a pipe is written to, for a rename would
     put a file in its place. Raises OSError; the old file is then untouched and nothing is left beside it.
     """
+    import tempfile  # here, for a server that starts writes nothing
+
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_bytes(content)
         return
@@ -29,6 +30,12 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def stamp(path: Path) -> tuple[int, ...]:
+    """What differs once the file was replaced or written to. Raises OSError."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _umask() -> int:

@@ -6,15 +6,17 @@ SOA, apex NS and CNAME beside other data are errors of reading already; Maptr's 
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-import dns.rdatatype
-import dns.zone
+from typing import TYPE_CHECKING
 
 from maptr import names
 from maptr.errors import ZoneError
 from maptr.finding import Finding, Severity
 from maptr.names import Labels
+from maptr.packed import special_nodes
 from maptr.snapshot import CNAME, DNAME, NS, ZoneView
+
+if TYPE_CHECKING:
+    import dns.zone
 
 A, AAAA = 1, 28
 ZONEMD_SIMPLE = 1  # RFC 8976 5.2
@@ -23,11 +25,14 @@ ZONEMD_HASHES = (1, 2)  # SHA-384 and SHA-512 (RFC 8976 5.3)
 
 def check(zone: ZoneView) -> Iterator[Finding]:
     """Errors, each of which kzonecheck, nsd-checkzone or named-checkzone calls an error too."""
-    for owner, node in zone.nodes.items():
+    special = list(special_nodes(zone.nodes))
+    if any(DNAME in node for _, node in special):
+        for owner in zone.nodes:
+            if above := _below_dname(zone, owner):
+                reason = f"stands below the DNAME at {names.to_text(above)} (RFC 6672 section 2.4)"
+                yield Finding(Severity.ERROR, "below-dname", names.to_text(owner), reason)
+    for owner, node in special:
         shown = names.to_text(owner)
-        if above := _below_dname(zone, owner):
-            reason = f"stands below the DNAME at {names.to_text(above)} (RFC 6672 section 2.4)"
-            yield Finding(Severity.ERROR, "below-dname", shown, reason)
         for host in node[NS].hosts if NS in node else ():
             if not names.is_below(host, zone.origin):
                 continue
@@ -68,6 +73,9 @@ def check_digest(zone: dns.zone.Zone) -> None:
 
     One by schemes or hashes that nobody here knows says nothing, and passes.
     """
+    import dns.rdatatype
+    import dns.zone
+
     origin = zone.origin
     assert origin is not None  # noqa: S101 - whoever reads a zone names it
     digests = zone.get_rdataset(origin, dns.rdatatype.ZONEMD) or ()

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from maptr.errors import JournalError
 from maptr.names import Labels, fold, to_text, to_wire
+from maptr.serial import is_newer
 from maptr.snapshot import RRSIG, SOA, Node, ZoneView
 
 # A secondary that is further behind takes the whole zone. A hundred is a hundred reloads; Knot keeps 20 and up.
@@ -23,7 +24,6 @@ MAX_OCTETS = 16 * 1024 * 1024
 
 _MAGIC = b"maptr journal 1\n"
 _CHECKSUM = 32  # octets of SHA-256
-_HALF = 1 << 31  # RFC 1982 3.2
 
 
 class Record(NamedTuple):
@@ -112,11 +112,6 @@ class Journal:
 def serial_of(soa: Record) -> int:
     """The serial in the rdata of an SOA, whose names may be compressed: it stands at a fixed place from the end."""
     return int.from_bytes(soa.rdata[-20:-16], "big")
-
-
-def is_newer(serial: int, than: int) -> bool:
-    """Serial arithmetic (RFC 1982 3.2); False for the pair whose order is undefined."""
-    return 0 < (serial - than) & 0xFFFF_FFFF < _HALF
 
 
 def difference(old: ZoneView, new: ZoneView) -> Difference | None:

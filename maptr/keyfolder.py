@@ -117,8 +117,12 @@ def _read(path: Path) -> Key:
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    with path.open("rb") as file:
-        _check_private(path, os.fstat(file.fileno()).st_mode, FILE_MODE)
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO without a writer must not hang us
+    with os.fdopen(handle, "rb") as file:
+        mode = os.fstat(handle).st_mode
+        if not stat.S_ISREG(mode):
+            raise SigningError("is no regular file", filename=str(path))
+        _check_private(path, mode, FILE_MODE)
         octets = file.read(MAX_PEM + 1)
     match = _NAME.fullmatch(path.name)
     try:

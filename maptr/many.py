@@ -19,9 +19,9 @@ from maptr.nfa import Budget
 from maptr.plainreply import Kept, PlainReply
 from maptr.walk import Answer, Question, Settings, Walk
 
-MAX_KEPT = 100_000  # records kept of answers already heard, an empty answer counting as one: 100 MB at the very worst
+MAX_KEPT = 100_000  # records kept of answers already heard, an empty answer counting as one: 150 MB at the very worst
 
-MAX_SAME = 10_000  # NAANs whose discovery is kept for further ARKs: 10 MB of the usual ones
+MAX_SAME = 4_096  # NAANs whose plan or discovery is kept for further ARKs; the real registry has 1,432
 
 MAX_PROGRAMS = 400_000  # instructions of regexps kept ready; a rule of ours has 50, and each takes about 100 octets
 
@@ -50,7 +50,7 @@ class Many(Generic[Token]):
         self._roots: dict[Labels, list[tuple[Token, Ark]]] = {}  # root names asked, folded; who waits
         self._waiting: dict[Labels, list[tuple[Token, Walk, Question]]] = {}  # other names
         self._new: list[Labels] = []
-        self._same: dict[str, Discovery] = {}  # by NAAN: what holds for every ARK of it
+        self._same: dict[str, Discovery | PlainReply] = {}  # by NAAN: what holds for every ARK of it
 
     def start(self, token: Token, ark: Ark) -> None:
         """Begin the walk of one ARK. Raises ValueError where NAAN and origin make no domain name."""
@@ -69,9 +69,11 @@ class Many(Generic[Token]):
         if waiting is not None:
             waiting.append((token, ark))
             return
-        answer = self._known(key)
-        if answer is not None:
-            self._walk_all([(token, ark)], answer, keep=True)
+        known = self._answers.get(key)
+        if isinstance(known, Answer):
+            self._walk_all([(token, ark)], known, keep=True)
+        elif known is not None:
+            self._give([(token, ark)], plainreply.revive(known, name, self._settings), keep=True)
         elif key in self._waiting:  # a redirect leads there
             self._go_on(token, Walk(ark, self._settings, reader=self._rules))
         else:
@@ -100,7 +102,7 @@ class Many(Generic[Token]):
         if isinstance(answer, PlainReply):
             self._keep(key, answer.kept)
             if arks is not None:
-                self._give(arks, answer)
+                self._give(arks, answer, keep=len(arks) > 1)
             if waiting is None:
                 return
             answer = plainreply.answer(answer.kept)
@@ -115,14 +117,18 @@ class Many(Generic[Token]):
         for token, walk in walks.values():
             self._go_on(token, walk)
 
-    def _give(self, arks: list[tuple[Token, Ark]], reply: PlainReply) -> None:
-        """The discoveries of ARKs whose root has a plain reply."""
-        self.open -= len(arks)
+    def _give(self, arks: list[tuple[Token, Ark]], reply: PlainReply, *, keep: bool) -> None:
+        """The discoveries of ARKs whose root has a plain reply. ``keep`` where there may be more of them."""
+        naan = arks[0][1].naan
         expiration = None if self._now is None else self._now() + reply.ttl
         for token, ark in arks:
-            self.done.append((token, reply.discovery(ark, self._settings, expiration)))
-        if len(arks) > 1:
-            self._keep_same(self.done[-1][1])
+            if ark.naan == naan:
+                self.open -= 1
+                self.done.append((token, reply.discovery(ark, self._settings, expiration)))
+            else:  # spelt otherwise, and so asked at a name of other letters
+                self._walk_all([(token, ark)], plainreply.answer(reply.kept), keep=False)
+        if keep:
+            self._keep_same(naan, reply)
 
     def _walk_all(self, arks: list[tuple[Token, Ark]], answer: Answer, *, keep: bool) -> None:
         """The walks of ARKs with one root name, which is answered. ``keep`` where there may be more of them."""
@@ -138,17 +144,19 @@ class Many(Generic[Token]):
             if walk.over and not walk.ark_read:
                 same = self.done[-1][1]
         if keep and same is not None:
-            self._keep_same(same)
+            self._keep_same(same.ark.naan, same)
 
-    def _keep_same(self, same: Discovery) -> None:
-        """This discovery holds for every ARK of its NAAN."""
+    def _keep_same(self, naan: str, same: Discovery | PlainReply) -> None:
+        """What holds for every ARK of the NAAN."""
         if len(self._same) >= MAX_SAME:
             self._same.clear()
-        self._same[same.ark.naan] = same
+        self._same[naan] = same
 
-    def _like(self, same: Discovery, ark: Ark) -> Discovery:
+    def _like(self, same: Discovery | PlainReply, ark: Ark) -> Discovery:
         """What was discovered, for another ARK of the NAAN."""
         expiration = None if same.ttl is None or self._now is None else self._now() + same.ttl
+        if isinstance(same, PlainReply):
+            return same.discovery(ark, self._settings, expiration)
         return same.of(ark, expiration)
 
     def _go_on(self, token: Token, walk: Walk) -> None:

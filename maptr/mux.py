@@ -46,7 +46,7 @@ class Mux:
         self._stub = stub
         self._waiter = waiter
         self._seconds = seconds
-        self._concurrency = concurrency
+        self.concurrency = concurrency
         self._rate = rate
         self._clock = clock
         self._queue: deque[Flight] = deque()
@@ -113,7 +113,7 @@ class Mux:
         """Until the queues are empty or a limit holds; seconds until the rate allows more, or 0."""
         held = 0.0
         waiting: list[Flight] = []
-        while self._again or (self._queue and self._flying < self._concurrency):
+        while self._again or (self._queue and self._flying < self.concurrency):
             fresh = not self._again
             flight = self._queue.popleft() if fresh else self._again.popleft()
             if fresh:

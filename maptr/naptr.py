@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 SERVICE = b"ark"
 
+Fields = tuple[int, int, bytes, bytes, bytes, Labels]
+"""The rdata of a record, in the order of ``Naptr``."""
+
 
 class Naptr(NamedTuple):
     """NAPTR rdata (RFC 3403 section 4.1): character-strings as octets, the replacement as labels."""

@@ -8,34 +8,66 @@ in order of type, each::
 
 so most replies are a part of a value as it stands: ``fastpath.py`` points into it. Being bytes in a dict, a
 table can be written to a file and read back at once. ``spelled`` has the owners whose case is not the folded one.
+
+In the table of a large plain file a name has first its lines of the file as its value, which were found right. They
+are packed when somebody asks for them: so whoever wants values asks ``read``, or for all of them ``settle``.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Protocol
 
 from maptr.names import Labels, to_wire
-from maptr.snapshot import Node, RRset, hosts_of
+from maptr.snapshot import NSEC, NSEC3, NSEC3PARAM, RRSIG, Node, RRset, ZoneView, hosts_of, make_view
 
 RRSET = struct.Struct("!HHI")  # type, records, octets
 RECORD = struct.Struct("!2sHHIH")  # pointer to the question, type, class, TTL, length of the rdata
 TO_QUESTION = b"\xc0\x0c"  # RFC 1035 4.1.4: the name at offset 12
 IN = 1
 EMPTY: Node = MappingProxyType({})
+WILDCARD = b"\1*"  # RFC 4592 2.1.1
+INERT = frozenset({1, 16, 28, 35})  # A, TXT, AAAA, NAPTR: what other names are answered does not depend on them
+# A value of one RRset of these needs no second look.
+_INERT_ALONE = frozenset(rdtype.to_bytes(2, "big") for rdtype in INERT)
+# What signing makes, and gives names to that nobody asked for.
+_SIGNING = frozenset({RRSIG, NSEC, NSEC3})
+_PROVING = frozenset({NSEC, NSEC3, NSEC3PARAM})
+
+
+class Packer(Protocol):
+    """Packs the lines of one name, whose TTL is ``ttl`` and whose names are below the origin of the zone."""
+
+    ttl: int
+
+    def __call__(self, lines: bytes, /) -> bytes: ...
 
 
 class PackedNodes(Mapping[Labels, Node]):
-    """Names and RRsets over a packed table; each look-up makes new objects, which is for the general path."""
+    """Names and RRsets over a packed table; each look-up makes new objects, which is for the general path.
 
-    def __init__(self, table: dict[bytes, bytes], spelled: Mapping[bytes, bytes]) -> None:
+    ``special`` are the names that have more than inert types, and wildcards: whoever looks for delegations, aliases
+    or signatures finds them there, without a look at all names. ``packer`` packs lines; None where all are packed.
+    Several threads may read at once.
+    """
+
+    def __init__(
+        self,
+        table: dict[bytes, bytes],
+        spelled: Mapping[bytes, bytes],
+        special: Iterable[bytes] | None = None,
+        packer: Packer | None = None,
+    ) -> None:
         self.table = table
         self.spelled = spelled
+        self.special = tuple(special_names(table) if special is None else special)
+        self.packer = packer
 
     @classmethod
     def pack(cls, nodes: Mapping[Labels, Node]) -> PackedNodes:
-        """The packed form of any nodes, signatures aside: RRSIG is a type like others here."""
+        """The packed form of any nodes. Signatures are found again by the types they cover."""
         if isinstance(nodes, cls):
             return nodes
         table: dict[bytes, bytes] = {}
@@ -48,19 +80,103 @@ class PackedNodes(Mapping[Labels, Node]):
                 spelled[key] = owner
         return cls(table, spelled)
 
+    def read(self, key: bytes) -> bytes:
+        """The packed RRsets of a name. Raises KeyError."""
+        packer = self.packer  # first: once there is none, every value is packed
+        value = self.table[key]
+        if packer is None or not is_text(value):
+            return value
+        packed = self.table[key] = packer(value)
+        return packed
+
+    def find(self, key: bytes) -> bytes | None:
+        """The packed RRsets of a name, None where it does not exist."""
+        return self.read(key) if key in self.table else None
+
+    def settle(self) -> dict[bytes, bytes]:
+        """The table with every name packed."""
+        if self.packer is not None:
+            for key in self.table:
+                self.read(key)
+            self.packer = None
+        return self.table
+
     def __getitem__(self, name: Labels) -> Node:
         key = to_wire(name)
-        packed = self.table[key]
+        packed = self.read(key)
         if not packed:
             return EMPTY
         owner = read_labels(self.spelled[key]) if key in self.spelled else name
-        return {rrset.rdtype: rrset for rrset in read_rrsets(owner, packed)}
+        return _signed({rrset.rdtype: rrset for rrset in read_rrsets(owner, packed)})
 
     def __iter__(self) -> Iterator[Labels]:
         return map(read_labels, self.table)
 
     def __len__(self) -> int:
         return len(self.table)
+
+    def with_data(self) -> int:
+        """How many names somebody gave records, as ``has_data`` says."""
+        empty = sum(1 for packed in self.table.values() if not packed)
+        signing = sum(1 for key in self.special if (types := types_of(self.table[key])) and _SIGNING.issuperset(types))
+        return len(self.table) - empty - signing
+
+
+def special_nodes(nodes: Mapping[Labels, Node]) -> Iterable[tuple[Labels, Node]]:
+    """The nodes of a zone but for those that are known to have inert types alone."""
+    if isinstance(nodes, PackedNodes):
+        return ((name, nodes[name]) for name in map(read_labels, nodes.special))
+    return nodes.items()
+
+
+def is_text(value: bytes) -> bool:
+    """Whether a value is lines of a plain file, which begin with a NAAN; no type there has so high a number."""
+    return value[:1] >= b"0"
+
+
+def has_data(node: Node) -> bool:
+    """True for a name that somebody gave records, beside those that signing makes: NSEC3 has names of its own."""
+    return not node.keys() <= _SIGNING
+
+
+def count_names(zone: ZoneView) -> int:
+    """How many names have data."""
+    if isinstance(zone.nodes, PackedNodes):
+        return zone.nodes.with_data()
+    return sum(map(has_data, zone.nodes.values()))
+
+
+def special_names(table: Mapping[bytes, bytes]) -> Iterator[bytes]:
+    """Of a packed table, the names that are ``special``."""
+    for name, packed in table.items():
+        is_inert = (packed[:2] in _INERT_ALONE and _is_alone(packed)) or INERT.issuperset(types_of(packed))
+        if name[:2] == WILDCARD or not is_inert:
+            yield name
+
+
+def _is_alone(packed: bytes) -> bool:
+    return len(packed) == RRSET.size + int.from_bytes(packed[4:8], "big")
+
+
+def view_packed(origin: Labels, nodes: PackedNodes, cuts: Iterable[Labels]) -> ZoneView:
+    """A view of them, with the proofs of a zone that is signed. Raises ZoneError as ``chain_of`` does."""
+    if not any(_PROVING.intersection(types_of(nodes.table[key])) for key in nodes.special):
+        return make_view(origin, nodes, cuts)
+    from maptr.denial import chain_of, is_hashed_owner  # here, for most zones are not signed
+
+    special = dict(special_nodes(nodes))
+    hashed = frozenset(key for key, node in special.items() if is_hashed_owner(node))
+    return make_view(origin, nodes, cuts, hashed, chain_of(special, origin))
+
+
+def _signed(node: dict[int, RRset]) -> Node:
+    """The node with its signatures at what they cover."""
+    if RRSIG in node:
+        for rdtype, rrset in node.items():
+            covering = tuple(rdata for rdata in node[RRSIG].rdatas if rdata[:2] == rdtype.to_bytes(2, "big"))
+            if covering:
+                node[rdtype] = rrset.signed(covering)
+    return node
 
 
 def pack_rrset(rrset: RRset) -> bytes:
@@ -69,6 +185,17 @@ def pack_rrset(rrset: RRset) -> bytes:
         RECORD.pack(TO_QUESTION, rrset.rdtype, IN, rrset.ttl, len(rdata)) + rdata for rdata in rrset.rdatas
     )
     return RRSET.pack(rrset.rdtype, len(rrset.rdatas), len(records)) + records
+
+
+def pack_records(records: Iterable[bytes]) -> bytes:
+    """One value of a table, of its records in any order of types."""
+    groups: dict[bytes, list[bytes]] = {}
+    for record in records:
+        groups.setdefault(record[2:4], []).append(record)
+    return b"".join(
+        rdtype + len(group).to_bytes(2, "big") + sum(map(len, group)).to_bytes(4, "big") + b"".join(group)
+        for rdtype, group in sorted(groups.items())
+    )
 
 
 def read_rrsets(owner: Labels, packed: bytes) -> Iterator[RRset]:

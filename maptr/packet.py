@@ -26,8 +26,8 @@ IN = 1
 OPT = 41  # RFC 6891 6.1.1
 
 # Fixed octets before the names, and how many: the only types whose rdata may be compressed (RFC 3597 4).
-_RDATA_NAMES = {2: (0, 1), 3: (0, 1), 4: (0, 1), 5: (0, 1), 6: (0, 2), 7: (0, 1), 8: (0, 1), 9: (0, 1)}
-_RDATA_NAMES |= {12: (0, 1), 14: (0, 2), 15: (2, 1)}
+RDATA_NAMES = {2: (0, 1), 3: (0, 1), 4: (0, 1), 5: (0, 1), 6: (0, 2), 7: (0, 1), 8: (0, 1), 9: (0, 1)}
+RDATA_NAMES |= {12: (0, 1), 14: (0, 2), 15: (2, 1)}
 
 
 class WireBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
@@ -92,7 +92,7 @@ class WireRD(RD):  # type: ignore[misc] # dnslib has no types
         self.rdtype = rdtype
 
     def pack(self, buffer: WireBuffer) -> None:
-        skip, names = _RDATA_NAMES.get(self.rdtype, (0, 0))
+        skip, names = RDATA_NAMES.get(self.rdtype, (0, 0))
         source = WireBuffer(self.data)
         buffer.append(source.get(skip))
         for _ in range(names):

@@ -1,19 +1,29 @@
-"""The commonest answer, read by the shortest way: every record an ``h`` that names a public host, nothing odd.
+"""The commonest answers, read by the shortest way: records that all lead to a public authority, nothing odd about one.
 
-A shortcut of ``walk``, which goes on with whatever this does not take; a property test holds the two to the same
-discovery. What is taken here depends on the ARK by its NAAN alone.
+``h`` records that name a host by letters, digits and hyphens, and ``u`` records whose regexp is a fixed text and a rest
+(see ``prefix``) and whose scheme and host stand in it. A ``Plan`` is made once for a set of records and then makes the
+candidates of each ARK. A shortcut of ``walk``, which goes on with whatever this does not take; property tests hold the
+two to the same discovery.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from maptr import names
+from maptr import names, url
+from maptr.ark import Ark
 from maptr.discovery import Candidate
 from maptr.names import Labels
+from maptr.naptr import Fields, Naptr
+from maptr.nfa import Budget
+
+if TYPE_CHECKING:
+    from maptr.regexp import Substitution
 
 MAX_RECORDS = 16  # the longest real answer has 17; beyond this the general way is hardly slower
+MAX_STEPS = 20_000  # of regexps, that so many records of this kind never need
 
 # Letter-digit-hyphen labels as url.parse_host takes them, the last of which is no number, nor part of an address.
 _HOST = re.compile(
@@ -24,39 +34,138 @@ _DIGITS = b"0123456789"
 MAX_HOST = 253  # characters, as url.parse_host
 
 
-def candidates(
-    records: Sequence[tuple[int, int, bytes, bytes, bytes, Labels]], root: Labels, ttl: int, undotted: Labels | None
-) -> tuple[Candidate, ...] | None:
-    """The candidates of the records (each a Naptr, or its fields) at a walk's root name, ranked; None where one of
-    them is not that plain.
+class Site(NamedTuple):
+    """Where a ``u`` record leads, whatever the ARK. ``refused`` where nobody may go there."""
 
-    ``ttl`` is that of the records in seconds; ``undotted`` is as in ``naptr.read``.
+    substitution: Substitution
+    host: str
+    port: int | None
+    refused: bool
+
+
+class Plan(NamedTuple):
+    """The records of a walk's root name, ranked. ``fixed`` are their candidates where no record looks at the ARK."""
+
+    fixed: tuple[Candidate, ...] | None
+    rules: tuple[Candidate | tuple[Candidate, Site], ...]
+
+    def candidates(self, ark: Ark) -> tuple[Candidate, ...]:
+        """What a walk would find for the ARK, ranked, each place once."""
+        if self.fixed is not None:
+            return self.fixed
+        found: dict[tuple[str, int | None, str], Candidate] = {}
+        for rule in self.rules:
+            candidate = rule if isinstance(rule, Candidate) else _made(*rule, ark)
+            if candidate is not None:
+                found.setdefault((candidate.host.lower(), candidate.port, candidate.target), candidate)
+        return tuple(found.values())
+
+
+def make_plan(
+    records: Sequence[Fields], root: Labels, ttl: int, *, undotted: Labels | None, allow_private: bool, steps: int
+) -> Plan | None:
+    """The records (each a Naptr, or its fields) as a plan; None where one of them is not that plain.
+
+    ``ttl`` is that of the records in seconds; ``undotted`` is as in ``naptr.read``; ``steps`` is a walk's budget.
     """
     if not records or len(records) > MAX_RECORDS:
         return None
     owner = names.to_text(root)
-    suffix = undotted[-1].lower() if undotted else None
-    found: list[Candidate] = []
-    for order, preference, flags, service, regexp, replacement in records:
-        if flags != b"h" or service != b"ark" or regexp or not replacement:
-            return None
-        host = b".".join(replacement)
-        last = replacement[-1].lower()
-        if (
-            last == suffix  # may lack its final dot
-            or last == b"localhost"
-            or len(host) > MAX_HOST
-            or host.count(b".") != len(replacement) - 1
-            or ((host.translate(None, _ALNUM) or last[0] in _DIGITS) and _HOST.fullmatch(host) is None)
-        ):
+    rules: list[Candidate | tuple[Candidate, Site]] = []
+    hosts: list[Candidate] = []
+    for record in records:
+        order, preference, flags, service, regexp, replacement = record
+        if service != b"ark":
             return None
         path = ((order, preference),)
-        found.append(Candidate(host.decode("ascii"), None, order, preference, owner, ttl, "dns", "", path))
-    if len(found) == 1:
-        return (found[0],)
-    # Ranked by (order, preference), then by canonical rdata, of which only the replacement differs; each host once.
-    keys = [names.to_wire(names.fold(record[5])) for record in records]
-    ranked: dict[str, Candidate] = {}
-    for _, _, candidate in sorted(zip((c.path for c in found), keys, found, strict=True), key=lambda one: one[:2]):
-        ranked.setdefault(candidate.host.lower(), candidate)
-    return tuple(ranked.values())
+        if flags == b"h" and not regexp:
+            host = _host(replacement, undotted)
+            if host is None:
+                return None
+            hosts.append(Candidate(host, None, order, preference, owner, ttl, "dns", "", path))
+            rules.append(hosts[-1])
+        elif flags == b"u" and not replacement and steps >= MAX_STEPS:
+            site = _site(regexp, allow_private)
+            if site is None:
+                return None
+            rules.append((Candidate(site.host, site.port, order, preference, owner, ttl, "dns", "", path), site))
+        else:
+            return None
+    if len(rules) == len(hosts) == 1:
+        return Plan(tuple(hosts), ())
+    if len(rules) > 1:
+        # By (order, preference), then by canonical rdata, of which these are the first four octets.
+        keys = [Naptr(*record).canonical() for record in records]
+        rules = [rules[at] for at in sorted(range(len(rules)), key=keys.__getitem__)]
+    made = Plan(None, tuple(rules))
+    return Plan(made.candidates(_NOBODY), ()) if len(rules) == len(hosts) else made
+
+
+_NOBODY = Ark("0", "0")  # what is fixed does not look at it
+
+
+def _host(replacement: Labels, undotted: Labels | None) -> str | None:
+    """The host of a plain replacement."""
+    if not replacement:
+        return None
+    host = b".".join(replacement)
+    last = replacement[-1].lower()
+    if (
+        (undotted and last == undotted[-1].lower())  # may lack its final dot
+        or last == b"localhost"
+        or len(host) > MAX_HOST
+        or host.count(b".") != len(replacement) - 1
+        or ((host.translate(None, _ALNUM) or last[0] in _DIGITS) and _HOST.fullmatch(host) is None)
+    ):
+        return None
+    return host.decode("ascii")
+
+
+def _site(regexp: bytes, allow_private: bool) -> Site | None:
+    """Where a plain regexp leads: scheme and host stand in its replacement, before anything of the ARK."""
+    from maptr.regexp import Substitution
+
+    substitution = Substitution.parse_prefix(regexp)
+    if substitution is None:
+        return None
+    head = b""
+    for part in substitution.replacement:
+        if not isinstance(part, bytes):
+            break
+        head += part
+    text = head.decode("latin-1")
+    if not text.isascii() or text.partition("://")[2].find("/") < 1:
+        return None
+    try:
+        where = url.parse(text)
+    except ValueError:
+        return None
+    return Site(substitution, where.host.in_url, where.port, url.refusal(text, allow_private=allow_private) is not None)
+
+
+def _made(candidate: Candidate, site: Site, ark: Ark) -> Candidate | None:
+    """The candidate of a ``u`` record for an ARK, None where the regexp does not match or makes no URL to follow."""
+    if site.refused:
+        return None
+    try:
+        made = site.substitution.apply(ark.resolution.encode(), Budget(MAX_STEPS))
+    except ValueError:  # too long
+        return None
+    if made is None:
+        return None
+    target = made.decode("ascii", "backslashreplace")
+    if not url.is_clean(target):
+        return None
+    return Candidate(
+        candidate.host,
+        candidate.port,
+        candidate.order,
+        candidate.preference,
+        candidate.owner,
+        candidate.ttl,
+        "dns",
+        target,
+        candidate.path,
+        ark.resolution,
+        site.substitution,
+    )

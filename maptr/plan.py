@@ -10,11 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from maptr.errors import UnsafePlan
+from maptr.limits import REMOVAL_LIMIT
 from maptr.table import Entry, Table
-
-REMOVAL_LIMIT = 0.30
-"""The part of a table that one plan may remove: octoDNS's own default (``max_delete``). A registry file cut
-cleanly at a line end is valid, and every DNS server would load the zone made from it."""
 
 
 @dataclass(frozen=True, slots=True)

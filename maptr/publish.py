@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 from maptr import zonediff
 from maptr.errors import ZoneError
-from maptr.journal import is_newer
-from maptr.plan import REMOVAL_LIMIT
+from maptr.limits import REMOVAL_LIMIT
+from maptr.serial import following_serial, is_newer
 from maptr.snapshot import RRSIG, ZoneView
-from maptr.zone import following_serial
 from maptr.zonediff import ZoneDiff
 
 DNSKEY, ZONEMD = 48, 63

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from maptr import registry
@@ -21,7 +21,9 @@ from maptr.cache.watched import pull_file, read_pull_file
 from maptr.errors import MaptrError, TableError, UnsafePlan
 from maptr.fetch import SECONDS, Fetched, FetchError, fetch
 from maptr.files import write_atomically
-from maptr.plan import REMOVAL_LIMIT, Plan
+from maptr.limits import REMOVAL_LIMIT
+from maptr.minisign import MAX_FILE, SUFFIX, PublicKey, SignatureError, Signed, verify
+from maptr.plan import Plan
 from maptr.table import Table
 
 KEEP = 3  # last good states kept beside the file
@@ -33,6 +35,19 @@ class PullFailed(MaptrError):
     def __init__(self, reasons: Sequence[str]) -> None:
         super().__init__("; ".join(reasons))
         self.reasons = tuple(reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What a source's content must be, beside a registry. ``sha256`` in hexadecimal. ``public_key`` is of minisign;
+    its ``signature`` is looked for at that URL or file, by default at the source's name with ``.minisig``."""
+
+    sha256: str | None = None
+    public_key: PublicKey | None = None
+    signature: str | None = None
+
+
+NO_DEMANDS = Demands()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +64,23 @@ class Pull:
     modified: str = ""
     bad: tuple[TableError, ...] = ()
     passed_over: tuple[str, ...] = ()
+    signed: int | None = None  # when, by its signer's word, in seconds since 1970
 
 
 def look(
     path: Path,
     sources: Sequence[str],
     *,
-    sha256: str | None = None,
+    demands: Demands = NO_DEMANDS,
     cafile: str | None = None,
     force: bool = False,
     seconds: float = SECONDS,
 ) -> Pull:
     """The plan that would make the file at ``path`` what its source has. Sources, URLs or files, are tried in order.
 
-    ``sha256`` is what the content must hash to, in hexadecimal. ``force`` takes a plan beyond the limit. Raises
-    UnsafePlan where a plan beyond it was all that was on offer, PullFailed where there was nothing, and OSError or
-    TableError where the file that is there cannot be read.
+    ``force`` takes a plan beyond the limit, and what was signed earlier than what is there. Raises UnsafePlan where a
+    plan beyond it was all that was on offer, PullFailed where there was nothing, and OSError or TableError where the
+    file that is there cannot be read.
     """
     old_content = path.read_bytes() if path.exists() else None
     old = Table() if old_content is None else registry.read(old_content, filename=str(path), on_bad=lambda error: None)
@@ -76,7 +92,16 @@ def look(
         known = note if note.get("sha256") == held and note.get("source") == source else {}
         try:
             got = _get(source, str(known.get("etag", "")), str(known.get("modified", "")), cafile, seconds)
-            return _judge(path, source, got, old, held, sha256, force, tuple(reasons))
+            pull = _judge(path, source, got, old, held, demands.sha256, force, tuple(reasons))
+            if demands.public_key is None:
+                return pull
+            content = old_content if got.content is None else got.content
+            where = demands.signature or source + SUFFIX
+            signed = _signed(source, where, demands.public_key, content or b"", cafile, seconds)
+            before = note.get("signed")
+            if not force and isinstance(before, int) and signed.at is not None and signed.at < before:
+                raise FetchError(f"{source}: signed earlier than the table that is there: an old one is sent again")
+            return replace(pull, signed=signed.at)
         except UnsafePlan as error:
             unsafe = UnsafePlan(f"{source}: {error}")
             reasons.append(str(unsafe))
@@ -94,6 +119,20 @@ def _get(source: str, etag: str, modified: str, cafile: str | None, seconds: flo
         return Fetched(source, Path(source).read_bytes())
     except OSError as error:
         raise FetchError(f"{source}: {error.strerror or error}") from None
+
+
+def _signed(source: str, where: str, key: PublicKey, content: bytes, cafile: str | None, seconds: float) -> Signed:
+    """What the signer of a source's content says, the signature being at ``where``. Raises FetchError."""
+    try:
+        if "://" in where:
+            octets = fetch(where, cafile=cafile, seconds=seconds, max_octets=MAX_FILE).content or b""
+        else:
+            octets = Path(where).read_bytes()[: MAX_FILE + 1]
+        return verify(key, content, octets.decode("utf-8", "surrogateescape"))
+    except SignatureError as error:
+        raise FetchError(f"{source}: not signed as demanded: {error}") from None
+    except OSError as error:
+        raise FetchError(f"{where}: {error.strerror or error}") from None
 
 
 def _judge(
@@ -139,13 +178,15 @@ def apply(pull: Pull, *, wall: Callable[[], float], keep: int = KEEP) -> None:
         if pull.path.exists():
             _rotate(pull.path, keep)
         write_atomically(pull.path, pull.content)
-    note = {
+    note: dict[str, object] = {
         "source": pull.source,
         "sha256": pull.sha256,
         "etag": pull.etag,
         "modified": pull.modified,
         "checked": wall(),
     }
+    if pull.signed is not None:
+        note["signed"] = pull.signed
     write_atomically(pull_file(pull.path), json.dumps(note, indent=1).encode() + b"\n")
 
 

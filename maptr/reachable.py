@@ -16,6 +16,7 @@ from collections.abc import Callable
 from maptr import url, visit
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import NmaError
+from maptr.liveness import Suspects
 
 SECONDS = 2.0  # for one probe
 ALL_SECONDS = 6.0  # for one choice
@@ -31,7 +32,8 @@ class Reachable:
     """A chooser; one object may serve many threads. Where nothing answers it takes the best candidate.
 
     ``schemes`` are tried in turn for a candidate that names none. ``probe`` is by default a connection, with TLS for
-    https; ``info`` is another.
+    https; ``info`` is another. Candidates on servers that ``suspects`` names are tried after the others, and
+    are never left out.
     """
 
     def __init__(
@@ -41,24 +43,33 @@ class Reachable:
         seconds: float = SECONDS,
         allow_private: bool = False,
         probe: Probe | None = None,
+        suspects: Suspects | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._schemes = schemes
         self._seconds = seconds
         self._probe = probe or connect(allow_private=allow_private)
+        self._suspects = suspects
         self._clock = clock
         self._known: OrderedDict[tuple[str, str, int | None], tuple[bool, float]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __call__(self, discovery: Discovery) -> Candidate:
         deadline = self._clock() + ALL_SECONDS
-        for candidate in discovery:
+        for candidate in self._in_turn(discovery):
             for scheme in ("",) if candidate.target else self._schemes:
                 tried = candidate._replace(scheme=scheme)
                 where = url.parse(tried.url(discovery.ark, scheme=discovery.scheme))
                 if self._answers(where, deadline):
                     return tried
         return discovery[0]
+
+    def _in_turn(self, discovery: Discovery) -> list[Candidate]:
+        """The candidates in their order, suspects last."""
+        suspects = self._suspects
+        if suspects is None:
+            return list(discovery)
+        return sorted(discovery, key=lambda one: suspects(url.parse(one.url(discovery.ark, scheme=discovery.scheme))))
 
     def failed(self, candidate: Candidate, discovery: Discovery) -> None:
         """Tell that a candidate did not answer a caller of its own: it is passed over for a while."""

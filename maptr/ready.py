@@ -9,6 +9,7 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from maptr.names import MAX_LABEL, MAX_NAME
+from maptr.packet import RDATA_NAMES
 
 HEADER = 12  # RFC 1035 4.1.1
 MIN_PAYLOAD = 512  # RFC 1035 4.2.1, and RFC 6891 6.2.3
@@ -82,6 +83,53 @@ class Found(NamedTuple):
         return query[:2] + flags + query[HEADER : self.question_end] + opt
 
 
+class Mould(NamedTuple):
+    """A reply of which others are made, whose question is longer or shorter by what stands before ``place`` in it.
+
+    Nothing in its records may point to before that place, so all compression pointers move by as much.
+    """
+
+    ready: Ready
+    place: int
+    pointers: tuple[int, ...]  # where they stand in the body
+
+    @classmethod
+    def of(cls, ready: Ready, place: int) -> Mould:
+        """Made of a whole body of trusted octets."""
+        counts = ready.head[4:10]
+        records = sum(int.from_bytes(counts[at : at + 2], "big") for at in (0, 2, 4)) - bool(ready.opt)
+        body, at = ready.body, 0
+        pointers: list[int] = []
+        for _ in range(records):
+            at = _skip_name(body, at, pointers)
+            rdtype, size = int.from_bytes(body[at : at + 2], "big"), int.from_bytes(body[at + 8 : at + 10], "big")
+            at += 10
+            skip, names = RDATA_NAMES.get(rdtype, (0, 0))
+            inside = at + skip
+            for _ in range(names):
+                inside = _skip_name(body, inside, pointers)
+            at += size
+        return cls(ready, place, tuple(pointers))
+
+    def at(self, place: int) -> Ready:
+        """The reply to a question with the same name at another place."""
+        body = bytearray(self.ready.body)
+        for pointer in self.pointers:
+            target = (body[pointer] << 8 | body[pointer + 1]) + place - self.place
+            body[pointer : pointer + 2] = target.to_bytes(2, "big")
+        return self.ready._replace(body=bytes(body))
+
+
+def _skip_name(wire: bytes, at: int, pointers: list[int]) -> int:
+    """Where a name ends; a compression pointer in it is added to those."""
+    while length := wire[at]:
+        if length > MAX_LABEL:
+            pointers.append(at)
+            return at + 2
+        at += length + 1
+    return at + 1
+
+
 def with_cookie(opt: bytes) -> bytes:
     """An OPT made longer by an option for a whole cookie at its end, up to where the cookie starts."""
     size = int.from_bytes(opt[9:OPT_SIZE], "big") + COOKIE_REPLY
@@ -119,12 +167,12 @@ def find_malformed(query: bytes) -> Found | None:
 
 def _reads(query: bytes) -> bool:
     """Whether a question stands there: a name of labels, never a pointer, and type and class (RFC 1035 4.1.2)."""
-    at, size = HEADER, len(query)
-    while at < size and (length := query[at]):
+    at, last = HEADER, min(len(query), HEADER + MAX_NAME)
+    while at < last and (length := query[at]):
         if length > MAX_LABEL:
             return False
         at += length + 1
-    return at + MIN_QUESTION <= size and at + 1 - HEADER <= MAX_NAME
+    return at < last and at + MIN_QUESTION <= len(query)
 
 
 _UNREADABLE = Found(Ready(bytes((QR, FORMERR, 0, 0, 0, 0, 0, 0, 0, 0)), b"", 0, 0, b"", FORMERR), HEADER, None)

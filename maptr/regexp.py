@@ -52,6 +52,16 @@ class Substitution(NamedTuple):
         expression = Expression.parse(ere, ignore_case=bool(flags), groups_used=_highest(replacement), budget=budget)
         return cls(expression, replacement)
 
+    @classmethod
+    def parse_prefix(cls, field: bytes) -> Substitution | None:
+        """The field where its expression is a Prefix; None for any other. No program is compiled to find out."""
+        try:
+            ere, replacement, flags = _split(field)
+        except RegexpError:
+            return None
+        prefix = None if flags else Prefix.parse(ere, groups_used=_highest(replacement))
+        return None if prefix is None else cls(prefix, replacement)
+
     def apply(self, text: bytes, budget: Budget) -> bytes | None:
         """The text with its match replaced, None where nothing matches; raises BudgetSpent, and ValueError
         where the result is longer than MAX_RESULT."""

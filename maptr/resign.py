@@ -15,10 +15,10 @@ import dns.zone
 
 from maptr.dnssec import Policy, is_current, sign_zone
 from maptr.errors import SigningError
-from maptr.journal import is_newer, records, soa_of
+from maptr.journal import records, soa_of
+from maptr.serial import following_serial, is_newer
 from maptr.signatures import Signatures, signature_state
 from maptr.snapshot import ZoneView, view_zone
-from maptr.zone import following_serial
 from maptr.zonekeys import Key, check_keys
 
 

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from maptr.packed import special_nodes
 from maptr.snapshot import RRSIG, ZoneView
 
 # An alarm a day or two before the end: BIND, Knot and `maptr zone sign` have signed again by then (Knot, with
@@ -48,7 +49,9 @@ class Validity:
 
     @classmethod
     def of(cls, zone: ZoneView, now: float) -> Validity | None:
-        """None for a zone without signatures. A look at every one, so it is worth to be kept."""
+        """None for a zone whose apex is not signed (RFC 4035 2.2). A look at every signature: worth to be kept."""
+        if RRSIG not in zone.nodes[zone.origin]:
+            return None
         times = list(_times(zone, int(now)))
         return cls(max(begin for begin, _ in times), min(end for _, end in times)) if times else None
 
@@ -69,7 +72,7 @@ def signature_state(zone: ZoneView, now: float, *, expiring: int = EXPIRING) -> 
 
 def _times(zone: ZoneView, now: int) -> Iterator[tuple[int, int]]:
     """(inception, expiration) of each signature. On the wire they have 32 bits and wrap (RFC 4034 3.1.5)."""
-    for node in zone.nodes.values():
+    for _, node in special_nodes(zone.nodes):
         for rdata in node[RRSIG].rdatas if RRSIG in node else ():
             expiration, inception = struct.unpack_from("!2I", rdata, 8)
             yield unwrap(inception, now), unwrap(expiration, now)

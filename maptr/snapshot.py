@@ -10,19 +10,20 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-import dns.name
-import dns.node
-import dns.rdata
-import dns.rdataclass
-import dns.rdatatype
-import dns.zone
-
-from maptr.denial import Denial, chain_of, is_hashed_owner
 from maptr.errors import ZoneError
 from maptr.names import Labels, fold, is_below, to_text
 
-NS, CNAME, SOA, MX, SRV, DNAME, RRSIG = 2, 5, 6, 15, 33, 39, 46
+if TYPE_CHECKING:  # dnspython takes 40 ms to import, and an image of a zone needs none of it
+    import dns.name
+    import dns.node
+    import dns.rdata
+    import dns.zone
+
+    from maptr.denial import Denial
+
+NS, CNAME, SOA, MX, SRV, DNAME, RRSIG, NSEC, NSEC3, NSEC3PARAM = 2, 5, 6, 15, 33, 39, 46, 47, 50, 51
 
 # Where in its rdata each type names a host whose addresses go along (RFC 1034 4.3.2 step 6, RFC 2782).
 _HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
@@ -45,6 +46,10 @@ class RRset:
     def at(self, owner: Labels) -> RRset:
         """The same records under another owner, as a wildcard gives them (RFC 4592 3.3)."""
         return replace(self, owner=owner)
+
+    def signed(self, signatures: tuple[bytes, ...]) -> RRset:
+        """The same records with the signatures that cover them."""
+        return replace(self, signatures=signatures)
 
 
 Node = Mapping[int, RRset]
@@ -106,6 +111,8 @@ class Snapshot:
 
 def view_zone(zone: dns.zone.Zone) -> ZoneView:
     """One dnspython zone, relativized or not, made ready. Raises ZoneError."""
+    from maptr.denial import chain_of, is_hashed_owner
+
     if zone.origin is None:
         raise ZoneError("a zone without an origin")
     origin = fold(_labels(zone.origin))
@@ -127,9 +134,8 @@ def view_zone(zone: dns.zone.Zone) -> ZoneView:
     for key in list(nodes):
         for start in range(1, len(key) - len(origin)):
             nodes.setdefault(key[start:], MappingProxyType({}))
-    view = MappingProxyType(nodes)
     hashed = frozenset(key for key, node in nodes.items() if is_hashed_owner(node))
-    return make_view(origin, view, cuts, hashed, chain_of(view, origin))
+    return make_view(origin, MappingProxyType(nodes), cuts, hashed, chain_of(nodes, origin))
 
 
 def make_view(
@@ -163,7 +169,7 @@ def _rrsets(owner: Labels, node: dns.node.Node, origin: dns.name.Name) -> dict[i
         rrsets[rdtype] = RRset(owner, rdtype, rdataset.ttl, rdatas, hosts_of(rdtype, rdatas))
     for covered, wires in signatures.items():
         if covered in rrsets:
-            rrsets[covered] = replace(rrsets[covered], signatures=wires)
+            rrsets[covered] = rrsets[covered].signed(wires)
     return dict(sorted(rrsets.items()))
 
 

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from dnslib import DNSQuestion
 
 from maptr.errors import ZoneError
-from maptr.journal import Journal, Record, is_newer, records, soa_of
+from maptr.journal import Journal, Record, records, soa_of
 from maptr.names import to_text
 from maptr.packet import HEADER_SIZE, IN, MAX_POINTER, WireBuffer, WireRD
+from maptr.serial import is_newer
 from maptr.snapshot import ZoneView
 
 # Octets of a message: names beyond cannot be pointed to (RFC 1035 4.1.4), and it is made while queries wait.

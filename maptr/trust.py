@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+import dns.name
+
 from maptr.asking import Asked, Exchange
 from maptr.errors import ConfigError
 from maptr.names import Labels
 
 if TYPE_CHECKING:
-    import dns.name
     import dns.rdata
 
     from maptr.validation.inquiry import Inquiry
@@ -63,11 +64,17 @@ class Validator:
         """The same validator, or one with these anchors."""
         return given if isinstance(given, Validator) else cls(given)
 
-    def exchange(self, name: Labels, start: Callable[[Labels, int], Exchange]) -> Asked:
+    def has_keys(self, name: Labels) -> bool:
+        """Whether what begins at a name is known, so that questions below it need no keys from above."""
+        return self.trust.recall(dns.name.Name((*name, b""))) is not None
+
+    def exchange(
+        self, name: Labels, start: Callable[[Labels, int], Exchange], clock: Callable[[], float] = time.monotonic
+    ) -> Asked:
         """The question of a name, for a driver of ``asking``; ``start`` makes that of a name and type."""
         from maptr.validation.exchange import ValidatedExchange
 
-        return ValidatedExchange(name, self.trust, start)
+        return ValidatedExchange(name, self.trust, start, clock)
 
     def inquire(self, name: Labels) -> Inquiry:
         """The same, for who asks in another way."""

@@ -131,6 +131,11 @@ def parse(text: str) -> Url:
     return Url(scheme, parse_host(host_text), port, match["rest"])
 
 
+def is_clean(text: str) -> bool:
+    """True where a text is no longer than a URL may be, and without a character that belongs in none."""
+    return len(text) <= MAX_URL and _UNSAFE.search(text) is None
+
+
 def refusal(text: str, *, allow_private: bool = False) -> str | None:
     """Why a URL may not be followed, or None if it may.
 

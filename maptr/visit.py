@@ -119,8 +119,8 @@ def _connect(where: url.Url, deadline: float, allow_private: bool) -> socket.soc
     host = where.host.text
     failures = []
     port = where.port or PORTS[where.scheme]
-    addresses = _look_up(host, port, deadline)
-    public = [text for text in addresses if allow_private or not _is_local(text)]
+    addresses = look_up(host, port, deadline - time.monotonic())
+    public = [text for text in addresses if allow_private or not is_local(text)]
     if addresses and not public:
         raise NmaError(f"{host} is not asked: {addresses[0]} is not a public address")
     for address in public[:MAX_ADDRESSES]:
@@ -134,13 +134,17 @@ def _connect(where: url.Url, deadline: float, allow_private: bool) -> socket.soc
     raise NmaError(f"{host}: {'; '.join(failures) or 'no answer in time'}")
 
 
-def _is_local(address: str) -> bool:
+def is_local(address: str) -> bool:
+    """True for an address that is not public."""
     plain = address.partition("%")[0]
     return url.parse_host(f"[{plain}]" if ":" in plain else plain).is_local
 
 
-def _look_up(host: str, port: int, deadline: float) -> list[str]:
-    """Addresses by the system's resolver, which knows no deadline; so it is left behind when the time is over."""
+def look_up(host: str, port: int, seconds: float) -> list[str]:
+    """Addresses by the system's resolver, which knows no deadline; so it is left behind when the time is over.
+
+    Raises NmaError where there is none, or none in time.
+    """
     found: queue.SimpleQueue[list[str] | OSError | UnicodeError] = queue.SimpleQueue()
 
     def ask() -> None:
@@ -152,7 +156,7 @@ def _look_up(host: str, port: int, deadline: float) -> list[str]:
 
     threading.Thread(target=ask, daemon=True).start()
     try:
-        result = found.get(timeout=max(0.0, deadline - time.monotonic()))
+        result = found.get(timeout=max(0.0, seconds))
     except queue.Empty:
         raise NmaError(f"{host}: no address in time") from None
     if isinstance(result, list):

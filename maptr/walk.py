@@ -150,9 +150,18 @@ class Walk:
         if answer.outcome is Outcome.ANSWER:
             if len(answer.records) > min(self.settings.max_candidates, self.settings.max_records):
                 return None
-            return plain.candidates(
-                answer.records, question.name, _sane(answer.ttl, MAX_TTL), self.settings.reading_origin()
+            plan = plain.make_plan(
+                answer.records,
+                question.name,
+                _sane(answer.ttl, MAX_TTL),
+                undotted=self.settings.reading_origin(),
+                allow_private=self.settings.allow_private,
+                steps=self.settings.regexp_steps,
             )
+            if plan is None:
+                return None
+            self.ark_read = plan.fixed is None
+            return plan.candidates(self.ark)
         return () if answer.outcome.said and not answer.records else None
 
     @property

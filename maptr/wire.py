@@ -14,7 +14,7 @@ from typing import NamedTuple
 from maptr import names
 from maptr.discovery import Outcome
 from maptr.names import Labels
-from maptr.naptr import Naptr
+from maptr.naptr import Fields, Naptr
 
 EDNS_PAYLOAD = 1232  # octets; DNS flag day 2020, RFC 9715: no path fragments it
 MAX_MESSAGE = 65535  # RFC 1035 4.2.2: the length field over TCP
@@ -54,10 +54,6 @@ _HEADERS = {
     for edns in (False, True)
 }
 _CD_HEADERS = {edns: struct.pack("!5H", RD | CD, 1, 0, 0, edns) for edns in (False, True)}
-
-
-Fields = tuple[int, int, bytes, bytes, bytes, Labels]
-"""The rdata of a NAPTR record, in the order of ``Naptr``."""
 
 
 class Query(NamedTuple):

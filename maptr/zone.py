@@ -153,37 +153,6 @@ def _delegations(file: str, text: str, origin: str) -> Iterator[Labels]:
             yield names.fold(rrset.name.labels[:-1])
 
 
-def next_serial(style: str, now: float, previous: int | None = None) -> int:
-    """The serial after ``previous``: ``date`` (YYYYMMDDnn, UTC), ``unix`` (seconds), or a number as it is.
-
-    For the styles it is greater than the previous one by RFC 1982 even when the clock stands still or goes
-    back. Raises ValueError for anything else.
-    """
-    import datetime  # here, for nothing else needs it and the command line starts without
-
-    if style.isascii() and style.isdigit():
-        if int(style) > 0xFFFF_FFFF:
-            raise ValueError(f"serial {style} does not fit 32 bits")
-        return int(style)
-    if style == "date":
-        day = datetime.datetime.fromtimestamp(now, datetime.UTC)
-        wanted = int(day.strftime("%Y%m%d00"))
-    elif style == "unix":
-        wanted = int(now) & 0xFFFF_FFFF
-    else:
-        raise ValueError(f"serial {style!r} is neither date, unix nor a number")
-    if previous is None or 0 < (wanted - previous) & 0xFFFF_FFFF < 0x8000_0000:
-        return wanted
-    return (previous + 1) & 0xFFFF_FFFF
-
-
-def following_serial(before: int, style: str, now: float) -> int:
-    """The serial after one that is out: one more ("increment", and "file", for no file has it), or by date or time."""
-    if style in ("increment", "file"):
-        return (before + 1) & 0xFFFF_FFFF
-    return next_serial(style, now, before)
-
-
 def serial_of(lines: Iterable[str]) -> tuple[int, list[str]] | None:
     """The serial of a zone text written by ``build``, and its lines with the serial blanked; None for any other."""
     kept: list[str] = []

@@ -11,18 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import dns.exception
-import dns.rdata
-import dns.rdataclass
-import dns.rdatatype
-
 from maptr.names import Labels, to_text
-from maptr.naptr import Naptr
+from maptr.packed import has_data
 from maptr.signing import MADE
 from maptr.snapshot import SOA, Node, RRset, ZoneView, make_view
 
 NAPTR = 35
-SIGNING = frozenset({46, 47, 50})  # RRSIG, NSEC, NSEC3 (RFC 4034, RFC 5155)
 SERIAL = slice(-20, -16)  # in the rdata of an SOA: five 32-bit numbers end it (RFC 1035 3.3.13)
 
 
@@ -47,7 +41,7 @@ class Change:
     def to_text(self) -> str:
         """``+ owner ttl TYPE rdata | rdata``; for a change only what differs, as ``old -> new``."""
         rrset = self.rrset
-        owner, kind = to_text(rrset.owner), dns.rdatatype.to_text(dns.rdatatype.RdataType.make(rrset.rdtype))
+        owner, kind = to_text(rrset.owner), _type_text(rrset.rdtype)
         if self.old is None or self.new is None:
             return f"{self.sign} {owner} {rrset.ttl} {kind} {_shown(set(rrset.rdatas), rrset.rdtype)}"
         return f"~ {owner} {kind} {'; '.join(self._differences(self.old, self.new))}"
@@ -67,7 +61,7 @@ class Change:
         return {
             "change": {"+": "added", "-": "removed", "~": "changed"}[self.sign],
             "owner": to_text(self.rrset.owner),
-            "type": dns.rdatatype.to_text(dns.rdatatype.RdataType.make(self.rrset.rdtype)),
+            "type": _type_text(self.rrset.rdtype),
             "old": _plain(self.old),
             "new": _plain(self.new),
         }
@@ -110,11 +104,6 @@ class ZoneDiff:
         return {"changes": [change.to_dict() for change in self.changes], "names": self.size, "names_lost": self.lost}
 
 
-def has_data(node: Node) -> bool:
-    """True for a name that somebody gave records, beside those that signing makes: NSEC3 has names of its own."""
-    return not node.keys() <= SIGNING
-
-
 def _changes(old: Node, new: Node) -> Iterator[Change]:
     if old == new:
         return
@@ -153,6 +142,12 @@ def with_serial(zone: ZoneView, serial: int) -> ZoneView:
     return replace(zone, serial=serial, soa=soa, negative_soa=replace(zone.negative_soa, rdatas=rdatas), nodes=nodes)
 
 
+def _type_text(rdtype: int) -> str:
+    import dns.rdatatype  # here, as below: a server that starts compares nothing
+
+    return dns.rdatatype.to_text(dns.rdatatype.RdataType.make(rdtype))
+
+
 def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
     """The zone without what signing makes, and under the serial if one is given: what was signed, told from its result.
 
@@ -180,6 +175,13 @@ def _shown(rdatas: set[bytes], rdtype: int) -> str:
 
 def _rdata_text(wire: bytes, rdtype: int) -> str:
     """Presentation format; NAPTR by our own writer, for dnspython's leaves ports unescaped."""
+    import dns.exception
+    import dns.rdata
+    import dns.rdataclass
+    import dns.rdatatype
+
+    from maptr.naptr import Naptr
+
     try:
         if rdtype == NAPTR:
             return Naptr.from_wire(wire).to_text()

@@ -174,7 +174,7 @@ def drift(file: Path, directory: Path, rounds: int) -> None:
     with served(file, directory) as (port, table):
 
         def run() -> float:
-            cache = Cache(table, policy="dns-only", server=HOST, port=port)
+            cache = Cache(table, policy="dns-only", nameservers=[f"{HOST}#{port}"])
             return timed(lambda: list(cache.drift_many()))
 
         measure(f"drift over {len(table)} records, loopback", "1", 1, "s", run, rounds)
@@ -213,7 +213,7 @@ def black_hole(rounds: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as hole:
         port = free_port()
         hole.bind((HOST, port))
-        cache = Cache(table, server=HOST, port=port)
+        cache = Cache(table, nameservers=[f"{HOST}#{port}"])
         naans = iter(table)
         measure("first answer, DNS black-holed, natab there", "300", 1e3, "ms",
                 lambda: timed(lambda: cache.discover(f"ark:{next(naans)}/x")), 1)  # fmt: skip

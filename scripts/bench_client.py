@@ -70,20 +70,23 @@ def cpu(work: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
-def wall(work: Callable[[], object]) -> float:
+def both(work: Callable[[], object], count: int) -> tuple[float, float]:
+    """Seconds for each of so many, by the clock and of CPU."""
     started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+    busy = cpu(work)
+    return (time.perf_counter() - started) / count, busy / count
 
 
 def zone_text(count: int) -> Iterator[str]:
     yield "$ORIGIN ark.arpa.\n$TTL 300\n@ SOA ns.example. admin.example. 1 3600 600 86400 60\n@ NS ns.example.\n"
     for naan in range(FIRST, FIRST + count):
         yield f'{naan} NAPTR 100 10 "h" "ark" "" h{naan}.example.\n'
+    for naan in range(FIRST, FIRST + SHARED):
+        yield f'b{naan} NAPTR 10 10 "u" "ark" "!^ark:/?b{naan}/(.*)$!https://h{naan}.example/\\\\1!" .\n'
 
 
-def arks(count: int, distinct: int) -> Iterable[str]:
-    return (f"ark:{FIRST + i % distinct}/x{i}" for i in range(count))
+def arks(count: int, distinct: int, before: str = "") -> Iterable[str]:
+    return (f"ark:{before}{FIRST + i % distinct}/x{i}" for i in range(count))
 
 
 def single(server: Peer, rounds: int, count: int) -> list[Ratio]:
@@ -110,22 +113,34 @@ def single(server: Peer, rounds: int, count: int) -> list[Ratio]:
 
 def many(server: Peer, rounds: int, count: int) -> list[Ratio]:
     stub = Stub([f"{server.host}#{server.port}"])
-    sync = Ratio("discover_many / dnspython async, walks a second", "walks/s", "25")
-    awaited = Ratio("discover_many_async / dnspython async", "walks/s", "12")
+    ratios = [
+        Ratio("discover_many / dnspython async, walks a second", "walks/s", "25"),
+        Ratio("dnspython async / discover_many, CPU a walk", "us", "25"),
+        Ratio("discover_many_async / dnspython async, walks a second", "walks/s", "12"),
+        Ratio("dnspython async / discover_many_async, CPU a walk", "us", "12"),
+    ]
     few = min(count, 3000)
     for _ in range(rounds):
-        theirs = few / wall(lambda: asyncio.run(_dnspython(server, few)))
-        sync.add(count / wall(lambda: _all(discover_many(arks(count, count), resolver=stub))), theirs)
-        awaited.add(count / wall(lambda: asyncio.run(_all_async(stub, count))), theirs)
-    return [sync, awaited]
+        theirs = both(lambda: asyncio.run(_dnspython(server, few)), few)
+        sync = both(lambda: _all(discover_many(arks(count, count), resolver=stub)), count)
+        awaited = both(lambda: asyncio.run(_all_async(stub, count)), count)
+        for at, ours in ((0, sync), (2, awaited)):
+            ratios[at].add(1 / ours[0], 1 / theirs[0])
+            ratios[at + 1].add(theirs[1] * 1e6, ours[1] * 1e6)
+    return ratios
 
 
-def shared(server: Peer, total: int) -> str:
-    bulk = Bulk(nameservers=[f"{server.host}#{server.port}"])
-    pairs = ((number, Ark.parse(ark)) for number, ark in enumerate(arks(total, SHARED)))
-    seconds = wall(lambda: _all(discovery for _, discovery in bulk.run(pairs)))
-    rate = total / seconds
-    return f"{total} ARKs over {SHARED} NAANs: {bulk.questions} questions, {rate:.0f} ARKs/s; target {SHARED}, 200000"
+def shared(server: Peer, rounds: int, total: int, before: str, kind: str) -> str:
+    runs: list[tuple[float, float]] = []
+    for _ in range(rounds):
+        bulk = Bulk(nameservers=[f"{server.host}#{server.port}"])
+        pairs = ((number, Ark.parse(ark)) for number, ark in enumerate(arks(total, SHARED, before)))
+        runs.append(both(partial(_all, (discovery for _, discovery in bulk.run(pairs))), total))
+    passed, busy = (statistics.median(side) for side in zip(*runs, strict=True))
+    return (
+        f"{total} ARKs over {SHARED} NAANs, {kind} records: {bulk.questions} questions, {1 / passed:.0f} ARKs/s, "
+        f"{busy * 1e6:.1f} us CPU each; target {SHARED}, 200000, 5.0"
+    )
 
 
 def process(server: Peer, rounds: int) -> list[Ratio]:
@@ -135,19 +150,33 @@ def process(server: Peer, rounds: int) -> list[Ratio]:
         "dig": ["dig", "+short", "-p", str(server.port), f"@{server.host}", name, "NAPTR"],
         "perl": ["perl", "-e", PERL, str(server.port), "1", str(FIRST)],
     }
+    titles = {"dig": "maptr url ARK @server / dig +short", "perl": "maptr url ARK @server / the draft's Perl"}
+    targets = {"dig": "2.0", "perl": "1.0"}
     ratios = {
-        "dig": Ratio("maptr url ARK @server / dig +short, whole process", "ms", "2.0"),
-        "perl": Ratio("maptr url ARK @server / the draft's Perl, whole process", "ms", "1.0"),
+        (key, clock): Ratio(f"{titles[key]}, {name}", "ms", targets[key])
+        for key in titles
+        for clock, name in enumerate(("time", "CPU"))
     }
-    for _ in range(rounds):
-        took = {}
-        for key, command in commands.items():
-            if find(command[0]):
-                took[key] = wall(partial(subprocess.run, command, capture_output=True, check=False)) * 1e3
-        for key, ratio in ratios.items():
-            if key in took:
-                ratio.add(took["maptr"], took[key])
+    with tempfile.TemporaryDirectory() as compiled:
+        # As installed: compiled once. A development environment may forbid to write that beside the source.
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": compiled}
+        for number in range(rounds + 1):
+            took = {key: spawn(command, environment) for key, command in commands.items() if find(command[0])}
+            for (key, clock), ratio in ratios.items():
+                if number and key in took:  # the first round compiles
+                    ratio.add(took["maptr"][clock] * 1e3, took[key][clock] * 1e3)
     return [ratio for ratio in ratios.values() if ratio.pairs]
+
+
+def spawn(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
+    """Seconds that a process takes, by the clock and of CPU. Raises SystemExit where it fails."""
+    started = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = status
+    if status:
+        raise SystemExit(f"bench: {command[0]} failed")
+    return time.perf_counter() - started, usage.ru_utime + usage.ru_stime
 
 
 async def _dnspython(server: Peer, count: int) -> None:
@@ -157,7 +186,7 @@ async def _dnspython(server: Peer, count: int) -> None:
 
     async def one(number: int) -> None:
         async with limit:
-            await resolver.resolve(f"{FIRST + number}.ark.arpa.", "NAPTR")
+            await resolver.resolve(f"{FIRST + number}.ark.arpa.", "NAPTR", lifetime=300)
 
     await asyncio.gather(*map(one, range(count)))
 
@@ -198,7 +227,8 @@ def main() -> None:
                     print(ratio)
                 for ratio in many(server, max(2, options.rounds // 2), options.names):
                     print(ratio)
-                print(shared(server, options.arks))
+                print(shared(server, options.rounds, options.arks, "", "h"))
+                print(shared(server, options.rounds, options.arks, "b", "u"))
                 for ratio in process(server, options.rounds * 3):
                     print(ratio, flush=True)
 

@@ -36,6 +36,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.real_data)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nothing_set_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No table, cache or configuration of whoever runs the tests is the tests' own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+            patch.setenv(variable, str(tmp_path_factory.mktemp(variable)))
+        yield
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The directory of the real registry (``naan_records.json``): MAPTR_REAL_DATA, or ../shared/data."""

@@ -130,7 +130,7 @@ class Session:
         self._servers: list[tuple[subprocess.Popen[bytes], BinaryIO]] = []
         scripts = Path(sys.executable).parent  # not resolved: the environment's own bin directory
         self._environment: Mapping[str, str] = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if not name.startswith("XDG_")},
             "PATH": os.pathsep.join((str(scripts), SEARCH)),
             "HOME": str(directory),
             "NO_COLOR": "1",

@@ -19,37 +19,24 @@ PACKAGE = Path(__file__).resolve().parent.parent / "maptr"
 LAYERS = (
     # What everything is said in.
     (
-        *(
-            "errors",
-            "names",
-            "printable",
-            "address",
-            "url",
-            "nfa",
-            "ere",
-            "prefix",
-            "regexp",
-            "finding",
-            "ark",
-            "naptr",
-        ),
-        "duration",
+        *("errors", "limits", "names", "printable", "address", "serial", "url"),
+        *("nfa", "ere", "prefix", "regexp", "finding", "ark", "naptr", "duration"),
     ),
     # What maptr knows, as functions over values.
     (
         *("discovery", "plain", "walk", "replay", "choose"),
         *("table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
-        *("zone", "masterfile", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
+        *("zone", "masterfile", "rulecheck", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
         *("signing", "resign"),
         *("zonediff", "integrity", "publish"),
-        *("packed", "ready", "fastpath", "plainzone"),
+        *("packed", "ready", "fastpath", "masterline", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
-        *("wire", "asking", "plainreply", "many", "validation"),
+        *("wire", "asking", "plainreply", "many", "validation", "minisign", "liveness"),
     ),
     # What asks the network and reads files.
     (
-        *("files", "natabfile", "fetch", "pull"),
+        *("files", "natabfile", "places", "fetch", "pull"),
         *(
             "trust",
             "call",
@@ -65,7 +52,7 @@ LAYERS = (
             "cache",
             "config",
         ),
-        *("visit", "reachable", "describe", "keyfolder"),
+        *("visit", "reachable", "probing", "describe", "keyfolder"),
     ),
     # What people and programs start.
     ("serve", "gateway", "cli"),
@@ -94,7 +81,7 @@ IMPURE_CALLS = frozenset({"open", "input", "breakpoint"})
 CLOCKS = frozenset({"now", "today", "utcnow"})  # of datetime and date: the time is an argument
 
 # Only commands that are asked for may pay for these (importing dns.resolver alone takes 70 ms).
-HEAVY = ("aiohttp", "asyncio", "dns.message", "dns.resolver", "dnslib", "prometheus_client", "rich", "ssl")
+HEAVY = ("aiohttp", "asyncio", "dns.message", "dns.name", "dns.resolver", "dnslib", "prometheus_client", "rich", "ssl")
 
 
 class Module:
@@ -298,6 +285,10 @@ def test_asking_a_server_loads_no_dnspython_and_no_other_giant() -> None:
     arguments = ["url", "--timeout", "0.1", "ark:12345/x1", "@127.0.0.1#9"]
     code = f"import contextlib, maptr.cli\nwith contextlib.suppress(SystemExit):\n    maptr.cli.main({arguments})"
     assert loaded_after(code) == set()
+
+
+def test_the_server_answers_before_it_loads_what_the_first_answers_do_not_need() -> None:
+    assert loaded_after("import maptr.cli.serve, maptr.serve.early") == {"dnslib"}
 
 
 def test_help_starts_without_dns() -> None:

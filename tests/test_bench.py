@@ -33,6 +33,25 @@ def test_smoke(tmp_path: Path) -> None:
     assert "maptr" in (tmp_path / "server.txt").read_text()
 
 
+def test_smoke_of_starts() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "scripts.bench_start",
+        "--rounds",
+        "1",
+        "--names",
+        "100",
+        "--servers",
+        "image,text",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    title, _, *rows = done.stdout.splitlines()
+    assert title == "100 names"
+    assert [row.split()[0] for row in rows] == ["image", "text"]
+
+
 @pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
 def test_queries_are_well_formed_unless_meant_otherwise(load: Load) -> None:
     rng = random.Random(0)

@@ -17,7 +17,8 @@ import dns.resolver
 import pytest
 from click.testing import CliRunner, Result
 
-from maptr import Discovery, Stub, discover, discover_async, discover_many, discover_many_async, volley
+from maptr import Discovery, Stub, Validator, discover, discover_async, discover_many, discover_many_async, volley
+from maptr.answer import Transport, respond
 from maptr.ark import Ark
 from maptr.bulk import Bulk
 from maptr.cli import main
@@ -25,6 +26,7 @@ from maptr.discovery import Outcome
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.many import Many
 from maptr.naptr import Naptr
+from maptr.snapshot import Snapshot
 from maptr.waiters import SelectorWaiter
 from maptr.walk import Answer, Settings
 from tests.hostile import Hostile, hostile, hosts, naptr, question
@@ -286,3 +288,32 @@ def test_an_async_stream_is_taken_too(server: Hostile) -> None:
 
     found = asyncio.run(collect(discover_many_async(arks(), nameservers=[server.name])))
     assert found == list(discover_many(ARKS, nameservers=[server.name]))
+
+
+def test_keys_are_asked_for_once_however_many_questions_start_at_once() -> None:
+    pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
+    from tests.tampered import signed_zone
+
+    text = "".join(f'{naan} NAPTR 0 0 "h" "ark" "" h{naan}.example.\n' for naan in range(300))
+    zone, key = signed_zone("ark.arpa.", text)
+    snapshot = Snapshot.from_zones([zone])
+    validator = Validator({"ark.arpa.": [key]})
+    arks = [f"ark:{naan}/x" for naan in range(300)]
+
+    def answer(query: bytes, transport: str) -> list[bytes]:
+        reply = respond(query, snapshot, transport=Transport.UDP if transport == "udp" else Transport.TCP)
+        return [reply] if reply is not None else []
+
+    async def collect(server: str) -> list[Discovery]:
+        found = discover_many_async(arks, nameservers=[server], trust_anchors={"ark.arpa.": [key]})
+        return [discovery async for discovery in found]
+
+    with hostile(answer) as server:
+        for _ in range(2):  # the second run finds the keys
+            found = list(discover_many(arks, nameservers=[server.name], trust_anchors=validator))
+            assert all(discovery.security == "secure" for discovery in found)
+            assert [discovery[0].host for discovery in found] == [f"h{naan}.example" for naan in range(300)]
+            keys = [query for query, _ in server.queries if question(query)[1][-4:-2] == b"\0\x30"]
+            assert 0 < len(keys) < 10  # one, and again where a slow machine loses time; not one for each of 256
+        assert len({question(query)[0] for query, _ in server.queries}) == 301  # at the origin, too
+        assert asyncio.run(collect(server.name)) == found

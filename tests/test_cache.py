@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import dns.exception
 import dns.resolver
@@ -14,12 +15,30 @@ from maptr.ark import Ark
 from maptr.cache.cache import Cache
 from maptr.cache.kept import STALE_LIMIT, STALE_TTL
 from maptr.cache.memory import MAX_KEEP, MAX_NEGATIVE
+from maptr.cache.watched import WatchedTable
 from maptr.discovery import Discovery, Outcome
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
+from maptr.stub import Stub
+from maptr.trust import Validator
 from maptr.walk import Answer
 from tests.caching import ARK, HOME, SILENT, Rig, host, redirect, said, shoulder_redirect, table, until
+from tests.peers import Maptr
+from tests.test_client import serving
+from tests.test_validation import validator
 
+ZONES = Path(__file__).resolve().parent.parent / "zones"
+ANCHORS = next(iter(validator().trust.anchors.values()))
 H = {HOME: said(host("h.example."))}
+
+
+def test_a_fresh_answer_is_given_without_reading_the_table(tmp_path: Path) -> None:
+    (tmp_path / "natab").write_text("12345:\n    t.example.org  ACR\n")
+    Rig(H, path=tmp_path / "c").cache.discover(ARK)
+    for policy, reads in (("dns-first", False), ("dns-only", False), ("natab-first", True)):
+        rig = Rig(H, tmp_path / "natab", policy, path=tmp_path / "c")
+        rig.cache.discover(ARK)
+        assert isinstance(rig.cache.table, WatchedTable)
+        assert rig.cache.table.is_read is reads
 
 
 def test_the_first_answer_is_of_dns_and_the_next_of_memory_with_the_ttl_that_is_left() -> None:
@@ -313,6 +332,79 @@ def test_what_one_resolver_said_is_never_given_out_as_another_s_word() -> None:
     assert rig.cache.discover(ARK, resolver=inside)[0].host == "inside.example"
     assert rig.cache.discover(ARK)[0].host == "h.example"
     assert rig.cache.discover(ARK, resolver=inside).source == "memory"
+
+
+def test_servers_named_for_a_call_have_a_view_of_their_own_shared_with_a_resolver_of_the_same() -> None:
+    rig = Rig(H)
+    rig.cache.discover(ARK)
+    rig.dns.answers[HOME] = said(host("inside.example."))
+    assert rig.cache.discover(ARK, nameservers=["192.0.2.1"])[0].host == "inside.example"
+    assert rig.cache.discover(ARK, nameservers=["192.0.2.1#53"]).source == "memory"
+    assert rig.cache.discover(ARK, resolver=Stub(["192.0.2.1"])).source == "memory"
+    assert asyncio.run(rig.cache.discover_async(ARK, nameservers="192.0.2.1")).source == "memory"
+    with pytest.raises(ConfigError, match="not both"):
+        rig.cache.discover(ARK, nameservers=["192.0.2.1"], resolver=Stub(["192.0.2.1"]))
+    with pytest.raises(TypeError, match="no option resolvr"):
+        rig.cache.discover(ARK, resolvr=None)  # type: ignore[call-arg]
+
+
+def test_servers_are_asked_as_they_were_named() -> None:
+    with serving(lambda query: None) as silent, Maptr({"ark.arpa.": ZONES / "ark.arpa.zone"}) as server:
+        servers = [f"127.0.0.1#{silent}", f"127.0.0.1#{server.port}"]
+        cache = Cache(nameservers=servers)
+        assert cache.discover(ARK).source == "dns"
+        cache.forget("12345")
+        found = asyncio.run(cache.discover_async(ARK))
+        assert found.source == "dns"
+        assert found.trace[0].server == f"127.0.0.1#{server.port}", "the silent one is asked last from then on"
+        assert cache.discover("ark:12027/x1", nameservers=servers[1:]).url().startswith("http://ark.nal.example.org/")
+        assert cache.drift("12345")[0].verdict == "extra"
+
+
+def test_what_was_not_validated_is_never_given_to_who_requires_it() -> None:
+    rig = Rig(H, table(("12345", "t.example"), ("1000", "t.example")))
+    assert rig.cache.discover(ARK).security == "indeterminate"
+    with pytest.raises(DiscoveryFailed, match="indeterminate, not secure"):
+        rig.cache.discover(ARK, require="secure")
+    rig.dns.security = "secure"
+    with pytest.raises(DiscoveryFailed, match="indeterminate, not secure"):
+        rig.cache.discover(ARK, require="secure")  # kept from before, by who did not look
+    assert rig.cache.discover(ARK, trust_ad=True, require="secure").source == "dns"
+    assert rig.cache.discover(ARK, trust_ad=True, require="secure").source == "memory"
+    assert rig.cache.discover("ark:1000/x1").source == "natab"
+    with pytest.raises(NoMappingAuthority):
+        rig.cache.discover("ark:1000/x1", trust_ad=True, require="secure")  # nothing vouches for the table
+    strict = Rig(H, trust_ad=True, require="secure")
+    with pytest.raises(DiscoveryFailed, match="indeterminate, not secure"):
+        strict.cache.discover(ARK)
+
+
+def test_what_was_validated_from_other_anchors_is_another_s_word(tmp_path: Path) -> None:
+    rig = Rig(H, path=tmp_path / "c")
+    rig.dns.security = "secure"
+    ours, same = validator(), validator()
+    assert rig.cache.discover(ARK, trust_anchors=ours, require="secure").source == "dns"
+    assert rig.cache.discover(ARK, trust_anchors=same, require="secure").source == "memory"
+    assert rig.cache.discover(ARK).source == "dns", "and what was not validated is not what was"
+    other = Validator({"example.": ANCHORS})
+    assert rig.cache.discover(ARK, trust_anchors=other).source == "dns"
+    assert Rig(H, path=tmp_path / "c", trust_anchors=ours).cache.discover(ARK).source == "disk"
+    with pytest.raises(ConfigError, match="not both"):
+        rig.cache.discover(ARK, trust_anchors=ours, trust_ad=True)
+    with pytest.raises(ConfigError, match="not both"):
+        Cache(trust_anchors=ours, trust_ad=True)
+
+
+def test_a_cache_validates_by_itself() -> None:
+    with serving(lambda query: None) as port:
+        cache = Cache(nameservers=[f"127.0.0.1#{port}"], trust_anchors=validator(), lifetime=0.2)
+        with pytest.raises(DiscoveryFailed):
+            cache.discover(ARK)
+    with Maptr({"ark.arpa.": ZONES / "ark.arpa.zone"}) as server:
+        cache = Cache(nameservers=[f"127.0.0.1#{server.port}"], trust_anchors=Validator({"arpa.": ANCHORS}))
+        with pytest.raises(DiscoveryFailed):
+            cache.discover(ARK, require="secure")
+        assert cache.discover(ARK, trust_ad=False).security == "indeterminate"
 
 
 def test_chooser_and_hook_work_as_in_discover() -> None:

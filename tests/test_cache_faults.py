@@ -155,7 +155,7 @@ def test_dns(fault: str, twin: str) -> None:
     with server() as one, running_loop() as loop:
         clock = Clock()
         natab = table(("12345", "t.example"), ("23456", "t.example"))
-        cache = Cache(natab, server="127.0.0.1", port=one.port, lifetime=0.5, patience=0.1, clock=clock)
+        cache = Cache(natab, nameservers=[f"127.0.0.1#{one.port}"], lifetime=0.5, patience=0.1, clock=clock)
 
         def discover(ark: str) -> Discovery:
             if twin == "sync":

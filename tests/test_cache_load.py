@@ -58,7 +58,7 @@ def run(directory: Path, *, seconds: float, period: float) -> tuple[Counter[str]
     server.script = answer
     server.start()
     natab = table(*((str(naan), f"t{naan}.example") for naan in IN_TABLE))
-    cache = Cache(natab, directory / "c", server="127.0.0.1", port=server.port, lifetime=0.5, patience=0.05)
+    cache = Cache(natab, directory / "c", nameservers=[f"127.0.0.1#{server.port}"], lifetime=0.5, patience=0.05)
     outcomes: Counter[str] = Counter()
     rng = random.Random(6)
 

@@ -28,13 +28,14 @@ from maptr.lint import publishable
 from maptr.plan import Plan
 from maptr.pull import apply, look
 from maptr.rrl import RrlSettings
+from maptr.serial import next_serial
 from maptr.serve import zones
 from maptr.serve.counters import Counters
 from maptr.serve.daemon import Address, Daemon
 from maptr.serve.zones import ZoneSource
 from maptr.snapshot import Snapshot, ZoneView
 from maptr.table import Table
-from maptr.zone import build, next_serial
+from maptr.zone import build
 from tests.moments import ORIGIN, Follower, states, with_part
 from tests.test_serve import Running
 
@@ -125,7 +126,7 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
     whole = publish(table, serial, tmp_path)
     secondary = Follower(the_zone(whole))
     with answering(whole) as server:
-        cache = Cache(table, server="127.0.0.1", port=server.bound[0].port, lifetime=20.0)
+        cache = Cache(table, nameservers=[f"127.0.0.1#{server.bound[0].port}"], lifetime=20.0)
         first = [drift for group in cache.drift_many() for drift in group]
         assert {drift.verdict for drift in first} <= {Verdict.SAME, Verdict.LOSSY}
         reconciled = seen = 0

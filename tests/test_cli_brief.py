@@ -115,6 +115,12 @@ def test_a_reader_who_has_read_enough_is_no_error(at: str) -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_closed_stream_is_no_bug(closed: str, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, closed, None)  # as Python starts with >&- in the shell
+    assert brief.answer(["url", "ark:00000/x1", at], {}) == 1
+
+
 def test_the_shortest_way_loads_no_click(at: str) -> None:
     code = (
         f"import sys, json; sys.argv = ['maptr', 'url', 'ark:12345/x54', {at!r}]\n"

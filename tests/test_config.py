@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,18 @@ import tomli
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maptr import zone
 from maptr.acl import NotifyTarget, Rule
 from maptr.address import Address, read_network
+from maptr.cache import policy
+from maptr.cache.cache import Cache
+from maptr.cli.through import POLICIES
 from maptr.config import Config, Secret, load, parse
 from maptr.config.lines import key_lines
-from maptr.config.model import all_keys
+from maptr.config.model import CacheConfig, ClientConfig, ZoneConfig, all_keys
 from maptr.config.reader import environment_names
 from maptr.errors import ConfigError
+from maptr.walk import ARK_ARPA
 
 ISSUE = """\
 [serve]
@@ -139,6 +145,17 @@ def test_file_then_environment_then_flags() -> None:
         ("[[key]]\nname='x'", "f:1: key: the key x needs one of secret and secret_file"),
         (f"[[key]]\nname='x'\nsecret='{SECRET}'\nsecret_file='y'", "f:1: key: the key x needs one of"),
         ("[[key]]\nname='x'\nalgorithm='md5'", "f:3: key.algorithm: 'md5' is no algorithm"),
+        ("[table]\nurl = 'https://r.example'", "f:2: table.url: needs table.file, where the registry is kept"),
+        ("[table]\nfile = 'a'\nmirrors = ['b']", "f:3: table.mirrors: nothing uses it: table.url is not given"),
+        ("[table]\nfile = 'a'\nurl = 'b'\nevery = 0", "f:4: table.every: must be more than nothing"),
+        ("[table]\nfile = 'a'\nurl = 'b'\nsha256 = 'x'", "f:4: table.sha256: 64 hexadecimal digits are wanted"),
+        ("[table]\nfile = 'a'\ndrift = 'b'", "f:3: table.drift: must be an array, not a text"),
+        ("[cache]\npolicy = 'dns'", "f:2: cache.policy: must be one of dns-first, natab-first, dns-only, natab-only"),
+        ("[cache]\nstale_limit = -1", "f:2: cache.stale_limit: '-1' is no duration"),
+        ("[client]\norigin = 'a..b'", "f:2: client.origin: 'a..b' is no domain name"),
+        ("[[zone]]\nname = 'a'\nfile = 'x'\ntable = 'x'", "f:3: zone.file: is the registry"),
+        ("[table]\nfile = 'y'\n[[zone]]\nname = 'a'\nfile = 'y'\ntable = 'x'", "f:5: zone.file: is the registry"),
+        ("[[zone]]\nname = 'a'\nfile = 'x'\nns = []", "f:4: zone.ns: is for a zone that is built"),
         ("[serve]\nnsid = ", "f:2: Invalid value"),
         ("a = 1\na = 2\n", "f:2: Cannot overwrite a value"),
         ("[serve\n", "f:1: "),
@@ -158,6 +175,8 @@ def test_what_is_wrong_is_told_with_its_place(text: str, said: str) -> None:
         ({"MAPTR_SERVE_LISTN": ""}, "MAPTR_SERVE_LISTN: no such setting; the nearest is MAPTR_SERVE_LISTEN"),
         ({"MAPTR_SERVE_WORKERS": "two"}, "MAPTR_SERVE_WORKERS: serve.workers: must be an integer, not a text"),
         ({"MAPTR_SERVE_COOKIES_REQUIRE": "1"}, "MAPTR_SERVE_COOKIES_REQUIRE: serve.cookies.require: must be true or"),
+        ({"MAPTR_CACHE_POLIZY": ""}, "MAPTR_CACHE_POLIZY: no such setting; the nearest is MAPTR_CACHE_POLICY"),
+        ({"MAPTR_TABLE_EVERY": "1y"}, "MAPTR_TABLE_EVERY: table.every: '1y' is no duration such as 14d"),
         ({"MAPTR_SERVE_LISTEN": ""}, "MAPTR_SERVE_LISTEN: serve.listen: is empty"),
     ],
 )
@@ -168,7 +187,7 @@ def test_what_is_wrong_in_the_environment_names_the_variable(environment: dict[s
 
 
 def test_every_key_has_a_variable_of_its_own() -> None:
-    assert set(environment_names().values()) == {key for key in all_keys() if key.startswith("serve.")}
+    assert set(environment_names().values()) == {key for key in all_keys() if not key.startswith(("zone.", "key."))}
     assert len(set(environment_names())) == len(environment_names())
 
 
@@ -300,3 +319,46 @@ def test_lines_of_every_form_of_string_and_table() -> None:
         " h.0.i.1.j 11 h.1 12 h.1.k 13 h.1.k.l 13 h.1.k.m 13 h.1.k.m.n 13"
     )
     assert " ".join(f"{'.'.join(map(str, path))} {line}" for path, line in key_lines(text).items()) == expected
+
+
+def test_what_is_of_the_table_the_client_and_the_cache() -> None:
+    text = """\
+[table]
+file = "naans.json"
+url = "https://one.example/naans"
+mirrors = ["https://two.example/naans"]
+every = "15m"
+drift = ["192.0.2.7"]
+[client]
+origin = "ARK.example"
+nameservers = ["127.0.0.1#5353"]
+[cache]
+path = "cache.sqlite"
+stale_limit = "2d"
+[[zone]]
+name = "ark.example"
+file = "ark.example.zone"
+table = "naans.json"
+ns = ["ns1=192.0.2.1"]
+include = ["delegations.zone"]
+"""
+    config = parse(text, directory=Path("/etc"), environment={"MAPTR_CACHE_POLICY": "natab-first"})
+    assert config.table.sources == ("https://one.example/naans", "https://two.example/naans")
+    assert (config.table.file, config.table.every, config.table.drift) == (Path("/etc/naans.json"), 900, ("192.0.2.7",))
+    assert config.client == ClientConfig((b"ark", b"example"), ("127.0.0.1#5353",))
+    assert config.cache == CacheConfig(None, Path("/etc/cache.sqlite"), "natab-first", 0.3, 172_800, 0)
+    (zone,) = config.zones
+    assert (zone.table, zone.include) == (Path("/etc/naans.json"), (Path("/etc/delegations.zone"),))
+
+
+def test_the_defaults_of_the_cache_and_of_zones_that_are_built_are_those_of_the_library() -> None:
+    defaults = inspect.signature(Cache).parameters
+    assert CacheConfig().patience == defaults["patience"].default
+    assert CacheConfig().stale_limit == defaults["stale_limit"].default
+    assert CacheConfig().policy == defaults["policy"].default
+    assert ClientConfig().origin == ARK_ARPA
+    assert set(POLICIES) == set(policy.POLICIES)
+    for name in POLICIES:
+        assert parse(f"[cache]\npolicy = {name!r}").cache.policy == name
+    built = ZoneConfig((b"a",), Path("a"))
+    assert (built.ttl, built.contact) == (zone.TTL, zone.Settings().contact)

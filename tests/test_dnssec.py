@@ -6,6 +6,7 @@ That real validators accept what is signed here is held in ``tests/interop/test_
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,7 +34,7 @@ from maptr.signatures import EXPIRING, Signatures, signature_state
 from maptr.snapshot import Snapshot, view_zone
 from maptr.zonekeys import Algorithm, Key, Role, State, check_keys, ds_records
 
-pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
+ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="signing needs maptr[dnssec]")
 
 NOW = 1_800_000_000
 TEXT = """\
@@ -383,6 +384,41 @@ def test_a_zone_is_signed_once_until_something_changes(work: Path) -> None:
     assert serial(target) == 2026010100
     assert run(*arguments, "--at", NOW + 8 * 86400, "--force").exit_code == 0
     assert serial(target) == 2026010101
+
+
+def test_a_serial_that_alone_rose_is_published_and_new_signatures_are_kept(work: Path) -> None:
+    source, target = work / "in.zone", work / "out.zone"
+    arguments = ("sign", source, work / "keys", "-o", target)
+    assert run(*arguments, "--at", NOW).exit_code == 0
+    first = rrsigs(target)
+    source.write_text(source.read_text().replace(" 7 ", " 12 ", 1))
+    done = run(*arguments, "--at", NOW + 60)
+    assert (done.exit_code, serial(target)) == (0, 12)
+    assert "unchanged" not in done.output
+    assert f"signed until {at(NOW + 14 * 86400)}" in done.output, "the first end of any signature"
+    assert len(rrsigs(target) - first) == 2, "of SOA and ZONEMD"
+    assert run(*arguments, "--at", NOW + 120, "--force").exit_code == 0
+    assert not rrsigs(target) & first
+    assert serial(target) == 13
+
+
+def rrsigs(path: Path) -> set[str]:
+    return {line for line in path.read_text().splitlines() if " IN RRSIG " in line}
+
+
+def at(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def test_a_key_of_the_same_tag_signs_anew(keys: dict[Role, Key], monkeypatch: pytest.MonkeyPatch) -> None:
+    """RFC 4034 appendix B: tags are no names of keys, so a signature is kept where the key itself was in the zone."""
+    old = sign(keys[Role.CSK])
+    other = replace(keys[Role.CSK], private=ed25519.Ed25519PrivateKey.generate())
+    monkeypatch.setattr(Key, "tag", keys[Role.CSK].tag)
+    signed = sign_zone(zone(), [other], now=NOW + 60, serial=8, old=old)
+    before = {rdata for _, rdataset in old.iterate_rdatasets() if rdataset.rdtype == RRSIG for rdata in rdataset}
+    after = {rdata for _, rdataset in signed.iterate_rdatasets() if rdataset.rdtype == RRSIG for rdata in rdataset}
+    assert not before & after
 
 
 def test_a_zone_can_be_signed_in_place(work: Path) -> None:

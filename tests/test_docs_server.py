@@ -54,7 +54,7 @@ def test_the_defaults_are_those_constants() -> None:
         stream.TcpLimits(
             connections.MAX_CONNECTIONS,
             connections.MAX_PER_CLIENT,
-            stream.IDLE_TIMEOUT,
+            connections.IDLE_TIMEOUT,
             stream.WRITE_TIMEOUT,
             stream.HANDSHAKE_TIMEOUT,
         )

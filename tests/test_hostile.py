@@ -129,7 +129,7 @@ def test_a_fan_out_bomb_ends_at_the_limit(ask: Ask) -> None:
         return [reply(query, fan)] if transport == "tcp" else [reply(query, flags=AA | TC)]
 
     with hostile(wider) as server:
-        found = ask(server)
+        found = ask(server, 4.0)
         assert len(server.queries) <= 2 * MAX_QUESTIONS
     assert sum(step.outcome is Outcome.ANSWER for step in found.trace) == MAX_QUESTIONS
     assert not found.complete

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from maptr import journal as journals
 from maptr.errors import JournalError
-from maptr.journal import Journal, decode, difference, digest, encode, is_newer
+from maptr.journal import Journal, decode, difference, digest, encode
 from maptr.names import parse
+from maptr.serial import is_newer
 from maptr.serve.journal_file import journal_path, read_journal, write_journal
 from maptr.snapshot import view_zone
 from tests.test_answer_oracle import random_zone, zone_text

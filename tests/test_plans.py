@@ -219,6 +219,7 @@ START = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
         ("", "HINFO", "no.example.", "ns.example."),
         ("", "HINFO", "n.example.", "h.example."),
         ("d 60 NS ns.d\nns.d 60 A 192.0.2.1", "HINFO", "xy.d.example.", "ns.d.example."),
+        ("d 60 NS un.d", "HINFO", "xy.d.example.", "un.d.example."),
     ],
 )
 def test_a_pattern_is_not_for_all_that_have_it(zone: str, rdtype: str, learned: str, other: str) -> None:
@@ -248,6 +249,17 @@ def test_queries_cut_short_get_a_header_alone(size: int) -> None:
 
 
 SERVER = Server(SNAPSHOT)
+
+
+@pytest.mark.parametrize(("label", "count"), [(1, 126), (1, 127), (1, 128), (63, 3), (63, 4), (64, 1), (1, 20_000)])
+def test_names_as_long_as_they_may_be_and_longer(label: int, count: int) -> None:
+    name = (bytes((label,)) + b"x" * label) * count + b"\0"
+    for packet in (bytes(5) + b"\1" + bytes(6) + name + b"\0\1\0\1", bytes(5) + b"\1" + bytes(6) + name):
+        reply = make_reply(packet, SNAPSHOT, transport=Transport.UDP, context=CONTEXT)
+        found = SERVER.ready.find(packet)
+        assert found is not None
+        assert reply is not None
+        assert found.reply(packet) == reply.wire
 
 
 def test_packets_of_every_kind() -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from maptr import integrity
 from maptr.errors import ZoneError
-from maptr.journal import is_newer
 from maptr.names import parse
 from maptr.publish import Guards, Published, choose_serial, decide
+from maptr.serial import is_newer
 from maptr.serve import publisher, serials
 from maptr.serve.zones import ZoneSource, read_checked
 from maptr.snapshot import ZoneView, view_zone
@@ -228,14 +228,14 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeyp
     path.write_text(HEAD.format(serial=1))
     from maptr.serve import zones
 
-    def slow(source: ZoneSource) -> dns.zone.Zone:
-        read = real(source)
+    def slow(octets: bytes, source: ZoneSource) -> object:
+        read = real(octets, source)
         with path.open("a") as file:
             file.write("late A 192.0.2.1\n")
         return read
 
-    real = zones._read
-    monkeypatch.setattr(zones, "_read", slow)
+    real = zones._read_plain
+    monkeypatch.setattr(zones, "_read_plain", slow)
     with pytest.raises(ZoneError, match=re.escape(f"{path}: changed while it was read")):
         read_checked(ZoneSource(parse("ark.arpa"), path))
 

@@ -22,7 +22,7 @@ from maptr.cache.watched import read_pull_file
 from maptr.cli import main
 from maptr.errors import UnsafePlan
 from maptr.fetch import FetchError, fetch
-from maptr.pull import Pull, PullFailed, apply, look
+from maptr.pull import Demands, Pull, PullFailed, apply, look
 from tests.caching import until
 from tests.certificates import write_certificate
 
@@ -245,9 +245,9 @@ def test_a_plan_that_removes_or_changes_too_much_is_refused_unless_forced(target
 def test_the_checksum_decides_where_it_is_given(target: Path) -> None:
     digest = hashlib.sha256(NEW).hexdigest()
     with http(sends(NEW)) as url:
-        assert look(target, [url], sha256=digest.upper()).plan
+        assert look(target, [url], demands=Demands(digest.upper())).plan
         with pytest.raises(PullFailed, match="SHA-256"):
-            look(target, [url], sha256="0" * 64)
+            look(target, [url], demands=Demands("0" * 64))
 
 
 def test_a_redirect_is_followed_and_a_local_file_is_a_source_too(target: Path, tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_every_goes_on_after_failures(target: Path) -> None:
     with http(handle) as url:
         command = [sys.executable, "-m", "maptr", "table", "pull", url, "--into", str(target), "--apply"]
         with subprocess.Popen(
-            [*command, "--every", "0.1s"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            [*command, "--every", "1s"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         ) as process:
             try:
                 until(lambda: count >= 3, "three pulls")

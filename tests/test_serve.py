@@ -24,6 +24,7 @@ from maptr.acl import Acl, Secondaries
 from maptr.answer import Transport
 from maptr.errors import ConfigError
 from maptr.serve import stream, tcp
+from maptr.serve.bind import open_tcp_socket
 from maptr.serve.connections import Connections
 from maptr.serve.daemon import Address, Daemon
 from maptr.serve.dnslib_resolver import MaptrResolver
@@ -85,7 +86,7 @@ def serving(*addresses: Address) -> Iterator[Daemon]:
 def tcp_serving(connections: Connections | None = None, **timeouts: float) -> Iterator[int]:
     """A TcpListener with limits of the test's own; gives its port."""
     running = Running()
-    sock = tcp.open_socket("127.0.0.1", 0)
+    sock = open_tcp_socket("127.0.0.1", 0)
     port = sock.getsockname()[1]
     daemon = Daemon([], [], SNAPSHOT)
     limits = stream.TcpLimits(**timeouts)  # type: ignore[arg-type]

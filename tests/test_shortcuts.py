@@ -204,7 +204,28 @@ def test_a_plain_reply_is_discovered_alike(reply: tuple[wire.Query, bytes], how:
     same(short.discovery(ARK, how, 1000.0 + short.ttl), walk.result(1000.0))
 
 
+def test_a_packet_larger_than_was_asked_for_is_not_kept_whole() -> None:
+    stuffing = [b"\0" + struct.pack("!HHIH", 65280, 1, 60, 1200) + bytes(1200)]
+    query, packet = packets([Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example"))], 60, None, 0x0400, stuffing, [OPT], 0)
+    assert wire.read_plain(query.name, query.question, packet) is not None
+    assert Reader(DEFAULTS, trust_ad=False)(query.name, query.question, packet, "server", 0.5) is None
+
+
 # ---- walks
+
+REGEXPS = (
+    rb"!^ark:/?[0-9]+/(x.*)$!https://u.example/\1!",
+    rb"!^ark:/?1/(x.*)$!https://u.example:8443/\1!",
+    rb"!^ark:/?[01]/(.*)$!http://v.example/\1\1!",
+    rb"!^ark:.*$!https://U.example/all!",
+    rb"!^ark:/?1/x(.*)$!https://127.0.0.1/\1!",
+    rb"!^ark:/?1/x(.*)$!ftp://h.example/\1!",
+    rb"!^ark:/?1/x(.*)$!https://h.example\1/!",
+    rb"!^ark:/?1/(.*)$!\1!",
+    rb"!^ark:/?1/(.*)$!https://h.example/<\1>!",
+    rb"!^ark:/?1/(.*)$!https://a@h.example/\1!",
+    rb"!^ark:/?1/(.*)$!x!i",
+)
 
 answers = st.builds(
     Answer,
@@ -245,6 +266,26 @@ def test_every_host_is_judged_alike(label: bytes, undotted: Labels | None) -> No
         same(*found)
 
 
+@pytest.mark.parametrize("regexp", REGEXPS)
+@pytest.mark.parametrize(
+    "ark",
+    [
+        *map(Ark.parse, ("ark:1/x1", "ark:/1/x1?info", "ark:1/y", "ark:1/x" + "y" * 4090, "ark:2/x")),
+        Ark("1", "x", resolution="ark:1/x<é>"),  # as nobody received it
+    ],
+)
+@pytest.mark.parametrize("how", [Settings(), Settings(allow_private=True), Settings(regexp_steps=10)])
+def test_every_rule_is_judged_alike(regexp: bytes, ark: Ark, how: Settings) -> None:
+    for further in ((), (Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example")),)):
+        found = []
+        for shortcut in (True, False):
+            walk = Walk(ark, how, shortcut=shortcut)
+            records = (Naptr(0, 0, b"u", b"ark", regexp, ()), *further)
+            walk.tell(walk.next()[0], Answer(Outcome.ANSWER, records, 60))
+            found.append(walk.result(1000.0))
+        same(*found)
+
+
 def test_the_commonest_walk_writes_no_trace_until_it_is_looked_at() -> None:
     walk = Walk(ARK)
     walk.tell(walk.next()[0], Answer(Outcome.ANSWER, [Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example"))], 60))
@@ -256,15 +297,17 @@ def test_the_commonest_walk_writes_no_trace_until_it_is_looked_at() -> None:
 
 # ---- many walks that share
 
-REGEXP = rb"!^ark:/?[0-9]+/(x.*)$!https://u.example/\1!"
 ROOTS: list[Labels] = [(naan, b"ark", b"arpa") for naan in (b"0", b"1", b"2", b"3", b"b")]
 ELSEWHERE: list[Labels] = [(b"n%d" % i, b"example") for i in range(3)]
+HOST = Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example"))
 graph_records = st.one_of(
     plain_records,
     st.builds(
         lambda order, to: Naptr(order, 0, b"", b"ark", b"", to), st.integers(0, 1), st.sampled_from(ROOTS + ELSEWHERE)
     ),
-    st.builds(lambda order: Naptr(order, 0, b"u", b"ark", REGEXP, ()), st.integers(0, 1)),
+    st.builds(
+        lambda order, regexp: Naptr(order, 0, b"u", b"ark", regexp, ()), st.integers(0, 1), st.sampled_from(REGEXPS)
+    ),
     st.just(Naptr(0, 0, b"", b"ark", rb"!^.*/(x|y).*$!\1.example!", ())),
 )
 graphs = st.dictionaries(st.sampled_from(ROOTS + ELSEWHERE), st.lists(graph_records, max_size=3))
@@ -274,6 +317,22 @@ arks = texts.map(Ark.parse) | st.sampled_from([Ark("b", "x1"), Ark("B", "x1"), A
 
 @given(graphs, st.lists(arks, max_size=12), st.integers(1, 12), st.sampled_from([100_000, 3]), st.randoms())
 def test_shared_walks_are_those_of_each_alone(
+    zone: dict[Labels, list[Naptr]], asked: list[Ark], at_once: int, max_kept: int, rng: random.Random
+) -> None:
+    check_shared(zone, asked, at_once, max_kept, rng)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_shared_walks_by_hand(seed: int, at_once: int) -> None:
+    rule = Naptr(0, 0, b"u", b"ark", REGEXPS[1], ())
+    zone = {ROOTS[4]: [HOST], ROOTS[1]: [rule, HOST]}
+    asked = [Ark("b", "x1"), Ark("B", "x1"), Ark("1", "x1"), Ark("1", "x2"), Ark("1", "y1")]
+    check_shared(zone, asked, at_once, 100_000, random.Random(seed))
+    check_shared(zone, asked[2:], at_once, 100_000, random.Random(seed))
+
+
+def check_shared(
     zone: dict[Labels, list[Naptr]], asked: list[Ark], at_once: int, max_kept: int, rng: random.Random
 ) -> None:
     def answer(name: Labels) -> Answer:
@@ -287,6 +346,7 @@ def test_shared_walks_are_those_of_each_alone(
         return query.question, head + query.question + b"".join(parts) + OPT
 
     reader = Reader(DEFAULTS, trust_ad=False)
+    asked = asked + asked[::2]  # further ARKs of the same NAANs, when their roots are known
     many: Many[int] = Many(DEFAULTS, max_kept=max_kept, now=lambda: 1000.0)
     names_asked: list[Labels] = []
     left = list(enumerate(asked))
@@ -297,8 +357,8 @@ def test_shared_walks_are_those_of_each_alone(
         new = many.take()
         names_asked += new
         for name in rng.sample(new, len(new)):
-            plain = reader(name, *packet(name), "server", 0.5) if names.fold(name) in zone else None
-            many.tell(name, plain or answer(name))
+            short = zone.get(names.fold(name)) and rng.random() < 0.7
+            many.tell(name, (reader(name, *packet(name), "server", 0.5) if short else None) or answer(name))
     assert max_kept == 3 or len(set(names_asked)) == len(names_asked)
     assert len(many.done) == len(asked)
     for number, found in many.done:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import dns.dnssec
+import dns.exception
 import dns.name
 import dns.zone
 import pytest
@@ -114,6 +116,7 @@ class Site:
             signatures = zone.get_rdataset(name, RRSIG, rdataset.rdtype)
             if rdataset.rdtype != RRSIG:
                 assert signatures, (name, rdataset)
+                assert {rdata.original_ttl for rdata in signatures} == {rdataset.ttl}
                 dns.dnssec.validate((name, rdataset), (name, signatures), keys, ORIGIN, self.now)  # type: ignore[arg-type]
         zone.verify_digest()
         return True
@@ -173,6 +176,13 @@ def test_a_change_of_the_zone_leaves_new_signatures_alone(site: Site) -> None:
     site.now = NOW + 7 * DAY + 1
     assert site.look() == "signed"
     assert not signatures(site.view) & made
+    assert site.valid()
+
+
+@pytest.mark.parametrize("ttl", [30, 90])
+def test_a_change_of_ttl_alone_is_signed(site: Site, ttl: int) -> None:
+    site.write(text(2).replace("n3 A", f"n3 {ttl} A"))
+    assert site.reload().result == "reloaded"
     assert site.valid()
 
 
@@ -311,6 +321,10 @@ def none_active(site: Site) -> None:
     site.key().rename(str(site.key()).replace("active", "published"))
 
 
+def a_fifo(site: Site) -> None:
+    os.mkfifo(site.keys / "csk-ed25519-00001.active.pem", 0o600)
+
+
 def no_folder(site: Site) -> None:
     site.keys.rename(site.directory / "elsewhere")
 
@@ -319,6 +333,7 @@ BREAK: dict[Callable[[Site], None], str] = {
     garbage: "holds no PEM private key of ecdsap256sha256",
     unreadable_by_mode: "is open to others (mode 0644): chmod 600 it",
     none_active: "no active KSK or CSK: the parent's DS would lead nowhere",
+    a_fifo: "is no regular file",
     no_folder: "No such file or directory",
 }
 
@@ -374,6 +389,20 @@ def test_a_file_that_went_back_to_what_it_was_while_signing_failed(site: Site) -
     assert site.reload().result == "unchanged"
     assert site.signed.pending is None
     assert site.serial == 1
+
+
+def test_trouble_that_nobody_thought_of_is_a_failure_like_others(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trouble(*_: object) -> None:
+        raise dns.exception.FormError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(keyfolder, "read_keys", trouble)
+        site.now += 8 * DAY
+        assert site.look() == "refused"
+        assert site.serial == 1
+        assert "was not signed, serial 1 stays: " in site.alarms()[0]
+    site.now += 60
+    assert site.look() == "signed"
 
 
 def test_a_full_disk_keeps_the_old_zone_until_it_would_end(

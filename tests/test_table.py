@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from maptr import registry
 from maptr.errors import UnsafePlan
-from maptr.plan import REMOVAL_LIMIT, Plan
+from maptr.limits import REMOVAL_LIMIT
+from maptr.plan import Plan
 from maptr.table import DEFAULT_STATUS, Entry, Nma, Table, Who, parse_key
 
 REAL = Path(os.environ.get("MAPTR_REAL_DATA") or Path(__file__).parent.parent.parent / "shared" / "data")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import dns.dnssec
 import dns.dnssectypes
@@ -37,7 +38,7 @@ from maptr.validation.signed import MAX_CHECKS_RRSET, Bogus, Budget, Keys, Signe
 from maptr.walk import Answer
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
 NOW = 1_800_000_000
 PARENT, CHILD = "arpa.", "ark.arpa."
@@ -198,6 +199,21 @@ def test_a_link_without_signature_breaks_the_chain(name: str, rdtype: str) -> No
     assert name in answer.note
 
 
+def test_what_is_wrong_is_said() -> None:
+    stripped = settle("1.ark.arpa.", changed("1.ark.arpa.", "NAPTR", drop_signatures))
+    assert stripped.note == "1.ark.arpa. is in ark.arpa., which is signed, and there is no signature or proof of it"
+
+    def rename(message: dns.message.Message) -> None:
+        for rrset in message.answer:
+            if rrset.rdtype == dns.rdatatype.RRSIG:
+                renamed = [rdata.replace(signer=dns.name.from_text("1.ark.arpa.")) for rdata in rrset]
+                message.answer.remove(rrset)
+                message.answer.append(dns.rrset.from_rdata_list(rrset.name, rrset.ttl, renamed))
+
+    answer = settle("1.ark.arpa.", changed("1.ark.arpa.", "NAPTR", rename))
+    assert answer.note == "1.ark.arpa. is signed by 1.ark.arpa., which is no zone"
+
+
 @pytest.mark.parametrize(("name", "rdtype"), [("arpa.", "DNSKEY"), ("ark.arpa.", "DS"), ("ark.arpa.", "DNSKEY")])
 @pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.REFUSED])
 def test_a_link_that_nobody_answers_for_is_not_known(name: str, rdtype: str, outcome: Outcome) -> None:
@@ -289,6 +305,23 @@ def test_sha1_does_not_count_beside_a_better_digest() -> None:
     assert settle("1.ark.arpa.", by=Validator({CHILD: [sha1]}, clock=lambda: NOW)).security == "secure"
     both = Validator({CHILD: [sha1, DS.replace(digest=bytes(32))]}, clock=lambda: NOW)
     assert settle("1.ark.arpa.", by=both).outcome is Outcome.BOGUS
+
+
+def test_every_algorithm_that_is_known_verifies() -> None:
+    """RFC 9904."""
+    large = rsa.generate_private_key(65537, 2048)
+    private: dict[int, Any] = dict.fromkeys((5, 7, 8, 10), large)
+    private[13], private[14] = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP384R1())
+    private[15], private[16] = ed25519.Ed25519PrivateKey.generate(), ed448.Ed448PrivateKey.generate()
+    assert private.keys() == signed.ALGORITHMS
+    rrset = dns.rrset.from_rdata_list("1.ark.arpa.", 300, list(CHILD_ZONE.find_rdataset("1.ark.arpa.", "NAPTR")))
+    zone = dns.name.from_text(CHILD)
+    for number, key in private.items():
+        dnskey = dns.dnssec.make_dnskey(key.public_key(), number, flags=257)
+        policy = dns.dnssec.allow_all_policy
+        made = dns.dnssec.sign(rrset, key, zone, dnskey, inception=NOW, expiration=NOW + 60, policy=policy)
+        found = verify(rrset, dns.rrset.from_rdata(rrset.name, 300, made), Keys.of(zone, [dnskey]), NOW, Budget())
+        assert (found.ttl, found.tag) == (60, dns.dnssec.key_id(dnskey))
 
 
 # ---- times

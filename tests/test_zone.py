@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from maptr.errors import ZoneError
 from maptr.finding import Severity
+from maptr.serial import next_serial
 from maptr.table import Entry, Nma, Table, Who
-from maptr.zone import NameServer, Settings, build, next_serial, serial_of
+from maptr.zone import NameServer, Settings, build, serial_of
 from maptr.zonecheck import check_zone
 
 NOBODY = Who("")

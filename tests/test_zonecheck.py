@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.finding import Severity
-from maptr.zonecheck import MAX_REPLY, MAX_RRSET, check_zone
+from maptr.rulecheck import MAX_REPLY, MAX_RRSET
+from maptr.zonecheck import check_zone
 
 HEAD = """\
 $ORIGIN ark.arpa.

@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from maptr.errors import ConfigError
+from maptr.packed import count_names
 from maptr.publish import Guards
 from maptr.serve import zoneimage
 from maptr.serve.zoneimage import ImageFolder
 from maptr.serve.zones import ZoneSource, read_checked
+from maptr.signatures import signature_state
 from maptr.snapshot import ZoneView
 
 PLAIN = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\nsub IN NS ns\n"
-PLAIN += "a.b IN A 192.0.2.2\n"
+PLAIN += 'a.b IN A 192.0.2.2\n12345 IN NAPTR 1 1 "h" "ark" "" h.test.\n12345 IN TXT "kept as lines"\n'
 ODD = PLAIN + "UPPER IN TXT x ; a comment\n"
 EXAMPLE = (b"example",)
 
@@ -44,7 +46,9 @@ def contents(view: ZoneView) -> object:
 def test_an_image_is_the_zone(text: str, tmp_path: Path, folder: ImageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = contents(read(tmp_path, text, None))
     assert contents(read(tmp_path, text, folder)) == plain
-    monkeypatch.setattr("maptr.serve.zones._read_and_check", lambda *_: 1 // 0)  # nothing is parsed any more
+    is_kept_as_lines = b'12345 IN TXT "kept as lines"' in next(folder.path.iterdir()).read_bytes()
+    assert is_kept_as_lines is (text == PLAIN)
+    monkeypatch.setattr("maptr.serve.zones._read_plain", lambda *_: 1 // 0)  # nothing is parsed any more
     assert contents(read(tmp_path, text, folder)) == plain
 
 
@@ -70,12 +74,42 @@ def test_a_damaged_image_is_no_image(
     assert image.read_bytes() == octets, "it was written again"
 
 
-def test_what_is_no_plain_zone_has_no_image(tmp_path: Path, folder: ImageFolder) -> None:
-    (tmp_path / "more").write_text("x 60 IN A 192.0.2.3\n")
-    read(tmp_path, f"{PLAIN}$include {tmp_path}/more\n", folder)
-    read(tmp_path, PLAIN + "@ IN NSEC sub A\n", folder)
-    read(tmp_path, PLAIN + "ns IN RRSIG A 13 2 60 20300101000000 20200101000000 1 example. AAAA\n", folder)
-    assert not list(folder.path.iterdir())
+def test_an_image_is_of_all_the_files(tmp_path: Path, folder: ImageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = tmp_path / "more"
+    more.write_text("x 60 IN A 192.0.2.3\n")
+    text = f"{PLAIN}$include {more}\n"
+    whole = contents(read(tmp_path, text, folder))
+    with monkeypatch.context() as patch:
+        patch.setattr("maptr.serve.zones._read_any", lambda *_: 1 // 0)
+        assert contents(read(tmp_path, text, folder)) == whole
+    more.write_text("x 60 IN A 192.0.2.4\n")
+    changed = contents(read(tmp_path, text, folder))
+    assert changed == contents(read(tmp_path, text, None)) != whole
+    more.unlink()
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path, text, folder)
+
+
+def test_a_signed_zone_has_an_image_with_its_proofs(
+    tmp_path: Path, folder: ImageFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signature = "13 2 60 20300101000000 20200101000000 1 example. AAAA"
+    digest = "0p9mhaveqvm6t7vbl5lop2u3t2rp3tom"
+    for signed in (
+        f"@ IN NSEC a.b SOA NS\nns IN RRSIG A {signature}\na.b IN NSEC @ A\nns IN RRSIG TXT {signature}\n",
+        f"@ IN NSEC3PARAM 1 0 0 -\n{digest} IN NSEC3 1 0 0 - {digest} SOA\n{digest} IN RRSIG NSEC3 {signature}\n",
+    ):
+        text = f"{PLAIN}{signed}Ns IN TXT UPPER ; and a comment\n"
+        plain = read(tmp_path, text, None)
+        assert plain.denial is not None
+        read(tmp_path, text, folder)
+        with monkeypatch.context() as patch:
+            patch.setattr("maptr.serve.zones._read_any", lambda *_: 1 // 0)
+            kept = read(tmp_path, text, folder)
+        assert contents(kept) == contents(plain)
+        assert (kept.denial, kept.hashed) == (plain.denial, plain.hashed)
+        assert count_names(kept) == count_names(plain)
+        assert signature_state(kept, 1.7e9) == signature_state(plain, 1.7e9)
 
 
 def test_another_version_has_another_name(tmp_path: Path, folder: ImageFolder, monkeypatch: pytest.MonkeyPatch) -> None:

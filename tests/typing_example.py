@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import AsyncIterator, Iterator
 
 import dns.asyncresolver
@@ -12,6 +13,7 @@ import dns.resolver
 
 from maptr import (
     Ark,
+    Cache,
     Candidate,
     Discovery,
     DiscoveryFailed,
@@ -25,6 +27,8 @@ from maptr import (
     discover_many,
     discover_many_async,
 )
+from maptr.cache.disk import Disk
+from maptr.cache.probelog import ProbeLog
 from maptr.choose import at_random, first, sticky, weighted
 from maptr.describe import Description, Segment, describe
 from maptr.discovery import Step
@@ -44,6 +48,14 @@ def one() -> str:
     discover_at("192.0.2.1", "ark:12345/x1", lifetme=2.0)  # type: ignore[call-arg]
     discover("ark:12345/x1", nameservers="https://dns.example/dns-query", require="secure")
     return found.url() + str(port) + str(len(several))
+
+
+async def remembered() -> list[Discovery]:
+    with Cache("naans", "cache.sqlite", policy="natab-first", nameservers=["192.0.2.1"], rate=100.0) as cache:
+        found = cache.discover("ark:12345/x1", nameservers=["::1#5353"], trust_ad=True, require="secure", chooser=first)
+        disk = Disk("probes.sqlite", wall=time.time)
+        chooser = Reachable(suspects=ProbeLog(disk, wall=time.time).is_suspect)
+        return [found, await cache.discover_async(found.ark, lifetime=1.0, raise_on_none=False, chooser=chooser)]
 
 
 def choosing() -> list[Discovery]:

@@ -12,6 +12,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from maptr import names
 from maptr.cache.sqlitefile import BUSY_MS, Schema, SqliteFile
@@ -43,6 +44,8 @@ CREATE TABLE verdict (
 CREATE INDEX verdict_record ON verdict (view, record);
 """,
 )
+
+T = TypeVar("T")
 
 
 class Disk:
@@ -159,6 +162,10 @@ class Disk:
 
     def history(self, view: str, record: str) -> History:
         return self.histories(view).get(record, NO_HISTORY)
+
+    def run(self, operation: Callable[[sqlite3.Connection], T]) -> T | None:
+        """An operation on what else is kept in the file; None where the disk has nothing to give."""
+        return self._file.run(operation)
 
     def close(self) -> None:
         self._file.close()

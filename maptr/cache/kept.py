@@ -6,9 +6,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from maptr.ark import Ark
-from maptr.cache.disk import Disk
 from maptr.cache.memory import Kept, Key, Memory, keeping_time, longest_keeping
 from maptr.discovery import Discovery, Outcome
 from maptr.many import Rules
@@ -17,6 +17,9 @@ from maptr.naptr import Naptr, Rule
 from maptr.nfa import Budget
 from maptr.replay import answers_of, walk_again
 from maptr.walk import Answer, Settings
+
+if TYPE_CHECKING:
+    from maptr.cache.disk import Disk
 
 STALE_LIMIT = 86_400.0  # seconds past expiration; RFC 8767 section 5: one to three days
 STALE_TTL = 30  # seconds; RFC 8767 section 4: the TTL of a stale answer

@@ -62,7 +62,11 @@ class Choice:
 
 
 class Policy(Protocol):
-    """Which side answers. ``dns`` is UNASKED where ``asks`` said that there is no need."""
+    """Which side answers. ``dns`` is UNASKED where ``asks`` said that there is no need.
+
+    One that takes the answer of DNS, where there is one, whatever the table has may say so by ``takes_dns = True``:
+    an answer that is kept and fresh then needs no table.
+    """
 
     name: ClassVar[str]
 
@@ -77,6 +81,7 @@ class DnsFirst:
     """DNS; where it says none, or does not say, the table. A table too old to be trusted does not overrule none."""
 
     name: ClassVar[str] = "dns-first"
+    takes_dns: ClassVar[bool] = True
 
     def asks(self, natab: Natab) -> bool:
         return True
@@ -109,6 +114,7 @@ class DnsOnly:
     """DNS, fresh or kept, and never the table."""
 
     name: ClassVar[str] = "dns-only"
+    takes_dns: ClassVar[bool] = True
 
     def asks(self, natab: Natab) -> bool:
         return True

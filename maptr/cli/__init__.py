@@ -22,7 +22,9 @@ COMMANDS = {
     "table": ("maptr.cli.table", "table", "Read, check and convert the NAAN registry."),
     "zone": ("maptr.cli.zone", "zone", "Build the zone from the registry; check, compare and sign any zone."),
     "serve": ("maptr.cli.serve", "serve", "Answer DNS queries from zone files."),
+    "up": ("maptr.cli.up", "up", "Pull the registry, serve it on this machine, and point maptr at it."),
     "reload": ("maptr.cli.control", "reload", "Have the running server read its zones again."),
+    "completion": ("maptr.cli.completion", "completion", "Print what makes a shell complete maptr's words."),
     "status": ("maptr.cli.control", "status", "Say how the running server is."),
 }
 

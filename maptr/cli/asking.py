@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from maptr import call
 from maptr.ark import Ark
-from maptr.cli import output
+from maptr.cli import output, through
 from maptr.client import discover
 from maptr.discovery import Discovery, Step
 from maptr.errors import ConfigError, DiscoveryError, NoMappingAuthority
@@ -18,56 +19,107 @@ from maptr.stub import Stub
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
-    import dns.resolver
+    from maptr.cache.cache import Cache
+    from maptr.config import Config
 
 
 class Options(NamedTuple):
-    """What the commands share, with its defaults: the one place where they stand."""
+    """What the commands share, with its defaults: the one place where they stand. ``origin`` None is that of the
+    configuration, or ark.arpa."""
 
-    origin: str = "ark.arpa."
+    origin: str | None = None
     timeout: float = 5.0
     trust_ad: bool = False
     trust_anchor: str | None = None
     require: Literal["secure"] | None = None
     allow_private: bool = False
+    natab: str | None = None
+    policy: str | None = None
+    no_cache: bool = False
     as_json: bool = False
 
 
 DEFAULTS = Options()
 
 
-def parse_words(
-    words: Sequence[str], *, trust_ad: bool = False, trust_anchor: str | None = None
-) -> tuple[list[Ark], Stub | dns.resolver.Resolver]:
-    """The ARKs among the arguments, and who asks the ``@SERVER`` ones, by default the system's: a dnspython resolver
-    where one of them is a URL.
+class Way(NamedTuple):
+    """How ARKs are discovered: ``ask`` takes one and ``on_step``; ``cache`` is None where DNS is asked directly."""
 
-    Raises ArkSyntaxError or ConfigError for what is neither, DiscoveryFailed where a server has no address.
-    """
-    servers = [word[1:] for word in words if word.startswith("@")]
+    ask: Callable[..., Discovery]
+    cache: Cache | None = None
+
+    def close(self) -> None:
+        """After the last ARK."""
+        if self.cache is not None:
+            self.cache.close()
+
+
+def parse_words(words: Sequence[str]) -> tuple[list[Ark], list[str]]:
+    """The ARKs among the arguments, and the ``@SERVER`` ones. Raises ArkSyntaxError, and ConfigError without an ARK."""
     parsed = [Ark.parse(word) for word in words if not word.startswith("@")]
     if not parsed:
         raise ConfigError("no ARK given")
+    return parsed, [word[1:] for word in words if word.startswith("@")]
+
+
+def whom(servers: list[str], options: Options) -> Way:
+    """Whom to ask: a cache where one is set up and no server named, else DNS directly.
+
+    Raises ConfigError for what makes no sense, DiscoveryFailed where there is nobody to ask or a server has no
+    address, OSError for a configuration that cannot be read.
+    """
+    config = through.configured()
+    given = options.natab is not None or options.policy is not None
+    if options.no_cache and given:
+        raise ConfigError("--no-cache goes with neither --natab nor --policy")
+    if not options.no_cache and (given or not servers):
+        natab = options.natab or through.table(config)
+        if natab is not None or options.policy is not None or through.has_cache(config):
+            cache = through.cached(servers, options, config, natab)
+            return Way(cache.discover, cache)
+    return Way(_direct(servers, options, config))
+
+
+def _direct(servers: list[str], options: Options, config: Config | None) -> Callable[..., Discovery]:
+    """DNS itself: by our own stub, but for servers that are URLs, which dnspython asks."""
+    origin, servers = through.origin_of(options.origin, config), through.servers_of(servers, config)
+    asked: call.Options = {
+        "origin": origin,
+        "lifetime": options.timeout,
+        "settings": Settings(allow_private=options.allow_private),
+        "require": options.require,
+    }
+    call.origin_labels(origin)
     if any("://" in server for server in servers):
         from maptr.resolver import make_resolver
 
-        return parsed, make_resolver(servers)
+        asked["trust_ad"] = options.trust_ad
+        if options.trust_anchor is not None:
+            from maptr.trust import Validator
+
+            asked["trust_anchors"] = Validator(options.trust_anchor)
+        return partial(discover, resolver=make_resolver(servers), **asked)
     try:
         make = partial(Stub, servers) if servers else Stub.system
-        return parsed, make(trust_ad=trust_ad, trust_anchors=trust_anchor)
+        stub = make(trust_ad=options.trust_ad, trust_anchors=options.trust_anchor)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    return partial(discover, resolver=stub, **asked)
 
 
-def show_urls(arks: Sequence[Ark], resolver: Stub | dns.resolver.Resolver, options: Options) -> int:
-    """One line for each ARK, empty where it has no URL; the exit code. Raises ConfigError before the first."""
+def show_urls(arks: Sequence[Ark], way: Way, options: Options) -> int:
+    """One line for each ARK, empty where it has no URL; the exit code."""
     code = output.EXIT_OK
-    for ark, found, error in _each(arks, resolver, options, trace=False):
+    for ark, found, error in _each(arks, way, trace=False):
         code = max(code, _code(error))
         made = found.url() if found else None
         if options.as_json:
-            output.json_data({"ark": str(ark), "url": made, "error": str(error) if error else None})
+            told = {} if found is None else {name: getattr(found, name) for name in ("source", "stale", "reason")}
+            told["age"] = through.age_of(found)
+            output.json_data({"ark": str(ark), "url": made, **told, "error": str(error) if error else None})
         else:
+            if found and (found.source == "natab" or found.stale):
+                _tell_source(found)
             output.data(made or "")
         if error is not None:
             output.talk(f"maptr: {error}")
@@ -75,21 +127,18 @@ def show_urls(arks: Sequence[Ark], resolver: Stub | dns.resolver.Resolver, optio
 
 
 def show_discoveries(
-    arks: Sequence[Ark],
-    resolver: Stub | dns.resolver.Resolver,
-    options: Options,
-    *,
-    short: bool = False,
-    trace: bool = False,
+    arks: Sequence[Ark], way: Way, options: Options, *, short: bool = False, trace: bool = False
 ) -> int:
-    """The candidates of each ARK, best first; the exit code. Raises ConfigError before the first."""
+    """The candidates of each ARK, best first; the exit code."""
     code = output.EXIT_OK
-    for ark, found, error in _each(arks, resolver, options, trace=trace and not options.as_json):
+    for ark, found, error in _each(arks, way, trace=trace and not options.as_json):
         code = max(code, _code(error))
         if options.as_json:
             document = found.to_dict() if found is not None else {"ark": str(ark), "candidates": []}
-            output.json_data({**document, "error": str(error) if error else None})
+            output.json_data({**document, "age": through.age_of(found), "error": str(error) if error else None})
         elif found:
+            if way.cache is not None:
+                _tell_source(found)
             output.data("\n".join(found.urls()) if short else found.to_text())
         if error is not None:
             output.talk(f"maptr: {error}")
@@ -97,30 +146,24 @@ def show_discoveries(
 
 
 def _each(
-    arks: Sequence[Ark], resolver: Stub | dns.resolver.Resolver, options: Options, *, trace: bool
+    arks: Sequence[Ark], way: Way, *, trace: bool
 ) -> Iterator[tuple[Ark, Discovery | None, DiscoveryError | None]]:
     """Each ARK with its discovery and what went wrong."""
-    asked: call.Options = {
-        "origin": options.origin,
-        "lifetime": options.timeout,
-        "settings": Settings(allow_private=options.allow_private),
-        "require": options.require,
-    }
-    if not isinstance(resolver, Stub):  # a stub knows already whom it trusts
-        asked["trust_ad"] = options.trust_ad
-        if options.trust_anchor is not None:
-            from maptr.trust import Validator
+    try:
+        for ark in arks:
+            try:
+                with _shown(ark) if trace else nullcontext() as on_step:
+                    found = way.ask(ark, on_step=on_step)
+            except DiscoveryError as error:
+                yield ark, error.discovery, error
+            else:
+                yield ark, found, None
+    finally:
+        way.close()
 
-            asked["trust_anchors"] = Validator(options.trust_anchor)
-    for ark in arks:
-        try:
-            with _shown(ark) if trace else nullcontext() as on_step:
-                asked["on_step"] = on_step
-                found = discover(ark, resolver=resolver, **asked)
-        except DiscoveryError as error:
-            yield ark, error.discovery, error
-        else:
-            yield ark, found, None
+
+def _tell_source(found: Discovery) -> None:
+    output.talk(f"maptr: {found.ark}: {through.provenance(found, time.time())}")
 
 
 @contextmanager

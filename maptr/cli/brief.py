@@ -33,11 +33,12 @@ def answer(words: Sequence[str], environment: Mapping[str, str]) -> int | None:
 
     with output.last_resort():
         try:
-            arks, stub = asking.parse_words(rest)
+            arks, servers = asking.parse_words(rest)
+            way = asking.whom(servers, asking.DEFAULTS)
         except MaptrError:
             return None  # click says what is wrong, and how the command is used
         show = asking.show_urls if command == "url" else asking.show_discoveries
-        return show(arks, stub, asking.DEFAULTS)
+        return show(arks, way, asking.DEFAULTS)
 
 
 def run() -> None:

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from maptr.ark import MAX_TEXT, Ark
-from maptr.cli import output
+from maptr.cli import output, shared, through
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, NoMappingAuthority
 from maptr.printable import printable
 
@@ -50,7 +50,7 @@ Exit codes:
     "--concurrency", default=256, show_default=True, type=click.IntRange(1, 10_000), help="Questions at once."
 )
 @click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Packets a second to each server.")
-@click.option("--origin", default="ark.arpa.", show_default=True, metavar="NAME", help="DNS suffix below NAANs.")
+@shared.ORIGIN_OPTION
 @click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For each question.")
 @click.option("--allow-private", is_flag=True, help="Take candidates on hosts that are not public.")
 @click.option("--trust-ad", is_flag=True, help="Take the servers' word on DNSSEC: only for a validating one of yours.")
@@ -64,7 +64,7 @@ def bulk(
     unordered: bool,
     concurrency: int,
     rate: float | None,
-    origin: str,
+    origin: str | None,
     timeout: float,
     allow_private: bool,
     trust_ad: bool,
@@ -91,10 +91,11 @@ def bulk(
         raise click.UsageError("one FILE at most")
     if resume and target is None:
         raise click.UsageError("--resume needs -o OUT")
+    config = shared.configured()
     try:
         engine = Bulk(
-            nameservers=servers or None,
-            origin=origin,
+            nameservers=through.servers_of(servers, config) or None,
+            origin=through.origin_of(origin, config),
             lifetime=timeout,
             settings=Settings(allow_private=allow_private),
             concurrency=concurrency,

@@ -109,8 +109,17 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
             signed = f", signed until {zone['signatures_expire']}" if zone["signatures_expire"] else ""
             due = f", to be signed again {zone['signing']['due']}" if zone["signing"] and zone["signing"]["due"] else ""
             output.data(f"zone {zone['zone']} serial {zone['serial']}, {zone['names']} names{loaded}{signed}{due}")
+        for told in zone["secondaries"]:
+            if told["notify"] not in (None, "done"):
+                output.data(f"  NOTIFY to {told['secondary']} {told['notify']} since {told['since']}")
         for warning in zone["warnings"]:
             output.data(f"  {warning}")
+    if table := reply["table"]:
+        source = f", from {table['source']}" if table["source"] else ""
+        output.data(f"table {table['file']}, pulled {table['checked'] or 'never yet'}{source}")
+        for report in table["drift"]:
+            drift = report["error"] or f"{len(report['deviating'])} of {report['records']} records deviate"
+            output.data(f"  {report['server']} at {report['at']}: {drift}")
     for worker in reply["workers"]:
         output.data(_worker(worker))
     for transport, counts in reply["queries"].items():

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from maptr.ark import Ark
-from maptr.cli import asking, output
+from maptr.cli import asking, shared
 from maptr.cli.asking import DEFAULTS
-from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError
-
-if TYPE_CHECKING:
-    import dns.resolver
-
-    from maptr.stub import Stub
+from maptr.errors import ConfigError
 
 _COMMON = (
     click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]..."),
-    click.option(
-        "--origin", default=DEFAULTS.origin, show_default=True, metavar="NAME", help="DNS suffix below NAANs."
-    ),
+    shared.ORIGIN_OPTION,
     click.option(
         "--timeout",
         default=DEFAULTS.timeout,
@@ -39,6 +31,7 @@ _COMMON = (
     ),
     click.option("--require", type=click.Choice(["secure"]), help="Take nothing less: an answer not signed is none."),
     click.option("--allow-private", is_flag=True, help="Take candidates on hosts that are not public."),
+    *shared.OPTIONS,
     click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK, trace included."),
 )
 
@@ -46,9 +39,9 @@ _EXIT = """
 \b
 Exit codes:
   0  found, for every ARK
-  1  DNS says that nobody serves one of them
+  1  nobody serves one of them, as DNS says, or a table that may
   2  bad usage: an argument that is no ARK among it
-  9  DNS did not say, for one of them
+  9  DNS did not say, and no table, for one of them
 """
 
 
@@ -66,16 +59,20 @@ def discover(arks: tuple[str, ...], short: bool, trace: bool, **options: Any) ->
     """Find the mapping authorities of each ARK.
 
     Candidates are printed best first, one a line: URL, order, preference, and the name its record was found at.
-    @SERVER asks that resolver, or that authoritative server, instead of the system's resolver; of several, the next
-    where one does not answer. @tls://HOST and @https://HOST/PATH are asked by DNS over TLS and HTTPS.
+    @SERVER asks that resolver, or that authoritative server, directly, instead of the system's resolver; of several,
+    the next where one does not answer. @tls://HOST and @https://HOST/PATH are asked by DNS over TLS and HTTPS.
+
+    Without it, where a table was pulled or a cache is configured, that answers while DNS does not, and it is told on
+    stderr from where the answer is, how old, and why.
 
     \b
     Examples:
       maptr discover ark:12345/x6np1wh8k @127.0.0.1#5353
       maptr discover --trace https://n2t.net/ark:/12345/x6np1wh8k?info
+      maptr discover ark:12345/x6np1wh8k --natab naans.json --policy natab-first
     """
-    words, stub = parse_words(arks, trust_ad=options["trust_ad"], trust_anchor=options["trust_anchor"])
-    sys.exit(_usage(asking.show_discoveries, words, stub, asking.Options(**options), short=short, trace=trace))
+    given = asking.Options(**options)
+    sys.exit(_usage(asking.show_discoveries, *shared.parse_words(arks, given), given, short=short, trace=trace))
 
 
 @click.command(epilog=_EXIT)
@@ -89,8 +86,8 @@ def url(arks: tuple[str, ...], **options: Any) -> None:
     Example:
       curl -L "$(maptr url ark:12345/x6np1wh8k)"
     """
-    words, stub = parse_words(arks, trust_ad=options["trust_ad"], trust_anchor=options["trust_anchor"])
-    sys.exit(_usage(asking.show_urls, words, stub, asking.Options(**options)))
+    given = asking.Options(**options)
+    sys.exit(_usage(asking.show_urls, *shared.parse_words(arks, given), given))
 
 
 def _usage(show: Callable[..., int], *arguments: Any, **options: Any) -> int:
@@ -99,18 +96,3 @@ def _usage(show: Callable[..., int], *arguments: Any, **options: Any) -> int:
         return show(*arguments, **options)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
-
-
-def parse_words(
-    words: tuple[str, ...], *, trust_ad: bool = False, trust_anchor: str | None = None
-) -> tuple[list[Ark], Stub | dns.resolver.Resolver]:
-    """The ARKs among the arguments, and who asks the ``@SERVER`` ones, by default the system's.
-
-    UsageError for what is neither, or for bad trust anchors; exits where a server has no address.
-    """
-    try:
-        return asking.parse_words(words, trust_ad=trust_ad, trust_anchor=trust_anchor)
-    except (ArkSyntaxError, ConfigError) as error:
-        raise click.UsageError(str(error)) from None
-    except DiscoveryError as error:
-        output.fail(str(error), output.EXIT_NO_ANSWER)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maptr.cli import output
+from maptr.cli import output, shared, through
 from maptr.cli.source import read_table
 from maptr.errors import ConfigError, DiscoveryFailed
 
 if TYPE_CHECKING:
     from maptr.drift import Drift
+    from maptr.liveness import Liveness
 
 
 @click.command(short_help="Compare a registry with what DNS says.")
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
 @click.option(
     "--table",
     "file",
-    required=True,
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The registry, in any format.",
+    help="The registry, in any format.  [default: the table pulled, or as configured]",
 )
-@click.option("--origin", default="ark.arpa.", show_default=True, metavar="NAME", help="DNS suffix below NAANs.")
+@shared.ORIGIN_OPTION
 @click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For one record.")
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Packets a second to each server at most."
+)
 @click.option("--history", metavar="FILE", type=click.Path(dir_okay=False), help="SQLite file that remembers verdicts.")
 @click.option("--all", "everything", is_flag=True, help="Print records that agree, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
@@ -38,9 +41,10 @@ if TYPE_CHECKING:
 )
 def drift(
     what: tuple[str, ...],
-    file: Path,
-    origin: str,
+    file: Path | None,
+    origin: str | None,
     timeout: float,
+    rate: float | None,
     history: str | None,
     everything: bool,
     as_json: bool,
@@ -65,6 +69,7 @@ def drift(
                9  DNS did not say, for one record at least
     """
     from maptr.cache.cache import Cache
+    from maptr.liveness import places_of
     from maptr.table import parse_key
 
     servers = [word[1:] for word in what if word.startswith("@")]
@@ -74,7 +79,12 @@ def drift(
         naans = [parse_key(word)[0] for word in what if not word.startswith("@")]
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    table, bad = read_table(str(file))
+    config = shared.configured()
+    named, origin = str(file) if file else through.table(config), through.origin_of(origin, config)
+    if named is None:
+        raise click.UsageError("no table was pulled and none is configured: give --table FILE")
+    file, servers = Path(named), through.servers_of(servers, config)
+    table, bad = read_table(named)
     for record in bad:
         output.talk(f"left out: {record}")
     try:
@@ -82,10 +92,11 @@ def drift(
             table,
             None,
             "dns-only",
-            server=servers[0] if servers else None,
+            nameservers=servers or None,
             origin=origin,
             lifetime=timeout,
             history=history,
+            rate=rate,
         )
         with cache:
             found = _collect(cache.drift_many(naans or None), len(naans) or len(table.naans()))
@@ -93,13 +104,14 @@ def drift(
         raise click.UsageError(str(error)) from None
     except DiscoveryFailed as error:
         output.fail(str(error), output.EXIT_NO_ANSWER)
-    _report(found, file, everything, as_json)
+    silent = _silent(found, places_of(table, naans), history)
+    _report(found, file, everything, as_json, silent)
     if page is not None:
         from maptr.driftpage import render
 
         try:
-            asked = f"@{servers[0]}" if servers else "the system's resolver"
-            output.write_atomically(page, render(found, table=file.name, asked=asked, origin=origin))
+            asked = " ".join(f"@{server}" for server in servers) or "the system's resolver"
+            output.write_atomically(page, render(found, table=file.name, asked=asked, origin=origin, silent=silent))
         except OSError as error:
             output.fail(f"{page}: {error.strerror or error}", output.EXIT_UNREADABLE)
     codes = {output.EXIT_NONE for one in found if one.verdict.is_drift}
@@ -115,16 +127,42 @@ def _collect(verdicts: Iterable[list[Drift]], size: int) -> list[Drift]:
         return [one for group in bar for one in group]
 
 
-def _report(found: list[Drift], file: Path, everything: bool, as_json: bool) -> None:
+def _silent(found: list[Drift], places: list[str], history: str | None) -> list[Liveness]:
+    """The mapping authorities of these places and records that did not answer the last probe, by the history."""
+    if history is None:
+        return []
+    import time
+
+    from maptr.cache.disk import Disk
+    from maptr.cache.probelog import ProbeLog
+    from maptr.liveness import place_in
+
+    disk = Disk(history, wall=time.time)
+    try:
+        known = ProbeLog(disk, wall=time.time).all()
+    finally:
+        disk.close()
+    said = (place_in(made) for one in found for made in one.dns)
+    return [known[place] for place in dict.fromkeys([*places, *said]) if place in known and known[place].failures]
+
+
+def _report(found: list[Drift], file: Path, everything: bool, as_json: bool, silent: list[Liveness]) -> None:
     counts = Counter(str(one.verdict) for one in found)
     shown = [one for one in found if everything or one.verdict not in ("same", "lossy")]
     if as_json:
         output.json_data(
-            {"table": str(file), "counts": dict(sorted(counts.items())), "records": [one.to_dict() for one in shown]}
+            {
+                "table": str(file),
+                "counts": dict(sorted(counts.items())),
+                "records": [one.to_dict() for one in shown],
+                "silent": [one.to_dict() for one in silent],
+            }
         )
         return
     for one in shown:
         output.data(str(one))
+    for place in silent:
+        output.talk(f"silent {place.place}: {place.failures} in a row when last probed: {place.note}")
     output.talk(
         f"{len(found)} records: " + (", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())) or "none")
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Literal
 
 import click
 
 from maptr.ark import Ark
-from maptr.cli import output
-from maptr.cli.discover import parse_words
+from maptr.cli import output, shared
+from maptr.cli.asking import Options
 from maptr.errors import ConfigError, DiscoveryError, NmaError, NoMappingAuthority
 
 
@@ -25,7 +25,7 @@ Exit codes:
 )
 @click.argument("words", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]...")
 @click.option("--older", is_flag=True, help="Ask ? and ?? too, where ?info is not understood.")
-@click.option("--origin", default="ark.arpa.", show_default=True, metavar="NAME", help="DNS suffix below NAANs.")
+@shared.ORIGIN_OPTION
 @click.option("--timeout", default=10.0, show_default=True, metavar="SECONDS", help="For asking one ARK's authorities.")
 @click.option("--trust-anchor", metavar="FILE", help="Validate DNSSEC from these DS or DNSKEY records.")
 @click.option("--require", type=click.Choice(["secure"]), help="Take nothing less: an answer not signed is none.")
@@ -34,10 +34,10 @@ Exit codes:
 def info(
     words: tuple[str, ...],
     older: bool,
-    origin: str,
+    origin: str | None,
     timeout: float,
     trust_anchor: str | None,
-    require: str | None,
+    require: Literal["secure"] | None,
     allow_private: bool,
     as_json: bool,
 ) -> None:
@@ -51,26 +51,19 @@ def info(
     """
     from maptr.ark import INFLECTIONS
     from maptr.describe import describe
-    from maptr.stub import Stub
-    from maptr.walk import Settings
 
-    arks, resolver = parse_words(words, trust_anchor=trust_anchor)
-    trusted: dict[str, Any] = {"require": require}
-    if not isinstance(resolver, Stub) and trust_anchor is not None:
-        trusted["trust_anchors"] = trust_anchor
+    options = Options(origin, trust_anchor=trust_anchor, require=require, allow_private=allow_private)
+    arks, way = shared.parse_words(words, options)
     inflections = INFLECTIONS if older else INFLECTIONS[:1]
     codes = {output.EXIT_OK}
     for ark in arks:
         try:
             told = describe(
                 ark,
-                resolver=resolver,
-                origin=origin,
-                settings=Settings(allow_private=allow_private),
+                discovery=way.ask(ark),
                 inflections=_asked(ark) or inflections,
                 seconds=timeout,
                 allow_private=allow_private,
-                **trusted,
             )
         except ConfigError as error:
             raise click.UsageError(str(error)) from None
@@ -89,6 +82,7 @@ def info(
             output.data(told.to_text())
             thump = f", THUMP status {told.thump}" if told.thump else ""
             output.talk(f"maptr: from {told.url}: HTTP status {told.status}{thump}")
+    way.close()
     sys.exit(max(codes))
 
 

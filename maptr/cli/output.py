@@ -35,7 +35,9 @@ def talk(text: str) -> None:
     _write(sys.stderr, printable(text, keep="\n\t"))
 
 
-def _write(file: IO[str], text: str) -> None:
+def _write(file: IO[str] | None, text: str) -> None:
+    if file is None:  # closed by whoever started us
+        return
     if text.isascii():
         file.write(text + "\n")
         file.flush()

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from maptr.cli import output
+from maptr import places
+from maptr.cli import output, shared
 from maptr.errors import MaptrError, TableError, UnsafePlan
 
 if TYPE_CHECKING:
-    from maptr.pull import Pull
+    from maptr.pull import Demands, Pull
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 JITTER = 0.1  # of the interval, either way, so that many daemons do not come at once
 
 
@@ -25,25 +26,36 @@ class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore] # gene
     name = "TIME"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)", str(value))
-        if match is None or not float(match[1]):
-            self.fail(f"{value!r} is no time: write 90s, 15m, 1h or 1d", param, ctx)
-        return float(match[1]) * _UNITS[match[2] or "s"]
+        from maptr.duration import read_duration
+
+        try:
+            seconds = read_duration(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if not seconds:
+            self.fail("a time is wanted, not none", param, ctx)
+        return seconds
 
 
 @click.command(short_help="Get the registry from its source, safely.")
-@click.argument("sources", nargs=-1, required=True, metavar="URL|FILE...")
+@click.argument("sources", nargs=-1, metavar="[URL|FILE]...")
 @click.option(
     "--into",
     "target",
-    required=True,
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The table to compare with and, with --apply, to replace.",
+    help="The table to compare with and, with --apply, to replace.  [default: as configured, or where discover looks]",
 )
 @click.option("--apply", "act", is_flag=True, help="Do it; without, only the plan is shown.")
 @click.option("--force", is_flag=True, help="Even if more than 30 % of the records go or change.")
 @click.option("--sha256", metavar="HEX", help="What the content must hash to.")
+@click.option(
+    "--public-key",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Take only what is signed with this key (minisign).",
+)
+@click.option("--signature", metavar="URL|FILE", help="Where the signature is.  [default: the source's with .minisig]")
 @click.option("--cafile", metavar="FILE", help="Trust the certificates in FILE instead of the system's.")
 @click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="For each source, all in all.")
 @click.option(
@@ -53,10 +65,12 @@ class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore] # gene
 @click.option("--markdown", "form", flag_value="markdown", help="The plan as a Markdown table.")
 def pull(
     sources: tuple[str, ...],
-    target: Path,
+    target: Path | None,
     act: bool,
     force: bool,
     sha256: str | None,
+    public_key: Path | None,
+    signature: str | None,
     cafile: str | None,
     timeout: float,
     every: float | None,
@@ -68,48 +82,92 @@ def pull(
     FILE, whole or not at all, and keeps the last three states as FILE.1 to FILE.3. A source that is down, sends a
     web page, half a file or a third of the registry less is passed over, and FILE stays as it is.
 
+    Without a source, those of [table] in the configuration are tried, with what it says of checksum, key and
+    certificates. Without --into, FILE is that of [table], or the one where maptr discover looks for a table.
+
     \b
     Examples:
-      maptr table pull https://n2t.net/naans.json --into natab
+      maptr table pull https://registry.example/naans.json --apply
       maptr table pull https://one.example/naans https://two.example/naans --into natab --apply --every 1h
+      maptr table pull https://registry.example/naans --into natab --public-key registry.pub
 
     \b
     Exit code  0  nothing to do, or done
                1  the plan is not empty and was not applied; or it was refused, being too much
-               8  no source had a registry; or FILE cannot be read or written
+               8  no source had a registry; or FILE or the key cannot be read, or FILE not written
     """
     if every is not None and not act:
         raise click.UsageError("--every needs --apply")
     if sha256 is not None and not re.fullmatch("[0-9A-Fa-f]{64}", sha256):
         raise click.UsageError("--sha256 wants 64 hexadecimal digits")
-
-    def once() -> int:
-        return _once(sources, target, act, force, sha256, cafile, timeout, form)
-
+    if signature is not None and public_key is None:
+        raise click.UsageError("--signature needs --public-key")
+    config = None if sources and target else shared.configured()
+    known = config.table if config is not None else None
+    if not sources and known is not None and known.sources:
+        sources = known.sources
+        sha256, public_key, cafile = (
+            sha256 or known.sha256,
+            public_key or known.public_key,
+            cafile or _text(known.cafile),
+        )
+    if not sources:
+        raise click.UsageError("no source: give a URL or a file, or [table] with a url in the configuration")
+    into = target or (known.file if known is not None and known.file else _default())
+    job = _Job(sources, into, act, force, _demands(sha256, public_key, signature), cafile, timeout, form)
     if every is None:
-        sys.exit(once())
+        sys.exit(_once(job))
     while True:
-        once()
+        _once(job)
         time.sleep(every * random.uniform(1 - JITTER, 1 + JITTER))
 
 
-def _once(
-    sources: tuple[str, ...],
-    target: Path,
-    act: bool,
-    force: bool,
-    sha256: str | None,
-    cafile: str | None,
-    timeout: float,
-    form: str | None,
-) -> int:
+def _default() -> Path:
+    """Where ``maptr discover`` looks for a table; its folder is made."""
+    path = places.table_file(os.environ)
+    places.make_parent(path)
+    return Path(path)
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _demands(sha256: str | None, public_key: Path | None, signature: str | None) -> Demands:
+    from maptr.minisign import PublicKey, SignatureError
+    from maptr.pull import Demands
+
+    try:
+        key = None if public_key is None else PublicKey.parse(public_key.read_text("utf-8", "replace"))
+    except OSError as error:
+        output.fail(f"{public_key}: {error.strerror or error}", output.EXIT_UNREADABLE)
+    except SignatureError as error:
+        output.fail(f"{public_key}: {error}", output.EXIT_UNREADABLE)
+    return Demands(sha256 or None, key, signature)
+
+
+class _Job(NamedTuple):
+    """What each pull is to do."""
+
+    sources: tuple[str, ...]
+    target: Path
+    act: bool
+    force: bool
+    demands: Demands
+    cafile: str | None
+    timeout: float
+    form: str | None
+
+
+def _once(job: _Job) -> int:
     """One pull; the exit code, everything said."""
     from maptr.pull import PullFailed, apply, look
 
+    target = job.target
     try:
-        found = look(target, sources, sha256=sha256, cafile=cafile, force=force, seconds=timeout)
-        _tell(found, form)
-        if act:
+        found = look(target, job.sources, demands=job.demands, cafile=job.cafile, force=job.force, seconds=job.timeout)
+        _tell(found, job.form)
+        if job.act:
             apply(found, wall=time.time)
             output.talk(f"{target}: {'replaced' if found.plan else 'up to date'}, from {found.source}")
             return output.EXIT_OK

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+import gc
 import logging
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,11 +20,14 @@ from maptr.cli import output
 from maptr.config import Config
 from maptr.errors import ConfigError, SigningError, ZoneError
 from maptr.names import fold, parse, to_text
+from maptr.packed import count_names
+from maptr.serve import early as early_answers
 from maptr.serve import publisher, settings, signer, zones
-from maptr.serve.daemon import Daemon
-from maptr.serve.tls import make_context
 from maptr.serve.zones import ZoneSource
-from maptr.zonediff import has_data
+
+if TYPE_CHECKING:
+    from maptr.serve.daemon import Daemon
+    from maptr.serve.early import Early
 
 T = TypeVar("T")
 
@@ -216,7 +220,9 @@ def serve(
         config = configuration.load(path, environment=os.environ, flags=flags)
         config = options.over(config)
         settings.check(config)
-        settings.primary_of(config)
+        settings.sources_of(config)
+        if config.table.public_key is not None:
+            settings.demands_of(config)
         return config
 
     config = _or_fail(read)
@@ -229,34 +235,53 @@ def serve(
         return
     _or_fail(lambda: settings.make_state(config))
     logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
-    found = settings.sources_of(config)
-    served = publisher.start(found, clock=time.time)
+    gc.disable()  # a start makes many objects, and hardly any garbage
+    served = publisher.start(settings.sources_of(config), clock=time.time)
+    early = None
     try:
-        daemon = Daemon(
-            found,
-            config.serve.listen,
-            served.snapshot(),
-            identity=settings.identity_of(config),
-            cookies=settings.cookies_of(config),
-            rrl=settings.rrl_of(config),
-            tls=settings.tls_of(config),
-            tcp_limits=settings.tcp_of(config),
-            udp_payload=config.serve.udp_payload,
-            primary=settings.primary_of(config),
-            served=served,
-            config=config,
-            reread=read,
-            control=settings.control_of(config),
-            metrics=config.serve.metrics,
-            workers=config.serve.workers,
-        )
-        asyncio.run(_run(daemon))
+        early = early_answers.start(config, served.snapshot())
+        daemon = daemon_of(config, served, read, early)
+        gc.freeze()  # and they stay: to look for garbage among them would only take time
+        gc.enable()
+        _run(daemon)
     except ConfigError as error:
+        gc.enable()
+        if early is not None:
+            early.stop()
         output.fail(str(error), output.EXIT_NONE)
 
 
-async def _run(daemon: Daemon) -> None:
-    await daemon.run(signals=True)
+def daemon_of(
+    config: Config, served: publisher.Served, reread: Callable[[], Config], early: Early | None = None
+) -> Daemon:
+    """The daemon of a configuration and its zones. Raises ConfigError."""
+    from maptr.serve.daemon import Daemon  # here, for queries are answered early while this is imported
+
+    return Daemon(
+        settings.sources_of(config),
+        config.serve.listen,
+        served.snapshot(),
+        identity=settings.identity_of(config),
+        cookies=settings.cookies_of(config),
+        rrl=settings.rrl_of(config),
+        tls=settings.tls_of(config),
+        tcp_limits=settings.tcp_of(config),
+        udp_payload=config.serve.udp_payload,
+        primary=settings.primary_of(config),
+        served=served,
+        config=config,
+        reread=reread,
+        control=settings.control_of(config),
+        metrics=config.serve.metrics,
+        workers=config.serve.workers,
+        early=early,
+    )
+
+
+def _run(daemon: Daemon) -> None:
+    import asyncio
+
+    asyncio.run(daemon.run(signals=True))
 
 
 def _file(named: str | None, has_zones: bool) -> Path | None:
@@ -278,10 +303,28 @@ def _or_fail(read: Callable[[], T]) -> T:
         output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
 
 
+def _read(source: ZoneSource) -> zones.Checked:
+    """A zone as it would be published, nothing being written but aside. Raises ZoneError and OSError."""
+    if source.table is None:
+        return zones.read_checked(source)
+    import tempfile
+
+    from maptr.serve import tables
+
+    with tempfile.TemporaryDirectory() as aside:
+        path = Path(aside) / source.path.name
+        if source.path.exists():
+            path.write_bytes(source.path.read_bytes())
+        copy = replace(source, path=path, state=None)
+        return zones.read_checked(tables.prepared(copy, time.time()))
+
+
 def _check(config: Config) -> None:
     """Print what would be served, or what is wrong, every bad zone of it."""
     code = output.EXIT_OK
     if tls := settings.tls_of(config):
+        from maptr.serve.tls import make_context
+
         try:
             make_context(tls)
         except ConfigError as error:
@@ -289,19 +332,24 @@ def _check(config: Config) -> None:
             code = output.EXIT_NONE
     for source in settings.sources_of(config):
         try:
-            checked = zones.read_checked(source)
+            checked = _read(source)
             if source.signing is not None:
                 signer.check(source.signing)
         except (ZoneError, SigningError) as error:
             output.talk(f"maptr: {error}")
             code = max(code, output.EXIT_NONE)
         except OSError as error:
+            if source.table is not None and config.table.url and config.table.file == source.table.table:
+                output.talk(f"maptr: zone {to_text(source.origin)}: {source.table.table} is not pulled yet")
+                continue
             output.talk(f"maptr: {error.filename}: {error.strerror}")
             code = output.EXIT_UNREADABLE
         else:
-            names = sum(map(has_data, checked.view.nodes.values()))
+            names = count_names(checked.view)
             zone = to_text(source.origin)
-            output.data(f"zone {zone} serial {checked.view.serial}, {names} names, from {source.path}")
+            origin = source.path if source.table is None else source.table.table
+            signed = "" if source.signing is None else f", signed with {source.signing.keys}"
+            output.data(f"zone {zone} serial {checked.view.serial}, {names} names, from {origin}{signed}")
             for warning in checked.warnings:
                 output.talk(f"maptr: zone {zone}: {warning}")
     if code:
@@ -312,3 +360,5 @@ def _check(config: Config) -> None:
         output.data(f"listen {address} (udp, tcp)")
     for address in config.serve.tls.listen:
         output.data(f"listen {address} (tls)")
+    if config.serve.metrics is not None:
+        output.data(f"metrics {config.serve.metrics} (http)")

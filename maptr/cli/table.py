@@ -13,6 +13,7 @@ import click
 from maptr import registry
 from maptr.cli import output
 from maptr.cli.drift import drift
+from maptr.cli.probe import probe
 from maptr.cli.pull import pull
 from maptr.cli.source import read_table
 from maptr.finding import Finding, Severity
@@ -121,3 +122,4 @@ def _summary(read: Table, bad: int, findings: list[Finding]) -> str:
 
 table.add_command(pull)
 table.add_command(drift)
+table.add_command(probe)

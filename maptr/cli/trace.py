@@ -27,16 +27,21 @@ def step_lines(step: Step) -> Iterator[str]:
 
 
 def _headline(step: Step) -> str:
-    where = f" from {step.server}" if step.server else ""
-    took = f" in {step.elapsed * 1000:.1f} ms" if step.elapsed is not None else ""
     note = f" ({step.note})" if step.note else ""
     count = f", {len(step.readings)} records" if step.readings else ""
     security = f", {step.security}" if step.security != "indeterminate" else ""
-    return f"{names.to_text(step.name)} NAPTR: {step.outcome.value}{count}{security}{where}{took}{note}"
+    return f"{names.to_text(step.name)} NAPTR: {step.outcome.value}{count}{security}{_where(step)}{note}"
 
 
 def _link(link: Link) -> str:
-    return f"{link.name} {link.rdtype}: {link.security}" + (f" ({link.note})" if link.note else "")
+    note = f" ({link.note})" if link.note else ""
+    return f"{link.name} {link.rdtype}: {link.security}{_where(link)}{note}"
+
+
+def _where(asked: Step | Link) -> str:
+    """Who said it, and how long that took."""
+    took = f" in {asked.elapsed * 1000:.1f} ms" if asked.elapsed is not None else ""
+    return (f" from {asked.server}" if asked.server else "") + took
 
 
 @contextmanager

@@ -79,6 +79,7 @@ def build(
     from maptr import zone as zones
     from maptr.cli.source import read_table, read_text
     from maptr.lint import publishable
+    from maptr.serial import next_serial
     from maptr.zonecheck import check_zone
 
     target = None if target == "-" else target
@@ -97,7 +98,7 @@ def build(
             include=tuple((file, read_text(file)) for file in include),
         )
         before = zones.serial_of(_lines(target))
-        number = zones.next_serial(serial, time.time(), before[0] if before else None)
+        number = next_serial(serial, time.time(), before[0] if before else None)
         built = zones.build(table, number, settings)
     except (ValueError, ZoneError) as error:
         if isinstance(error, ZoneError) and error.filename:  # it is in an included file

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import tomli
-
 Path = tuple[str | int, ...]
 """Keys from the root, with the place in its array for each table of an array: ``("zone", 0, "name")``."""
 
@@ -78,6 +76,8 @@ class _Scanner:
         self.at = start
         while self.text[self.at] != end:
             self._step()
+        import tomli  # here, for there are servers without a file
+
         value = tomli.loads(f"{self.text[start : self.at]} = 0")
         parts = []
         while isinstance(value, dict):

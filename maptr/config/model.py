@@ -18,8 +18,8 @@ from maptr.config import values
 from maptr.config.values import Kind, Secret
 from maptr.context import MAX_PAYLOAD, MIN_PAYLOAD, UDP_PAYLOAD
 from maptr.errors import ConfigError
+from maptr.limits import REMOVAL_LIMIT
 from maptr.names import Labels
-from maptr.plan import REMOVAL_LIMIT
 from maptr.signing import INCEPTION_OFFSET, LIFETIME, REFRESH
 
 _KIND, _SECTION, _SECTIONS, _KEY = "kind", "section", "sections", "key"
@@ -151,6 +151,50 @@ class ZoneConfig:
     lint: str = setting(values.choice("off", "warn", "refuse"), "warn")
     keys: Path | None = setting(values.PATH, None)  # a folder: the server signs the zone with the keys in it
     signing: SigningConfig = section(SigningConfig)
+    table: Path | None = setting(values.PATH, None)  # a registry that the file is built from, and then by these
+    ns: tuple[str, ...] = setting(values.list_of(values.TEXT), ())
+    contact: Labels = setting(values.NAME, (b"hostmaster",))
+    ttl: int = setting(values.integer(0, 0x7FFF_FFFF), 86400)
+    include: tuple[Path, ...] = setting(values.list_of(values.FILE), ())
+
+
+@dataclass(frozen=True, slots=True)
+class TableConfig:
+    """``[table]``: the registry, where it comes from and where it is kept."""
+
+    file: Path | None = setting(values.PATH, None)
+    url: str = setting(values.TEXT, "")
+    mirrors: tuple[str, ...] = setting(values.list_of(values.TEXT), ())
+    every: int = setting(values.DURATION, 3600)
+    sha256: str = setting(values.SHA256, "")
+    public_key: Path | None = setting(values.PATH, None)  # of a minisign signature
+    cafile: Path | None = setting(values.PATH, None)
+    drift: tuple[str, ...] = setting(values.list_of(values.TEXT), ())  # servers held against the table
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """In the order they are tried."""
+        return (self.url, *self.mirrors) if self.url else ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """``[client]``: whom the commands that discover ask, and below which origin."""
+
+    origin: Labels = setting(values.NAME, (b"ark", b"arpa"))
+    nameservers: tuple[str, ...] = setting(values.list_of(values.TEXT), ())  # none: the system's
+
+
+@dataclass(frozen=True, slots=True)
+class CacheConfig:
+    """``[cache]``: what stands between the commands that discover and DNS."""
+
+    natab: Path | None = setting(values.PATH, None)
+    path: Path | None = setting(values.PATH, None)
+    policy: str = setting(values.choice("dns-first", "natab-first", "dns-only", "natab-only"), "dns-first")
+    patience: float = setting(values.number(0, 3600), 0.3)  # seconds
+    stale_limit: int = setting(values.DURATION, 86_400)
+    table_limit: int = setting(values.DURATION, 0)  # 0: a table is never too old
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +204,9 @@ class Config:
     serve: ServeConfig = section(ServeConfig)
     keys: tuple[KeyConfig, ...] = sections("key", KeyConfig)
     zones: tuple[ZoneConfig, ...] = sections("zone", ZoneConfig)
+    table: TableConfig = section(TableConfig)
+    client: ClientConfig = section(ClientConfig)
+    cache: CacheConfig = section(CacheConfig)
     filename: str = ""
     places: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False, repr=False)
 

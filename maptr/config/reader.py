@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import tomli
 
 from maptr.config import lines, model
 from maptr.config.model import Config
@@ -18,8 +15,8 @@ from maptr.errors import ConfigError
 from maptr.names import Labels, to_text
 
 ENVIRONMENT = "MAPTR_"
-# Of the environment only this is looked at for wrong names: other programs may have variables in MAPTR_.
-ENVIRONMENT_SERVE = "MAPTR_SERVE_"
+# Of the environment only these are looked at for wrong names: other programs may have variables in MAPTR_.
+ENVIRONMENT_OURS = ("MAPTR_SERVE_", "MAPTR_TABLE_", "MAPTR_CLIENT_", "MAPTR_CACHE_")
 
 
 def parse(
@@ -36,15 +33,7 @@ def parse(
     Relative paths in the text are from ``directory``. Secrets in files are not here yet; ``load`` reads them.
     Raises ConfigError with the key, and the line where it stands.
     """
-    try:
-        document: dict[str, Any] = tomli.loads(text)
-    except tomli.TOMLDecodeError as error:
-        reason, _, place = str(error).partition(" (at ")
-        found = re.match(r"line (\d+),", place)
-        line = int(found[1]) if found else text.count("\n") + 1  # else it says "end of document"
-        raise ConfigError(reason, filename=filename, line=line) from None
-    except RecursionError:
-        raise ConfigError("is nested too deep", filename=filename) from None
+    document = _document(text, filename) if text else {}
     reading = _Reading(document, filename, lines.key_lines(text), directory)
     reading.overlay(_from_environment(environment or {}))
     reading.overlay(flags or {})
@@ -52,6 +41,20 @@ def parse(
     config = dataclasses.replace(config, filename=filename, places=reading.places)
     reading.check(config)
     return config
+
+
+def _document(text: str, filename: str) -> dict[str, Any]:
+    import tomli  # here, for there are servers without a file
+
+    try:
+        return tomli.loads(text)
+    except tomli.TOMLDecodeError as error:
+        reason, _, place = str(error).partition(" (at ")
+        found = re.match(r"line (\d+),", place)
+        line = int(found[1]) if found else text.count("\n") + 1  # else it says "end of document"
+        raise ConfigError(reason, filename=filename, line=line) from None
+    except RecursionError:
+        raise ConfigError("is nested too deep", filename=filename) from None
 
 
 def environment_names() -> dict[str, str]:
@@ -68,8 +71,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[object,
         if variable in known:
             kind = model.kind_of(fields[known[variable]])
             found[known[variable]] = (text if kind is None else kind.from_text(text), variable)
-        elif variable.startswith(ENVIRONMENT_SERVE):
-            near = difflib.get_close_matches(variable, known, 1, 0)[0]
+        elif variable.startswith(ENVIRONMENT_OURS):
+            near = _close(variable, known, 1, 0)[0]
             raise ConfigError(f"no such setting; the nearest is {near}", key=variable)
     return found
 
@@ -137,8 +140,11 @@ class _Reading:
 
     def _settle(self, value: object, path: lines.Path) -> object:
         """A path of the file is from the file's directory, one of a flag from where the command was given."""
-        from_file = isinstance(value, Path) and path not in self._outside and self.directory is not None
-        return self.directory / value if from_file else value  # type: ignore[operator] # it is a Path
+        if path in self._outside or self.directory is None:
+            return value
+        if isinstance(value, tuple):
+            return tuple(self._settle(one, path) for one in value)
+        return self.directory / value if isinstance(value, Path) else value
 
     def _place(self, path: lines.Path) -> tuple[str, int]:
         for end in range(len(path), 0, -1):
@@ -155,12 +161,12 @@ class _Reading:
     def _nearest(self, path: lines.Path, key: str, known: Iterable[str]) -> str:
         """The nearest right key: spelled nearly so here, or so elsewhere, or whatever is nearest."""
         here = f"{_dotted(path)}." if path else ""
-        near = difflib.get_close_matches(key, known, 1)
-        if near:
+        everywhere = [*model.all_keys(), *model.keys_of(Config)]
+        if same := [other for other in everywhere if other.rpartition(".")[2] == key]:
+            return f"the nearest is {same[0]}"
+        if near := _close(key, known, 1):
             return f"the nearest is {here}{near[0]}"
-        everywhere = [*model.all_keys(), "serve", "key", "zone"]
-        same = [other for other in everywhere if other.rpartition(".")[2] == key]
-        return f"the nearest is {(same or difflib.get_close_matches(here + key, everywhere, 1, 0))[0]}"
+        return f"the nearest is {_close(here + key, everywhere, 1, 0)[0]}"
 
     def check(self, config: Config) -> None:
         """What no single value shows. Raises ConfigError."""
@@ -177,6 +183,7 @@ class _Reading:
             raise config.error("serve.cookies.secret_file", "serve.cookies.secret is given too: one of them is wanted")
         self._check_keys(config)
         self._check_zones(config)
+        self._check_table(config)
 
     def _check_keys(self, config: Config) -> None:
         seen: set[Labels] = set()
@@ -189,7 +196,7 @@ class _Reading:
                 raise self._error(path, f"the key {_shown(key.name)} needs one of secret and secret_file")
         for path, name in _key_names(config):
             if name not in seen:
-                near = difflib.get_close_matches(_shown(name), map(_shown, seen), 1, 0)
+                near = _close(_shown(name), map(_shown, seen), 1, 0)
                 reason = f"the nearest is {near[0]}" if near else "no [[key]] is given"
                 raise self._error(path, f"there is no key {_shown(name)}; {reason}")
 
@@ -202,7 +209,23 @@ class _Reading:
             if zone.serial != "file" and config.serve.state is None:
                 reason = f"{zone.serial} needs serve.state, where the serial published is kept over a restart"
                 raise self._error(("zone", index, "serial"), reason)
+            if zone.table is not None and zone.file in (zone.table, config.table.file):
+                raise self._error(("zone", index, "file"), "is the registry: the zone built from it needs its own file")
+            for name in ("ns", "contact", "ttl", "include"):
+                if zone.table is None and name in self.document["zone"][index]:
+                    raise self._error(("zone", index, name), "is for a zone that is built, and this one has no table")
             self._check_signing(config, zone, ("zone", index))
+
+    def _check_table(self, config: Config) -> None:
+        table = config.table
+        for name in ("mirrors", "every", "sha256", "public_key", "cafile"):
+            if not table.url and getattr(table, name) != getattr(model.TableConfig(), name):
+                raise config.error(f"table.{name}", "nothing uses it: table.url is not given")
+        for name in ("url", "drift"):
+            if getattr(table, name) and table.file is None:
+                raise config.error(f"table.{name}", "needs table.file, where the registry is kept")
+        if table.url and not table.every:
+            raise config.error("table.every", "must be more than nothing")
 
     def _check_signing(self, config: Config, zone: model.ZoneConfig, path: lines.Path) -> None:
         signing = zone.signing
@@ -232,6 +255,12 @@ def _key_names(config: Config) -> Iterator[tuple[lines.Path, Labels]]:
 def _dotted(path: lines.Path) -> str:
     """``zone.file``: which of the zones is meant, the line says."""
     return ".".join(part for part in path if isinstance(part, str))
+
+
+def _close(word: str, words: Iterable[str], count: int, cutoff: float = 0.6) -> list[str]:
+    import difflib  # here, for errors alone need it
+
+    return difflib.get_close_matches(word, list(words), count, cutoff)
 
 
 def _shown(name: Labels) -> str:

@@ -183,10 +183,18 @@ def _duration(value: object) -> int:
     return read_duration(str(value))
 
 
+def _sha256(text: str) -> str:
+    if text and not re.fullmatch("[0-9A-Fa-f]{64}", text):
+        raise ValueError("64 hexadecimal digits are wanted")
+    return text.lower()
+
+
 BOOLEAN = Kind(lambda value: _of_type(value, bool), lambda text: {"true": True, "false": False}.get(text.lower(), text))
 TEXT = Kind(lambda value: _of_type(value, str))
 SHORT_TEXT = TEXT.then(_short)
 DURATION = Kind(_duration)
 PATH = TEXT.then(_path)  # "" is None; relative ones are settled where the file is known
 FILE = TEXT.then(_file)
+DURATION = Kind(_duration)
+SHA256 = TEXT.then(_sha256)
 NAME = TEXT.then(read_name)

@@ -9,22 +9,25 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
-from maptr.names import to_text
+from maptr.names import Labels, to_text
 from maptr.serve.background import in_thread
-from maptr.signatures import Signatures, SignatureState, signature_state
+from maptr.signatures import EXPIRING, Signatures, SignatureState, signature_state
 from maptr.snapshot import Snapshot
 
 log = logging.getLogger("maptr.serve")
 
+NO_OTHER: Mapping[Labels, int] = MappingProxyType({})
 INTERVAL = 86400.0  # seconds; signatures.EXPIRING is two days, so nobody misses it
 
 
-def tell(snapshot: Snapshot, now: float) -> None:
-    """A line for each zone whose signatures need attention. Looks at every signature, so it belongs in a thread."""
+def tell(snapshot: Snapshot, now: float, expiring: Mapping[Labels, int] = NO_OTHER) -> None:
+    """A line for each zone whose signatures need attention, by the seconds before their end that are given for some
+    zones, or EXPIRING. Looks at every signature, so it belongs in a thread."""
     for zone in snapshot.zones.values():
-        found = signature_state(zone, now)
+        found = signature_state(zone, now, expiring=expiring.get(zone.origin, EXPIRING))
         if found.is_alarm:
             level = logging.WARNING if found.state is Signatures.EXPIRING else logging.ERROR
             log.log(level, "zone %s: %s", to_text(zone.origin), words(found, now))
@@ -41,12 +44,16 @@ def words(found: SignatureState, now: float) -> str:
 
 
 async def watch(
-    current: Callable[[], Snapshot], *, clock: Callable[[], float] = time.time, interval: float = INTERVAL
+    current: Callable[[], Snapshot],
+    expiring: Callable[[], Mapping[Labels, int]] = lambda: NO_OTHER,
+    *,
+    clock: Callable[[], float] = time.time,
+    interval: float = INTERVAL,
 ) -> None:
     """Tell now and every ``interval`` seconds, until cancelled."""
     while True:
         try:
-            await in_thread(functools.partial(tell, current(), clock()))
+            await in_thread(functools.partial(tell, current(), clock(), expiring()))
         except Exception:
             log.exception("internal error, signatures not looked at")
         await asyncio.sleep(interval)

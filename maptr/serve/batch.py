@@ -25,7 +25,7 @@ from maptr.rrl import Verdict
 from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
 from maptr.serve.hashing import each_hash
-from maptr.serve.plans import SILENCE, Plans, own, truncated
+from maptr.serve.plans import SILENCE, Plans, address, own, read_address, truncated
 from maptr.serve.responder import Responder
 from maptr.serve.slots import AREA, BATCH, HEAD, PLAN, Slots
 from maptr.serve.udp import Answer, is_anywhere
@@ -46,6 +46,8 @@ def why_not() -> str | None:
         return "not on Linux"
     if ctypes.sizeof(ctypes.c_void_p) != 8 or sys.byteorder != "little":
         return "not on 64 bits, little-endian"
+    if any(read_address(octets) != address(octets) for octets in (b"", b"x", bytes(1000))):
+        return "not CPython"
     libc = ctypes.CDLL(None)
     return None if hasattr(libc, "recvmmsg") and hasattr(libc, "sendmmsg") else "no recvmmsg in the C library"
 
@@ -197,6 +199,10 @@ class BatchListener:
         """Put the cookies of replies where their plans have them; who showed a good one has no limit."""
         memory, addresses, places = self._slots.memory, self._slots.addresses, self._slots.cookies
         context = self._responder.context
+        if not context.cookies.secrets:  # taken away a moment ago; what lies ready will follow
+            for i, _ in asked:
+                plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
+            return
         options, verified = answer_cookies(
             [cookie for _, cookie in asked],
             [memory[addresses[i]] for i, _ in asked],
@@ -207,10 +213,13 @@ class BatchListener:
         for (i, _), option in zip(asked, options, strict=True):
             memory[places[i]] = option
         settled.update(asked[place][0] for place in verified)
+        self.counters.verified += len(verified)
         if context.cookies.required:
             for i, _ in asked:
                 if i not in settled:
                     plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
+        else:
+            self.counters.unverified += len(asked) - len(verified)
 
     def _limit(
         self,

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 
 from maptr.address import Address
 from maptr.errors import ConfigError
-from maptr.serve import tcp, udp
+from maptr.serve import udp
 
 # Tries to find one port that is free for UDP and TCP both, where any port will do.
 PORT_TRIES = 20
+BACKLOG = 128  # connections that wait to be accepted
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +75,7 @@ def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
     for attempt in range(PORT_TRIES):
         udp_socket = _open_udp(address)
         try:
-            return udp_socket, tcp.open_socket(address.host, udp_socket.getsockname()[1])
+            return udp_socket, open_tcp_socket(address.host, udp_socket.getsockname()[1])
         except OSError as error:
             udp_socket.close()
             if address.port or error.errno != errno.EADDRINUSE or attempt == PORT_TRIES - 1:
@@ -91,10 +92,29 @@ def _open_udp(address: Address, *, joining: bool = False) -> socket.socket:
 
 def _open_tcp(address: Address, *, joining: bool = False) -> socket.socket:
     try:
-        return tcp.open_socket(address.host, address.port, joining=joining)
+        return open_tcp_socket(address.host, address.port, joining=joining)
     except OSError as error:
         raise _cannot_listen(address, error) from error
 
 
 def _cannot_listen(address: Address, error: OSError) -> ConfigError:
     return ConfigError(f"cannot listen on {address}: {error.strerror or error}")
+
+
+def open_tcp_socket(host: str, port: int, *, joining: bool = False) -> socket.socket:
+    """A listening non-blocking socket; ``joining`` as in ``udp.open_socket``. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if joining:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind((host, port))
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

@@ -11,6 +11,9 @@ from maptr.serve.counters import Counters
 
 MAX_CONNECTIONS = 500  # BIND's tcp-clients is 150, NSD's tcp-count 100; an idle one here costs some kilobytes
 MAX_PER_CLIENT = 50  # RFC 7766 6.2.2 lets a server limit connections of one client
+# Seconds a client has for one whole message, from the last reply to its final octet: "on the order of a few
+# seconds" (RFC 7766 6.2.3). It bounds a trickle of octets as it does silence.
+IDLE_TIMEOUT = 10.0
 CLIENT_IPV6_PREFIX = 64  # whoever has one address of a link has them all (RFC 4291 2.5.1)
 
 

@@ -36,6 +36,7 @@ _TRANSPORTS = tuple(Transport)
 GROUPS = {
     "batches": ("received", "ready", "general", "silent", "lost", "calls"),
     "rate_limit": ("dropped", "truncated"),
+    "cookies": ("verified", "unverified"),
     "connections": ("open", "accepted", "refused", "shed"),
 }
 NAMES = tuple(name for names in GROUPS.values() for name in names)
@@ -77,6 +78,9 @@ class Counters:
     # Replies that the rate limit withheld (``rrl.py``).
     dropped = _Count()
     truncated = _Count()
+    # Cookies of clients: good ones of ours, and others, which get a new one (RFC 7873 5.2).
+    verified = _Count()
+    unverified = _Count()
     # Connections (``connections.py``): open now, and since the start accepted, refused to a client that had
     # enough, and closed to make room.
     open = _Count()

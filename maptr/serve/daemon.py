@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maptr.address import Address as Address  # whoever has a Daemon has these
 from maptr.config import Config
@@ -44,6 +44,7 @@ from maptr.serve import (
 from maptr.serve.background import in_thread
 from maptr.serve.bind import Sockets, bind
 from maptr.serve.counters import Counters, total
+from maptr.serve.early import Early
 from maptr.serve.front import Front, State
 from maptr.serve.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.serve.publisher import Clock, Outcome, Served, publish, sign_again, to_sign
@@ -51,6 +52,9 @@ from maptr.serve.responder import Responder
 from maptr.serve.tls import Certificate, TlsSettings
 from maptr.serve.workers import Workers
 from maptr.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from maptr.serve.puller import Puller
 
 log = logging.getLogger("maptr.serve")
 
@@ -73,7 +77,8 @@ class Daemon:
     where metrics and health are told over HTTP.
     ``cookies`` None takes a secret of its own, ``rrl`` None the default limits, ``clock`` is in seconds since 1970.
     More than one of ``workers`` fork from the process that runs this, in its main thread, and have the limits divided
-    among them. Raises ConfigError for a certificate that cannot be used and for secondaries' keys that are not there.
+    among them. ``early`` has bound the addresses and answers there already.
+    Raises ConfigError for a certificate that cannot be used and for secondaries' keys that are not there.
     """
 
     def __init__(
@@ -95,20 +100,25 @@ class Daemon:
         control: Path | None = None,
         metrics: Address | None = None,
         workers: int = 1,
+        early: Early | None = None,
         clock: Clock = time.time,
     ) -> None:
         self._clock = clock
         self.primary = Primary(primary, clock=clock)
         self.served = served or Served.of(sources, snapshot)
         self.config = config
-        self.config_error = self.certificate_error = self.workers_error = ""
+        self.config_error = self.certificate_error = ""
         self.certificate = Certificate(tls) if tls else None
-        responder = Responder(
-            identity=identity,
-            cookies=cookies,
-            rrl=(rrl or RrlSettings()).shared(workers),
-            udp_payload=udp_payload,
-            idle_timeout=tcp_limits.idle_timeout,
+        responder = (
+            early.responder
+            if early
+            else Responder(
+                identity=identity,
+                cookies=cookies,
+                rrl=(rrl or RrlSettings()).shared(workers),
+                udp_payload=udp_payload,
+                idle_timeout=tcp_limits.idle_timeout,
+            )
         )
         self.front = Front(
             responder,
@@ -125,6 +135,7 @@ class Daemon:
         self.bound: list[Address] = []
         self.tls_bound: list[Address] = []
         self._count = workers
+        self._early = early
         self._sources = tuple(sources)
         self._addresses = tuple(addresses)
         self._tls_addresses = tls.listen if tls else ()
@@ -134,6 +145,8 @@ class Daemon:
         self._metrics_socket: socket.socket | None = None
         self._sockets: list[Sockets] = []
         self._control_socket: socket.socket | None = None
+        self.puller: Puller | None = None  # where there is a table
+        self._pulling: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._reload_wanted = asyncio.Event()
         self._reloading = asyncio.Lock()
@@ -144,7 +157,8 @@ class Daemon:
 
     def bind(self) -> None:
         """Open every socket; ``bound`` then has the real ports. Raises ConfigError if one cannot be had."""
-        self._sockets = bind(self._addresses, self._tls_addresses, self._count)
+        early = self._early
+        self._sockets = [early.sockets] if early else bind(self._addresses, self._tls_addresses, self._count)
         first = self._sockets[0]
         self.bound = [Address(a.host, s.getsockname()[1]) for a, s in zip(self._addresses, first.udp, strict=True)]
         self.tls_bound = [
@@ -185,7 +199,9 @@ class Daemon:
                 stack.push_async_callback(controller.stop)
             if self._count == 1:
                 self.front.swap(state)
-                self.front.start(self._sockets[0], Counters.shared(self.front.writers(self._sockets[0])))
+                early, sockets = self._early, self._sockets[0]
+                counters = early.counters if early else Counters.shared(self.front.writers(sockets))
+                self.front.start(sockets, counters, early)
                 stack.push_async_callback(self._stop_front)
             else:
                 self.workers = Workers(self.front, self._sockets, clock=self._clock)
@@ -211,7 +227,11 @@ class Daemon:
         reloader = loop.create_task(self._reload_when_wanted())
         self._say_ready()
         sdnotify.notify(sdnotify.READY)
-        watchers = [loop.create_task(alarm.watch(lambda: self.snapshot)), loop.create_task(self._sign_when_due())]
+        watchers = [
+            loop.create_task(alarm.watch(lambda: self.snapshot, lambda: self.served.expiring())),
+            loop.create_task(self._sign_when_due()),
+        ]
+        self._pull()
         self.primary.tell(access, self.snapshot)
         try:
             await self._stopping.wait()
@@ -220,6 +240,8 @@ class Daemon:
             reloader.cancel()
             for watcher in watchers:
                 watcher.cancel()
+            if self._pulling is not None:
+                self._pulling.cancel()
             await self.primary.stop()
 
     async def _stop_front(self) -> None:
@@ -254,7 +276,8 @@ class Daemon:
         zone, force = request.get("zone"), request.get("force", False)
         match request.get("command"):
             case "status":
-                return await in_thread(lambda: status.describe(self, self._clock()))
+                live = status.Live.of(self)
+                return await in_thread(lambda: status.describe(self, self._clock(), live))
             case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
                 return await self.reload_now(zone, force=force)
         return {"error": "no such command: status, or reload with zone (a text) and force (true or false)"}
@@ -263,7 +286,13 @@ class Daemon:
         """What is told over HTTP at a path."""
         if path not in (metrics.METRICS, metrics.HEALTH):
             return None
-        return await in_thread(lambda: metrics.reply(path, status.describe(self, self._clock())))
+        live = status.Live.of(self)
+
+        def reply() -> httpd.Reply:
+            return metrics.reply(path, status.describe(self, self._clock(), live))
+
+        # Where workers answer nobody waits for this loop, and threads, one after the other, would keep it from forking.
+        return await in_thread(reply) if self.workers is None else reply()
 
     async def reload_now(self, zone: str | None = None, *, force: bool = False) -> dict[str, Any]:
         """Read one zone, or the configuration and every zone; what became of each, or an error that stopped it all."""
@@ -291,10 +320,21 @@ class Daemon:
             else:
                 if zone is None:
                     self.config_error = ""
-                await in_thread(lambda: alarm.tell(again.state.snapshot, self._clock()))
+                    self._pull()
+                await in_thread(lambda: alarm.tell(again.state.snapshot, self._clock(), again.served.expiring()))
                 return reply
             finally:
                 sdnotify.notify(sdnotify.READY)
+
+    def _pull(self) -> None:
+        """Pull the table now, and from now on, if there is one."""
+        if self.puller is not None:
+            self.puller.wake()
+        elif self.config is not None and settings.has_table(self.config):
+            from maptr.serve.puller import Puller  # and with it HTTP and every reader of registries
+
+            self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock)
+            self._pulling = asyncio.get_running_loop().create_task(self.puller.run())
 
     def _read_again(self, zone: str | None, force: bool) -> _Again:
         """The next state, made beside this one. Raises ConfigError, and OSError for the configuration's file."""
@@ -353,13 +393,13 @@ class Daemon:
             self.front.swap(state)
         elif state.snapshot is not old:
             try:
-                self.workers_error = await self.workers.replace(state)
+                trouble = await self.workers.replace(state)
             except OSError as error:
                 reason = error.strerror or str(error)
                 log.error("no workers can be forked for what was read, everything stays: %s", reason)
                 raise ConfigError(f"no workers can be forked for what was read: {reason}") from error
-            if self.workers_error:
-                reply["error"] = self.workers_error
+            if trouble:
+                reply["error"] = trouble
         self.config, self.served = again.config, again.served
         publisher.tell(again.outcomes)
         self.primary.tell(state.access, state.snapshot, old, before)

@@ -22,6 +22,7 @@ from maptr.serve.background import in_thread
 from maptr.serve.bind import Sockets
 from maptr.serve.connections import Connections
 from maptr.serve.counters import Counters
+from maptr.serve.early import Early
 from maptr.serve.responder import Responder, make_ready
 from maptr.serve.stream import TcpLimits
 from maptr.serve.tls import Certificate
@@ -84,19 +85,24 @@ class Front:
         """How many ``Counters`` it takes to answer there: one for the event loop, one for each thread of UDP."""
         return 1 + len(sockets.udp)
 
-    def start(self, sockets: Sockets, counters: Sequence[Counters]) -> None:
-        """Answer on these sockets, which ``quiet`` then closes. For the event loop's thread."""
+    def start(self, sockets: Sockets, counters: Sequence[Counters], early: Early | None = None) -> None:
+        """Answer on these sockets, which ``quiet`` then closes; by UDP somebody may do so already.
+
+        For the event loop's thread.
+        """
         loop = asyncio.get_running_loop()
         self.counters = counters
         main, *others = counters
         self.responder.limiter.tally = main
         batched = batch.why_not() is None
-        self._udp = [
-            batch.BatchListener(sock, self.responder, functools.partial(self.answer, counters=counter), counter)
+        udp_listeners: list[udp.UdpListener | batch.BatchListener] = [
+            batch.BatchListener(sock, self.responder, self._answer_for(counter), counter)
             if batched
             else udp.UdpListener(sock, self.answer)
             for sock, counter in zip(sockets.udp, others, strict=True)
+            if early is None
         ]
+        self._udp = udp_listeners if early is None else [*early.listeners]
         connections = Connections(
             max_connections=self._limits.max_connections,
             max_per_client=self._limits.max_per_client,
@@ -110,8 +116,13 @@ class Front:
         ]
         for tcp_listener in self._tcp:
             tcp_listener.start()
-        for udp_listener in self._udp:
+        for udp_listener in udp_listeners:
             udp_listener.start(loop)
+        if early is not None:
+            early.open(self._answer_for)
+
+    def _answer_for(self, counters: Counters) -> udp.Answer:
+        return functools.partial(self.answer, counters=counters)
 
     async def quiet(self) -> None:
         """Take no more queries by UDP and no more connections; what was taken is answered."""
@@ -145,11 +156,12 @@ class Front:
         Counted among ``counters``, by default those of the event loop.
         """
         counters = counters or self.counters[0]
-        now, respond, snapshot = int(self._clock()), self.responder.answer, self.snapshot
+        now, snapshot = int(self._clock()), self.snapshot
+        respond = functools.partial(self.responder.answer, counters=counters)
         begun = False
         try:
             if (found := self.responder.find(query, snapshot)) is not None:
-                reply = self.responder.settle(found, query, snapshot, transport, client)
+                reply = self.responder.settle(found, query, snapshot, transport, client, counters)
                 counters.count(transport, reply)
                 begun = True
                 yield from () if reply is None else (reply,)

@@ -15,7 +15,7 @@ from http import HTTPStatus
 
 from maptr.address import Address
 from maptr.errors import ConfigError
-from maptr.serve.tcp import open_socket
+from maptr.serve.bind import open_tcp_socket
 
 log = logging.getLogger("maptr.serve")
 
@@ -42,7 +42,7 @@ Handler = Callable[[str], Awaitable[Reply | None]]  # of a path; None: there is 
 def bind(address: Address) -> socket.socket:
     """Listen there. Raises ConfigError."""
     try:
-        return open_socket(address.host, address.port)
+        return open_tcp_socket(address.host, address.port)
     except OSError as error:
         reason = f"cannot listen on {address}: {error.strerror or error}"
         raise ConfigError(reason, key="serve.metrics") from error

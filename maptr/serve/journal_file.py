@@ -27,9 +27,12 @@ def journal_path(zone_file: Path, origin: Labels, state: Path | None) -> Path:
     """Beside the zone file, or in the state directory under the zone's name."""
     if state is None:
         return zone_file.with_name(zone_file.name + SUFFIX)
-    # A name of the root or with a slash in it is still a file name.
-    name = to_text(origin).replace("\\", "%").replace("/", "%047").rstrip(".") or "root"
-    return state / (name + SUFFIX)
+    return state / (file_name(origin) + SUFFIX)
+
+
+def file_name(origin: Labels) -> str:
+    """A zone's name as that of a file, also the root's and one with a slash in it."""
+    return to_text(origin).replace("\\", "%").replace("/", "%047").rstrip(".") or "root"
 
 
 def read_journal(path: Path, view: ZoneView) -> Journal:

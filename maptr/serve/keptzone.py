@@ -19,7 +19,8 @@ import dns.exception
 import dns.name
 import dns.zone
 
-from maptr.names import Labels, to_text
+from maptr.names import Labels
+from maptr.serve.journal_file import file_name
 from maptr.snapshot import ZoneView, view_zone
 
 log = logging.getLogger("maptr.serve")
@@ -36,9 +37,8 @@ class Kept(NamedTuple):
 
 
 def path_of(directory: Path, origin: Labels) -> Path:
-    """Where the signed version of a zone is; a slash in a name is escaped."""
-    name = to_text(origin).replace("\\", "%").replace("/", "%047").rstrip(".") or "root"
-    return directory / (name + SUFFIX)
+    """Where the signed version of a zone is."""
+    return directory / (file_name(origin) + SUFFIX)
 
 
 def read(directory: Path, origin: Labels) -> Kept | None:

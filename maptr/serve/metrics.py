@@ -132,6 +132,8 @@ def _queries(status: Status) -> Iterator[Metric]:
         ("connections_shed", "connections", "shed", "Idle connections closed to make room."),
     ):
         yield _counter(name, text, [([], status[group][key])])
+    cookies = [([result], count) for result, count in status["cookies"].items()]
+    yield _counter("cookies", "Cookies of clients: good ones of ours, and others.", cookies, ["result"])
     open_now = status["connections"]["open"]
     yield _gauge("connections", "TCP and TLS connections open now.", [([], open_now)])
     workers = status["workers"]

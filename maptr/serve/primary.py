@@ -13,8 +13,9 @@ from maptr.acl import Key, NotifyTarget, Secondaries, keyring
 from maptr.catalog import catalog_zone
 from maptr.errors import ConfigError
 from maptr.exchange import NOBODY, Access, Catalog
-from maptr.journal import Journal, difference, is_newer
+from maptr.journal import Journal, difference
 from maptr.names import Labels, to_text
+from maptr.serial import is_newer
 from maptr.serve.journal_file import journal_path, read_journal, write_journal
 from maptr.serve.notify import News, Notifier
 from maptr.serve.zones import ZoneSource

@@ -15,13 +15,14 @@ from typing import Any
 
 from maptr.errors import ZoneError
 from maptr.names import Labels, to_text
+from maptr.packed import count_names
 from maptr.publish import Published, choose_serial, decide
 from maptr.serve import serials, signer
 from maptr.serve.signer import Signed
 from maptr.serve.zones import ZoneSource, read_checked
-from maptr.signatures import Validity
+from maptr.signatures import EXPIRING, Signatures, SignatureState, Validity
 from maptr.snapshot import Snapshot, ZoneView
-from maptr.zonediff import has_data, stripped
+from maptr.zonediff import stripped
 
 log = logging.getLogger("maptr.serve")
 
@@ -48,8 +49,21 @@ class ZoneState:
 
     def serving(self, view: ZoneView, now: float) -> ZoneState:
         """The zone from the moment on in which it is served as this."""
-        names = sum(map(has_data, view.nodes.values()))
+        names = count_names(view)
         return replace(self, view=view, names=names, loaded_at=now, validity=Validity.of(view, now))
+
+    @property
+    def expiring(self) -> int:
+        """Seconds before the end of its signatures from which they are an alarm: where the server is to have made new
+        ones by then, no sooner than it was to begin."""
+        signing = self.source.signing
+        return EXPIRING if signing is None else min(EXPIRING, signing.policy.refresh)
+
+    def signatures(self, now: float) -> SignatureState:
+        """How its signatures are."""
+        if self.validity is None:
+            return SignatureState(Signatures.UNSIGNED)
+        return self.validity.state(now, expiring=self.expiring)
 
     def plain(self) -> ZoneView | None:
         """What its file said of what is served: without the signatures, and under the serial of the file."""
@@ -96,6 +110,10 @@ class Served:
         """Whether queries get the same from both: the very same views of the same zones."""
         mine, others = self.states, other.states
         return mine.keys() == others.keys() and all(mine[origin].view is others[origin].view for origin in mine)
+
+    def expiring(self) -> dict[Labels, int]:
+        """For each zone that is signed here, when its signatures are an alarm."""
+        return {origin: state.expiring for origin, state in self.states.items() if state.source.signing is not None}
 
     def snapshot(self) -> Snapshot:
         """What is answered from; raises nothing, for origins are keys."""
@@ -196,15 +214,19 @@ def _publish(
     source: ZoneSource, state: ZoneState, now: float, force: bool, starting: bool
 ) -> tuple[ZoneState, Outcome]:
     name, old, plain = to_text(source.origin), state.view, state.plain()
+    reading = source
     try:
-        checked = read_checked(source)
+        reading = _prepared(source, now, starting)
+        checked = read_checked(reading)
         read = checked.view if source.signing is None else stripped(checked.view)
         view = _numbered(source, read, plain, now)
         if plain is not None:
             view = decide(plain, view, source.guards, force=force)
         if view is not plain:
             _record(source, view, starting=starting)
+        _settle(source, reading, published=True)
     except (ZoneError, OSError) as error:
+        _settle(source, reading, published=False)
         if old is None:
             log.error("zone %s not loaded, queries get SERVFAIL: %s", name, error)
         else:
@@ -248,6 +270,22 @@ def _now_served(state: ZoneState, view: ZoneView, now: float, warnings: tuple[st
     result, was = ("loaded", None) if old is None else ("reloaded", old.serial)
     state = replace(state.serving(view, now), warnings=warnings)
     return state, Outcome(name, result, view.serial, was, "", warnings)
+
+
+def _prepared(source: ZoneSource, now: float, starting: bool) -> ZoneSource:
+    """The file to read: the zone's own, or what its table makes now. Raises ZoneError and OSError."""
+    if source.table is None:
+        return source
+    from maptr.serve import tables  # and with it every reader of registries, of which most servers need none
+
+    return tables.prepared(source, now, starting=starting)
+
+
+def _settle(source: ZoneSource, reading: ZoneSource, *, published: bool) -> None:
+    if reading is not source:
+        from maptr.serve import tables
+
+        tables.settle(source, reading, published=published)
 
 
 def _numbered(source: ZoneSource, new: ZoneView, old: ZoneView | None, now: float) -> ZoneView:

@@ -15,7 +15,8 @@ from maptr.fastpath import ReadyAnswers
 from maptr.names import Labels
 from maptr.ready import Found
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
-from maptr.serve.stream import IDLE_TIMEOUT
+from maptr.serve.connections import IDLE_TIMEOUT
+from maptr.serve.counters import Counters
 from maptr.siphash import KEY_SIZE
 from maptr.snapshot import Snapshot
 
@@ -73,13 +74,21 @@ class Responder:
         ready = self.ready
         return ready.find(query) if ready is not None and ready.snapshot is snapshot else None
 
-    def settle(self, found: Found, query: bytes, snapshot: Snapshot, transport: Transport, client: str) -> bytes | None:
+    def settle(
+        self,
+        found: Found,
+        query: bytes,
+        snapshot: Snapshot,
+        transport: Transport,
+        client: str,
+        counters: Counters | None = None,
+    ) -> bytes | None:
         """As ``answer`` for a ready reply: cookies and the rate limit are what it lacks."""
         cookie = None
         if found.cookie is not None:
             secrets = self.context.cookies.secrets
             cookie = answer_cookie(found.cookie, client, secrets=secrets, now=self.context.clock())
-        return self.finish(found, cookie, query, snapshot, transport, client)
+        return self.finish(found, cookie, query, snapshot, transport, client, counters)
 
     def finish(
         self,
@@ -89,11 +98,14 @@ class Responder:
         snapshot: Snapshot,
         transport: Transport,
         client: str,
+        counters: Counters | None = None,
     ) -> bytes | None:
         """The same once the cookie is judged."""
         option, verified = (cookie.option, cookie.verified) if cookie else (None, False)
         if cookie and self.context.cookies.required and not verified:
-            return self.answer(query, snapshot, transport=transport, client=client)
+            return self.answer(query, snapshot, transport=transport, client=client, counters=counters)
+        if cookie and counters is not None:
+            _count_cookie(counters, verified)
         if transport is not Transport.UDP or verified or self.limiter.is_exempt(client):
             return found.reply(query, option)
         verdict = self.limiter.judge(client, found.kind(query))
@@ -112,10 +124,12 @@ class Responder:
         reserve: int = 0,
         rcode: int | None = None,
         verified: bool = False,
+        counters: Counters | None = None,
     ) -> bytes | None:
         """The octets to send, or None for silence.
 
         ``reserve`` and ``rcode`` as in ``make_reply``; ``verified``: the client showed who it is, so has no limit.
+        Its cookie is counted among ``counters``.
         """
         reply = make_reply(
             query,
@@ -126,6 +140,8 @@ class Responder:
             reserve=reserve,
             rcode=rcode,
         )
+        if reply is not None and reply.cookie and counters is not None:
+            _count_cookie(counters, reply.verified)
         if reply is None or transport is not Transport.UDP or reply.verified or verified:
             return None if reply is None else reply.wire
         verdict = self.limiter.judge(client, reply.kind)
@@ -145,3 +161,10 @@ class Responder:
                 self.limiter.tally.dropped,
                 self.limiter.tally.truncated,
             )
+
+
+def _count_cookie(counters: Counters, verified: bool) -> None:
+    if verified:
+        counters.verified += 1
+    else:
+        counters.unverified += 1

@@ -5,9 +5,7 @@ Written before the zone is served, so whatever was served is on record, whenever
 
 from __future__ import annotations
 
-import json
 import os
-import tempfile
 from pathlib import Path
 
 from maptr.names import Labels, to_text
@@ -23,6 +21,8 @@ def path_of(directory: Path, origin: Labels) -> Path:
 
 def read(directory: Path, origin: Labels) -> Published | None:
     """The record of a zone; None where there is none, or none that can be understood. Raises OSError."""
+    import json  # here and below, for most zones have a serial of their own
+
     try:
         with path_of(directory, origin).open("rb") as file:
             record = json.loads(file.read(MAX_RECORD))
@@ -38,6 +38,9 @@ def read(directory: Path, origin: Labels) -> Published | None:
 
 def write(directory: Path, origin: Labels, published: Published) -> None:
     """Put the record on disk, whole or not at all. Raises OSError."""
+    import json
+    import tempfile  # here, for a server that starts seldom writes one
+
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     target = path_of(directory, origin)
     handle, name = tempfile.mkstemp(prefix=".serial.", dir=directory)

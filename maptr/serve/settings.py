@@ -5,43 +5,53 @@ A setting that is accepted and not obeyed is worse than one that is refused: its
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maptr.acl import Acl, Key, NotifyTarget, Rule, Secondaries, keyring
 from maptr.catalog import catalog_zone
 from maptr.config import Config, KeyConfig, Secret, ZoneConfig
 from maptr.context import NO_COOKIES, Context, Identity
 from maptr.cookies import CookieSettings
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, ZoneError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
-from maptr.serve import metrics
-from maptr.serve.primary import PrimarySettings
 from maptr.serve.responder import fresh_cookies
-from maptr.serve.stream import DEFAULT_LIMITS, TcpLimits
-from maptr.serve.tls import TlsSettings
 from maptr.serve.zones import Signing, ZoneSource
 from maptr.signing import Children, Policy
+
+if TYPE_CHECKING:  # what asyncio comes with is imported once queries are answered (``early.py``)
+    from maptr.pull import Demands
+    from maptr.serve.primary import PrimarySettings
+    from maptr.serve.stream import TcpLimits
+    from maptr.serve.tables import TableBuild
+    from maptr.serve.tls import TlsSettings
 
 # What of [serve] a reload can change; the rest is in sockets and processes, and takes a restart.
 RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog"})
 
 
 def check(config: Config) -> None:
-    """ConfigError for a setting that this system cannot obey."""
+    """ConfigError for a setting that cannot be obeyed."""
     if config.serve.metrics is not None:
+        from maptr.serve import metrics
+
         try:
             metrics.check()
         except ConfigError as error:
             raise config.error("serve.metrics", error.reason) from None
     if config.serve.workers > 1 and not sys.platform.startswith("linux"):
         raise config.error("serve.workers", "more than one are for Linux, which spreads queries over their sockets")
+    if (
+        config.keys
+        or config.serve.catalog.name is not None
+        or any(zone.transfer or zone.notify for zone in config.zones)
+    ):
+        primary_of(config)
 
 
 def check_change(now: Config, new: Config) -> None:
@@ -85,6 +95,8 @@ def rrl_of(config: Config) -> RrlSettings:
 
 
 def tls_of(config: Config) -> TlsSettings | None:
+    from maptr.serve.tls import TlsSettings
+
     tls = config.serve.tls
     if tls.certificate is None or tls.key is None:
         return None
@@ -92,6 +104,8 @@ def tls_of(config: Config) -> TlsSettings | None:
 
 
 def tcp_of(config: Config) -> TcpLimits:
+    from maptr.serve.stream import DEFAULT_LIMITS
+
     tcp = config.serve.tcp
     return replace(
         DEFAULT_LIMITS,
@@ -105,7 +119,12 @@ def sources_of(config: Config) -> tuple[ZoneSource, ...]:
     """The zones as they are read and published."""
     return tuple(
         ZoneSource(
-            zone.name, zone.file, Guards(zone.max_shrink, zone.serial, zone.lint), config.serve.state, signing_of(zone)
+            zone.name,
+            zone.file,
+            Guards(zone.max_shrink, zone.serial, zone.lint),
+            config.serve.state,
+            signing_of(zone),
+            build_of(config, zone),
         )
         for zone in config.zones
     )
@@ -122,8 +141,44 @@ def signing_of(zone: ZoneConfig) -> Signing | None:
     )
 
 
+def build_of(config: Config, zone: ZoneConfig) -> TableBuild | None:
+    """How a zone is built from its table, if it has one. Raises ConfigError."""
+    if zone.table is None:
+        return None
+    from maptr.serve.tables import TableBuild
+    from maptr.zone import NameServer
+
+    try:
+        servers = tuple(NameServer.parse(text, zone.name) for text in zone.ns)
+    except ZoneError as error:
+        raise config.error("zone.ns", error.reason) from None
+    return TableBuild(zone.table, servers, zone.contact, zone.ttl, zone.include)
+
+
+def has_table(config: Config) -> bool:
+    """True where a table is pulled, or held against servers, or makes a zone."""
+    return bool(config.table.url or config.table.drift) or any(zone.table for zone in config.zones)
+
+
+def demands_of(config: Config) -> Demands:
+    """What the table must be that is pulled. Raises ConfigError for a key that cannot be read."""
+    from maptr.minisign import PublicKey, SignatureError
+    from maptr.pull import Demands
+
+    table = config.table
+    try:
+        key = None if table.public_key is None else PublicKey.parse(table.public_key.read_text("utf-8", "replace"))
+    except (OSError, SignatureError) as error:
+        raise config.error(
+            "table.public_key", f"{table.public_key}: {getattr(error, 'strerror', '') or error}"
+        ) from None
+    return Demands(table.sha256 or None, key)
+
+
 def primary_of(config: Config) -> PrimarySettings:
     """What the secondaries of each zone may have. Raises ConfigError."""
+    from maptr.serve.primary import PrimarySettings
+
     catalog = config.serve.catalog
     if catalog.name is not None:
         _check_catalog(catalog.name, [zone.name for zone in config.zones])
@@ -161,7 +216,7 @@ class Options:
             if source.origin in (earlier.origin for earlier in self.zones[:at]):
                 raise ConfigError(f"zone {to_text(source.origin)} is given twice")
             known = zones.get(source.origin, ZoneConfig(name=source.origin, file=source.path))
-            zones[source.origin] = replace(known, file=source.path)
+            zones[source.origin] = replace(known, file=source.path, table=None)
         try:
             names = keyring(self.keys)
         except ValueError as error:
@@ -187,6 +242,8 @@ def served_origin(text: str, served: Iterable[Labels]) -> Labels:
     except ValueError as error:
         raise ConfigError(f"{text!r} is no domain name: {error}") from None
     if origin not in served:
+        import difflib  # here, for errors alone need it
+
         near = difflib.get_close_matches(to_text(origin), map(to_text, served), 1, 0)
         raise ConfigError(f"no zone {to_text(origin)} is served; the nearest is {near[0] if near else 'none'}")
     return origin

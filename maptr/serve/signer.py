@@ -11,11 +11,11 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from maptr.errors import SigningError
+import dns.exception
+
 from maptr.names import to_text
-from maptr.serve import keptzone
 from maptr.serve.zones import Signing, ZoneSource
-from maptr.signatures import Validity, signature_state
+from maptr.signatures import EXPIRING, Validity, signature_state
 from maptr.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
@@ -85,6 +85,8 @@ def sign(
     Where signing fails, it is the one served, or after a restart the one kept, or None; ``error`` then says why.
     Raises nothing that a file could cause.
     """
+    from maptr.serve import keptzone  # here, for dnspython takes 40 ms to import
+
     assert source.signing is not None  # noqa: S101 - for zones that are signed
     assert source.state is not None  # noqa: S101 - the configuration has seen to it
     name = to_text(source.origin)
@@ -96,8 +98,8 @@ def sign(
         before = replace(before, unsigned=kept.unsigned)
     try:
         view = _renew(source, source.signing, plain, old, now)
-    except (SigningError, OSError) as error:
-        reason = str(error)
+    except (OSError, ValueError, KeyError, dns.exception.DNSException) as error:  # SigningError is the last of them
+        reason = str(error) or type(error).__name__
     else:
         validity = Validity.of(view, now)
         assert validity is not None  # noqa: S101 - it was signed
@@ -127,6 +129,7 @@ def _renew(source: ZoneSource, signing: Signing, plain: ZoneView, old: ZoneView 
     # Here, for a server that signs nothing starts without these.
     from maptr import keyfolder, zonetext
     from maptr.resign import renew, to_zone
+    from maptr.serve import keptzone  # here, for dnspython takes 40 ms to import
     from maptr.snapshot import view_zone
 
     assert source.state is not None  # noqa: S101 - as above
@@ -140,7 +143,7 @@ def _renew(source: ZoneSource, signing: Signing, plain: ZoneView, old: ZoneView 
         keptzone.write(source.state, source.origin, zonetext.to_text(made), plain.serial)
     except OSError as error:
         # To serve is better than not to: but not for a zone that is good as it is.
-        if old is not None and not signature_state(old, now).is_alarm:
+        if old is not None and not signature_state(old, now, expiring=min(EXPIRING, signing.policy.refresh)).is_alarm:
             raise
         log.error("zone %s: its signed version cannot be kept for the next start: %s", to_text(source.origin), error)
     return view

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from maptr import __version__
 from maptr.names import to_text
 from maptr.serve.alarm import words
-from maptr.serve.counters import GROUPS
-from maptr.signatures import Signatures, SignatureState
+from maptr.serve.counters import GROUPS, Counters
 
 if TYPE_CHECKING:
     from maptr.serve.daemon import Daemon
@@ -43,11 +42,26 @@ class Reloads:
         return {"done": self.done, "refused": self.refused, "failed": self.failed, "last": _time(self.last)}
 
 
-def describe(daemon: Daemon, now: float) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What changes while the event loop turns, so is taken in its thread: counters, workers and their alarms."""
+
+    counted: Counters
+    workers: list[dict[str, Any]]
+    alarms: list[str]
+
+    @classmethod
+    def of(cls, daemon: Daemon) -> Live:
+        workers = daemon.workers
+        if workers is None:
+            return cls(daemon.counted(), [], [])
+        return cls(daemon.counted(), [_worker(worker) for worker in workers.describe()], list(workers.alarms()))
+
+
+def describe(daemon: Daemon, now: float, live: Live) -> dict[str, Any]:
     """Everything there is to say; ``now`` is in seconds since 1970, times are given in UTC as RFC 3339 writes them."""
     states = daemon.served.states.values()
-    counted = daemon.counted()
-    named = counted.named()
+    named = live.counted.named()
     return {
         "version": __version__,
         "pid": os.getpid(),
@@ -61,10 +75,11 @@ def describe(daemon: Daemon, now: float) -> dict[str, Any]:
         "reloads": daemon.reloads.to_dict(),
         "config_error": daemon.config_error,
         "certificate_error": daemon.certificate_error,
-        "workers": [] if daemon.workers is None else [_worker(worker) for worker in daemon.workers.describe()],
-        "queries": counted.to_dict(),
+        "table": None if daemon.puller is None else daemon.puller.describe(_time),
+        "workers": live.workers,
+        "queries": live.counted.to_dict(),
         **{group: {name: named[name] for name in names} for group, names in GROUPS.items()},
-        "alarms": [*_alarms(daemon), *(alarm for state in states for alarm in zone_alarms(state, now))],
+        "alarms": [*_alarms(daemon), *live.alarms, *(alarm for state in states for alarm in zone_alarms(state, now))],
     }
 
 
@@ -78,8 +93,8 @@ def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
         yield f"zone {name} was not reloaded, serial {state.view.serial} stays: {state.error}"
     if state.view is not None and signing_error:
         yield f"zone {name} was not signed, serial {state.view.serial} stays: {signing_error}"
-    found = None if state.validity is None else state.validity.state(now)
-    if found is not None and found.is_alarm:
+    found = state.signatures(now)
+    if found.is_alarm:
         yield f"zone {name}: {words(found, now)}"
 
 
@@ -88,10 +103,8 @@ def _alarms(daemon: Daemon) -> Iterator[str]:
         yield f"the configuration was not reloaded: {daemon.config_error}"
     if daemon.certificate_error:
         yield f"the certificate was not reloaded: {daemon.certificate_error}"
-    if daemon.workers_error:
-        yield f"not every worker answers from the last reload: {daemon.workers_error}"
-    if daemon.workers is not None:
-        yield from daemon.workers.alarms()
+    if daemon.puller is not None:
+        yield from daemon.puller.alarms()
 
 
 def _worker(worker: dict[str, Any]) -> dict[str, Any]:
@@ -99,8 +112,7 @@ def _worker(worker: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
-    unsigned = SignatureState(Signatures.UNSIGNED)
-    signatures = unsigned if state.validity is None else state.validity.state(now)
+    signatures = state.signatures(now)
     return {
         "zone": to_text(state.source.origin),
         "file": str(state.source.path),

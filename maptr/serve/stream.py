@@ -16,12 +16,9 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from maptr.errors import ZoneError
-from maptr.serve.connections import MAX_CONNECTIONS, MAX_PER_CLIENT
+from maptr.serve.connections import IDLE_TIMEOUT, MAX_CONNECTIONS, MAX_PER_CLIENT
 from maptr.serve.tlsstream import Tls
 
-# Seconds a client has for one whole message, from the last reply to its final octet: "on the order of a few
-# seconds" (RFC 7766 6.2.3). It bounds a trickle of octets as it does silence.
-IDLE_TIMEOUT = 10.0
 # Seconds a client has to read what is waiting for it once the send buffer is full.
 WRITE_TIMEOUT = 10.0
 REPLY_TIMEOUT = 7200.0  # seconds for all messages of one reply, however they trickle: BIND's max-transfer-time-out

@@ -22,7 +22,6 @@ log = logging.getLogger("maptr.serve")
 # The messages of one reply, taken as the client reads them: none, one, or many for a zone transfer.
 Answers = Callable[[bytes, Transport, str], Iterable[bytes]]
 
-BACKLOG = 128
 ACCEPTED_AT_ONCE = 16  # connections before those that are open have their turn
 # Seconds to wait when the system has no more sockets to give; asyncio's own servers wait as long.
 ACCEPT_PAUSE = 1.0
@@ -50,25 +49,6 @@ DRAIN_TIMEOUT = 600.0
 DRAIN_INTERVAL = 0.05  # seconds between two looks at who is idle
 LEAVING = Pace(idle=0.0, busy=0.0, end=LEAVE_TIMEOUT)
 GIVING_WAY = Pace(idle=DRAIN_IDLE_TIMEOUT, busy=DRAIN_BUSY_TIMEOUT, end=DRAIN_TIMEOUT)
-
-
-def open_socket(host: str, port: int, *, joining: bool = False) -> socket.socket:
-    """A listening non-blocking socket; ``joining`` as in ``udp.open_socket``. Raises OSError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        if joining:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sock.bind((host, port))
-        sock.listen(BACKLOG)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 class TcpListener:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ipaddress
 import socket
 import struct
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from maptr.answer import Transport
+
+if TYPE_CHECKING:
+    import asyncio
 
 Answer = Callable[[bytes, Transport, str], bytes | None]
 

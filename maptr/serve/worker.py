@@ -31,6 +31,8 @@ log = logging.getLogger("maptr.serve")
 GIVE_WAY, LEAVE = b"give way", b"leave"
 # Reports: it answers now; it takes nothing new any more.
 ANSWERING, QUIET = b"answering", b"quiet"
+# An order that asks for nothing but the same as a report: is anybody there?
+HELLO = b"hello"
 MAX_MESSAGE = 16  # octets of either
 
 # Ours to act on, or meant for the owner, and none of them while a fork is under way: the copy would tell the
@@ -125,6 +127,9 @@ async def _answer(front: Front, sockets: Sockets, channel: socket.socket, counte
             return
         except OSError:
             order = b""
+        if order == HELLO:
+            report(HELLO)
+            return
         giving_way.set()
         if order != GIVE_WAY:
             leaving.set()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -22,16 +23,19 @@ from maptr.serve.background import when_alone
 from maptr.serve.bind import Sockets
 from maptr.serve.counters import Counters, total
 from maptr.serve.front import Front, State
-from maptr.serve.worker import ANSWERING, GIVE_WAY, LEAVE, MAX_MESSAGE, QUIET, Forked
+from maptr.serve.worker import ANSWERING, GIVE_WAY, HELLO, LEAVE, MAX_MESSAGE, QUIET, Forked
 
 log = logging.getLogger("maptr.serve")
 
 STEADY = 10.0  # seconds that a worker lives to count as sound; one that ends sooner may do so again and again
 FIRST_PAUSE = 0.1  # seconds before the second such worker in a row is replaced; doubled each time,
 MAX_PAUSE = 5.0  # up to this: who asks meanwhile waits in the socket, or is lost
-START_TIMEOUT = 30.0  # seconds for a generation to answer, and for threads to end before one is forked
+ALONE_TIMEOUT = 300.0  # seconds that a fork waits for other threads of the owner, one that pulls a table for one
+START_TIMEOUT = 30.0  # seconds for a generation to answer
 QUIET_TIMEOUT = 10.0  # seconds for a worker to give way, before it is killed: it would answer from what is old
 STOP_TIMEOUT = 5.0  # seconds for all to leave, before they are killed
+HELLO_INTERVAL = 5.0  # seconds between two looks whether each worker still turns
+MAX_UNHEARD = 6  # looks that find no answer to the one before, until a worker is killed: it hangs
 FORK_PAUSE = 1.0  # seconds until a fork that the system refused is tried again
 MAX_GENERATIONS = 4  # that may still have connections; those of older ones are closed
 
@@ -43,6 +47,8 @@ class _Worker:
     began: float  # by the event loop's clock
     place: _Place | None = None
     told: bool = False  # to give way or to leave: its end is no surprise
+    asked: bool = False  # whether it is there, and has not said so yet
+    unheard: int = 0  # looks since
     quiet: bool = False
 
 
@@ -71,7 +77,9 @@ class Workers:
         self._all: dict[int, _Worker] = {}
         self._reserve: _Worker | None = None
         self._restocking: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._generation = 0
+        self._expected = 0  # the generation that should answer by now
         self._stopping = False
         self._ended = Counters()  # what those counted that are no more
         self._news = asyncio.Event()
@@ -82,7 +90,9 @@ class Workers:
 
         Raises OSError where nothing changed, for the system would not fork.
         """
-        forked = await when_alone(lambda: self._fork_all(state), seconds=START_TIMEOUT)
+        forked = await when_alone(lambda: self._fork_all(state), seconds=ALONE_TIMEOUT)
+        if self._watching is None:
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
         self._generation = generation = self._generation + 1
         if self._reserve is not None:
             self._tell(self._reserve, LEAVE)
@@ -98,6 +108,7 @@ class Workers:
             late = ", ".join(str(place.number) for place in self._places if _generation(place) < generation)
             trouble = f"worker {late} did not start within {START_TIMEOUT:g} seconds"
             log.error("worker %s did not start within %g seconds", late, START_TIMEOUT)
+        self._expected = generation
         with contextlib.suppress(TimeoutError):
             await self._until(lambda: not self._lingering(), QUIET_TIMEOUT)
         for worker in self._lingering():
@@ -111,8 +122,9 @@ class Workers:
     async def stop(self) -> None:
         """End them all, and close the sockets."""
         self._stopping = True
-        if self._restocking is not None:
-            self._restocking.cancel()
+        for task in (self._restocking, self._watching):
+            if task is not None:
+                task.cancel()
         for worker in self._all.values():
             self._tell(worker, LEAVE)
         with contextlib.suppress(TimeoutError):
@@ -153,19 +165,23 @@ class Workers:
         for place in self._places:
             if place.answering is None and place.reason:
                 yield f"worker {place.number} does not answer, the last one {place.reason}"
+            elif place.answering is not None and place.answering.generation < self._expected:
+                yield f"worker {place.number} answers from before the last reload"
 
     # --- forking
 
     def _fork_all(self, state: State) -> list[Forked]:
         """A generation and its reserve, or none of it. Raises OSError."""
+        if self._stopping:
+            raise OSError(errno.ESHUTDOWN, "the server stops")
         before = self._front.state
         self._front.swap(state)
-        process.settle_memory()
         forked: list[Forked] = []
         try:
+            process.settle_memory()
             for _ in range(len(self._places) + 1):
                 forked.append(process.fork(self._front, self._sockets))
-        except OSError:
+        except BaseException:
             for each in forked:
                 each.channel.close()  # by which it knows that it is not wanted
                 _reap(each.pid)
@@ -235,6 +251,7 @@ class Workers:
         except OSError:
             report = b""
         place = worker.place
+        worker.asked, worker.unheard = False, 0
         if not report:
             self._bury(worker)
         elif report == ANSWERING and place is not None and place.starting is worker:
@@ -250,6 +267,27 @@ class Workers:
                 self._miss(worker, "left, by SIGTERM")
                 worker.told = True
         self._news.set()
+
+    async def _watch(self) -> None:
+        """Ask those who answer, again and again, whether they are there; kill who does not say so, or never began."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(HELLO_INTERVAL)
+            for worker in [place.starting for place in self._places if place.starting is not None]:
+                if loop.time() - worker.began > START_TIMEOUT:
+                    self._kill(worker)
+            for worker in [place.answering for place in self._places if place.answering is not None]:
+                worker.unheard += worker.asked
+                if worker.unheard >= MAX_UNHEARD:
+                    self._kill(worker)
+                elif not worker.asked:
+                    worker.asked = True
+                    with contextlib.suppress(OSError):
+                        worker.forked.channel.send(HELLO)
+
+    def _kill(self, worker: _Worker) -> None:
+        log.error("process %d, a worker, has not been heard of for long and is killed", worker.forked.pid)
+        os.kill(worker.forked.pid, signal.SIGKILL)
 
     def _bury(self, worker: _Worker) -> None:
         forked = worker.forked

@@ -1,9 +1,9 @@
 """Zones that were read once, kept as images: a restart maps octets into a table and parses nothing.
 
-An image is named after what the zone file holds, so a changed file has none and is read anew. It is trusted only
-from a folder that is ours and that nobody else may enter, and only if its checksum holds; anything else counts as no
-image. It is ``marshal`` of dicts and bytes, never of code or objects. Signed zones, whose proofs are more than a
-table, and files that include others, whose content is elsewhere, have no image.
+An image is named after what the zone file holds, so a changed file has none and is read anew; files that it includes
+are named in the image with what they held, and looked at again. It is trusted only from a folder that is ours and that
+nobody else may enter, and only if its checksum holds; anything else counts as no image. It is ``marshal`` of dicts
+and bytes, never of code or objects. Names that nobody asked for yet are lines in it, as in ``packed.py``.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import marshal
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from maptr import __version__
 from maptr.errors import ConfigError
 from maptr.names import Labels, to_text, to_wire
-from maptr.packed import PackedNodes
-from maptr.snapshot import RRSIG, ZoneView, make_view
+from maptr.packed import PackedNodes, view_packed
+from maptr.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
 
-# What the octets of an image depend on beside the zone: this layout, and the Python that reads them.
-VERSION = f"maptr zone image 1, {sys.implementation.cache_tag}, marshal {marshal.version}".encode()
-# Octets of a zone file that an image is worth its space for: 64 kB are parsed within the time Python takes to start.
+# What an image depends on beside the zone: this layout, the Python that reads it, and the maptr that checked the zone.
+VERSION = f"maptr {__version__} zone image 2, {sys.implementation.cache_tag}, marshal {marshal.version}".encode()
+# Octets of a zone file that an image is worth its space for: a smaller one is read within some milliseconds.
 MIN_TEXT = 1 << 16
 DIGEST_SIZE = 32  # octets of BLAKE2b
 
@@ -59,19 +59,47 @@ class ImageFolder:
             octets = path.read_bytes()
         except OSError:
             return None
-        checksum, payload = octets[:DIGEST_SIZE], octets[DIGEST_SIZE:]
+        checksum, payload = octets[:DIGEST_SIZE], memoryview(octets)[DIGEST_SIZE:]
         if checksum != _digest(payload):
             log.warning("%s is damaged, the zone is read anew", path)
             return None
-        table, spelled, cuts, warnings = marshal.loads(payload)  # noqa: S302 - plain values that we wrote, see above
-        return make_view(origin, PackedNodes(table, spelled), cuts), tuple(warnings)
+        included, warnings, cuts, ttl, special, spelled, table = marshal.loads(payload)  # noqa: S302 - values that we wrote
+        try:
+            if any(_digest(Path(file).read_bytes()) != content for file, content in included):
+                return None
+        except OSError:
+            return None  # whoever reads the zone says so
+        packer = None
+        if ttl is not None:
+            from maptr.masterline import BlockPacker
 
-    def write(self, origin: Labels, text: bytes, lint: str, view: ZoneView, warnings: Iterable[str]) -> None:
-        """Keep an image of the zone in place of older ones. What goes wrong is logged, and costs time alone."""
-        if not _is_plain(view, text):
-            return
+            packer = BlockPacker(origin, ttl)
+        return view_packed(origin, PackedNodes(table, spelled, special, packer), cuts), tuple(warnings)
+
+    def write(
+        self,
+        origin: Labels,
+        text: bytes,
+        lint: str,
+        view: ZoneView,
+        warnings: Iterable[str],
+        included: Iterable[tuple[Path, bytes]] = (),
+    ) -> None:
+        """Keep an image of the zone in place of older ones. What goes wrong is logged, and costs time alone.
+
+        ``included`` are the files that belong to the text, and what they held.
+        """
+        import tempfile  # here, for a server that starts from images writes none
+
         nodes = PackedNodes.pack(view.nodes)
-        payload = marshal.dumps((nodes.table, dict(nodes.spelled), list(view.cuts), list(warnings)))
+        files = [(os.path.abspath(file), _digest(content)) for file, content in included]  # noqa: PTH100 - links stay
+        ttl = None if nodes.packer is None else nodes.packer.ttl
+        payload = marshal.dumps(
+            (
+                *(files, list(warnings), list(view.cuts)),
+                *(ttl, nodes.special, dict(nodes.spelled), nodes.table),
+            )
+        )
         path = self._path(origin, text, lint)
         try:
             with tempfile.NamedTemporaryFile(dir=self.path, prefix=".", delete=False) as file:
@@ -96,9 +124,9 @@ class ImageFolder:
         return self.path / f"{_name(origin)}-{content.hexdigest()}.image"
 
 
-def folder_for(state: Path | None, zone_file: Path) -> ImageFolder | None:
-    """The folder of images in that of the state, if there is one and the zone's file is large. Raises OSError."""
-    if state is None or zone_file.stat().st_size < MIN_TEXT:
+def folder_for(state: Path | None, size: int) -> ImageFolder | None:
+    """The folder of images in that of the state, if there is one and the zone's file has many octets."""
+    if state is None or size < MIN_TEXT:
         return None
     try:
         return ImageFolder.open(state / "images")
@@ -111,11 +139,5 @@ def _name(origin: Labels) -> str:
     return hashlib.blake2b(to_wire(origin), digest_size=8).hexdigest()
 
 
-def _digest(octets: bytes) -> bytes:
+def _digest(octets: bytes | memoryview) -> bytes:
     return hashlib.blake2b(octets, digest_size=DIGEST_SIZE).digest()
-
-
-def _is_plain(view: ZoneView, text: bytes) -> bool:
-    if view.hashed or view.denial is not None or b"$INCLUDE" in text.upper():
-        return False
-    return isinstance(view.nodes, PackedNodes) or not any(RRSIG in node for node in view.nodes.values())

@@ -20,16 +20,20 @@ from maptr.walk import Answer
 
 class ValidatedExchange:
     """One question under way; ``answer`` is None until it is settled. ``start`` makes the Exchange of a name and
-    type, with ``dnssec``."""
+    type, with ``dnssec``; ``clock`` tells how long each took, in seconds."""
 
-    def __init__(self, name: Labels, trust: Trust, start: Callable[[Labels, int], Exchange]) -> None:
+    def __init__(
+        self, name: Labels, trust: Trust, start: Callable[[Labels, int], Exchange], clock: Callable[[], float]
+    ) -> None:
         self.answer: Answer | None = None
         self._inquiry = Inquiry(trust, name)
         self._start = start
+        self._clock = clock
         self._current = self._begin()
 
     def _begin(self) -> Exchange:
         need = self._inquiry.need
+        self._begun = self._clock()
         return self._start(need.name.labels[:-1], int(need.rdtype))
 
     def next(self) -> Attempt | None:
@@ -38,7 +42,7 @@ class ValidatedExchange:
             attempt = self._current.next()
             if attempt is not None:
                 return attempt
-            self._inquiry.tell(_heard(self._current))
+            self._inquiry.tell(_heard(self._current, self._clock() - self._begun))
             self.answer = self._inquiry.answer
             if self.answer is None:
                 self._current = self._begin()
@@ -61,14 +65,14 @@ class ValidatedExchange:
         self.answer = Answer(Outcome.TIMEOUT, note=said.note if said is not None else "")
 
 
-def _heard(exchange: Exchange) -> Heard:
+def _heard(exchange: Exchange, elapsed: float) -> Heard:
     """What an Exchange that is settled has heard."""
     answer = exchange.answer
     assert answer is not None  # noqa: S101 - next() gives None only then
     if not exchange.packet:
-        return Heard(answer.outcome, None, answer.note)
+        return Heard(answer.outcome, None, answer.note, elapsed=elapsed)
     try:
         message = parse(exchange.packet)
     except ValueError as error:
-        return Heard(Outcome.MALFORMED, None, f"the reply cannot be read: {error}", answer.server)
-    return Heard(answer.outcome, message, "", answer.server)
+        return Heard(Outcome.MALFORMED, None, f"the reply cannot be read: {error}", answer.server, elapsed)
+    return Heard(answer.outcome, message, "", answer.server, elapsed)

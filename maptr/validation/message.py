@@ -56,22 +56,21 @@ def deniers(message: dns.message.Message) -> Iterator[dns.name.Name]:
 def proofs(message: dns.message.Message, keys: Keys, now: float, budget: Budget) -> tuple[Proofs, int]:
     """What one zone proves in a reply, and the seconds for which that may be kept.
 
-    Records that the zone did not sign are left out. Raises Bogus, with the reason of the last of them, if none is left.
+    Records of other zones are left out. Raises Bogus for one of this zone that it did not sign: what the others seem
+    to prove may be only half of it (with opt-out, that a name which a wildcard answers has no data).
     """
     found: list[Signed] = []
-    reason = f"no proof of {keys.zone} is there"
     for denial, signed in denials(message):
-        try:
+        named = list(signers(signed))
+        if keys.zone in named or (not named and denial.name.is_subdomain(keys.zone)):
             found.append(verify(denial, signed, keys, now, budget))
-        except Bogus as error:
-            reason = str(error)
     ttl = min((record.ttl for record in found), default=0)
     plain = [record for record in found if record.rrset.rdtype == NSEC]
     if plain:
         return nsec.proofs(keys.zone, plain), ttl
     hashed = nsec3.proofs(keys.zone, found, budget)
     if hashed is None:
-        raise Bogus(reason)
+        raise Bogus(f"no proof of {keys.zone} is there")
     return hashed, ttl
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.certificates import write_certificate
@@ -43,6 +44,18 @@ class MaptrTwo(Maptr):
 
     def configure(self) -> list[str]:
         return [*super().configure(), "--workers=2"]
+
+
+class NsdTwo(Nsd):
+    """Two server processes, each with a socket of its own."""
+
+    name = "nsd-2"
+
+    def configure(self) -> list[str]:
+        command = super().configure()
+        config = self.directory / "nsd.conf"
+        config.write_text(config.read_text().replace("server-count: 1", "server-count: 2\n    reuseport: yes"))
+        return command
 
 
 class Dnslib(Peer):
@@ -119,7 +132,7 @@ def with_certificate(peer: Peer) -> int:
 # Knot 3.2 and PowerDNS speak no TLS to clients.
 SECURE: dict[str, type[Peer]] = {peer.name: peer for peer in (SecureMaptr, SecureNsd, SecureBind)}
 SERVERS: dict[str, type[Peer]] = {
-    peer.name: peer for peer in (Maptr, MaptrTwo, Nsd, Bind, Knot, CachingPowerDns, Echo, Dnslib, Twisted)
+    peer.name: peer for peer in (Maptr, MaptrTwo, Nsd, NsdTwo, Bind, Knot, CachingPowerDns, Echo, Dnslib, Twisted)
 }
 
 
@@ -130,6 +143,14 @@ UNSIGNED = (*SINGLE, "powerdns")  # those that need more than a signed zone file
 def start(kind: type[Peer], zones: dict[str, Path]) -> Peer:
     os.environ["PYTHONPATH"] = str(ROOT)
     return kind(zones).start()
+
+
+@contextlib.contextmanager
+def started(peer: Peer) -> Iterator[Peer]:
+    """A server that is made already, until the end of the block."""
+    os.environ["PYTHONPATH"] = str(ROOT)
+    with peer:
+        yield peer
 
 
 def cpu_seconds(peer: Peer) -> float:

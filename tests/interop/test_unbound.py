@@ -21,10 +21,13 @@ import dns.resolver
 import dns.rrset
 import dns.zone
 import pytest
+from click.testing import CliRunner
 
 from maptr import discover, discover_async, discover_many
+from maptr.call import Options
+from maptr.cli import main
 from maptr.errors import DiscoveryFailed, NoMappingAuthority
-from tests.peers import HOST, START_SECONDS, STOP_SECONDS, Nsd, find, free_port, require
+from tests.peers import HOST, START_SECONDS, STOP_SECONDS, Maptr, Nsd, Unbound, find, free_port, require
 
 ZONE = """\
 $ORIGIN ark.arpa.
@@ -148,3 +151,37 @@ def test_a_forged_answer_is_bogus_and_no_candidate(resolver: str) -> None:
         discover("ark:3/x", resolver=asked, trust_ad=True)
     assert caught.value.discovery is not None
     assert caught.value.discovery.security == "bogus"
+
+
+def test_the_sample_signed_and_served_by_maptr_through_unbound(tmp_path: Path) -> None:
+    """The AD bit of a resolver that validates, and our own validation through it: the same by every driver."""
+    require("unbound")
+    pytest.importorskip("cryptography")
+    sample = Path(__file__).resolve().parents[2] / "zones" / "ark.arpa.zone"
+    for command in (
+        ["keys", "add", f"{tmp_path}/keys"],
+        ["sign", str(sample), f"{tmp_path}/keys", "-o", f"{tmp_path}/signed"],
+        ["keys", "ds", f"{tmp_path}/keys", "ark.arpa."],
+    ):
+        done = CliRunner().invoke(main, ["zone", *command])
+        assert done.exit_code == 0, done.output
+    (tmp_path / "anchor").write_text(done.stdout)
+    arks = ["ark:12345/x6np1wh8k?info", "ark:12345/x54", "ark:12027/x1", "ark:00000/x1"]
+    with (
+        Maptr({"ark.arpa.": tmp_path / "signed"}) as server,
+        Unbound({"ark.arpa.": server}, done.stdout.splitlines()) as resolver,
+    ):
+        through, direct = [f"{resolver.host}#{resolver.port}"], [f"{server.host}#{server.port}"]
+        ways: list[tuple[list[str], Options]] = [
+            (through, {"trust_ad": True, "require": "secure", "raise_on_none": False}),
+            (through, {"trust_anchors": tmp_path / "anchor", "require": "secure", "raise_on_none": False}),
+            (direct, {"trust_anchors": tmp_path / "anchor", "require": "secure", "raise_on_none": False}),
+        ]
+        found = [[discover(ark, nameservers=servers, **options) for ark in arks] for servers, options in ways]
+        assert found[0] == found[1] == found[2]
+        assert [len(discovery) > 0 for discovery in found[0]] == [True, True, True, False]
+        for servers, options in ways:
+            awaited = [asyncio.run(discover_async(ark, nameservers=servers, **options)) for ark in arks]
+            assert awaited == found[0]
+        assert list(discover_many(arks, nameservers=through, trust_ad=True)) == found[0]
+        assert list(discover_many(arks, nameservers=direct, trust_anchors=tmp_path / "anchor")) == found[0]

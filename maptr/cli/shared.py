@@ -1,0 +1,55 @@
+"""What the commands that discover share on the command line: options, and ``through`` with click's errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from maptr.ark import Ark
+from maptr.cli import asking, output, through
+from maptr.cli.asking import Options, Way
+from maptr.cli.through import ORIGIN, POLICIES
+from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError
+
+if TYPE_CHECKING:
+    from maptr.config import Config
+
+ORIGIN_OPTION = click.option(
+    "--origin", metavar="NAME", help=f"DNS suffix below NAANs.  [default: {ORIGIN}, or as configured]"
+)
+OPTIONS = (
+    click.option(
+        "--natab",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="A registry that answers where DNS does not.  [default: the table pulled, or as configured]",
+    ),
+    click.option(
+        "--policy", type=click.Choice(POLICIES), help="Who is believed, DNS or the table.  [default: dns-first]"
+    ),
+    click.option("--no-cache", is_flag=True, help="Ask DNS only, and keep nothing."),
+)
+
+
+def parse_words(words: Sequence[str], options: Options) -> tuple[list[Ark], Way]:
+    """The ARKs among the arguments, and how they are discovered, by the ``@SERVER`` ones if there are any.
+
+    UsageError for what is neither and for options that make no sense; exits where a server has no address.
+    """
+    try:
+        arks, servers = asking.parse_words(words)
+        return arks, asking.whom(servers, options)
+    except (ArkSyntaxError, ConfigError) as error:
+        raise click.UsageError(str(error)) from None
+    except DiscoveryError as error:
+        output.fail(str(error), output.EXIT_NO_ANSWER)
+
+
+def configured() -> Config | None:
+    """``through.configured``. UsageError for a bad configuration."""
+    try:
+        return through.configured()
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None

@@ -1,0 +1,64 @@
+"""Where a user's files are: the folders of the XDG base directory specification, below each of them ``maptr``.
+
+Texts, not Paths: a command line looks here at each start, most often in vain.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+TABLE = "naans"  # what ``maptr table pull`` brings, in any registry format
+RUNNING = "up.toml"  # there while ``maptr up`` runs
+LOCAL_CONFIG = "maptr.toml"
+MAX_HEAD = 1 << 16  # octets of a configuration that are looked through; longer ones are read in any case
+
+
+def data_folder(environment: Mapping[str, str]) -> str:
+    return _folder(environment, "XDG_DATA_HOME", ".local/share")
+
+
+def table_file(environment: Mapping[str, str]) -> str:
+    return f"{data_folder(environment)}/{TABLE}"
+
+
+def running_file(environment: Mapping[str, str]) -> str:
+    return f"{data_folder(environment)}/{RUNNING}"
+
+
+def cache_file(environment: Mapping[str, str]) -> str:
+    return f"{_folder(environment, 'XDG_CACHE_HOME', '.cache')}/cache.sqlite"
+
+
+def config_file(environment: Mapping[str, str]) -> str:
+    return f"{_folder(environment, 'XDG_CONFIG_HOME', '.config')}/maptr.toml"
+
+
+def there(path: str) -> bool:
+    """True where there is such a file."""
+    return os.path.exists(path)  # noqa: PTH110 - pathlib costs milliseconds to import
+
+
+def mentions(path: str, words: tuple[bytes, ...]) -> bool:
+    """False where the file has none of the words; a file that cannot be read may have them."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO without a writer must not hang us
+        try:
+            head = os.read(handle, MAX_HEAD + 1)
+        finally:
+            os.close(handle)
+    except OSError:
+        return True
+    return len(head) > MAX_HEAD or any(word in head for word in words)
+
+
+def make_parent(path: str) -> None:
+    """The folder of a file of ours, for its owner alone. Raises OSError."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
+
+
+def _folder(environment: Mapping[str, str], variable: str, default: str) -> str:
+    named = environment.get(variable, "")
+    # The specification: a path that is not absolute is invalid and ignored.
+    base = named if named.startswith("/") else f"{environment.get('HOME') or os.path.expanduser('~')}/{default}"  # noqa: PTH111
+    return f"{base}/maptr"

@@ -1,0 +1,190 @@
+"""What only one who knows Maptr finds wrong with a zone as it would be served: its NAPTR records, rule by rule.
+
+The text as it is written is looked at in ``zonecheck``, what any DNS server would refuse in ``integrity``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from maptr import names, url
+from maptr.ark import BETANUMERIC
+from maptr.ere import RegexpError
+from maptr.finding import Finding, Severity
+from maptr.names import Labels
+from maptr.naptr import SERVICE, Kind, Naptr, quote, read
+from maptr.nfa import Budget, BudgetSpent
+from maptr.regexp import Substitution
+from maptr.snapshot import ZoneView
+from maptr.walk import ARK_ARPA
+
+NAPTR = 35
+MAX_REPLY = 1232  # octets of a UDP reply that no path fragments (DNS flag day 2020)
+MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
+_OVERHEAD = 12 + 4 + 11  # header, type and class of the question, OPT without options
+_RECORD = 12  # compressed owner, type, class, TTL, length
+_REGEXP_STEPS = 20_000
+
+
+def check_rules(zone: ZoneView, owners: Iterable[Labels] | None = None) -> list[Finding]:
+    """Every finding, by owner.
+
+    ``owners`` are the folded names to look at, where it is known of all others that nothing can be found there and
+    that none of their records leads to a name of the zone.
+    """
+    return sorted(set(_Rules(zone, owners).findings()), key=lambda f: (f.record, f.code, f.value))
+
+
+def _error(code: str, record: str, reason: str, value: str = "") -> Finding:
+    return Finding(Severity.ERROR, code, record, reason, value)
+
+
+def _warning(code: str, record: str, reason: str, value: str = "") -> Finding:
+    return Finding(Severity.WARNING, code, record, reason, value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    owner: Labels
+    naptr: Naptr
+
+    @property
+    def shown(self) -> str:
+        return names.to_text(self.owner)
+
+
+class _Rules:
+    """One zone under examination."""
+
+    def __init__(self, zone: ZoneView, owners: Iterable[Labels] | None) -> None:
+        self.zone = zone
+        self.origin = zone.origin
+        nodes = zone.nodes.values() if owners is None else (zone.nodes[owner] for owner in owners)
+        self.records = [
+            _Record(node[NAPTR].owner, Naptr.from_wire(rdata))
+            for node in nodes
+            if NAPTR in node
+            for rdata in node[NAPTR].rdatas
+        ]
+        self.ark = [record for record in self.records if record.naptr.service.lower() == SERVICE]
+
+    def findings(self) -> Iterator[Finding]:
+        for record in self.records:
+            yield from self._regexp(record)
+        for record in self.ark:
+            yield from self._record(record)
+        yield from self._loops()
+        yield from self._owners()
+        yield from self._sizes()
+
+    def _regexp(self, record: _Record) -> Iterator[Finding]:
+        if not record.naptr.regexp:
+            return
+        shown = quote(record.naptr.regexp)
+        try:
+            Substitution.parse(record.naptr.regexp)
+        except RegexpError as error:
+            if error.refused:
+                reason = f"BIND refuses this regexp, in files and in transfers of the whole zone: {error}"
+                yield _error("regexp-refused", record.shown, reason, shown)
+            else:
+                yield _warning("regexp-not-understood", record.shown, f"maptr skips this regexp: {error}", shown)
+
+    def _record(self, record: _Record) -> Iterator[Finding]:
+        naptr = record.naptr
+        rule = read(naptr)
+        if rule.kind is Kind.OTHER and not naptr.regexp:
+            yield _error("no-rule", record.shown, "; ".join(rule.notes), naptr.to_text())
+        if rule.kind is Kind.HOST and naptr.regexp:
+            reason = "h takes the replacement: leave the regexp empty, and names to a TXT record"
+            yield _warning("h-with-regexp", record.shown, reason, quote(naptr.regexp))
+        if rule.kind in (Kind.URL, Kind.REDIRECT) and naptr.regexp and naptr.replacement:
+            reason = "regexp and replacement exclude each other (RFC 3403 section 4.1)"
+            yield _warning("both-fields", record.shown, reason, naptr.to_text())
+        for host, _ in rule.hosts:
+            if url.parse_host(host).is_local:
+                yield _warning("not-public", record.shown, "clients refuse a host that is not public", host)
+        if rule.kind is Kind.URL:
+            yield from self._makes(record, rule.substitution)
+
+    def _makes(self, record: _Record, substitution: Substitution | None) -> Iterator[Finding]:
+        naan = record.owner[0].decode("ascii", "replace") if record.owner else ""
+        try:
+            made = substitution.apply(f"ark:{naan}/x1".encode(), Budget(_REGEXP_STEPS)) if substitution else None
+        except (BudgetSpent, ValueError) as error:
+            yield _warning("costly-regexp", record.shown, f"clients give up on it: {error}")
+            return
+        if made is not None and (refusal := url.refusal(made.decode("ascii", "backslashreplace"))):
+            yield _warning(
+                "not-followed", record.shown, f"clients refuse what the rule makes: {refusal}", ascii(made)[1:]
+            )
+
+    def _loops(self) -> Iterator[Finding]:
+        """Redirects that come back to themselves, each loop once, and those that lead to nothing in the zone."""
+        onward: dict[Labels, list[Labels]] = {}
+        for record in self.ark:
+            if record.naptr.flags == b"" and record.naptr.replacement:
+                onward.setdefault(names.fold(record.owner), []).append(names.fold(record.naptr.replacement))
+        done: set[Labels] = set()
+        for start in sorted(onward):
+            trail: list[Labels] = []
+            stack = [(start, 0)]
+            while stack:
+                name, depth = stack.pop()
+                del trail[depth:]
+                if name in trail:
+                    loop = " -> ".join(names.to_text(part) for part in [*trail[trail.index(name) :], name])
+                    yield _error("redirect-loop", names.to_text(name), "redirects come back to themselves", loop)
+                elif name not in done:
+                    done.add(name)
+                    trail.append(name)
+                    stack += [(following, depth + 1) for following in sorted(onward.get(name, ()))]
+        for owner, targets in sorted(onward.items()):
+            for target in targets:
+                if self._absent(target):
+                    shown = names.to_text(target)
+                    yield _warning("redirect-nowhere", names.to_text(owner), "the zone has no such name", shown)
+
+    def _absent(self, name: Labels) -> bool:
+        if not names.is_below(name, self.origin) or self._cut_above(name):
+            return False
+        above = [name[at:] for at in range(1, len(name) - len(self.origin) + 1)]
+        wildcards = [(b"*", *part) for part in above]
+        return not any(self.zone.nodes.get(owner) for owner in (name, *wildcards))
+
+    def _cut_above(self, name: Labels) -> Labels:
+        """The delegation at or above a name, empty where there is none."""
+        folded = names.fold(name)
+        return next((folded[at:] for at in range(len(folded)) if folded[at:] in self.zone.cuts), ())
+
+    def _owners(self) -> Iterator[Finding]:
+        targets = {names.fold(record.naptr.replacement) for record in self.ark}
+        # A zone that somebody runs below ark.arpa is about one NAAN, and may name its parts as it likes.
+        of_one_naan = len(self.origin) > len(ARK_ARPA) and names.is_below(self.origin, ARK_ARPA)
+        for owner in sorted({record.owner for record in self.ark}):
+            shown = names.to_text(owner)
+            if self._cut_above(owner):
+                yield _error("occluded", shown, "stands at or below a delegation: no server answers with it")
+            label = owner[0].decode("ascii", "replace") if owner else ""
+            alone = len(owner) == len(self.origin) + 1 and not of_one_naan and names.fold(owner) not in targets
+            if alone and label != "*" and set(label.lower()) - set(BETANUMERIC):
+                reason = "is no NAAN, so nobody asks here: a NAAN is digits and consonants without l"
+                yield _warning("not-a-naan", shown, reason, label)
+
+    def _sizes(self) -> Iterator[Finding]:
+        sizes: dict[Labels, int] = {}
+        counts = Counter(record.owner for record in self.records)
+        for record in self.records:
+            sizes[record.owner] = sizes.get(record.owner, 0) + _RECORD + len(record.naptr.to_wire())
+        for owner, count in sorted(counts.items()):
+            if count > MAX_RRSET:
+                limit = f"beyond {MAX_RRSET} a BIND server refuses the zone, by max-records-per-type"
+                reason = f"{count} NAPTR records: {limit}"
+                yield _warning("large-rrset", names.to_text(owner), reason)
+        for owner, size in sorted(sizes.items()):
+            total = size + _OVERHEAD + names.wire_length(owner)
+            if total > MAX_REPLY:
+                reason = f"the reply has {total} octets: over {MAX_REPLY}, clients ask again by TCP"
+                yield _warning("large-reply", names.to_text(owner), reason)

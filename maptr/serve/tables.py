@@ -1,0 +1,104 @@
+"""Zones that are built from a table: their text, and the file beside the zone's own that it waits in to be judged.
+
+What is published is a zone file like any other, written by the rules of ``maptr zone build``; so a restart serves
+what was published last, and a table that is worse meets the same guards as a zone file that is.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maptr import registry, zone
+from maptr.errors import TableError, ZoneError
+from maptr.files import write_atomically
+from maptr.lint import publishable
+from maptr.names import Labels, to_text
+from maptr.serial import next_serial
+from maptr.zone import NameServer
+
+if TYPE_CHECKING:
+    from maptr.serve.zones import ZoneSource
+
+log = logging.getLogger("maptr.serve")
+
+MAX_TABLE = 64 << 20  # octets, as of what is pulled
+
+
+@dataclass(frozen=True, slots=True)
+class TableBuild:
+    """The registry that a zone is built from, and what else is in the zone; ``include`` are files."""
+
+    table: Path
+    servers: tuple[NameServer, ...] = ()
+    contact: Labels = (b"hostmaster",)
+    ttl: int = zone.TTL
+    include: tuple[Path, ...] = ()
+
+
+def prepared(source: ZoneSource, now: float, *, starting: bool = False) -> ZoneSource:
+    """The source to read: itself where it is no table's, or at a start has what was published last; else the
+    candidate that the table makes now, which ``settle`` puts in its place or takes away.
+
+    Raises ZoneError where the table makes no zone, OSError where a file cannot be read or written.
+    """
+    if source.table is None or (starting and source.path.exists()):
+        return source
+    text = built(source, now)
+    if text is None:
+        return source
+    candidate = source.path.with_name(f".{source.path.name}.next")
+    source.path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(candidate, text.encode())
+    return replace(source, path=candidate)
+
+
+def settle(source: ZoneSource, reading: ZoneSource, *, published: bool) -> None:
+    """Make the candidate the zone's file, or take it away. Raises OSError."""
+    if reading.path == source.path:
+        return
+    if published:
+        reading.path.replace(source.path)
+    else:
+        with suppress(OSError):
+            reading.path.unlink()
+
+
+def built(source: ZoneSource, now: float) -> str | None:
+    """The text of the zone that the table makes, None where it says what the zone's file has. Raises as above."""
+    made = source.table
+    assert made is not None  # noqa: S101 - else nobody asks
+    with made.table.open("rb") as file:
+        octets = file.read(MAX_TABLE + 1)
+    if len(octets) > MAX_TABLE:
+        raise ZoneError(f"more than {MAX_TABLE} octets", filename=str(made.table))
+    bad: list[TableError] = []
+    try:
+        table, unfit = publishable(registry.read(octets, filename=str(made.table), on_bad=bad.append))
+    except TableError as error:
+        raise ZoneError(error.reason, filename=error.filename, line=error.line) from None
+    include = tuple((str(path), path.read_text("utf-8")) for path in made.include)
+    settings = zone.Settings(source.origin, made.servers, made.contact, made.ttl, include)
+    before = zone.serial_of(source.path.read_text("utf-8").splitlines()) if source.path.exists() else None
+    result = zone.build(table, _serial(source.guards.serial, now, before[0] if before else None), settings)
+    left_out = [*map(str, bad), *map(str, unfit), *map(str, result.left_out)]
+    if left_out:
+        log.warning(
+            "zone %s: %d records of %s left out, the first: %s",
+            to_text(source.origin),
+            len(left_out),
+            made.table,
+            left_out[0],
+        )
+    after = zone.serial_of(result.text.splitlines())
+    return None if before is not None and after is not None and before[1] == after[1] else result.text
+
+
+def _serial(style: str, now: float, before: int | None) -> int:
+    """``file``, the default, counts by the date, as ``maptr zone build`` does."""
+    if style == "increment":
+        return 1 if before is None else (before + 1) & 0xFFFF_FFFF
+    return next_serial("date" if style == "file" else style, now, before)

@@ -1,0 +1,229 @@
+"""``maptr up`` as a process: what it serves from what, what points at it, and what is left when it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_pull import http, natab, sends
+from tests.test_serve_cli import PATIENCE
+
+ARK = "ark:12025/x1"
+
+
+class User:
+    """Somebody with folders of his own, and commands that see them."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.data = home / "data" / "maptr"
+        self.running = self.data / "up.toml"
+        self.environment = {**os.environ, **{f"XDG_{name}_HOME": str(home / name.lower()) for name in NAMES}}
+        self.processes: list[Up] = []
+
+    def up(self, *arguments: str) -> Up:
+        self.processes.append(Up(self, *arguments))
+        return self.processes[-1]
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "maptr", *arguments],
+            cwd=self.home,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def urls(self, *arks: str) -> list[str]:
+        return self.run("url", *arks).stdout.splitlines()
+
+
+NAMES = ("DATA", "CACHE", "CONFIG")
+
+
+class Up:
+    """The command, with what it says read as it comes."""
+
+    def __init__(self, user: User, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "maptr", "up", *arguments],
+            cwd=user.home,
+            env=user.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.said = ""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as stream:
+            for line in stream:
+                self.said += line
+
+    def ready(self) -> Up:
+        deadline = time.monotonic() + PATIENCE
+        while "maptr discover" not in self.said:
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.01)
+        return self
+
+    @property
+    def port(self) -> int:
+        found = re.search(r"serving   127\.0\.0\.1:(\d+) \(udp, tcp\)", self.said)
+        assert found is not None, self.said
+        return int(found[1])
+
+    def end(self, number: int = signal.SIGINT) -> int:
+        self.process.send_signal(number)
+        code = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        return code
+
+
+@pytest.fixture
+def user() -> Iterator[User]:
+    home = Path(tempfile.mkdtemp(prefix="maptr-"))  # short enough for a socket
+    found = User(home)
+    yield found
+    for one in found.processes:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+    shutil.rmtree(home)
+
+
+def test_offline_the_sample_answers_every_command_until_it_ends(user: User) -> None:
+    up = user.up("--offline").ready()
+    assert "THE SAMPLE" in up.said
+    assert "checked: no findings" in up.said
+    second = user.run("up", "--offline")
+    assert second.returncode == 0
+    assert f"it is up already, on 127.0.0.1#{up.port}" in second.stderr
+    done = user.run("url", ARK)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "https://ark.nlm.example.org/ark:/12025/x1\n", "")
+    for line in (line for line in up.said.splitlines() if line.startswith("  maptr ")):
+        assert user.run(*line.split()[1:]).returncode == 0, line
+    assert up.end() == 0
+    assert up.said.endswith("maptr: stopped\n")
+    assert not user.running.exists()
+    assert user.run("url", ARK, f"@127.0.0.1#{up.port}").returncode == 9
+    assert not (user.data / "naans").exists(), "what the sample says is not left to answer"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_it_ends_clean_however_it_is_told(user: User, number: int) -> None:
+    up = user.up("--offline").ready()
+    assert up.end(number) == 0
+    assert not user.running.exists()
+
+
+def test_the_registry_is_pulled_served_and_kept_for_when_dns_is_gone(user: User) -> None:
+    content = natab(*range(10000, 10010))
+    with http(lambda request: sends(content)(request)) as url:
+        up = user.up(url, "--origin", "ark.example").ready()
+        assert f"pulled from {url}" in up.said
+        assert user.urls("ark:10003/x1") == ["https://h.example.org/ark:/10003/x1"]
+        assert json.loads(user.run("url", "--json", "ark:10003/x1").stdout)["source"] == "dns"
+        content = natab(*range(10000, 10011))
+        assert user.run("reload", "--config", str(user.running)).returncode == 0
+        deadline = time.monotonic() + PATIENCE
+        while user.urls("ark:10010/x1") != ["https://h.example.org/ark:/10010/x1"]:
+            assert time.monotonic() < deadline, "a reload pulls again"
+        assert up.end() == 0
+    assert "naans stays" in up.said
+    user.environment["MAPTR_CLIENT_NAMESERVERS"] = f"127.0.0.1#{up.port}"
+    done = user.run("url", "ark:10003/x1")
+    assert done.stdout == "https://h.example.org/ark:/10003/x1\n"
+    assert "from the table" in done.stderr
+
+    content = natab(10000)
+    with http(lambda request: sends(content)(request)) as url:
+        refused = user.up(url).ready()
+        assert "registry  not taken: " in refused.said
+        assert "as it was pulled before" in refused.said
+        assert "(--force overrides)" in refused.said
+        refused.end()
+        forced = user.up(url, "--force").ready()
+        assert "2 names" in forced.said
+        forced.end()
+    gone = user.up(url).ready()
+    assert "registry  not pulled: " in gone.said
+    assert "as it was pulled before" in gone.said
+
+
+def test_what_the_configuration_demands_of_a_table_is_demanded_of_each_pull(user: User) -> None:
+    from tests.test_minisign import PUB, signature
+
+    files = {"/naans": natab(10000), "/naans.minisig": signature(natab(10000)).encode()}
+
+    def serve(request: Any) -> None:
+        sends(files.get(request.path, b""), 200 if request.path in files else 404)(request)
+
+    (user.home / "registry.pub").write_text(PUB)
+    with http(serve) as url:
+        (user.home / "maptr.toml").write_text(f'[table]\nfile = "naans"\nurl = "{url}"\npublic_key = "registry.pub"\n')
+        user.up().ready()
+        assert (user.home / "naans").read_bytes() == natab(10000)
+        files["/naans"] = natab(10000, 10001)
+        assert user.run("reload", "--config", str(user.running)).returncode == 0
+        deadline = time.monotonic() + PATIENCE
+        while "not signed as demanded" not in user.run("status", "--config", str(user.running)).stdout:
+            assert time.monotonic() < deadline
+        assert (user.home / "naans").read_bytes() == natab(10000)
+
+
+def test_killed_it_leaves_nothing_that_keeps_the_next_from_starting(user: User) -> None:
+    up = user.up("--offline").ready()
+    assert up.end(signal.SIGKILL) == -signal.SIGKILL
+    assert user.running.exists()
+    assert user.urls(ARK) == ["https://ark.nlm.example.org/ark:/12025/x1"], "the table answers for the dead server"
+    again = user.up("--offline").ready()
+    assert user.run("discover", "--no-cache", ARK).returncode == 0
+    assert again.end() == 0
+
+
+def test_a_port_that_is_taken(user: User) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        taken = sock.getsockname()[1]
+        done = user.run("up", "--offline", "--port", str(taken))
+    assert done.returncode == 1
+    assert f"127.0.0.1:{taken}" in done.stderr
+    assert not user.running.exists()
+
+
+def test_a_configuration_that_goes_before_it_is_named(user: User) -> None:
+    (user.home / "maptr.toml").write_text('[client]\nnameservers = ["127.0.0.1#9"]\n')
+    up = user.up("--offline").ready()
+    assert "but maptr.toml goes before it" in up.said
+    up.end()
+    assert user.run("up", "--origin", "a..b").returncode == 2
+    (user.home / "maptr.toml").write_text('[table]\nfile = "naans"\nurl = "http://127.0.0.1:9/"\npublic_key = "none"\n')
+    bad = user.run("up")
+    assert (bad.returncode, "table.public_key: none: No such file" in bad.stderr) == (1, True), bad.stderr
+
+
+def test_the_sample_in_the_package_is_the_project_s() -> None:
+    from maptr.cli.upregistry import SAMPLE
+
+    assert SAMPLE.read_bytes() == (Path(__file__).parent.parent / "zones" / "sample.json").read_bytes()
