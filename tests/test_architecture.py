@@ -36,7 +36,7 @@ LAYERS = (
     ),
     # What asks the network and reads files.
     (
-        *("files", "places", "fetch", "pull"),
+        *("files", "natabfile", "places", "fetch", "pull"),
         *(
             "trust",
             "call",

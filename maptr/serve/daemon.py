@@ -37,6 +37,7 @@ from maptr.serve import (
     signer,
     slots,
     status,
+    stream,
     tcp,
     zones,
 )
@@ -90,7 +91,7 @@ class Daemon:
         cookies: CookieSettings | None = None,
         rrl: RrlSettings | None = None,
         tls: TlsSettings | None = None,
-        tcp_limits: tcp.TcpLimits = tcp.DEFAULT_LIMITS,
+        tcp_limits: stream.TcpLimits = stream.DEFAULT_LIMITS,
         udp_payload: int = UDP_PAYLOAD,
         primary: PrimarySettings = NO_SECONDARIES,
         served: Served | None = None,

@@ -27,8 +27,8 @@ from maptr.signing import Children, Policy
 if TYPE_CHECKING:  # what asyncio comes with is imported once queries are answered (``early.py``)
     from maptr.pull import Demands
     from maptr.serve.primary import PrimarySettings
+    from maptr.serve.stream import TcpLimits
     from maptr.serve.tables import TableBuild
-    from maptr.serve.tcp import TcpLimits
     from maptr.serve.tls import TlsSettings
 
 # What of [serve] a reload can change; the rest is in sockets and processes, and takes a restart.
@@ -104,7 +104,7 @@ def tls_of(config: Config) -> TlsSettings | None:
 
 
 def tcp_of(config: Config) -> TcpLimits:
-    from maptr.serve.tcp import DEFAULT_LIMITS
+    from maptr.serve.stream import DEFAULT_LIMITS
 
     tcp = config.serve.tcp
     return replace(
