@@ -213,8 +213,8 @@ def plain_records(name: Labels, question: bytes, packet: bytes) -> tuple[list[Fi
     end = len(packet)
     if end < HEADER_SIZE or not packet.startswith(question, HEADER_SIZE):
         return None
-    _, flags, questions, answers, authority, additional = _HEADER.unpack_from(packet)
-    if flags & _TELLING != QR or questions != 1 or not answers:
+    _, bits, questions, answers, authority, additional = _HEADER.unpack_from(packet)
+    if bits & _TELLING != QR or questions != 1 or not answers:
         return None
     at = HEADER_SIZE + len(question)
     least = MAX_TTL
@@ -231,17 +231,15 @@ def plain_records(name: Labels, question: bytes, packet: bytes) -> tuple[list[Fi
             ttl, length, order, preference, size = _PLAIN_FIXED.unpack_from(packet, at)
             stop = at + 6 + length
             if packet.startswith(_H_ARK, at + 10):
-                flags_service_regexp = _H_ARK_FIELDS
+                flags, service, regexp = _H_ARK_FIELDS
                 name_at = at + 17
             else:
                 service_at = at + 11 + size
                 regexp_at = service_at + 1 + packet[service_at]
                 name_at = regexp_at + 1 + packet[regexp_at]
-                flags_service_regexp = (
-                    packet[at + 11 : service_at],
-                    packet[service_at + 1 : regexp_at],
-                    packet[regexp_at + 1 : name_at],
-                )
+                flags = packet[at + 11 : service_at]
+                service = packet[service_at + 1 : regexp_at]
+                regexp = packet[regexp_at + 1 : name_at]
             labels: list[bytes] = []
             here = name_at
             while size := packet[here]:
@@ -253,7 +251,7 @@ def plain_records(name: Labels, question: bytes, packet: bytes) -> tuple[list[Fi
                 return None
             if ttl < least or ttl > MAX_TTL:
                 least = ttl if ttl <= MAX_TTL else 0
-            records.append((order, preference, *flags_service_regexp, tuple(labels)))
+            records.append((order, preference, flags, service, regexp, tuple(labels)))
             at = stop
         for _ in range(authority + additional):
             if packet[at] == 0:
@@ -268,7 +266,7 @@ def plain_records(name: Labels, question: bytes, packet: bytes) -> tuple[list[Fi
                 return None
     except (struct.error, IndexError):
         return None
-    return (records, least, bool(flags & AD)) if at == end else None
+    return (records, least, bool(bits & AD)) if at == end else None
 
 
 def _is_label(name: Labels, offset: int) -> bool:
