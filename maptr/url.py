@@ -82,7 +82,11 @@ def parse_host(text: str) -> Host:
 def _parse_ipv4(labels: list[str]) -> ipaddress.IPv4Address:
     import ipaddress
 
-    if len(labels) > 4 or not all(re.match(_NUMBER, label) for label in labels) or any(len(label) > 12 for label in labels):
+    if (
+        len(labels) > 4
+        or not all(re.match(_NUMBER, label) for label in labels)
+        or any(len(label) > 12 for label in labels)
+    ):
         raise ValueError("not an IPv4 address")
     *high, last = (_number(label) for label in labels)
     if any(part > 255 for part in high) or last >= 256 ** (4 - len(high)):
