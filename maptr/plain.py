@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from maptr import names, url
 from maptr.ark import Ark
-from maptr.discovery import Candidate
+from maptr.candidate import Candidate
 from maptr.names import Labels
 from maptr.naptr import Fields, Naptr
 from maptr.nfa import Budget
