@@ -6,10 +6,10 @@ The names below are the public ones; everything else is imported from its module
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing's own takes ten milliseconds to import
 if TYPE_CHECKING:
+    from typing import Any
+
     from maptr.ark import Ark
     from maptr.asyncclient import discover_async, discover_at_async
     from maptr.bulk import discover_many, discover_many_async
@@ -90,6 +90,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value

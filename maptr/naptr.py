@@ -62,14 +62,15 @@ class Naptr(NamedTuple):
 
     def to_wire(self) -> bytes:
         """Uncompressed rdata, case kept."""
-        strings = b"".join([bytes((len(s),)) + s for s in (self.flags, self.service, self.regexp)])
-        return struct.pack("!HH", self.order, self.preference) + strings + names.to_wire(self.replacement)
+        return self._before_replacement() + names.to_wire(self.replacement)
 
     def canonical(self) -> bytes:
         """Rdata in the form that sorts (RFC 4034 sections 6.2 and 6.3): the replacement in lower case."""
+        return self._before_replacement() + names.to_wire(self.replacement).lower()  # no length is a letter
+
+    def _before_replacement(self) -> bytes:
         strings = b"".join([bytes((len(s),)) + s for s in (self.flags, self.service, self.regexp)])
-        replacement = names.to_wire(names.fold(self.replacement))
-        return struct.pack("!HH", self.order, self.preference) + strings + replacement
+        return struct.pack("!HH", self.order, self.preference) + strings
 
     def to_text(self) -> str:
         """Presentation format that every zone reader takes: octets escaped, the replacement absolute."""

@@ -181,20 +181,20 @@ class Table(Mapping[str, Entry]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Table):
             return NotImplemented
-        return list(self._entries.items()) == list(other._entries.items())
+        return list(self.items()) == list(other.items())
 
     def __hash__(self) -> int:
-        return hash(tuple(self._entries))
+        return hash(tuple(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Table, metadata=dict(self.metadata)), (tuple(self._entries.values()),)
+        return partial(Table, metadata=dict(self.metadata)), (tuple(self.values()),)
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.naans())} NAANs, {len(self) - len(self.naans())} shoulders>"
 
     def naans(self) -> list[str]:
         """Keys of the NAAN records, in order."""
-        return [key for key, entry in self._entries.items() if not entry.shoulder]
+        return [key for key in self if "/" not in key]
 
     def shoulders(self, naan: str) -> list[Entry]:
         """Shoulder records of a NAAN, longest shoulder first, then by text: the order in which they match."""
@@ -206,9 +206,9 @@ class Table(Mapping[str, Entry]):
         for entry in self.shoulders(ark.naan):
             if name.startswith(entry.shoulder):
                 return entry
-        return self._entries.get(ark.naan)
+        return self.get(ark.naan)
 
     def without(self, keys: Iterable[str]) -> Table:
         """The same table less some records."""
         gone = frozenset(keys)
-        return Table((e for key, e in self._entries.items() if key not in gone), metadata=self.metadata)
+        return Table((entry for key, entry in self.items() if key not in gone), metadata=self.metadata)

@@ -1,13 +1,16 @@
 """The cache's figures against its targets, and what can be compared as ratios in one run.
 
 Run with --help. Absolute figures depend on the machine and on what else it does; the best of some rounds is printed,
-as the least disturbed one, with the median beside it.
+as the least disturbed one, with the median beside it. What asks a server is measured by the clock, the rest in time
+of the processor.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -17,11 +20,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import dns.zone
+
 from maptr import Cache, registry
 from maptr.cache.watched import WatchedTable
+from maptr.lint import publishable
+from maptr.plan import Plan
+from maptr.registry import natab_lines
+from maptr.registry.natab import read_in_order
+from maptr.registry.records import Records
+from maptr.snapshot import ZoneView, view_zone
 from maptr.table import Table
 from maptr.zone import build
+from tests import test_cache_load
 from tests.caching import Rig, host, said
+from tests.moments import ORIGIN, Follower, states, with_part
 from tests.peers import HOST, Maptr, find, free_port
 
 NAANS = 100_000
@@ -51,10 +64,10 @@ def measure(name: str, target: str, scale: float, unit: str, run: Callable[[], f
 
 def per_call(function: Callable[[], object], number: int) -> Callable[[], float]:
     def run() -> float:
-        started = time.perf_counter()
+        started = time.process_time()
         for _ in range(number):
             function()
-        return (time.perf_counter() - started) / number
+        return (time.process_time() - started) / number
 
     return run
 
@@ -88,10 +101,10 @@ def memory_and_disk(directory: Path, rounds: int) -> None:
     def after_restart() -> float:
         again = Rig({}, path=directory / "c.sqlite")
         again.cache.discover("ark:1000/x1")  # opens the file
-        started = time.perf_counter()
+        started = time.process_time()
         for n in range(1001, 3000):
             again.cache.discover(f"ark:{n}/x1")
-        taken = (time.perf_counter() - started) / 1999
+        taken = (time.process_time() - started) / 1999
         if again.dns.questions:
             raise SystemExit("the disk did not answer")
         again.cache.close()
@@ -103,21 +116,52 @@ def memory_and_disk(directory: Path, rounds: int) -> None:
 def natab(directory: Path, rounds: int) -> None:
     path = directory / "natab"
     path.write_text(natab_text())
+    read = measure(f"natab of {NAANS} NAANs read", "150", 1e3, "ms",
+                   lambda: worked(WatchedTable(path, clock=time.monotonic).reload), rounds)  # fmt: skip
     watched = WatchedTable(path, clock=time.monotonic)
-    measure(f"natab of {NAANS} NAANs read", "0.15", 1, "s", lambda: timed(watched.reload), 1)
-    measure("the same, unchanged, noticed by its hash", "", 1e3, "ms", lambda: timed(watched.reload), rounds)
-    table = watched.current().table
+    table = watched.reload().table
     if table is None:
         raise SystemExit("no table")
+    measure("the same, unchanged, noticed by its hash", "", 1e3, "ms", lambda: worked(watched.reload), rounds)
     keys = [str(FIRST + n) for n in range(0, NAANS, 97)]
+    measure("natab look-up, each NAAN for the first time", "", 1e6, "us",
+            lambda: worked(lambda: [table[key] for key in keys]) / len(keys), 1)  # fmt: skip
     best = measure(
-        "natab look-up", "0.5", 1e6, "us", lambda: timed(lambda: [table[key] for key in keys]) / len(keys), rounds
+        "natab look-up", "0.5", 1e6, "us", lambda: worked(lambda: [table[key] for key in keys]) / len(keys), rounds
     )
+    whole = natab_lines.plain(path.read_text())
+    entries = measure("the same natab with every entry made at once", "", 1e3, "ms",
+                      lambda: worked(lambda: read_in_order(whole, Records())), 1)  # fmt: skip
+    print(f"{'ratio of the two readings':<58} {entries / read:>9.0f} {'':>9} x")
+    once(path, rounds)
     if find("perl"):
         some = [keys[n] for n in range(0, len(keys), 100)]
         done = subprocess.run(["perl", "-e", PERL, str(path), "1", *some], capture_output=True, text=True, check=True)
         print(f"{'the draft: Perl reading natab, a look-up':<58} {float(done.stdout) * 1e6:>9.0f} {'':>9} us")
-        print(f"{'ratio of the two':<58} {float(done.stdout) / best:>9.0f} {'':>9} x   50000")
+        print(f"{'ratio of the two look-ups':<58} {float(done.stdout) / best:>9.0f} {'':>9} x   50000")
+
+
+def once(path: Path, rounds: int) -> None:
+    """A process that asks once and ends, by what it takes longer than one that does nothing."""
+
+    def process(program: str) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    for where, naan in (("in the middle", FIRST + NAANS // 2), ("at the end", FIRST + NAANS - 1)):
+        program = f"from maptr.natabfile import find; print(find({str(path)!r}, '{naan}'))"
+        taken = sorted(process(program) - process("pass") for _ in range(4 * rounds))
+        print(f"{f'one look-up by a process of its own, {where}':<58} {taken[0] * 1e3:>9.2f}"
+              f" {statistics.median(taken) * 1e3:>9.2f} ms  5")  # fmt: skip
+
+
+def worked(function: Callable[[], object]) -> float:
+    """Seconds of this process's own work, which what else the machine does disturbs least."""
+    started = time.process_time()
+    function()
+    return time.process_time() - started
 
 
 def timed(function: Callable[[], object]) -> float:
@@ -134,6 +178,32 @@ def drift(file: Path, directory: Path, rounds: int) -> None:
             return timed(lambda: list(cache.drift_many()))
 
         measure(f"drift over {len(table)} records, loopback", "1", 1, "s", run, rounds)
+
+
+def moments(data: Path) -> None:
+    """The registry's real moments: what IXFR sends of them, and what AXFR would."""
+    if not (data / "naan_updates.jsonl.gz").exists():
+        print("no real registry: its moments are not followed")
+        return
+    followed = states(data)
+    table = registry.read(json.dumps(next(followed)[1]))
+    follower = Follower(view_of(table, 1))
+    whole = count = 0
+    for count, (_, document) in enumerate(followed, 1):
+        plan = Plan.between(table, following := registry.read(json.dumps(document)))
+        touched = {entry.naan for entry in (*plan.added, *plan.removed, *(new for _, new in plan.changed))}
+        part = Table(entry for entry in following.values() if entry.naan in touched)
+        if follower.publish(with_part(follower.view, view_of(part, count + 1), touched)) is not None:
+            whole += follower.axfr_octets()
+        table = following
+    print(f"{f'IXFR of the registry, {count} moments':<58} {follower.ixfr:>9} octets")
+    print(f"{'AXFR of the same':<58} {whole:>9} octets")
+    print(f"{'ratio of the two':<58} {whole / follower.ixfr:>9.0f} x")
+
+
+def view_of(table: Table, serial: int) -> ZoneView:
+    text = build(publishable(table)[0], serial).text
+    return view_zone(dns.zone.from_text(text, ORIGIN, relativize=False))
 
 
 def black_hole(rounds: int) -> None:
@@ -153,11 +223,26 @@ def black_hole(rounds: int) -> None:
                 lambda: timed(lambda: cache.discover(f"ark:{next(naans)}/x")), max(rounds, 20))  # fmt: skip
 
 
+def load(seconds: float) -> None:
+    """Ends with an AssertionError where an answer is wrong, and with whatever error leaves the cache."""
+    with tempfile.TemporaryDirectory() as name:
+        outcomes, kills = test_cache_load.run(Path(name), seconds=seconds, period=5.0)
+    print(f"{outcomes.total()} discoveries in {seconds:g} s, the server killed {kills} times, none of them wrong:")
+    for outcome, count in outcomes.most_common():
+        print(f"{count:>9}  {outcome}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--load", type=float, metavar="SECONDS", help="instead, mixed traffic for so long, its server killed every 5 s"
+    )
     parser.add_argument("--registry", type=Path, default=None, help="by default the real one, or the sample")
     options = parser.parse_args()
+    if options.load is not None:
+        load(options.load)
+        return
     real = Path(os.environ.get("MAPTR_REAL_DATA", "../shared/data")) / "naan_records.json"
     file = options.registry or (real if real.exists() else Path("zones/sample.json"))
     print(f"Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}\n")
@@ -167,6 +252,7 @@ def main() -> None:
         natab(Path(name), options.rounds)
         drift(file, Path(name), options.rounds)
         black_hole(options.rounds)
+        moments(real.parent)
 
 
 if __name__ == "__main__":

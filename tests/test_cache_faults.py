@@ -16,13 +16,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import dns.edns
 import dns.message
 import dns.rcode
 import pytest
 
 from maptr.cache.cache import Cache
-from maptr.cache.disk import PAGE, Disk
+from maptr.cache.disk import Disk
 from maptr.cache.kept import STALE_LIMIT
+from maptr.cache.sqlitefile import PAGE
 from maptr.cache.watched import LOOK_EVERY, WatchedTable
 from maptr.discovery import Discovery
 from maptr.drift import Drift, Verdict
@@ -109,11 +111,34 @@ def flapping() -> Script:
     return lambda query: GOOD(query) if next(turn) % 3 == 0 else None
 
 
+EVIL = zone({f"{naan}.ark.arpa.": ['0 0 "h" "ark" "" evil.example.'] for naan in (12345, 23456, 99999)})
+
+
+def spoofed(query: dns.message.Message) -> dns.message.Message | None:
+    """What somebody sends who sees the port and not the question: another ID, or records of another name."""
+    if query.id % 2:
+        reply = EVIL(query)
+        if reply is not None:
+            reply.id ^= 1
+        return reply
+    other = dns.message.make_query("99999.ark.arpa.", "NAPTR", id=query.id)
+    return EVIL(other)
+
+
+def bogus(query: dns.message.Message) -> dns.message.Message:
+    """What a validating resolver says of an answer that is a lie (RFC 8914 4.7)."""
+    reply = servfail(query)
+    reply.use_edns(0, options=[dns.edns.EDEOption(dns.edns.EDECode.DNSSEC_BOGUS)])
+    return reply
+
+
 BREAK: dict[str, Callable[[Server], None]] = {
     "killed": Server.kill,
     "black-holed": lambda one: setattr(one, "script", lambda query: None),
     "answering SERVFAIL": lambda one: setattr(one, "script", servfail),
     "answering late": lambda one: setattr(one, "script", late),
+    "lying, and seen through": lambda one: setattr(one, "script", spoofed),
+    "lying, and found out by a resolver": lambda one: setattr(one, "script", bogus),
     "flapping": lambda one: setattr(one, "script", flapping()),
 }
 

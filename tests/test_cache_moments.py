@@ -1,4 +1,5 @@
-"""The 130 real moments of the registry, replayed: pull, plan, zone, our answers, and what a client's cache makes of it.
+"""The 130 real moments of the registry, replayed: pull, plan, natab, zone, serial, IXFR, our answers, and what a
+client's cache makes of them.
 
 At the first moment the whole zone is served; after that only what the moment touched, so that a question for anything
 else would be seen at once.
@@ -7,32 +8,39 @@ else would be seen at once.
 from __future__ import annotations
 
 import asyncio
-import gzip
-import itertools
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import dns.message
+import dns.rdatatype
+import dns.zone
 import pytest
 
 from maptr import registry
 from maptr.answer import Transport
 from maptr.cache.cache import Cache
 from maptr.drift import Verdict
+from maptr.journal import Difference
 from maptr.lint import publishable
 from maptr.plan import Plan
 from maptr.pull import apply, look
 from maptr.rrl import RrlSettings
+from maptr.serial import next_serial
 from maptr.serve import zones
 from maptr.serve.counters import Counters
 from maptr.serve.daemon import Address, Daemon
 from maptr.serve.zones import ZoneSource
-from maptr.snapshot import Snapshot
+from maptr.snapshot import Snapshot, ZoneView
 from maptr.table import Table
 from maptr.zone import build
+from tests.moments import ORIGIN, Follower, states, with_part
 from tests.test_serve import Running
+
+# After so many of the moments the secondary's zone is compared with the one built anew; MAPTR_MOMENTS=130 does each.
+WHOLE = int(os.environ.get("MAPTR_MOMENTS", "2"))
 
 
 class Recording(Daemon):
@@ -68,45 +76,78 @@ def answering(snapshot: Snapshot) -> Iterator[Recording]:
         running.close()
 
 
-def publish(table: Table, directory: Path) -> Snapshot:
+def zone_text(table: Table, serial: int) -> str:
+    return build(publishable(table)[0], serial).text
+
+
+def publish(table: Table, serial: int, directory: Path) -> Snapshot:
     path = directory / "ark.arpa.zone"
-    path.write_text(build(publishable(table)[0], 1).text)
+    path.write_text(zone_text(table, serial))
     return zones.load((ZoneSource.from_text(f"ark.arpa={path}"),))
+
+
+def the_zone(snapshot: Snapshot) -> ZoneView:
+    (view,) = snapshot.zones.values()
+    return view
 
 
 def touched_by(plan: Plan) -> set[str]:
     return {entry.naan for entry in (*plan.added, *plan.removed, *(new for _, new in plan.changed))}
 
 
+def check_one_change(change: Difference, naans: set[str]) -> None:
+    """Of each NAAN that was touched, and of no other name, its NAPTR and TXT RRsets alone."""
+    for record in (*change.removed, *change.added):
+        assert record.owner[0].decode() in naans
+        assert len(record.owner) == 3
+        assert record.rdtype in (dns.rdatatype.NAPTR, dns.rdatatype.TXT)
+    assert not set(change.removed) & set(change.added), "what stays is not sent"
+
+
+def check_natab(table: Table) -> None:
+    """natab says of each NAAN what it can hold."""
+    text, losses = registry.write_natab(table)
+    back = registry.read(text)
+    assert list(back) == table.naans()
+    lost = {loss.record for loss in losses}
+    assert [back[naan] for naan in back if naan not in lost] == [table[naan] for naan in back if naan not in lost]
+
+
 @pytest.mark.real_data
 def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Batches answer from what a reload made ready, and pass by whoever would keep each query.
     monkeypatch.setattr("maptr.serve.batch.why_not", lambda: "every query is kept")
-    document = json.loads(gzip.decompress((real_data / "naan_records_2024-06-21.json.gz").read_bytes()))
-    records = {record["what"]: record for record in document["data"]}
-    lines = gzip.decompress((real_data / "naan_updates.jsonl.gz").read_bytes()).splitlines()
-    moments = [list(group) for _, group in itertools.groupby(map(json.loads, lines), key=lambda event: event["t"])]
-    assert len(moments) == 130
+    moments = states(real_data)
     source, target = tmp_path / "source.json", tmp_path / "naans.json"
-    source.write_text(json.dumps(document))
+    serial = next_serial("date", 0.0)
+    source.write_text(json.dumps(next(moments)[1]))
     apply(look(target, [str(source)]), wall=lambda: 0.0)
     table = registry.read(target.read_bytes())
-    with answering(publish(table, tmp_path)) as server:
+    whole = publish(table, serial, tmp_path)
+    secondary = Follower(the_zone(whole))
+    with answering(whole) as server:
         cache = Cache(table, nameservers=[f"127.0.0.1#{server.bound[0].port}"], lifetime=20.0)
         first = [drift for group in cache.drift_many() for drift in group]
         assert {drift.verdict for drift in first} <= {Verdict.SAME, Verdict.LOSSY}
-        reconciled = 0
-        for events in moments:
-            for event in events:
-                records.pop(event["what"], None)
-                records |= {event["what"]: event["new"]} if event["op"] != "remove" else {}
-            source.write_text(json.dumps({**document, "data": list(records.values())}))
+        reconciled = seen = 0
+        for seen, (when, document) in enumerate(moments, 1):
+            source.write_text(json.dumps(document))
             pull = look(target, [str(source)])
             apply(pull, wall=lambda: 0.0)
             touched = touched_by(pull.plan)
             table = pull.plan.apply(table)
             part = Table(entry for entry in table.values() if entry.naan in touched)
-            server.front.snapshot, server.queries = publish(part, tmp_path), []
+            check_natab(part)
+            following = next_serial("date", when, serial)
+            server.front.snapshot, server.queries = publish(part, following, tmp_path), []
+            change = secondary.publish(with_part(secondary.view, the_zone(server.front.snapshot), touched))
+            if change is not None:
+                assert (change.from_serial, change.to_serial) == (serial, following)
+                check_one_change(change, touched)
+                serial = following
+            if seen % (130 // WHOLE) == 0:
+                assert secondary.zone == dns.zone.from_text(zone_text(table, serial), ORIGIN, relativize=False)
+                check_natab(table)
             cache.follow(table)
             for naan in touched:
                 cache.forget(naan)
@@ -116,8 +157,10 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
             reconciled += len(touched)
         server.queries = []
         last = [drift for group in cache.drift_many() for drift in group]
+    assert seen == 130
     assert server.asked == set(), "what was not touched is known, and asks nothing"
     assert {drift.verdict for drift in last} <= {Verdict.SAME, Verdict.LOSSY}
     assert dict(table) == dict(registry.read(target.read_bytes()))
     assert dict(table) == dict(registry.read((real_data / "naan_records.json").read_bytes()))
     assert reconciled >= 130
+    assert secondary.ixfr < secondary.axfr, "all the changes of two years are less than the zone once"

@@ -10,7 +10,7 @@ import pytest
 
 from maptr.context import Context
 from maptr.rrl import RrlSettings
-from maptr.serve import connections, tcp
+from maptr.serve import connections, stream
 from maptr.serve.connections import Connections
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "server.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ MODULES = (
     "serve.responder",
     "serve.connections",
     "serve.tcp",
-    "serve.tlsstream",
+    "serve.stream",
     "serve.workers",
     "serve.httpd",
     "serve.metrics",
@@ -51,13 +51,13 @@ def test_the_defaults_are_those_constants() -> None:
     settings = RrlSettings()
     assert (settings.responses_per_second, settings.slip, settings.window) == (20, 2, 15)
     assert (
-        tcp.TcpLimits(
+        stream.TcpLimits(
             connections.MAX_CONNECTIONS,
             connections.MAX_PER_CLIENT,
             connections.IDLE_TIMEOUT,
-            tcp.WRITE_TIMEOUT,
-            tcp.HANDSHAKE_TIMEOUT,
+            stream.WRITE_TIMEOUT,
+            stream.HANDSHAKE_TIMEOUT,
         )
-        == tcp.DEFAULT_LIMITS
+        == stream.DEFAULT_LIMITS
     )
     assert Connections().count == 0

@@ -23,7 +23,7 @@ from dnslib.server import DNSLogger, DNSServer
 from maptr.acl import Acl, Secondaries
 from maptr.answer import Transport
 from maptr.errors import ConfigError
-from maptr.serve import tcp
+from maptr.serve import stream, tcp
 from maptr.serve.bind import open_tcp_socket
 from maptr.serve.connections import Connections
 from maptr.serve.daemon import Address, Daemon
@@ -89,7 +89,7 @@ def tcp_serving(connections: Connections | None = None, **timeouts: float) -> It
     sock = open_tcp_socket("127.0.0.1", 0)
     port = sock.getsockname()[1]
     daemon = Daemon([], [], SNAPSHOT)
-    limits = tcp.TcpLimits(**timeouts)  # type: ignore[arg-type]
+    limits = stream.TcpLimits(**timeouts)  # type: ignore[arg-type]
     listener = tcp.TcpListener(sock, daemon.front.answers, connections or Connections(), limits=limits)
     running.call(listener.start)
     try:
@@ -367,7 +367,7 @@ ANYBODY = PrimarySettings(secondaries={(b"ark", b"arpa"): Secondaries(Acl.of(["1
 def transferring(tls: TlsSettings | None = None, **timeouts: float) -> Iterator[Daemon]:
     """A daemon that gives anybody here its zone of a megabyte."""
     running = Running()
-    limits = tcp.TcpLimits(**timeouts)  # type: ignore[arg-type]
+    limits = stream.TcpLimits(**timeouts)  # type: ignore[arg-type]
     daemon = Daemon([], [Address("127.0.0.1", 0)], LARGE, primary=ANYBODY, tcp_limits=limits, tls=tls)
     daemon.bind()
     future = asyncio.run_coroutine_threadsafe(daemon.run(), running.loop)

@@ -20,7 +20,7 @@ import pytest
 from maptr.errors import ConfigError
 from maptr.serve.connections import Connections
 from maptr.serve.daemon import Address, Daemon
-from maptr.serve.tcp import TcpLimits
+from maptr.serve.stream import TcpLimits
 from maptr.serve.tls import ALPN, Certificate, TlsSettings, make_context
 from tests.certificates import write_certificate
 from tests.test_serve import BIG, BIG_FRAME, FRAME, PATIENCE, QUERY, SNAPSHOT, Running, connect, is_closed, receive

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from maptr.ark import Ark
-from maptr.cache.memory import Kept, Key, Memory, keeping_time
+from maptr.cache.memory import Kept, Key, Memory, keeping_time, longest_keeping
 from maptr.discovery import Discovery, Outcome
 from maptr.many import Rules
 from maptr.names import Labels
@@ -124,13 +124,13 @@ class Store:
             return None
         answer, fetched, expires = row
         wall = self._wall()
-        lifetime = max(0.0, min(expires - fetched, keeping_time(answer._replace(ttl=0x7FFF_FFFF))))
+        lifetime = max(0.0, min(expires - fetched, longest_keeping(answer)))
         left = min(expires - wall, lifetime)
         if fetched > wall + CLOCK_SLACK:
             left = 0.0  # the clock went back, or another machine wrote this: its age cannot be known
-        kept = Kept(answer, min(fetched, wall), now + left, lifetime)
-        self.memory.put((view, name), kept)
-        return replace(kept, layer="disk")
+        said, until = min(fetched, wall), now + left
+        self.memory.put((view, name), Kept(answer, said, until, lifetime))
+        return Kept(answer, said, until, lifetime, "disk")
 
     @property
     def now(self) -> float:

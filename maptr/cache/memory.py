@@ -41,9 +41,14 @@ class Kept:
 
 def keeping_time(answer: Answer) -> int:
     """Seconds that an answer may be kept; 0 for none: no TTL was given, or DNS did not say (RFC 2308 section 5)."""
-    if not answer.outcome.said or answer.ttl is None or answer.ttl < 0:
+    return 0 if answer.ttl is None or answer.ttl < 0 else min(answer.ttl, longest_keeping(answer))
+
+
+def longest_keeping(answer: Answer) -> int:
+    """Seconds that an answer may be kept at most, whatever its TTL."""
+    if not answer.outcome.said:
         return 0
-    return min(answer.ttl, MAX_KEEP if answer.outcome is Outcome.ANSWER and answer.records else MAX_NEGATIVE)
+    return MAX_KEEP if answer.outcome is Outcome.ANSWER and answer.records else MAX_NEGATIVE
 
 
 class Memory:

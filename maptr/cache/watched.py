@@ -20,7 +20,7 @@ from typing import Any
 from maptr import registry
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
 from maptr.plan import Plan
-from maptr.registry import natab
+from maptr.registry import natab_lines
 from maptr.table import Table
 
 log = logging.getLogger("maptr.cache")
@@ -140,7 +140,8 @@ class WatchedTable:
             if self._marked_end and not marked_end:
                 raise TableError("cut short: its end-of-data line is gone", filename=str(self.path))
             table = _with_bad(table, old, bad)
-            Plan.between(old, table).check()
+            gone = old.keys() - table.keys()
+            Plan(removed=tuple(old[key] for key in sorted(gone)), size=len(old)).check()
         if bad:
             log.warning("%s: %d bad records, the first: %s", self.path, len(bad), bad[0])
         self._marked_end = marked_end
@@ -162,7 +163,7 @@ def _with_bad(table: Table, old: Table, bad: list[TableError]) -> Table:
 def _has_end(content: bytes) -> bool:
     """True for a natab that says where it ends."""
     tail = content[-4096:].decode("utf-8", "replace")
-    return any(natab.END.match(line) for line in tail.splitlines() if line.strip())
+    return any(natab_lines.END.match(line) for line in tail.splitlines() if line.strip())
 
 
 def _status(status: os.stat_result) -> tuple[int, ...]:

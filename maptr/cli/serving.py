@@ -17,7 +17,7 @@ from maptr import config as configuration
 from maptr.cli import output
 from maptr.errors import ConfigError, MaptrError
 from maptr.serve import early as early_answers
-from maptr.serve import publisher, settings
+from maptr.serve import hangup, publisher, settings
 
 if TYPE_CHECKING:
     from maptr.cli.serveoptions import Line
@@ -32,6 +32,7 @@ class Misuse(MaptrError):
     """The options make no sense together."""
 
 
+@hangup.held()
 def serve(line: Line) -> None:
     """Serve until told to stop. Raises Misuse before anything is said or done; exits for what else is wrong."""
     path = _file(line.file, bool(line.zones))

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import enum
 import re
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from maptr.errors import TableError
-from maptr.registry import anvl, json_text, json_v1, json_v2, natab, prefixes
+from maptr.registry import anvl, json_text, json_v1, json_v2, natab, natab_lines, prefixes
 from maptr.registry.json_v1 import write as write_json
 from maptr.registry.natab import Loss
 from maptr.registry.natab import write as write_natab
@@ -23,6 +26,7 @@ from maptr.table import Table, parse_key
 __all__ = ["Format", "Loss", "OnBad", "read", "recognise", "write_json", "write_natab"]
 
 _ANVL = re.compile(r"(?:erc|naa)\s*:\s*(?!/)", re.IGNORECASE)
+_SOME = 4096  # characters of a text that are split into lines at a time
 _YAML_FIELD = re.compile(r"\s+[\w.-]+\s*:(?:\s|\Z)")
 
 
@@ -67,21 +71,33 @@ def _recognise(text: str, filename: str) -> tuple[Format, Any]:
         return (Format.JSON_V2 if json_v2.looks_like(document) else Format.JSON_V1), document
     if start[0] == "<":
         raise TableError("not a registry: it looks like a web page", filename=filename, line=1)
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
-        following = next((after for after in lines[number + 1 : number + 9] if after.strip()), "")
+    lines = _lines(text)
+    window = deque(islice(lines, 9))
+    while window:
+        line = window.popleft()
+        following = next((after for after in window if after.strip()), "")
+        window.extend(islice(lines, 1))
         if _ANVL.match(line):
             return Format.ANVL, None
         if prefixes.KEY.match(line):
             return Format.PREFIXES, None
-        if natab.END.match(line) or (_begins_natab(line) and not _YAML_FIELD.match(following)):
+        if natab_lines.END.match(line) or (_begins_natab(line) and not _YAML_FIELD.match(following)):
             return Format.NATAB, None
     raise TableError("not a registry: no entry of any known format", filename=filename, line=1)
 
 
+def _lines(text: str) -> Iterator[str]:
+    """The lines, split some at a time: the first few tell what a long text is."""
+    at = 0
+    while at < len(text):
+        end = text.find("\n", at + _SOME) + 1 or len(text)
+        yield from text[at:end].splitlines()
+        at = end
+
+
 def _begins_natab(line: str) -> bool:
     """True for an entry line, its policy in whatever state; the digit tells ``12345:`` from ``Note:``."""
-    match = natab.ENTRY.match(line.strip())
+    match = natab_lines.ENTRY.match(line.strip())
     try:
         return match is not None and any(map(str.isdigit, parse_key(match["naan"])[0]))
     except ValueError:

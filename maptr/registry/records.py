@@ -56,6 +56,11 @@ class Records:
         self.refused.add(error.record)
         self._on_bad(error)
 
+    @property
+    def entries(self) -> list[Entry]:
+        """The entries kept, in order."""
+        return list(self._entries.values())
+
     def table(self, metadata: Mapping[str, Any] | None = None) -> Table:
         return Table(self._entries.values(), metadata=metadata)
 

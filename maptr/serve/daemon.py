@@ -29,6 +29,7 @@ from maptr.serve import (
     alarm,
     batch,
     control,
+    hangup,
     httpd,
     metrics,
     publisher,
@@ -37,6 +38,7 @@ from maptr.serve import (
     signer,
     slots,
     status,
+    stream,
     tcp,
     zones,
 )
@@ -90,7 +92,7 @@ class Daemon:
         cookies: CookieSettings | None = None,
         rrl: RrlSettings | None = None,
         tls: TlsSettings | None = None,
-        tcp_limits: tcp.TcpLimits = tcp.DEFAULT_LIMITS,
+        tcp_limits: stream.TcpLimits = stream.DEFAULT_LIMITS,
         udp_payload: int = UDP_PAYLOAD,
         primary: PrimarySettings = NO_SECONDARIES,
         served: Served | None = None,
@@ -191,6 +193,7 @@ class Daemon:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self.stop)
             loop.add_signal_handler(signal.SIGHUP, self.reload)
+            hangup.heard()
         async with contextlib.AsyncExitStack() as stack:
             controller = None
             if self._control_socket is not None:

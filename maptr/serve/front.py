@@ -23,6 +23,7 @@ from maptr.serve.connections import Connections
 from maptr.serve.counters import Counters
 from maptr.serve.early import Early
 from maptr.serve.responder import Responder, make_ready
+from maptr.serve.stream import TcpLimits
 from maptr.serve.tls import Certificate
 from maptr.snapshot import Snapshot
 
@@ -54,7 +55,7 @@ class Front:
         snapshot: Snapshot,
         access: Access,
         *,
-        limits: tcp.TcpLimits,
+        limits: TcpLimits,
         certificate: Certificate | None,
         clock: Callable[[], float],
     ) -> None:

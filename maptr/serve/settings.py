@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from maptr.pull import Demands
     from maptr.serve.primary import PrimarySettings
     from maptr.serve.signer import Signing
+    from maptr.serve.stream import TcpLimits
     from maptr.serve.tables import TableBuild
-    from maptr.serve.tcp import TcpLimits
     from maptr.serve.tls import TlsSettings
 
 # What of [serve] a reload can change; the rest is in sockets and processes, and takes a restart.
@@ -105,7 +105,7 @@ def tls_of(config: Config) -> TlsSettings | None:
 def tcp_of(config: Config) -> TcpLimits:
     from dataclasses import replace  # here, for with them comes the module inspect
 
-    from maptr.serve.tcp import DEFAULT_LIMITS
+    from maptr.serve.stream import DEFAULT_LIMITS
 
     tcp = config.serve.tcp
     return replace(

@@ -1,59 +1,30 @@
-"""DNS over streams (RFC 7766): framing, pipelining and timeouts, over TCP and, with a certificate, over TLS.
+"""Listeners for DNS over TCP and, with a certificate, over TLS: who is let in, and how all are sent away.
 
-How many may connect is decided in ``connections.py``; what TLS is spoken, in ``tls.py``.
+What is said on a stream is ``stream.py``'s. How many may connect is decided in ``connections.py``; what TLS is spoken,
+in ``tls.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import math
 import socket
 import ssl
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass
 
 from maptr.context import Transport
-from maptr.errors import ZoneError
-from maptr.serve.connections import IDLE_TIMEOUT, MAX_CONNECTIONS, MAX_PER_CLIENT, Connection, Connections
-from maptr.serve.tlsstream import TlsStream
+from maptr.serve.connections import Connections
+from maptr.serve.stream import DEFAULT_LIMITS, Conversation, TcpLimits
 
 log = logging.getLogger("maptr.serve")
 
 # The messages of one reply, taken as the client reads them: none, one, or many for a zone transfer.
 Answers = Callable[[bytes, Transport, str], Iterable[bytes]]
 
-# Seconds a client has to read what is waiting for it once the send buffer is full.
-WRITE_TIMEOUT = 10.0
-REPLY_TIMEOUT = 7200.0  # seconds for all messages of one reply, however they trickle: BIND's max-transfer-time-out
-HANDSHAKE_TIMEOUT = 10.0  # seconds for all of a TLS handshake, as long as for a message
-SEND_BUFFER = 128 * 1024  # octets of replies waiting for a slow reader: two of the largest
+ACCEPTED_AT_ONCE = 16  # connections before those that are open have their turn
 # Seconds to wait when the system has no more sockets to give; asyncio's own servers wait as long.
 ACCEPT_PAUSE = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class TcpLimits:
-    """Limits of TCP and TLS: connections over all addresses together, times in seconds."""
-
-    max_connections: int = MAX_CONNECTIONS
-    max_per_client: int = MAX_PER_CLIENT
-    idle_timeout: float = IDLE_TIMEOUT
-    write_timeout: float = WRITE_TIMEOUT
-    handshake_timeout: float = HANDSHAKE_TIMEOUT
-
-    def shared(self, workers: int) -> TcpLimits:
-        """Those of each of so many workers, over which the kernel spreads connections: rounded up."""
-        return replace(
-            self,
-            max_connections=-(-self.max_connections // workers),
-            max_per_client=-(-self.max_per_client // workers),
-        )
-
-
-DEFAULT_LIMITS = TcpLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +73,8 @@ class TcpListener:
         self._transport = Transport.TCP if security is None else Transport.TLS
         self._limits = limits
         self._pause: asyncio.TimerHandle | None = None
-        self._tasks: dict[asyncio.Task[None], _Patience] = {}
+        self._open: set[Conversation] = set()
+        self._opening: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         self._pause = None
@@ -125,167 +97,67 @@ class TcpListener:
         """After ``quiet``: let connections end what they are at, and close them; see ``Pace``."""
         loop = asyncio.get_running_loop()
         started = loop.time()
-        while self._tasks and (now := loop.time()) < started + pace.end:
-            for patience in self._tasks.values():
-                if now >= started + pace.busy or patience.began <= now - pace.idle:
-                    patience.end()
-            await asyncio.wait(self._tasks, timeout=DRAIN_INTERVAL)
-        tasks = list(self._tasks)
-        for task in tasks:
+        while self._open and (now := loop.time()) < started + pace.end:
+            for conversation in tuple(self._open):
+                if now >= started + pace.busy or conversation.waits_since <= now - pace.idle:
+                    conversation.end()
+            await asyncio.sleep(0)
+            if self._open:
+                await asyncio.sleep(DRAIN_INTERVAL)
+        for task in self._opening:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._opening, return_exceptions=True)
+        for conversation in tuple(self._open):
+            conversation.abort()
+        while self._open:
+            await asyncio.sleep(0)
 
     def _accept(self) -> None:
         # Here and not in a coroutine: one that is cancelled may have a connection that nobody would hear of, and
         # asyncio's own servers tell of a TLS client only after its handshake, when it could no longer be counted.
-        try:
-            sock, peer = self._sock.accept()
-        except (BlockingIOError, ConnectionError):
-            return  # taken by another process, or gone before it was accepted
-        except OSError as error:
-            log.warning("no connection accepted for %g s: %s", ACCEPT_PAUSE, error.strerror or error)
-            self._connections.shed()
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(self._sock)
-            self._pause = loop.call_later(ACCEPT_PAUSE, self.start)
-            return
-        self._admit(sock, peer[0])
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                sock, peer = self._sock.accept()
+            except (BlockingIOError, ConnectionError):
+                return  # taken by another process, or gone before it was accepted
+            except OSError as error:
+                log.warning("no connection accepted for %g s: %s", ACCEPT_PAUSE, error.strerror or error)
+                self._connections.shed()
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(self._sock)
+                self._pause = loop.call_later(ACCEPT_PAUSE, self.start)
+                return
+            self._admit(sock, peer[0])
 
     def _admit(self, sock: socket.socket, client: str) -> None:
-        connection = self._connections.admit(client, lambda: task.cancel())
+        connection = self._connections.admit(client, lambda: conversation.abort())
         if connection is None:
             sock.close()
             return
-        patience = _Patience(self._limits.idle_timeout)
-        task = asyncio.get_running_loop().create_task(self._serve(sock, client, connection, patience))
-        self._tasks[task] = patience
 
-        def forget(_: object) -> None:
-            # A callback, not a finally: a task cancelled before its first step never enters its own try.
-            sock.close()
-            del self._tasks[task]
+        def ended() -> None:
+            self._open.discard(conversation)
             self._connections.remove(connection)
 
-        task.add_done_callback(forget)
-
-    async def _serve(self, sock: socket.socket, client: str, connection: Connection, patience: _Patience) -> None:
-        def heard() -> None:
-            patience.pause()
-            self._connections.touch(connection)
-
-        with contextlib.suppress(TimeoutError, OSError, ZoneError):
-            # The client left, stalled or was cut off, or a transfer was: nothing to say, and nobody to say it to.
-            reader, writer = await self._open(sock)
-            try:
-                await converse(
-                    reader,
-                    writer,
-                    lambda query: self._answer(query, self._transport, client),
-                    wait=patience.begin,
-                    write_timeout=self._limits.write_timeout,
-                    on_message=heard,
-                )
-                async with asyncio.timeout(self._limits.write_timeout):
-                    writer.close()
-                    await writer.wait_closed()
-            finally:
-                writer.transport.abort()
-
-    async def _open(self, sock: socket.socket) -> tuple[Reader, ClosingWriter]:
-        """The connection's two ends; over TLS, after the handshake. Raises OSError."""
-        loop = asyncio.get_running_loop()
+        conversation = Conversation(
+            lambda query: self._answer(query, self._transport, client),
+            limits=self._limits,
+            security=None if self._security is None else self._security(),
+            heard=lambda: self._connections.touch(connection),
+            ended=ended,
+        )
+        self._open.add(conversation)
         sock.setblocking(False)
-        reader = asyncio.StreamReader()
-        protocol = asyncio.StreamReaderProtocol(reader)
-        transport, _ = await loop.connect_accepted_socket(lambda: protocol, sock)
-        transport.set_write_buffer_limits(high=SEND_BUFFER)
-        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-        if self._security is None:
-            return reader, writer
-        stream = TlsStream(reader, writer, self._security())
-        try:
-            async with asyncio.timeout(self._limits.handshake_timeout):
-                await stream.handshake()
-        except BaseException:
-            transport.abort()
-            raise
-        return stream, stream
+        task = asyncio.get_running_loop().create_task(self._connect(sock, conversation))
+        self._opening.add(task)
 
+        def opened(task: asyncio.Task[None]) -> None:
+            self._opening.discard(task)
+            if task.cancelled() or task.exception() is not None:
+                sock.close()
+                ended()
 
-class _Patience:
-    """How long a connection waits for its next message, which whoever drains it cuts short."""
+        task.add_done_callback(opened)
 
-    def __init__(self, seconds: float) -> None:
-        self.began = math.inf  # when it began to wait; never, while a message is answered
-        self._seconds = seconds
-        self._timeout: asyncio.Timeout | None = None
-        self._ending = False
-
-    def begin(self) -> asyncio.Timeout:
-        self.began = asyncio.get_running_loop().time()
-        self._timeout = asyncio.timeout(0 if self._ending else self._seconds)
-        return self._timeout
-
-    def pause(self) -> None:
-        self.began = math.inf
-
-    def end(self) -> None:
-        """Wait no more; what has come already is still answered."""
-        if not self._ending and self.began != math.inf and self._timeout is not None:
-            with contextlib.suppress(RuntimeError):  # it is over already
-                self._timeout.reschedule(asyncio.get_running_loop().time())
-        self._ending = True
-
-
-class Reader(Protocol):
-    """The part of an ``asyncio.StreamReader`` that a conversation needs."""
-
-    async def readexactly(self, n: int) -> bytes: ...
-
-
-class Writer(Protocol):
-    """The part of an ``asyncio.StreamWriter`` that a conversation needs."""
-
-    def write(self, data: bytes) -> None: ...
-    async def drain(self) -> None: ...
-
-
-class ClosingWriter(Writer, Protocol):
-    """And what its end needs."""
-
-    @property
-    def transport(self) -> asyncio.WriteTransport: ...
-    def close(self) -> None: ...
-    async def wait_closed(self) -> None: ...
-
-
-async def converse(
-    reader: Reader,
-    writer: Writer,
-    answer: Callable[[bytes], Iterable[bytes]],
-    *,
-    wait: Callable[[], asyncio.Timeout] = lambda: asyncio.timeout(IDLE_TIMEOUT),
-    write_timeout: float = WRITE_TIMEOUT,
-    on_message: Callable[[], object] = lambda: None,
-) -> None:
-    """Message after message, in order, until the stream ends or is idle: what was asked before is answered.
-
-    ``wait`` gives the time for each message. Raises TimeoutError for a client that does not read, and what the
-    streams raise.
-    """
-    while True:
-        try:
-            async with wait():
-                query = await reader.readexactly(int.from_bytes(await reader.readexactly(2), "big"))
-        except (asyncio.IncompleteReadError, TimeoutError):
-            return
-        on_message()
-        async with asyncio.timeout(REPLY_TIMEOUT):
-            for reply in answer(query):
-                writer.write(len(reply).to_bytes(2, "big") + reply)
-                async with asyncio.timeout(write_timeout):
-                    await writer.drain()
-                # Neither read nor drain gives way while octets are ready, so a transfer would hold the loop,
-                await asyncio.sleep(0)
-                on_message()
-        await asyncio.sleep(0)  # and so would a long pipeline of queries.
+    async def _connect(self, sock: socket.socket, conversation: Conversation) -> None:
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: conversation, sock)

@@ -1,11 +1,13 @@
-/* A load generator for DNS over UDP and TCP: closed loop, or at a fixed rate, with sendmmsg and recvmmsg.
+/* A load generator for DNS over UDP, TCP and TLS: closed loop, or at a fixed rate, with sendmmsg and recvmmsg.
  *
- *     generator HOST PORT FILE SECONDS WINDOW SOCKETS RATE udp|tcp
+ *     generator HOST PORT FILE SECONDS WINDOW SOCKETS RATE udp|tcp|tls|once
  *
  * FILE has queries, each after its length in two octets, most significant first. A socket has WINDOW/SOCKETS
  * queries under way; for each reply the next goes out. RATE 0 is as fast as replies come, otherwise queries a
  * second. What has no reply after LOSS_MS is lost and its place is filled again. TCP pipelines on kept-open
- * connections. Prints one line of JSON; a reply must have the ID of a query under way and QR set.
+ * connections, and so does TLS, whose certificates are not looked at; once is a TCP connection for each query. Prints
+ * one line of JSON, also when SIGTERM ends it early; a reply must have the ID of a query under way and QR set. TLS needs -DTLS,
+ * -lssl and -lcrypto.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -13,6 +15,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +23,9 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef TLS
+#include <openssl/ssl.h>
+#endif
 
 #define BATCH 64
 #define MAX_SOCKETS 64
@@ -28,10 +34,15 @@
 #define LOSS_MS 200
 #define BUCKETS 100000 /* of latency, a microsecond each */
 
+enum { UDP, TCP, SECURE, ONCE };
+
 struct client {
     int fd;
+#ifdef TLS
+    SSL *tls;
+#endif
     uint16_t next_id;
-    int under_way;
+    int under_way, connecting;
     int64_t heard;
     uint8_t *stream; /* TCP: what was read and is not a whole message yet */
     size_t held;
@@ -42,6 +53,12 @@ static uint16_t *lengths;
 static size_t count, next_query;
 static int64_t *sent_at; /* by socket and ID; 0 is not under way */
 static uint64_t sent, received, lost, strange, latency[BUCKETS + 1], rcodes[16];
+
+static volatile sig_atomic_t stopped;
+
+static void stop(int number) {
+    stopped = number;
+}
 
 static int64_t now(void) {
     struct timespec t;
@@ -104,14 +121,76 @@ static size_t fill(struct client *c, int index, uint8_t *buffer, int64_t t) {
     return length;
 }
 
-static void push(struct client *c, int index, int number, int tcp) {
+static ssize_t receive(struct client *c, int how) {
+#ifdef TLS
+    if (how == SECURE) {
+        int r = SSL_read(c->tls, c->stream + c->held, 1 << 17);
+        if (r > 0) return r;
+        return SSL_get_error(c->tls, r) == SSL_ERROR_WANT_READ ? -1 : 0;
+    }
+#endif
+    (void)how;
+    return recv(c->fd, c->stream + c->held, 1 << 17, MSG_DONTWAIT);
+}
+
+static ssize_t transmit(struct client *c, const uint8_t *data, size_t size, int how) {
+#ifdef TLS
+    if (how == SECURE) {
+        int w = SSL_write(c->tls, data, size);
+        if (w > 0) return w;
+        if (SSL_get_error(c->tls, w) != SSL_ERROR_WANT_WRITE) return -1;
+        struct pollfd full = {c->fd, POLLOUT, 0};
+        poll(&full, 1, LOSS_MS);
+        return 0;
+    }
+#endif
+    (void)how;
+    return send(c->fd, data, size, MSG_NOSIGNAL);
+}
+
+static void open_client(struct client *c, int index, const struct sockaddr_in *to, int how) {
+    int size = 4 << 20, one = 1;
+    c->fd = socket(AF_INET, how == UDP ? SOCK_DGRAM : SOCK_STREAM, 0);
+    if (how == ONCE) { /* an address each: one alone has fewer ports than there are connections in a round */
+        struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1 + index)};
+        setsockopt(c->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+        if (bind(c->fd, (struct sockaddr *)&from, sizeof from)) die("bind");
+        struct linger at_once = {1, 0}; /* no TIME_WAIT */
+        setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        fcntl(c->fd, F_SETFL, fcntl(c->fd, F_GETFL) | O_NONBLOCK); /* a lost SYN shall hold up nobody else */
+    }
+    if (how != ONCE) setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
+    c->connecting = connect(c->fd, (const struct sockaddr *)to, sizeof *to) != 0;
+    if (c->connecting && (how != ONCE || errno != EINPROGRESS)) die("connect");
+    if (how != UDP) setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+#ifdef TLS
+    if (how == SECURE) {
+        static SSL_CTX *context;
+        if (!context) context = SSL_CTX_new(TLS_client_method());
+        c->tls = SSL_new(context);
+        SSL_set_fd(c->tls, c->fd);
+        if (SSL_connect(c->tls) != 1) {
+            fprintf(stderr, "no TLS\n");
+            exit(1);
+        }
+        fcntl(c->fd, F_SETFL, fcntl(c->fd, F_GETFL) | O_NONBLOCK);
+    }
+#else
+    if (how == SECURE) {
+        fprintf(stderr, "made without TLS\n");
+        exit(1);
+    }
+#endif
+}
+
+static void push(struct client *c, int index, int number, int how) {
     static uint8_t buffers[BATCH][QUERY + 2], flat[BATCH * (QUERY + 2)];
     static struct mmsghdr messages[BATCH];
     static struct iovec parts[BATCH];
     int64_t t = now();
     while (number > 0) {
         int n = number < BATCH ? number : BATCH;
-        if (tcp) {
+        if (how != UDP) {
             size_t size = 0;
             for (int i = 0; i < n; i++) {
                 size_t length = fill(c, index, flat + size + 2, t);
@@ -120,7 +199,7 @@ static void push(struct client *c, int index, int number, int tcp) {
                 size += length + 2;
             }
             for (size_t done = 0; done < size;) {
-                ssize_t w = send(c->fd, flat + done, size - done, MSG_NOSIGNAL);
+                ssize_t w = transmit(c, flat + done, size - done, how);
                 if (w < 0) die("send");
                 done += w;
             }
@@ -143,19 +222,20 @@ static void push(struct client *c, int index, int number, int tcp) {
     }
 }
 
-static void pull(struct client *c, int index, int tcp) {
+static void pull(struct client *c, int index, int how, const struct sockaddr_in *to) {
     static uint8_t buffers[BATCH][REPLY];
     static struct mmsghdr messages[BATCH];
     static struct iovec parts[BATCH];
-    if (tcp) {
-        ssize_t r = recv(c->fd, c->stream + c->held, 1 << 18, MSG_DONTWAIT);
+    if (how != UDP) {
+        ssize_t r = receive(c, how);
         if (r == 0) {
             fprintf(stderr, "the server closed a connection\n");
             exit(1);
         }
         if (r < 0) return;
         c->heard = now();
-        c->held += r;
+        do c->held += r; /* OpenSSL may hold what poll cannot see */
+        while (how == SECURE && c->held < 1 << 18 && (r = receive(c, how)) > 0);
         size_t at = 0;
         while (c->held - at >= 2) {
             size_t length = c->stream[at] << 8 | c->stream[at + 1];
@@ -165,6 +245,7 @@ static void pull(struct client *c, int index, int tcp) {
         }
         memmove(c->stream, c->stream + at, c->held - at);
         c->held -= at;
+        if (how == ONCE && at) close(c->fd), open_client(c, index, to, how);
         return;
     }
     for (int i = 0; i < BATCH; i++) {
@@ -188,47 +269,51 @@ static uint64_t percentile(double share) {
 
 int main(int argc, char **argv) {
     if (argc != 9) {
-        fprintf(stderr, "usage: %s HOST PORT FILE SECONDS WINDOW SOCKETS RATE udp|tcp\n", argv[0]);
+        fprintf(stderr, "usage: %s HOST PORT FILE SECONDS WINDOW SOCKETS RATE udp|tcp|tls|once\n", argv[0]);
         return 2;
     }
     double seconds = atof(argv[4]), rate = atof(argv[7]);
-    int window = atoi(argv[5]), sockets = atoi(argv[6]), tcp = !strcmp(argv[8], "tcp");
+    int window = atoi(argv[5]), sockets = atoi(argv[6]);
+    int how = !strcmp(argv[8], "tcp") ? TCP : !strcmp(argv[8], "tls") ? SECURE : !strcmp(argv[8], "once") ? ONCE : UDP;
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[2]))};
     if (inet_pton(AF_INET, argv[1], &to.sin_addr) != 1 || sockets < 1 || sockets > MAX_SOCKETS || window < sockets) {
         fprintf(stderr, "a wrong HOST, WINDOW or number of SOCKETS\n");
         return 2;
     }
+    signal(SIGTERM, stop);
     read_queries(argv[3]);
     static struct client clients[MAX_SOCKETS];
     struct pollfd polled[MAX_SOCKETS];
     sent_at = calloc((size_t)sockets << 16, sizeof *sent_at);
-    int share = window / sockets, one = 1;
+    int share = how == ONCE ? 1 : window / sockets;
     for (int i = 0; i < sockets; i++) {
         struct client *c = clients + i;
-        c->fd = socket(AF_INET, tcp ? SOCK_STREAM : SOCK_DGRAM, 0);
-        int size = 4 << 20;
-        setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
-        if (connect(c->fd, (struct sockaddr *)&to, sizeof to)) die("connect");
-        if (tcp) setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        open_client(c, i, &to, how);
         c->stream = malloc(1 << 19);
         polled[i] = (struct pollfd){c->fd, POLLIN, 0};
     }
     int64_t start = now(), end = start + (int64_t)(seconds * 1e9), t = start;
     if (rate == 0)
-        for (int i = 0; i < sockets; i++) clients[i].heard = t, push(clients + i, i, share, tcp);
-    for (uint64_t planned = 0; (t = now()) < end;) {
+        for (int i = 0; i < sockets; i++)
+            if (clients[i].heard = t, !clients[i].connecting) push(clients + i, i, share, how);
+    for (uint64_t planned = 0; (t = now()) < end && !stopped;) {
         if (rate > 0) {
             uint64_t due = (t - start) * rate / 1e9;
             int n = due - planned > BATCH ? BATCH : due - planned;
-            if (n > 0) push(clients + planned % sockets, planned % sockets, n, tcp);
+            if (n > 0) push(clients + planned % sockets, planned % sockets, n, how);
             planned = due;
             poll(polled, sockets, 0);
         } else {
+            for (int i = 0; i < sockets; i++) polled[i].events = clients[i].connecting ? POLLOUT : POLLIN;
             poll(polled, sockets, LOSS_MS / 4);
         }
         for (int i = 0; i < sockets; i++) {
             struct client *c = clients + i;
-            if (polled[i].revents) pull(c, i, tcp);
+            if (c->connecting) {
+                c->connecting = !(polled[i].revents & POLLOUT);
+                c->heard = now();
+                if (c->connecting) continue;
+            } else if (polled[i].revents) pull(c, i, how, &to), polled[i].fd = c->fd;
             if (rate > 0) continue;
             if (c->under_way && now() - c->heard > LOSS_MS * 1000000LL) {
                 lost += c->under_way;
@@ -236,7 +321,7 @@ int main(int argc, char **argv) {
                 c->heard = now();
                 memset(sent_at + ((size_t)i << 16), 0, sizeof *sent_at << 16);
             }
-            if (c->under_way < share) push(c, i, share - c->under_way, tcp);
+            if (c->under_way < share && !c->connecting) push(c, i, share - c->under_way, how);
         }
     }
     double took = (now() - start) / 1e9;
@@ -244,7 +329,7 @@ int main(int argc, char **argv) {
     if (rate > 0) {
         usleep(100000);
         for (int i = 0; i < sockets; i++)
-            for (int k = 0; k < 64; k++) pull(clients + i, i, tcp);
+            for (int k = 0; k < 64; k++) pull(clients + i, i, how, &to);
         lost = sent - received;
     }
     printf("{\"sent\": %lu, \"received\": %lu, \"lost\": %lu, \"strange\": %lu, \"seconds\": %.6f, "

@@ -107,6 +107,10 @@ def refused(rng: random.Random, names: int) -> bytes:
     return query(f"www{rng.randrange(10**6)}.example.net.", A)
 
 
+def secure(rng: random.Random, names: int) -> bytes:
+    return query(naan(rng, names), NAPTR, do=True)
+
+
 def malformed(rng: random.Random, names: int) -> bytes:
     """Queries cut short: the header promises a question that is not there in full."""
     whole = query(naan(rng, names), NAPTR)
@@ -115,13 +119,22 @@ def malformed(rng: random.Random, names: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One kind of traffic; ``names`` chooses the zone, ``rate`` 0 is as much as the server answers."""
+    """One kind of traffic; ``names`` and ``signed`` choose the zone, ``rate`` 0 is as much as the server answers.
+
+    It comes by ``udp``, by ``tcp`` or ``tls`` on connections kept open, or ``once``: a TCP connection for each query.
+    """
 
     name: str
     make: Callable[[random.Random, int], bytes]
     names: int = 2000
     rate: int = 0
-    tcp: bool = False
+    how: str = "udp"
+    signed: bool = False
+
+    @property
+    def setting(self) -> tuple[int, bool, bool]:
+        """What servers are started for: how many names, signed or not, with TLS or not."""
+        return self.names, self.signed, self.how == "tls"
 
     def queries(self, seed: int = 0) -> Iterator[bytes]:
         rng = random.Random(seed)
@@ -146,5 +159,8 @@ LOADS = (
     Load("flood of cut queries", malformed),
     Load("10,000 queries a second", edns, rate=10_000),
     Load("50,000 queries a second", edns, rate=50_000),
-    Load("TCP, 16 connections kept open", edns, tcp=True),
+    Load("TCP, 16 connections kept open", edns, how="tcp"),
+    Load("TCP, a connection for each query", edns, how="once"),
+    Load("TLS, 16 connections kept open", edns, how="tls"),
+    Load("2,000 names, signed, DO", secure, signed=True),
 )

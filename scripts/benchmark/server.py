@@ -21,12 +21,14 @@ import dns.message
 import dns.query
 import dns.rcode
 
-from scripts.benchmark import report, servers
+from scripts.benchmark import reloads, report, servers
 from scripts.benchmark.loads import DELEGATIONS, LOADS, ORIGIN, Load, ark_zone, delegating_zone
 from tests.peers import HOST, Peer, PeerError, find
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
 WINDOW, SOCKETS = 256, 16  # queries under way, over so many sockets
+FEWER = {"dnslib": (4, 4)}  # for who would not answer so many in time
 SAMPLE = 40  # queries of a load that every server answers first, and alike
 SERVER_CORE, GENERATOR_CORE = 0, 1
 # Sent to every server, but only answered like NSD's by those that mean to be DNS servers.
@@ -40,6 +42,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--servers", default="maptr,nsd,bind,knot,powerdns,echo", help="comma-separated")
     parser.add_argument("--load", action="append", default=[], help="part of a load's name; repeatable (default all)")
     parser.add_argument("--unpinned", action="store_true", help="leave servers and generator to the scheduler")
+    parser.add_argument(
+        "--reloads", type=int, metavar="N", help="instead, what is lost of 10,000 queries a second over N reloads"
+    )
     parser.add_argument("--smoke", action="store_true", help="one short round of two loads, whatever is installed")
     parser.add_argument("-o", "--output", type=Path, help="a folder for server.txt, server.json and server.svg")
     return parser.parse_args(arguments)
@@ -58,6 +63,9 @@ def main(arguments: Sequence[str]) -> int:
     names = [name for name in names if name == "echo" or find(servers.SERVERS[name].commands[0])]
     if shutil.which("cc") is None:
         sys.exit("scripts/bench: the generator needs a C compiler (cc)")
+    if options.reloads:
+        with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
+            return reloads.run(Path(folder), names, options.reloads)
     with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
         results, pss = run(Path(folder), names, loads, options)
     about = machine()
@@ -76,32 +84,54 @@ def run(
     folder: Path, names: Sequence[str], loads: Sequence[Load], options: argparse.Namespace
 ) -> tuple[dict[str, dict[str, list[report.Round]]], dict[str, float]]:
     """All loads; servers with one size of zone run at the same time, and all are stopped at the end."""
-    for program in ("generator", "echo"):
-        subprocess.run(["cc", "-O2", "-o", folder / program, HERE / f"{program}.c"], check=True)
+    compile_programs(folder)
     servers.Echo.binary = folder / "echo"
     results: dict[str, dict[str, list[report.Round]]] = {}
     pss: dict[str, float] = {}
-    for size in sorted({load.names for load in loads}):
-        zones = {ORIGIN: folder / f"{size}.zone", DELEGATIONS: folder / "delegations.zone"}
+    for setting in sorted({load.setting for load in loads}):
+        size, signed, tls = setting
+        zones = {ORIGIN: folder / f"{size}{'-signed' if signed else ''}.zone", DELEGATIONS: folder / "delegations.zone"}
         zones[ORIGIN].write_text(ark_zone(size))
         zones[DELEGATIONS].write_text(delegating_zone())
+        if signed:
+            sign(zones[ORIGIN], folder / "keys")
         with contextlib.ExitStack() as stack:
             peers: dict[str, Peer] = {}
             for name in names:
-                single = name == "dnslib"
-                served = {} if name == "echo" else {ORIGIN: zones[ORIGIN]} if single else zones
+                kind = (servers.SECURE if tls else servers.SERVERS).get(name)
+                if kind is None or (signed and name in servers.UNSIGNED):
+                    continue
+                alone = {ORIGIN: zones[ORIGIN]}
+                served = {} if name == "echo" else alone if name in servers.SINGLE else zones
                 try:
-                    peers[name] = servers.start(servers.SERVERS[name], served)
+                    peers[name] = servers.start(kind, served)
                 except PeerError as error:
                     print(f"scripts/bench: {error}", file=sys.stderr)
                     continue
                 stack.callback(peers[name].stop)
                 if not options.unpinned:
                     servers.pin(peers[name], SERVER_CORE)
-            for load in (load for load in loads if load.names == size):
+            for load in (load for load in loads if load.setting == setting):
                 results[load.name] = measure(folder, load, peers, options)
-            pss |= {f"{name}, {size:,} names": servers.memory(peer) for name, peer in peers.items()}
+            what = f"{size:,} names" + ", signed" * signed + ", TLS" * tls
+            pss |= {f"{name}, {what}": servers.memory(peer) for name, peer in peers.items()}
     return results, pss
+
+
+def compile_programs(folder: Path) -> None:
+    """The generator, with TLS where OpenSSL's headers are installed, and the echo."""
+    cc = ["cc", "-O2", "-o"]
+    generator = [*cc, str(folder / "generator"), str(HERE / "generator.c")]
+    if subprocess.run([*generator, "-DTLS", "-lssl", "-lcrypto"], capture_output=True).returncode:
+        subprocess.run(generator, check=True)
+    subprocess.run([*cc, str(folder / "echo"), str(HERE / "echo.c")], check=True)
+
+
+def sign(zone: Path, keys: Path) -> None:
+    """Sign the zone in its place."""
+    command = [sys.executable, "-m", "maptr", "zone"]
+    subprocess.run([*command, "keys", "add", keys], check=True, capture_output=True, cwd=ROOT)
+    subprocess.run([*command, "sign", zone, keys, "-o", zone], check=True, capture_output=True, cwd=ROOT)
 
 
 def measure(
@@ -114,7 +144,7 @@ def measure(
     for number in range(options.rounds):
         order = list(peers) if number % 2 == 0 else list(reversed(peers))
         for name in order:
-            if name == "echo" and load.tcp:
+            if name == "echo" and load.how != "udp":
                 continue
             one = drive(folder / "generator", queries, load, peers[name], options)
             if one is not None:
@@ -126,7 +156,9 @@ def measure(
 def drive(generator: Path, queries: Path, load: Load, peer: Peer, options: argparse.Namespace) -> report.Round | None:
     """One round. None where the server answers less than a tenth of what is lost, or breaks off."""
     seconds = options.seconds
-    command = [generator, HOST, peer.port, queries, seconds, WINDOW, SOCKETS, load.rate, "tcp" if load.tcp else "udp"]
+    port = getattr(peer, "tls_port", peer.port)
+    window, sockets = FEWER.get(peer.name, (WINDOW, SOCKETS))
+    command = [generator, HOST, port, queries, seconds, window, sockets, load.rate, load.how]
     before = servers.cpu_seconds(peer)
     done = subprocess.run(
         [str(word) for word in command],

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.certificates import write_certificate
 from tests.peers import Bind, Knot, Maptr, Nsd, Peer, PowerDns, free_port, processes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -69,9 +70,74 @@ class Dnslib(Peer):
         return [*command, "--port", str(self.port), "--log=-request,-reply"]
 
 
+class Twisted(Peer):
+    """Twisted Names, in an environment of its own beside the project's, made where it is not there."""
+
+    name = "twisted"
+    commands = (sys.executable,)
+
+    def configure(self) -> list[str]:
+        python = ROOT / ".venv-twisted" / "bin" / "python"
+        if not python.exists():
+            subprocess.run([sys.executable, "-m", "venv", python.parent.parent], check=True)
+            subprocess.run([python, "-m", "pip", "install", "--quiet", "twisted"], check=True)
+        zones = [str(path) for path in self.zones.values()]
+        return [str(python), str(ROOT / "scripts" / "benchmark" / "twisted_names.py"), str(self.port), *zones]
+
+
+class SecureMaptr(Maptr):
+    """maptr with TLS."""
+
+    def configure(self) -> list[str]:
+        self.tls_port = with_certificate(self)
+        pem = (f"--tls-cert={self.directory}/tls.crt", f"--tls-key={self.directory}/tls.key")
+        return [*super().configure(), f"--tls-listen={self.host}:{self.tls_port}", *pem]
+
+
+class SecureNsd(Nsd):
+    """NSD with TLS."""
+
+    def configure(self) -> list[str]:
+        self.tls_port = with_certificate(self)
+        command = super().configure()
+        config = self.directory / "nsd.conf"
+        lines = (
+            f"    ip-address: {self.host}@{self.tls_port}\n    tls-port: {self.tls_port}\n"
+            f'    tls-service-key: "{self.directory}/tls.key"\n    tls-service-pem: "{self.directory}/tls.crt"\n'
+        )
+        config.write_text(config.read_text().replace("server:\n", f"server:\n{lines}", 1))
+        return command
+
+
+class SecureBind(Bind):
+    """BIND with TLS."""
+
+    def configure(self) -> list[str]:
+        self.tls_port = with_certificate(self)
+        command = super().configure()
+        config = self.directory / "named.conf"
+        pair = f'key-file "{self.directory}/tls.key"; cert-file "{self.directory}/tls.crt";'
+        listen = f"    listen-on port {self.tls_port} tls pair {{ {self.host}; }};\n"
+        text = config.read_text().replace("options {\n", f"options {{\n{listen}", 1)
+        config.write_text(f"tls pair {{ {pair} }};\n{text}")
+        return command
+
+
+def with_certificate(peer: Peer) -> int:
+    """Write a certificate into the server's directory; a port for its TLS."""
+    write_certificate(peer.directory)
+    return free_port()
+
+
+# Knot 3.2 and PowerDNS speak no TLS to clients.
+SECURE: dict[str, type[Peer]] = {peer.name: peer for peer in (SecureMaptr, SecureNsd, SecureBind)}
 SERVERS: dict[str, type[Peer]] = {
-    peer.name: peer for peer in (Maptr, MaptrTwo, Nsd, NsdTwo, Bind, Knot, CachingPowerDns, Echo, Dnslib)
+    peer.name: peer for peer in (Maptr, MaptrTwo, Nsd, NsdTwo, Bind, Knot, CachingPowerDns, Echo, Dnslib, Twisted)
 }
+
+
+SINGLE = ("dnslib", "twisted")  # those that serve one zone alone
+UNSIGNED = (*SINGLE, "powerdns")  # those that need more than a signed zone file to send its signatures
 
 
 def start(kind: type[Peer], zones: dict[str, Path]) -> Peer:

@@ -24,7 +24,7 @@ from maptr.context import PLAIN, Context, Identity
 from maptr.cookies import CookieSettings
 from maptr.exchange import Access, exchange
 from maptr.packet import Message
-from maptr.serve.tcp import converse
+from maptr.serve.stream import Conversation
 from maptr.snapshot import Snapshot
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -104,17 +104,28 @@ def _check_reply(packet: bytes, reply: bytes, limit: int) -> None:
         assert reply[12:end] == packet[12:end], "the question comes back as it was, case and all"
 
 
-class Sink:
-    """A writer that keeps what is written."""
+class Sink(asyncio.Transport):
+    """A transport that keeps what is written to it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.data = b""
+        self.closed = False
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         self.data += data
 
-    async def drain(self) -> None:
-        await asyncio.sleep(0)
+    def close(self) -> None:
+        self.closed = True
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
 
 
 def converse_over(pieces: list[bytes], answer: Callable[[bytes], bytes | None]) -> bytes:
@@ -125,13 +136,15 @@ def converse_over(pieces: list[bytes], answer: Callable[[bytes], bytes | None]) 
         return [] if reply is None else [reply]
 
     async def run() -> bytes:
-        reader, sink = asyncio.StreamReader(), Sink()
-        conversation = asyncio.create_task(converse(reader, sink, replies))
+        sink, conversation = Sink(), Conversation(replies)
+        conversation.connection_made(sink)
         for piece in pieces:
-            reader.feed_data(piece)
+            conversation.data_received(piece)
             await asyncio.sleep(0)
-        reader.feed_eof()
-        await conversation
+        conversation.eof_received()
+        while not sink.closed:
+            await asyncio.sleep(0)
+        conversation.connection_lost(None)
         return sink.data
 
     return asyncio.run(run())

@@ -1,0 +1,163 @@
+"""Reading natab in blocks is reading it in order, only later: the same table, the same errors, of any text."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from maptr.errors import TableError
+from maptr.registry import natab, natab_blocks, natab_lines
+from maptr.registry.records import OnBad, Records
+from maptr.table import Entry, Table
+
+SAMPLE = (Path(__file__).parent.parent / "zones" / "sample.natab").read_text("utf-8")
+
+NAANS = ["12345", "1", "b9876", "B9876", "0" * 63, "1" * 64, "1l", "x", "13030", "13031", "1\u00b2"]
+HOSTS = [
+    *("h.example.org", "a-b.c-1.example", "xn--abc.xn--p1ai", "h_1.example.org", "h.example.org:80", "h.e:65535"),
+    *("h.example.org:99999", "h.example.org:0", "h.example.org:", "h.example.org.", "1.2.3.4", "1.2.3", "[::1]:80"),
+    *("localhost", "host", "host:80", "-h.example.org", "h-.example.org", "h..example.org", ".h.example", "h.0x1"),
+    *("a-b", "a-b.c-d", "h.example-1", "h.1-a", "h.example.org/p", "h.éxample", ".".join(["abcdefghi"] * 30)),
+    *(f"{'a' * 63}.example", f"{'a' * 64}.example"),
+]
+ACRONYMS = ["", " A", "  UC-1&x", "  lower", "  A B", " A_.-", " Ä", " A ", " A\u00a0"]
+POLICIES = [
+    *(
+        "",
+        " http://p.example/",
+        "  ark:/1/p",
+        " urn:x",
+        " see me",
+        " http://a b",
+        "http://p.example",
+        " HTTP://x",
+        ' "',
+    ),
+    *(
+        " http://",
+        " http://p.example/<b>",
+        " http://p\u00a0x/",
+        " http://é.example/",
+        " urn:urn:",
+        "\thttp://p.example/",
+    ),
+]
+COMMENTS = [
+    *("# Library", "#", "##", "#  ", "# Last change: today", "#Mirrored at:\u2003x", "#-- end of data --", "# x: y"),
+    *("end  of\u00a0data", "#\x0bEND OF DATA", "# the end of data is near", "", " ", "\x0c", "\u2028# x", " # in"),
+    *("# end", "# To register:", "# Reload from: https://example.org/natab #", "\x85"),
+]
+LINES = st.one_of(
+    st.builds("{}:{}".format, *map(st.sampled_from, (NAANS, POLICIES))),
+    st.builds(
+        "{}{}{}".format, st.sampled_from(["    ", " ", "\t", "", "\u00a0"]), *map(st.sampled_from, (HOSTS, ACRONYMS))
+    ),
+    st.builds("    {}{}".format, *map(st.sampled_from, (HOSTS, ACRONYMS))),
+    st.sampled_from(COMMENTS),
+    st.text(max_size=8),
+)
+BREAKS = st.sampled_from(["\n", "\n", "\n", "\n", "\r\n", "\r", "\n\n", "\n  "])
+PLAIN = st.lists(LINES, max_size=12).map("\n".join)
+MIXED = st.lists(st.tuples(LINES, BREAKS).map("".join), max_size=12).map("".join)
+CUT = st.tuples(st.integers(0, len(SAMPLE)), st.integers(0, 40), st.sampled_from(["", "\n", " ", "#", ":", "x"])).map(
+    lambda cut: SAMPLE[: cut[0]] + cut[2] + SAMPLE[cut[0] + cut[1] :]
+)
+
+
+def in_order(text: str, on_bad: OnBad | None) -> Table:
+    return natab.read_in_order(natab_lines.plain(text), Records("natab", on_bad))
+
+
+def in_blocks(text: str, on_bad: OnBad | None) -> Table:
+    return natab.read(text, filename="natab", on_bad=on_bad)
+
+
+def same(text: str) -> None:
+    """Both ways give one table and one list of errors, and without a place for errors raise the same one."""
+    told: tuple[list[TableError], list[TableError]] = ([], [])
+    one, other = in_order(text, told[0].append), in_blocks(text, told[1].append)
+    assert list(other) == list(one)
+    assert [(repr(entry), entry.line) for entry in other.values()] == [
+        (repr(entry), entry.line) for entry in one.values()
+    ]
+    assert list(other.metadata.items()) == list(one.metadata.items())
+    assert [(str(error), error.line, error.record) for error in told[1]] == [
+        (str(error), error.line, error.record) for error in told[0]
+    ]
+    if told[0]:
+        for read in (in_order, in_blocks):
+            with pytest.raises(TableError) as caught:
+                read(text, None)
+            assert str(caught.value) == str(told[0][0])
+
+
+@given(st.one_of(PLAIN, MIXED, CUT, st.text(max_size=40)))
+@settings(max_examples=400)
+@example(SAMPLE)
+@example("1:\n  a.b\n1:\n  c.d\n2l:\n")
+@example("# A\n# B\n1:\n h.example\n# C\n2:\n#\n# D\n3:\n\n# E\n4:\n# F\n#\n5:\n")
+@example("1:\n h.example\n X\n# C\n2:\n# D\n3:\n")
+@example("  1:\n    h.example\n  #--- end of data ---\n  2:\n")
+@example("1:\n h.example\n#- end of data\n2:\n h.example\n1:\n")
+def test_any_text_is_read_as_in_order(text: str) -> None:
+    same(text)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        *(f"{naan}:\n h.example" for naan in NAANS),
+        *(f"54321:{policy}\n h.example" for policy in POLICIES),
+        *(f"54321:\n    {host}" for host in HOSTS),
+        *(f"54321:\n    h.example{acronym}" for acronym in ACRONYMS),
+        *COMMENTS,
+        *(f"54321:\n{comment}" for comment in COMMENTS),
+        *(f"54321:\n{comment}\n# A" for comment in COMMENTS),
+    ],
+)
+def test_a_line_between_ordinary_blocks_is_read_as_in_order(lines: str) -> None:
+    same(f"10000:\n    a.example\n{lines}\n10001:\n    b.example\n# Name\n10002:\n    c.example\n")
+
+
+def test_a_large_table_is_read_as_in_order() -> None:
+    """Past the chunks in which lines are counted, with odd blocks here and there."""
+    hosts = ("1.2.3.4" if n % 97 == 0 else f"h{n}.example" for n in range(1000))
+    blocks = [f"# Org {n}\n{10000 + n}:{' http://p.example/' * (n % 2)}\n    {host}\n" for n, host in enumerate(hosts)]
+    same("".join(blocks))
+    same("".join([*blocks[:700], "damage\n", *blocks[700:]]))
+
+
+def test_ordinary_blocks_wait_and_the_rest_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    entry = natab_blocks._Blocks.entry
+
+    def watched(self: natab_blocks._Blocks, at: int) -> Entry:
+        made.append(at)
+        return entry(self, at)
+
+    monkeypatch.setattr(natab_blocks._Blocks, "entry", watched)
+    table = natab.read("".join(f"{naan}:\n    h{naan}.example.org  ACR\n" for naan in range(1000, 2000)))
+    assert len(table) == 1000
+    assert "1500" in table
+    assert "999" not in table
+    assert made == []
+    assert table["1500"] is table["1500"]
+    assert made == [500]
+    assert table["1500"].line == 1001
+    assert table.naans()[0] == "1000"
+    assert made == [500]
+
+
+def test_a_table_in_blocks_can_be_pickled_compared_and_cut() -> None:
+    table = natab.read(SAMPLE)
+    back = pickle.loads(pickle.dumps(table))
+    assert back == table == natab.read(SAMPLE)
+    assert back.metadata == table.metadata
+    assert hash(back) == hash(table)
+    key = next(iter(table))
+    assert list(table.without([key])) == list(table)[1:]
+    assert table != table.without([key])
