@@ -147,6 +147,25 @@ def test_names_that_are_still_lines_of_their_file_are_answered_as_others() -> No
             assert [replies[query[:2]] for query in queries] == [respond(query, whole) for query in queries]
 
 
+def test_replies_are_counted_before_they_are_sent() -> None:
+    """So a process that is killed in between leaves none that nobody counted."""
+    responder = Responder()
+    queries = numbered([wire(case["name"], case["type"], random.Random(1)) for case in ANSWER["case"]])
+    counted: list[int] = []
+    with listening(responder) as (listener, address):
+        send = listener._sendmmsg
+
+        def counting(fd: int, messages: object, count: int, flags: int) -> int:
+            own = sum(listener.counters.to_dict().get("udp", {}).values())
+            counted.append(listener.counters.received - own - listener.counters.general)
+            return int(send(fd, messages, count, flags))
+
+        listener._sendmmsg = counting  # type: ignore[assignment]
+        ask(address, queries)
+    assert counted
+    assert not any(counted)
+
+
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "MAX_KNOWN", 3)
     monkeypatch.setattr(plans, "MAX_SHARED", 3)

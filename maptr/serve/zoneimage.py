@@ -29,7 +29,7 @@ from maptr.snapshot import ZoneView
 log = logging.getLogger("maptr.serve")
 
 # What an image depends on beside the zone: this layout, the Python that reads it, and the maptr that checked the zone.
-VERSION = f"maptr {__version__} zone image 2, {sys.implementation.cache_tag}, marshal {marshal.version}".encode()
+VERSION = f"maptr {__version__} zone image 3, {sys.implementation.cache_tag}, marshal {marshal.version}".encode()
 # Octets of a zone file that an image is worth its space for: a smaller one is read within some milliseconds.
 MIN_TEXT = 1 << 16
 DIGEST_SIZE = 32  # octets of BLAKE2b
