@@ -163,16 +163,5 @@ def _made(candidate: Candidate, site: Site, ark: Ark) -> Candidate | None:
     target = made.decode("ascii", "backslashreplace")
     if not url.is_clean(target):
         return None
-    return Candidate(
-        candidate.host,
-        candidate.port,
-        candidate.order,
-        candidate.preference,
-        candidate.owner,
-        candidate.ttl,
-        "dns",
-        target,
-        candidate.path,
-        ark.resolution,
-        site.substitution,
-    )
+    # As it is but for target, made_for and substitution.
+    return _new(Candidate, (*candidate[:7], target, candidate.path, ark.resolution, site.substitution, ""))

@@ -36,7 +36,7 @@ class Substitution(NamedTuple):
     """One regexp field, ready to apply. Made by ``parse``, which is where all checking happens."""
 
     expression: Expression | Prefix
-    replacement: tuple[bytes | int, ...]
+    replacement: tuple[bytes | int, ...]  # literals, none beside another, and numbers of groups
 
     @classmethod
     def parse(cls, field: bytes, budget: Budget | None = None, *, shortcut: bool = True) -> Substitution:
@@ -121,12 +121,16 @@ def _highest(replacement: tuple[bytes | int, ...]) -> int:
 
 
 def _replacement(tokens: list[bytes]) -> Iterator[bytes | int]:
+    literal = b""
     for token in tokens:
-        if len(token) == 1:
-            yield token
-        elif token == b"\\0":
+        if token == b"\\0":
             raise RegexpError(r"\0 in the replacement")
-        elif token[1:].isdigit():
+        if len(token) == 2 and token[1:].isdigit():
+            if literal:
+                yield literal
+                literal = b""
             yield int(token[1:])
         else:
-            yield token[1:]
+            literal += token[-1:]
+    if literal:
+        yield literal

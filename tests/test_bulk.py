@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import csv
 import json
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -198,6 +199,46 @@ def test_what_is_taken_in_is_bounded(server: Hostile) -> None:
     assert isinstance(stream, Generator)
     stream.close()
     assert taken < 100 + 200
+
+
+def sockets() -> int:
+    """How many this process has open."""
+    found = 0
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # that of the folder itself is gone by now
+            found += str(link.readlink()).startswith("socket:")
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /proc")
+def test_who_stops_in_the_middle_leaves_no_socket_behind() -> None:
+    honest = hosts({"1.ark.arpa.": [naptr("h.example.")]})
+
+    def half(query: bytes, transport: str) -> list[bytes]:
+        return honest(query, transport) if question(query)[0][0] == b"1" else []
+
+    async def cancelled(work: Awaitable[object]) -> None:
+        heard = len(partly.queries)
+        task = asyncio.ensure_future(work)
+        while len(partly.queries) == heard:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with hostile(half) as partly:
+        arks = [f"ark:{number}/x" for number in range(1, 100)]
+        before = sockets()
+        stream = discover_many(arks, nameservers=[partly.name], lifetime=60)
+        assert next(iter(stream))
+        assert sockets() > before
+        assert isinstance(stream, Generator)
+        stream.close()
+        assert sockets() == before
+        asyncio.run(cancelled(collect(discover_many_async(arks, nameservers=[partly.name], lifetime=60))))
+        assert sockets() == before
+        asyncio.run(cancelled(discover_async("ark:2/x", nameservers=[partly.name], lifetime=60)))
+        assert sockets() == before
 
 
 def test_answers_are_kept_within_bounds() -> None:

@@ -31,7 +31,7 @@ from maptr.discovery import Outcome
 from maptr.errors import ConfigError
 from maptr.snapshot import Snapshot
 from maptr.trust import Validator
-from maptr.validation import anchors, chain, signed
+from maptr.validation import anchors, chain, inquiry, signed
 from maptr.validation.heard import Heard, Need
 from maptr.validation.message import parse
 from maptr.validation.signed import MAX_CHECKS_RRSET, Bogus, Budget, Keys, Signed, verify
@@ -392,6 +392,46 @@ def test_what_is_bogus_is_not_kept() -> None:
     keeping = validator()
     assert settle("1.ark.arpa.", changed("ark.arpa.", "DNSKEY", drop_signatures), keeping).outcome is Outcome.BOGUS
     assert settle("1.ark.arpa.", by=keeping).security == "secure"
+
+
+def test_what_is_bogus_again_is_not_asked_for_until_some_seconds_later() -> None:
+    now = [float(NOW)]
+    asked: list[str] = []
+    broken = changed("ark.arpa.", "DNSKEY", drop_signatures)
+
+    def ask(need: Need) -> Heard:
+        asked.append(dns.rdatatype.to_text(need.rdtype))
+        return broken(need)
+
+    keeping = validator(lambda: now[0])
+    for _ in range(2):
+        assert settle("1.ark.arpa.", ask, keeping).outcome is Outcome.BOGUS
+    asked.clear()
+    answer = settle("3.ark.arpa.", ask, keeping)
+    assert (answer.outcome, asked) == (Outcome.BOGUS, ["NAPTR"])
+    assert "ark.arpa. DNSKEY" in answer.note
+    assert "found before" in answer.note
+    now[0] += chain.BAD_SECONDS
+    assert settle("1.ark.arpa.", by=keeping).security == "secure"
+    assert settle("3.ark.arpa.", ask, keeping).security == "secure"  # its keys are known
+
+
+def test_a_question_that_costs_too_much_makes_no_zone_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Or a CNAME from a costly zone into another would make that one bogus for everybody.
+    keeping = validator()
+    with monkeypatch.context() as patch:
+        patch.setattr(inquiry, "Budget", lambda: Budget(checks=0))
+        for _ in range(3):
+            assert settle("1.ark.arpa.", by=keeping).outcome is Outcome.BOGUS
+    assert settle("1.ark.arpa.", by=keeping).security == "secure"
+
+
+def test_what_is_known_to_be_bad_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "MAX_BAD", 3)
+    keeping = validator()
+    for number in range(10):
+        keeping.trust.keep_bad(dns.name.from_text(f"{number}.arpa."), "why")
+        assert len(keeping.trust._bad) <= 3
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

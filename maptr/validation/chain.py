@@ -29,11 +29,14 @@ from maptr.validation import message as reading
 from maptr.validation.anchors import SHA1, Anchors, is_usable
 from maptr.validation.heard import Asking, Heard, Need
 from maptr.validation.nsec import INSECURE, SECURE
-from maptr.validation.signed import Bogus, Budget, Keys, Rdata, key_tag, may_sign, named, verify
+from maptr.validation.signed import Bogus, Budget, Keys, Rdata, Spent, key_tag, may_sign, named, verify
 
 MAX_NEEDS = 48  # questions about keys for one question; a name of 34 labels, as in ip6.arpa, needs one for each
 MAX_KEPT = 10_000  # names whose keys, or lack of them, are kept
 MAX_KEPT_SECONDS = 86_400  # for which anything is kept, whatever its TTL (RFC 8767 4 says a week for answers)
+BAD_TIMES = 2  # in a row: one forged reply is not enough to make a zone bad
+BAD_SECONDS = 15.0  # for which what is bogus is not asked for again (RFC 4035 4.7; Unbound has 60)
+MAX_BAD = 1_000  # names for which that is kept
 MAX_DIGESTS = 256  # DS records compared with keys, for one zone
 DIGEST_ROUNDS = 50  # that one digest of a key counts for among the hashes of a question
 
@@ -63,6 +66,14 @@ class Kept(NamedTuple):
     leaf: bool = False
 
 
+class Bad(NamedTuple):
+    """What begins at a name was bogus so many times in a row, last for this reason."""
+
+    times: int
+    until: float
+    why: str
+
+
 class Trust:
     """Trust anchors, and what was found from them. Many threads may share one. ``clock`` is Unix time."""
 
@@ -70,6 +81,7 @@ class Trust:
         self.anchors = anchors
         self.clock = clock
         self._kept: dict[dns.name.Name, Kept] = {}
+        self._bad: dict[dns.name.Name, Bad] = {}
 
     def anchor_of(self, name: dns.name.Name) -> dns.name.Name | None:
         """The closest trust anchor at or above a name."""
@@ -84,6 +96,20 @@ class Trust:
         if len(self._kept) >= MAX_KEPT:
             self._kept = {}  # all at once: no lock is needed, and what is in use is back at once
         self._kept[name] = kept
+        self._bad.pop(name, None)
+
+    def is_bad(self, name: dns.name.Name) -> str | None:
+        """Why what begins at a name is bogus, where it was so just now and more than once (RFC 4035 4.7)."""
+        bad = self._bad.get(name)
+        return bad.why if bad is not None and bad.times >= BAD_TIMES and self.clock() < bad.until else None
+
+    def keep_bad(self, name: dns.name.Name, why: str) -> None:
+        now = self.clock()
+        before = self._bad.get(name)
+        times = before.times if before is not None and now < before.until else 0
+        if len(self._bad) >= MAX_BAD:
+            self._bad = {}
+        self._bad[name] = Bad(times + 1, now + BAD_SECONDS, why)
 
 
 class Chain:
@@ -104,6 +130,8 @@ class Chain:
         for name in _names(anchor, target):
             kept = self._trust.recall(name)
             if kept is None:
+                if (why := self._trust.is_bad(name)) is not None:
+                    raise Bogus(f"{why} (found before)")
                 kept = yield from (self._begin(anchor) if name == anchor else self._cut(zone, name))
                 self._trust.keep(name, kept)
             if kept.zone is not None:
@@ -225,6 +253,8 @@ class Chain:
 
     def _bogus(self, need: Need, heard: Heard, error: Bogus) -> Bogus:
         self._link(need, heard, "bogus", str(error))
+        if not isinstance(error, Spent):
+            self._trust.keep_bad(need.name, str(error))
         return error
 
     def _until(self, zone: Zone | None, ttl: int, *, leaf: bool = False) -> Kept:

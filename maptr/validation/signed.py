@@ -40,8 +40,12 @@ class Bogus(Exception):
     """The data does not prove what it has to; the text says why."""
 
 
+class Spent(Bogus):
+    """The question has cost too much, which says nothing of the data that it was at when that was noticed."""
+
+
 class Budget:
-    """What one question may still cost. Raises Bogus where that is spent."""
+    """What one question may still cost. Raises Spent where it is spent."""
 
     __slots__ = ("_checks", "_hashes")
 
@@ -52,12 +56,12 @@ class Budget:
     def check(self) -> None:
         self._checks -= 1
         if self._checks < 0:
-            raise Bogus(f"more than {MAX_CHECKS} signatures to check")
+            raise Spent(f"more than {MAX_CHECKS} signatures to check")
 
     def hash(self, rounds: int = 1) -> None:
         self._hashes -= rounds
         if self._hashes < 0:
-            raise Bogus(f"more than {MAX_HASHES} rounds of hashing")
+            raise Spent(f"more than {MAX_HASHES} rounds of hashing")
 
 
 @dataclass(frozen=True, slots=True)
