@@ -6,8 +6,6 @@ it, is not of the plainest form. Then the whole file is read, and the answer is 
 
 from __future__ import annotations
 
-import mmap
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
@@ -25,44 +23,69 @@ def find(path: str | os.PathLike[str], naan: str) -> list[str] | None:
     The file is searched, so that 100,000 NAANs take two milliseconds and damage elsewhere in it is not seen. Raises
     OSError; TableError where the file has to be read and is no natab.
     """
+    # Not mapped into memory: whoever cuts a mapped file short kills the process that looks at it.
     with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes longer to import than this takes to find
-        try:
-            octets = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:  # empty
-            return _read(path, naan)
-        with octets:
-            try:
-                return _search(octets, naan.lower())
-            except _NotPlainError:
-                pass
-    return _read(path, naan)
+        octets = file.read()
+    try:
+        return search(octets, naan.lower())
+    except NotPlainError:
+        return _read(path, naan)
 
 
-class _NotPlainError(Exception):
+class NotPlainError(Exception):
     """For the reader to decide."""
 
 
-def _search(octets: mmap.mmap, naan: str) -> list[str] | None:
+def is_plain(octets: bytes) -> bool:
+    """True where the first entry shows that the reader takes the whole for a natab, and not for another format."""
+    at = 0
+    while octets[at : at + 1] in (b"#", b"\n"):
+        at = _line_end(octets, at) + 1
+    end = _line_end(octets, at)
+    below = end + 1
+    while octets[below : below + 1] == b"\n":
+        below += 1
+    naan, colon, policy = octets[at:end].partition(b":")
+    following = octets[below : _line_end(octets, below)]
+    head = octets[:at] + following
+    try:
+        _check_policy(policy)
+        octets.isascii() or octets.decode()
+        lines = head.decode()
+    except (NotPlainError, UnicodeDecodeError):
+        return False
+    return (
+        naan.isdigit()
+        and bool(colon)
+        and b"\0" not in octets
+        and b": " not in following + b" "  # which may be YAML
+        and not _may_end(b"\n" + head.lower())
+        and len(lines.splitlines()) == lines.count("\n") + (not lines.endswith("\n") if lines else 0)
+    )
+
+
+def search(octets: bytes, naan: str) -> list[str] | None:
+    """``find`` in the content of a natab. Raises NotPlainError where only the reader can tell."""
     if not (naan.isascii() and naan.isdigit() and len(naan) <= 16):  # a letter may be written in capitals
-        raise _NotPlainError
+        raise NotPlainError
     if not (octets[:1].isdigit() or octets[:1] == b"#"):  # a blank in front may indent the whole
-        raise _NotPlainError
+        raise NotPlainError
     key = f"\n{naan}:".encode()
     ended = False
     for start, lines in _chunks(octets):
         if b"\r" in lines:
-            raise _NotPlainError
+            raise NotPlainError
         # bytes.rfind is twice as fast as bytes.find, which is left to say which of several is the first.
         at = lines.find(key) if lines.rfind(key) >= 0 else len(lines)
         ended = ended or _may_end(lines[:at])
         if at < len(lines):
             if ended:
-                raise _NotPlainError
+                raise NotPlainError
             return _nmas(octets, start + at + len(key) - 1)
     return None
 
 
-def _chunks(octets: mmap.mmap) -> Iterator[tuple[int, bytes]]:
+def _chunks(octets: bytes) -> Iterator[tuple[int, bytes]]:
     """Whole lines in lower case, a line feed before them, and where in the file they begin."""
     start = 0
     while start < len(octets):
@@ -83,7 +106,7 @@ def _may_end(lines: bytes) -> bool:
     return False
 
 
-def _nmas(octets: mmap.mmap, at: int) -> list[str]:
+def _nmas(octets: bytes, at: int) -> list[str]:
     """The NMAs of the entry whose colon stands before ``at``."""
     end = _line_end(octets, at)
     _check_policy(octets[at:end])
@@ -96,11 +119,11 @@ def _nmas(octets: mmap.mmap, at: int) -> list[str]:
         elif line[:1].isalnum() or _is_end(line):
             break
         elif line and line[:1] != b"#":
-            raise _NotPlainError
+            raise NotPlainError
     return found
 
 
-def _line_end(octets: mmap.mmap, at: int) -> int:
+def _line_end(octets: bytes, at: int) -> int:
     end = octets.find(b"\n", at)
     return len(octets) if end < 0 else end
 
@@ -109,14 +132,14 @@ def _is_end(line: bytes) -> bool:
     if not _may_end(b"\n" + line.lower()):
         return False
     if line.lower().lstrip(b" #-").rstrip(b" -") != b"end of data":
-        raise _NotPlainError
+        raise NotPlainError
     return True
 
 
 def _words(line: bytes) -> list[bytes]:
     """The words of a line of ASCII between spaces."""
     if line.translate(None, _PRINTABLE):
-        raise _NotPlainError
+        raise NotPlainError
     return line.split()
 
 
@@ -124,7 +147,7 @@ def _check_policy(line: bytes) -> None:
     words = _words(line)
     plain = len(words) == 1 and line[:1] == b" " and words[0].startswith(_SCHEMES) and not words[0].endswith(_SCHEMES)
     if words and (not plain or any(octet in words[0] for octet in b'<>"')):
-        raise _NotPlainError
+        raise NotPlainError
 
 
 def _nma(line: bytes) -> str:
@@ -142,7 +165,7 @@ def _nma(line: bytes) -> str:
         and all(word.isalnum() and word == word.upper() for word in acronym)
     )
     if not plain:
-        raise _NotPlainError
+        raise NotPlainError
     return host_port.decode()
 
 

@@ -85,6 +85,7 @@ def has_cache(config: Config | None) -> bool:
 def cached(servers: list[str], given: Options, config: Config | None, natab: str | None) -> Cache:
     """The cache to go through, as the command line and the configuration have it. Raises ConfigError."""
     from maptr.cache.cache import Cache
+    from maptr.cache.once import OnceTable
     from maptr.stub import system_servers
     from maptr.walk import Settings
 
@@ -101,8 +102,9 @@ def cached(servers: list[str], given: Options, config: Config | None, natab: str
         servers = servers_of(servers, config) or system_servers()
     except DiscoveryError as error:
         servers, options["ask"] = [], _fails(error)
+    index = places.index_file(os.environ)
     return Cache(
-        natab,
+        None if natab is None else OnceTable(natab, index=index, clock=time.monotonic),
         disk(config),
         policy,
         nameservers=servers,
