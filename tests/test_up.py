@@ -196,8 +196,13 @@ def test_killed_it_leaves_nothing_that_keeps_the_next_from_starting(user: User) 
     up = user.up("--offline").ready()
     assert up.end(signal.SIGKILL) == -signal.SIGKILL
     assert user.running.exists()
-    assert user.urls(ARK) == ["https://ark.nlm.example.org/ark:/12025/x1"], "the table answers for the dead server"
+    assert user.run("url", ARK, "--no-cache", "@127.0.0.1#9").returncode == 9
+    user.environment["MAPTR_CLIENT_NAMESERVERS"] = "127.0.0.1#9"
+    assert user.run("url", ARK).returncode == 9, "the sample does not answer for a server that is dead"
+    del user.environment["MAPTR_CLIENT_NAMESERVERS"]
     again = user.up("--offline").ready()
+    assert "THE SAMPLE" in again.said
+    assert "pulled before" not in again.said, "nor is it taken for a registry that was pulled"
     assert user.run("discover", "--no-cache", ARK).returncode == 0
     assert again.end() == 0
 

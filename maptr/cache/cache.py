@@ -179,9 +179,13 @@ class Cache:
         return await discover_async(ark, **self._defaults.own_stub(options))
 
     def _ask_many(self, arks: list[Ark]) -> Iterator[Discovery]:
+        made = self._defaults
+        if any("://" in server for server in made.nameservers or ()):
+            from maptr.cache.reconciling import ask_in_threads
+
+            return ask_in_threads(lambda ark: self._ask(ark, **made.request(ark, {}).ask), arks)
         from maptr.bulk import discover_many
 
-        made = self._defaults
         return discover_many(
             arks,
             nameservers=made.nameservers,

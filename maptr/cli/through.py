@@ -25,9 +25,9 @@ _OURS = (b"client", b"cache", b"table")
 POLICIES = ("dns-first", "natab-first", "dns-only", "natab-only")
 
 
-def configured() -> Config | None:
+def configured(*, running: bool = True) -> Config | None:
     """The configuration that says something of discovering, None where nothing is set up: that of MAPTR_CONFIG, else
-    the first of ``maptr.toml`` here, the user's, and that of a ``maptr up`` that is running.
+    the first of ``maptr.toml`` here, the user's, and that of a ``maptr up`` that is running, unless that is not wanted.
 
     Raises ConfigError and OSError.
     """
@@ -36,8 +36,9 @@ def configured() -> Config | None:
     files = [named] if named else [places.LOCAL_CONFIG, places.config_file(environment)]
     # To read one costs more than to ask DNS: a server's own, which says nothing of clients, is not read for them.
     files = [file for file in files if named or (places.there(file) and places.mentions(file, _OURS))]
-    if not named and places.there(running := places.running_file(environment)):
-        files.append(running)
+    made = places.running_file(environment)
+    if running and not named and places.there(made) and places.locked(places.lock_file(environment)):
+        files.append(made)
     if not files and not any(
         name.startswith(("MAPTR_CLIENT_", "MAPTR_CACHE_", "MAPTR_TABLE_")) for name in environment
     ):
