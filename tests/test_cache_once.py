@@ -74,6 +74,7 @@ def test_any_natab_under_every_policy(folder: Path, text: str, naan: str) -> Non
 SAMPLE = (ZONES / "sample.natab").read_bytes()
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "as it is": lambda path: None,
+    "a pipe that nobody writes to": lambda path: (path.unlink(), os.mkfifo(path)),
     "gone": lambda path: path.unlink(),
     "empty": lambda path: path.write_bytes(b""),
     "a web page": lambda path: path.write_bytes(b"<!DOCTYPE html>\n12025:\n    h.example\n"),
@@ -141,9 +142,7 @@ def test_the_second_process_reads_nothing_whole(name: str, tmp_path: Path, monke
     assert urls(second, "54321") == []
 
 
-def test_an_index_is_of_one_content_and_a_bad_one_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_is_of_one_content_and_a_bad_one_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, index = tmp_path / "naans", tmp_path / "index"
     path.write_bytes((ZONES / "sample.json").read_bytes())
     good = urls(OnceTable(path, index=index, clock=time.monotonic), "12025")

@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import stat
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -156,8 +157,11 @@ class ChangedError(Exception):
 
 def read_once(path: Path) -> tuple[bytes, tuple[int, ...]]:
     """The content of a table's file, and its status. Raises OSError, TableError, and ChangedError."""
-    with path.open("rb") as file:
-        status = _status(os.fstat(file.fileno()))
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):  # a pipe without a writer would hang us
+            raise TableError("is no regular file", filename=str(path))
+        status = _status(found)
         if status[2] > MAX_FILE:
             raise TableError(f"more than {MAX_FILE} octets", filename=str(path))
         content = file.read(MAX_FILE + 1)
@@ -211,9 +215,7 @@ def confirmed(path: Path, digest: str) -> float | None:
     return float(checked) if note.get("sha256") == digest and isinstance(checked, int | float) else None
 
 
-def table_source(
-    natab: str | os.PathLike[str] | Table | TableSource | None, clock: Callable[[], float]
-) -> TableSource:
+def table_source(natab: str | os.PathLike[str] | Table | TableSource | None, clock: Callable[[], float]) -> TableSource:
     """What a cache was given as its table, as something to ask. Raises ConfigError for a directory."""
     if natab is None or isinstance(natab, Table):
         return FixedTable(natab)
