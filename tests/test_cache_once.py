@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from maptr import registry
 from maptr.ark import BETANUMERIC, MAX_NAAN, Ark
-from maptr.cache import once
 from maptr.cache.once import MAX_PARTS, OnceTable
+from maptr.cache.watched import digest_of
 from maptr.errors import ConfigError, DiscoveryError
+from maptr.table import Table
 from maptr.walk import Answer
 from tests.caching import HOME, SILENT, Rig, host, said
 from tests.test_registry_natab_blocks import MIXED, NAANS, PLAIN
@@ -33,7 +34,7 @@ ASKED = sorted({naan.lower() for naan in NAANS if set(naan.lower()) <= set(BETAN
 
 def heard(natab: Path | OnceTable, policy: str, dns: str, naans: list[str]) -> list[tuple[Any, ...]]:
     """All that can be seen of what a cache says of an ARK of each NAAN."""
-    found = []
+    found: list[tuple[Any, ...]] = []
     for naan in naans:
         rig = Rig({HOME.replace("12345", naan): DNS[dns]}, natab, policy, table_limit=LIMIT)
         rig.wall.now = time.time()
@@ -74,7 +75,7 @@ def test_any_natab_under_every_policy(folder: Path, text: str, naan: str) -> Non
 SAMPLE = (ZONES / "sample.natab").read_bytes()
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "as it is": lambda path: None,
-    "a pipe that nobody writes to": lambda path: (path.unlink(), os.mkfifo(path)),
+    "a pipe that nobody writes to": lambda path: pipe(path),
     "gone": lambda path: path.unlink(),
     "empty": lambda path: path.write_bytes(b""),
     "a web page": lambda path: path.write_bytes(b"<!DOCTYPE html>\n12025:\n    h.example\n"),
@@ -96,8 +97,13 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 def note(path: Path, checked: float) -> None:
-    Path(f"{path}.pull").write_text(json.dumps({"sha256": once.digest_of(path.read_bytes()), "checked": checked}))
+    Path(f"{path}.pull").write_text(json.dumps({"sha256": digest_of(path.read_bytes()), "checked": checked}))
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -115,7 +121,7 @@ def test_a_directory_is_no_table(tmp_path: Path) -> None:
 
 
 def urls(table: OnceTable, naan: str) -> list[str]:
-    entry = (table.current(naan).table or {}).get(naan)
+    entry = (table.current(naan).table or Table()).get(naan)
     return [] if entry is None else entry.urls(Ark(naan, "x1"))
 
 

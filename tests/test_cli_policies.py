@@ -20,13 +20,19 @@ ARK = {True: "ark:12025/x1", False: "ark:54321/x1"}  # one that zone and sample 
 EXIT = {"DNS": 0, "natab": 0, "none": 1, "not known": 9}
 POLICIES = ("dns-first", "natab-first", "dns-only", "natab-only")
 
+
+def old(path: Path) -> None:
+    path.write_bytes(SAMPLE)
+    os.utime(path, (1, 1))
+
+
 # What the page calls it -> whether the table has the ARK, and how the table comes to be so.
 NATAB: dict[str, tuple[bool, Callable[[Path], object]]] = {
     "has it": (True, lambda path: path.write_bytes(SAMPLE)),
     "has not": (False, lambda path: path.write_bytes(SAMPLE)),
     "is missing": (True, lambda path: path.write_bytes(b"<!DOCTYPE html><p>Not a registry")),
-    "is stale, has it": (True, lambda path: (path.write_bytes(SAMPLE), os.utime(path, (1, 1)))),
-    "is stale, has not": (False, lambda path: (path.write_bytes(SAMPLE), os.utime(path, (1, 1)))),
+    "is stale, has it": (True, lambda path: old(path)),
+    "is stale, has not": (False, lambda path: old(path)),
 }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from maptr import __version__, natabfile, places
@@ -44,10 +45,8 @@ class OnceTable:
     def current(self, naan: str | None = None) -> TableState:
         """See ``TableSource``."""
         if naan is not None and naan not in self._parts and not self._whole.is_read and len(self._parts) < MAX_PARTS:
-            try:
+            with suppress(OSError, MaptrError, ChangedError):  # told by the reader of the whole
                 self._look_for(naan)
-            except (OSError, MaptrError, ChangedError):
-                pass  # told by the reader of the whole
         return self._parts.get(naan or "") or self._whole.current()
 
     def _look_for(self, naan: str) -> None:
@@ -115,8 +114,6 @@ class OnceTable:
             nmas = [(nma.target, nma.where, nma.status, nma.acronym) for nma in entry.nmas]
             lines.setdefault(entry.naan, []).append((entry.shoulder, nmas))
         text = "\n".join(f"{naan}:{json.dumps(kept)}" for naan, kept in lines.items())
-        try:
+        with suppress(OSError):
             places.make_parent(str(self._index))
             write_atomically(self._index, self._head() + text.encode() + _END)
-        except OSError:
-            pass
