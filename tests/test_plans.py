@@ -283,6 +283,20 @@ def test_memory_is_bounded_and_forgotten_plans_live_until_they_are_sent(monkeypa
         assert max(len(plans._shared), len(plans._seen), len(plans._kinds_by_name), len(plans._alive)) <= 6
 
 
+def test_what_plans_point_into_lives_though_a_zone_lets_it_go() -> None:
+    server = Server(snapshot_of((f"{START}x 60 TXT {'y' * 200}", "example.")))
+    query = dns.message.make_query("x.example.", "TXT").to_wire()
+    server.hold([query])
+    (zone,) = server.ready._zones.values()
+    assert zone
+    name = b"\1x\7example\0"
+    zone.table[name] = bytes(bytearray(zone.table[name]))
+    others = [bytes(bytearray(b"z" * len(zone.table[name]))) for _ in range(1000)]
+    server.hold([query])
+    assert server.found == 1
+    assert len(others) == 1000
+
+
 def test_a_reply_of_its_own_and_silence() -> None:
     query = dns.message.make_query("12345.example.", "NAPTR").to_wire()
     reply = make_reply(query, SNAPSHOT, transport=Transport.UDP)

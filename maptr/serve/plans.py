@@ -79,7 +79,7 @@ class Plans:
         self._shared: dict[tuple[int, int, int, bool], bytes] = {}
         self._lettered: set[bytes] = set()  # keys with a small letter around the name, where a capital is another
         self._seen: set[bytes] = set()  # patterns met once
-        self._alive: list[object] = []  # what plans point into, beyond the table of a zone
+        self._alive: list[object] = []  # what plans point into
         self._full = False
         self._long_opts: dict[bytes, bytes] = {}
 
@@ -200,7 +200,11 @@ class Plans:
     def _share(self, query: bytes, found: Found) -> bytes:
         """The plan of a reply, one object for all who ask as long a question for the same octets."""
         ready = found.ready
+        if len(self._alive) >= MAX_KNOWN:
+            self._full = True
         if ready.start:
+            # The table of a zone may get an equal value in its place, where two threads pack a name at once.
+            self._alive.append(ready.body)
             plan = self._pack(query, found)
             if ready.kind is not None:
                 self._kinds[plan] = ready.kind
