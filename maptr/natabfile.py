@@ -6,12 +6,14 @@ it, is not of the plainest form. Then the whole file is read, and the answer is 
 
 from __future__ import annotations
 
+import os
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
 _CHUNK = 1 << 16  # octets searched at a time: what stays in a processor's cache
+_SOME = 4096  # octets read to find the end of a line
 _SCHEMES = (b"http://", b"https://", b"ftp://", b"mailto:", b"urn:", b"ark:/")
 _PRINTABLE = bytes(range(0x20, 0x7F))
 _BETWEEN_WORDS = bytes(range(0x21)) + bytes(range(0x80, 0x100))  # white space of any alphabet, and more
@@ -23,13 +25,37 @@ def find(path: str | os.PathLike[str], naan: str) -> list[str] | None:
     The file is searched, so that 100,000 NAANs take two milliseconds and damage elsewhere in it is not seen. Raises
     OSError; TableError where the file has to be read and is no natab.
     """
-    # Not mapped into memory: whoever cuts a mapped file short kills the process that looks at it.
-    with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes longer to import than this takes to find
-        octets = file.read()
-    try:
-        return search(octets, naan.lower())
-    except NotPlainError:
-        return _read(path, naan)
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib takes longer to import than this takes to find
+        try:
+            return search(_File(file.fileno()), naan.lower())
+        except NotPlainError:
+            pass
+    return _read(path, naan)
+
+
+class _File:
+    """The octets of a file, read where they are looked at, a few at a time.
+
+    Not mapped into memory: whoever cuts a mapped file short kills the process that looks at it.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self._size = os.fstat(handle).st_size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> bytes:
+        start = part.start or 0
+        return os.pread(self._handle, min(part.stop, self._size) - start, start)
+
+    def find(self, octet: bytes, start: int) -> int:
+        while some := os.pread(self._handle, _SOME, start):
+            if (at := some.find(octet)) >= 0:
+                return start + at
+            start += len(some)
+        return -1
 
 
 class NotPlainError(Exception):
@@ -64,7 +90,7 @@ def is_plain(octets: bytes) -> bool:
     )
 
 
-def search(octets: bytes, naan: str) -> list[str] | None:
+def search(octets: bytes | _File, naan: str) -> list[str] | None:
     """``find`` in the content of a natab. Raises NotPlainError where only the reader can tell."""
     if not (naan.isascii() and naan.isdigit() and len(naan) <= 16):  # a letter may be written in capitals
         raise NotPlainError
@@ -85,7 +111,7 @@ def search(octets: bytes, naan: str) -> list[str] | None:
     return None
 
 
-def _chunks(octets: bytes) -> Iterator[tuple[int, bytes]]:
+def _chunks(octets: bytes | _File) -> Iterator[tuple[int, bytes]]:
     """Whole lines in lower case, a line feed before them, and where in the file they begin."""
     start = 0
     while start < len(octets):
@@ -106,7 +132,7 @@ def _may_end(lines: bytes) -> bool:
     return False
 
 
-def _nmas(octets: bytes, at: int) -> list[str]:
+def _nmas(octets: bytes | _File, at: int) -> list[str]:
     """The NMAs of the entry whose colon stands before ``at``."""
     end = _line_end(octets, at)
     _check_policy(octets[at:end])
@@ -123,7 +149,7 @@ def _nmas(octets: bytes, at: int) -> list[str]:
     return found
 
 
-def _line_end(octets: bytes, at: int) -> int:
+def _line_end(octets: bytes | _File, at: int) -> int:
     end = octets.find(b"\n", at)
     return len(octets) if end < 0 else end
 
