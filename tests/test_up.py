@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from maptr.cache.watched import pull_file
+from maptr.cli.upregistry import SAMPLE
 from tests.test_pull import http, natab, sends
 from tests.test_serve_cli import PATIENCE
 
@@ -128,6 +130,16 @@ def test_offline_the_sample_answers_every_command_until_it_ends(user: User) -> N
     assert not user.running.exists()
     assert user.run("url", ARK, f"@127.0.0.1#{up.port}").returncode == 9
     assert not (user.data / "naans").exists(), "what the sample says is not left to answer"
+
+
+def test_what_is_pulled_while_the_sample_is_served_is_the_user_s_and_not_the_package_s(user: User) -> None:
+    up = user.up("--offline").ready()
+    (user.home / "mine").write_bytes(natab(10000))
+    done = user.run("table", "pull", "mine", "--apply", "--force")
+    assert (done.returncode, (user.data / "naans").read_bytes()) == (0, natab(10000)), done.stderr
+    assert not pull_file(SAMPLE).exists()
+    assert up.end() == 0
+    assert "10000" in (user.data / "naans").read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -176,9 +176,9 @@ def _configuration(registry: Registry, origin: Labels, folder: Path, port: int) 
         f"name = {quoted(name)}",
         f"file = {quoted(home / (name.replace('/', '_') + 'zone'))}",
         f"table = {quoted(registry.file)}",
-        "[table]",
-        f"file = {quoted(registry.file)}",
     ]
+    if registry.kind == "registry":  # the sample is nothing that a pull may replace
+        lines += ["[table]", f"file = {quoted(registry.file)}"]
     lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in registry.pulled.items()]
     lines += [
         "[client]",
