@@ -19,12 +19,11 @@ from collections.abc import Hashable, Sequence
 from operator import add
 
 from maptr.answer import Transport
-from maptr.cookies import answer_cookies
 from maptr.ready import HEADER
 from maptr.rrl import Verdict
 from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
-from maptr.serve.hashing import each_hash
+from maptr.serve.jar import CookieJar
 from maptr.serve.plans import SILENCE, Plans, address, own, read_address, truncated
 from maptr.serve.responder import Responder
 from maptr.serve.slots import AREA, BATCH, HEAD, PLAN, Slots
@@ -69,7 +68,7 @@ class BatchListener:
         self._recvmmsg, self._sendmmsg = libc.recvmmsg, libc.sendmmsg
         self._slots = Slots(sock.family, self._anywhere)
         self._plans: Plans | None = None
-        self._hashes = each_hash()
+        self._jar = CookieJar(self._slots)
         # Clients that the rate limit does not count, and the networks by which it counts others.
         self._exempt: set[Hashable] = set()
         self._networks: dict[Hashable, str] = {}
@@ -197,22 +196,13 @@ class BatchListener:
         self, asked: list[tuple[int, bytes]], plans: list[bytes | None], queries: list[bytes], settled: set[int]
     ) -> None:
         """Put the cookies of replies where their plans have them; who showed a good one has no limit."""
-        memory, addresses, places = self._slots.memory, self._slots.addresses, self._slots.cookies
         context = self._responder.context
         if not context.cookies.secrets:  # taken away a moment ago; what lies ready will follow
             for i, _ in asked:
                 plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
             return
-        options, verified = answer_cookies(
-            [cookie for _, cookie in asked],
-            [memory[addresses[i]] for i, _ in asked],
-            secrets=context.cookies.secrets,
-            now=context.clock(),
-            hashes=self._hashes,
-        )
-        for (i, _), option in zip(asked, options, strict=True):
-            memory[places[i]] = option
-        settled.update(asked[place][0] for place in verified)
+        verified = self._jar.answer(asked, secrets=context.cookies.secrets, now=context.clock())
+        settled.update(verified)
         self.counters.verified += len(verified)
         if context.cookies.required:
             for i, _ in asked:
