@@ -119,8 +119,8 @@ class Plans:
     def _find(self, query: bytes, size: int) -> bytes | None:
         """The plan for a query without ID and cookie, of that size, which was not known by its octets as they are."""
         known = self._with_cookie if size else self.known
-        usual = _with_usual_size(query, bool(size))
-        if usual is None:
+        at = -_SIZED - 4 if size else -_SIZED
+        if query[at : at + 2] == USUAL_SIZE or query[at - 3 : at] != OPT_START or len(query) < MIN_KEY - at:
             key = query.lower()
             if key != query:
                 plan = known.get(key)
@@ -128,6 +128,7 @@ class Plans:
                     return plan
             return self._find_pattern(query, key, size)
         large = self._large
+        usual = query[:at] + USUAL_SIZE + query[at + 2 :]
         plan = known.get(usual)
         if plan is not None and usual not in large:
             return plan
@@ -158,14 +159,12 @@ class Plans:
         end, labels, exact, find, absent, other = pattern
         if key[FIRST:after] in labels:
             return None
-        name = key[FIRST:end]
-        type_at = FIRST + len(name)
-        if exact is not None and query[:FIRST] + query[type_at:] != exact:
+        if exact is not None and query[:FIRST] + query[end:] != exact:
             return None
-        there = find(name)
+        there = find(key[FIRST:end])
         if there is None:
             return absent
-        return other if other is not None and is_alone(there) and there[:2] != query[type_at : type_at + 2] else None
+        return other if other is not None and is_alone(there) and there[:2] != query[end:][:2] else None
 
     def learn(self, query: bytes, found: Found) -> bytes:
         """The plan of a ready reply, kept where it may serve again."""
@@ -292,15 +291,6 @@ class Plans:
             self._kinds.clear()
             self._kinds_by_name.clear()
             self._alive.clear()
-
-
-def _with_usual_size(query: bytes, cookie: bool) -> bytes | None:
-    """A query with an OPT (up to its cookie's octets, if it has one), as if its size were usual; None if it is."""
-    at = len(query) - _SIZED - 4 * cookie
-    if at < MIN_KEY or query[at - 3 : at] != OPT_START:
-        return None
-    rest = query[at + 2 :]
-    return None if query[at : at + 2] == USUAL_SIZE else query[:at] + USUAL_SIZE + rest
 
 
 def own(reply: bytes, place: int) -> bytes:
