@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from maptr.cookies import CLIENT_COOKIE, check_cookie, fresh_part
 from maptr.serve.hashing import HEAD, make_hasher
-from maptr.serve.slots import BATCH, COOKIE, Slots
+from maptr.serve.slots import BATCH, Slots
 
 
 class CookieJar:
