@@ -13,13 +13,13 @@ Without I/O, as ``walk`` is: a driver sends what ``next()`` gives, tells what ca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
 
 from maptr import names, url, wire
+from maptr.attempt import Asked, Attempt, Server
 from maptr.discovery import Outcome
 from maptr.names import Labels
 from maptr.walk import Answer
-from maptr.wire import Query, Referral, Reply
+from maptr.wire import Referral, Reply
 
 RandomBytes = Callable[[int], bytes]
 
@@ -34,35 +34,20 @@ MAX_ALIASES = 8  # CNAMEs that one server leaves to be asked for separately
 NOTE_LENGTH = 500  # characters of failures kept in a note
 
 
-class Server(NamedTuple):
-    """Where to ask: an address literal and a port."""
-
-    address: str
-    port: int = 53
-
-    def __str__(self) -> str:
-        return f"{self.address}#{self.port}"
-
-
-class Attempt(NamedTuple):
-    """One message to one server, and how long to wait for the reply, in seconds."""
-
-    server: Server
-    query: Query
-    tcp: bool
-    seconds: float
-
-
-class Asked(Protocol):
-    """What a driver drives: an ``Exchange``, or several that make one answer."""
-
-    answer: Answer | None
-
-    def next(self) -> Attempt | None: ...
-    def hear(self, attempt: Attempt, packet: bytes) -> bool: ...
-    def silent(self, attempt: Attempt) -> None: ...
-    def unreachable(self, attempt: Attempt, why: object) -> None: ...
-    def expire(self) -> None: ...
+__all__ = [
+    "FIRST_SECONDS",
+    "MAX_ALIASES",
+    "MAX_REFERRALS",
+    "MAX_SEARCH_DEPTH",
+    "MAX_SOUGHT",
+    "MAX_TRIES",
+    "ROUNDS",
+    "Asked",
+    "Attempt",
+    "Exchange",
+    "RandomBytes",
+    "Server",
+]
 
 
 class Exchange:

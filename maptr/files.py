@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
+
+PRIVATE = 0o600  # what a server keeps holds what zone files hold, which may be for few to read
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -29,6 +32,29 @@ def write_atomically(path: Path, content: bytes) -> None:
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
+        raise
+
+
+def keep(path: Path, *parts: bytes, sync: bool = True) -> None:
+    """Replace a file that one process alone writes, mode 0600: a reader, or a crash, finds the old one or the new.
+
+    What is half written has one name, so crashes leave one such file at most, and the next write takes it.
+    ``sync``: it is on disk then. Raises OSError; nothing is left beside it.
+    """
+    half = path.with_name(f".{path.name}.new")
+    try:
+        half.unlink(missing_ok=True)
+        handle = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+        with os.fdopen(handle, "wb") as file:
+            for part in parts:
+                file.write(part)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        half.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            half.unlink(missing_ok=True)
         raise
 
 

@@ -41,6 +41,7 @@ class Many(Generic[Token]):
         self.asked = 0
         self._settings = settings
         self._folded = names.fold(settings.origin)
+        self._is_folded = self._folded == settings.origin
         self._most = min(names.MAX_LABEL, names.MAX_NAME - 1 - names.wire_length(settings.origin))
         self._answers: OrderedDict[Labels, Answer | Kept] = OrderedDict()
         self._kept = 0
@@ -62,8 +63,8 @@ class Many(Generic[Token]):
         if not 0 < len(label) <= self._most:
             names.check((label, *self._settings.origin))
         name = (label, *self._settings.origin)
-        folded = (label.lower(), *self._folded)
-        key = name if name == folded else folded  # one tuple where one will do: a run may keep 100,000
+        # One tuple where one will do: a run may keep 100,000.
+        key = name if self._is_folded and label == label.lower() else (label.lower(), *self._folded)
         self.open += 1
         waiting = self._roots.get(key)
         if waiting is not None:

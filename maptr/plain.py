@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from maptr import names, url
 from maptr.ark import Ark
-from maptr.discovery import Candidate
+from maptr.candidate import Candidate
 from maptr.names import Labels
 from maptr.naptr import Fields, Naptr
 from maptr.nfa import Budget
@@ -26,12 +26,14 @@ MAX_RECORDS = 16  # the longest real answer has 17; beyond this the general way 
 MAX_STEPS = 20_000  # of regexps, that so many records of this kind never need
 
 # Letter-digit-hyphen labels as url.parse_host takes them, the last of which is no number, nor part of an address.
-_HOST = re.compile(
-    rb"(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
-)
+# Written, not compiled, as in ``ark``.
+_HOST = rb"(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_BY_HOST = (b"h", b"ark", b"")  # flags, service, regexp
 _ALNUM = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_."  # without a hyphen, nothing can be amiss
 _DIGITS = b"0123456789"
 MAX_HOST = 253  # characters, as url.parse_host
+
+_new = tuple.__new__  # half the time of a NamedTuple's own
 
 
 class Site(NamedTuple):
@@ -71,6 +73,13 @@ def make_plan(
     if not records or len(records) > MAX_RECORDS:
         return None
     owner = names.to_text(root)
+    if len(records) == 1 and records[0][2:5] == _BY_HOST:  # by far the commonest, and quicker alone
+        order, preference, *_, replacement = records[0]
+        host = _host(replacement, undotted)
+        if host is None:
+            return None
+        path = ((order, preference),)
+        return Plan((_new(Candidate, (host, None, order, preference, owner, ttl, "dns", "", path, "", None, "")),), ())
     rules: list[Candidate | tuple[Candidate, Site]] = []
     hosts: list[Candidate] = []
     for record in records:
@@ -91,8 +100,6 @@ def make_plan(
             rules.append((Candidate(site.host, site.port, order, preference, owner, ttl, "dns", "", path), site))
         else:
             return None
-    if len(rules) == len(hosts) == 1:
-        return Plan(tuple(hosts), ())
     if len(rules) > 1:
         # By (order, preference), then by canonical rdata, of which these are the first four octets.
         keys = [Naptr(*record).canonical() for record in records]
@@ -115,7 +122,7 @@ def _host(replacement: Labels, undotted: Labels | None) -> str | None:
         or last == b"localhost"
         or len(host) > MAX_HOST
         or host.count(b".") != len(replacement) - 1
-        or ((host.translate(None, _ALNUM) or last[0] in _DIGITS) and _HOST.fullmatch(host) is None)
+        or ((host.translate(None, _ALNUM) or last[0] in _DIGITS) and re.fullmatch(_HOST, host) is None)
     ):
         return None
     return host.decode("ascii")

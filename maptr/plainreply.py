@@ -6,6 +6,7 @@ what ``wire.read`` makes of the packet.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from maptr import wire
@@ -31,12 +32,13 @@ class PlainReply(NamedTuple):
     def discovery(self, ark: Ark, settings: Settings, expiration: float | None) -> Discovery:
         """What a walk finds for an ARK whose root name was asked."""
         plan, ttl, security, kept = self
-
-        def trace() -> tuple[Step, ...]:
-            return full_trace(ark, settings, answer(kept))
-
         candidates = plan.fixed or plan.candidates(ark)
+        trace = partial(_trace, ark, settings, kept)
         return Discovery(ark, candidates, trace, True, "dns", security, ttl, expiration, settings.scheme)
+
+
+def _trace(ark: Ark, settings: Settings, kept: Kept) -> tuple[Step, ...]:
+    return full_trace(ark, settings, answer(kept))
 
 
 def answer(kept: Kept) -> Answer:

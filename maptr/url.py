@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 MAX_URL = 4096  # octets; RFC 9110 4.1 asks for at least 8000 of a recipient, and no NMA needs half
 
-_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>.*)\Z", re.DOTALL)
-_UNSAFE = re.compile(r"[^\x21-\x7e]|[<>\"\\^`{|}]")  # RFC 3986 2: what no URL holds unencoded
-_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z")
-_NUMBER = re.compile(r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)\Z")
+# Written, not compiled: a fresh process compiles what it meets, and ``re`` keeps it.
+_URL = r"(?s)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>.*)\Z"
+_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z"
+_NUMBER = r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)\Z"
+_CLEAN = "".join(c for c in map(chr, range(0x21, 0x7F)) if c not in '<>"\\^`{|}')  # RFC 3986 2: all that a URL holds
 
 
 class Host(NamedTuple):
@@ -71,9 +72,9 @@ def parse_host(text: str) -> Host:
     if not name:
         raise ValueError("no host")
     labels = name.split(".")
-    if _NUMBER.match(labels[-1]):
+    if re.match(_NUMBER, labels[-1]):
         return Host(text, _parse_ipv4(labels))
-    if len(name) > 253 or not all(map(_LABEL.match, labels)):
+    if len(name) > 253 or not all(re.match(_LABEL, label) for label in labels):
         raise ValueError("not a host name")
     return Host(text)
 
@@ -81,7 +82,11 @@ def parse_host(text: str) -> Host:
 def _parse_ipv4(labels: list[str]) -> ipaddress.IPv4Address:
     import ipaddress
 
-    if len(labels) > 4 or not all(map(_NUMBER.match, labels)) or any(len(label) > 12 for label in labels):
+    if (
+        len(labels) > 4
+        or not all(re.match(_NUMBER, label) for label in labels)
+        or any(len(label) > 12 for label in labels)
+    ):
         raise ValueError("not an IPv4 address")
     *high, last = (_number(label) for label in labels)
     if any(part > 255 for part in high) or last >= 256 ** (4 - len(high)):
@@ -111,7 +116,7 @@ def parse(text: str) -> Url:
     """The parts of an http or https URL (RFC 3986, RFC 9110 4.2); ValueError, with the reason as its text."""
     if len(text) > MAX_URL:
         raise ValueError(f"longer than {MAX_URL} octets")
-    match = _URL.match(text)
+    match = re.match(_URL, text)
     if match is None:
         raise ValueError("not an absolute URL")
     scheme = match["scheme"].lower()
@@ -119,7 +124,7 @@ def parse(text: str) -> Url:
         raise ValueError("neither http nor https")
     if not match["authority"].isascii():
         raise ValueError("the host is not ASCII: an international name is written in A-labels (xn--...)")
-    if unsafe := _UNSAFE.search(text):
+    if unsafe := text.strip(_CLEAN):  # starts with the first that is not
         raise ValueError(f"the character U+{ord(unsafe[0]):04X} belongs in no URL")
     authority = match["authority"]
     if "@" in authority:
@@ -133,7 +138,7 @@ def parse(text: str) -> Url:
 
 def is_clean(text: str) -> bool:
     """True where a text is no longer than a URL may be, and without a character that belongs in none."""
-    return len(text) <= MAX_URL and _UNSAFE.search(text) is None
+    return len(text) <= MAX_URL and not text.strip(_CLEAN)
 
 
 def refusal(text: str, *, allow_private: bool = False) -> str | None:

@@ -16,86 +16,46 @@ costs more than its candidates, is then made by walking again in full, when some
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
 
 from maptr import names, plain, url
 from maptr.ark import Ark
-from maptr.discovery import REGEXP_STEPS, SECURITY, Candidate, Discovery, Link, Outcome, Reading, Step
+from maptr.candidate import Candidate, Found, rank
+from maptr.discovery import Discovery
 from maptr.names import Labels
 from maptr.naptr import Kind, Naptr, Rule, read
 from maptr.nfa import Budget, BudgetSpent
+from maptr.question import (
+    ARK_ARPA,
+    DEFAULTS,
+    MAX_CANDIDATES,
+    MAX_DEPTH,
+    MAX_QUESTIONS,
+    MAX_RECORDS,
+    MAX_TTL,
+    Answer,
+    Question,
+    Reader,
+    Settings,
+    question_rank,
+)
+from maptr.trace import SECURITY, Outcome, Reading, Step
 
-MAX_DEPTH = 8  # redirects on one path; deeper is a loop or an attack
-MAX_QUESTIONS = 32  # in one walk
-MAX_CANDIDATES = 64  # the best are kept
-MAX_RECORDS = 2048  # read in one walk; one reply has room for about that many, and the longest real one has 17
-MAX_TTL = 0x7FFF_FFFF  # RFC 2181 section 8; a greater TTL counts as 0
-
-ARK_ARPA: Labels = (b"ark", b"arpa")
-
-
-class Settings(NamedTuple):
-    """What a caller may decide about a walk.
-
-    ``scheme`` is that of an ``h`` candidate's URL. ``allow_private`` lets rules lead to hosts that are not public.
-    ``undotted`` is the origin below which a host without final dot is read both ways; by default
-    ``ark.arpa`` where that is the origin, and none elsewhere.
-    """
-
-    origin: Labels = ARK_ARPA
-    scheme: str = "https"
-    allow_private: bool = False
-    undotted: Labels | None = None
-    max_depth: int = MAX_DEPTH
-    max_questions: int = MAX_QUESTIONS
-    max_candidates: int = MAX_CANDIDATES
-    max_records: int = MAX_RECORDS
-    regexp_steps: int = REGEXP_STEPS
-
-    def reading_origin(self) -> Labels | None:
-        if self.undotted is None and names.fold(self.origin) == ARK_ARPA:
-            return ARK_ARPA
-        return self.undotted
-
-
-DEFAULTS = Settings()
-
-
-class Question(NamedTuple):
-    """A name to ask NAPTR at. ``path`` holds order and preference of the redirects that led here."""
-
-    name: Labels
-    path: tuple[tuple[int, int], ...] = ()
-    ttl: int = MAX_TTL
-
-    @property
-    def depth(self) -> int:
-        return len(self.path)
-
-
-class Answer(NamedTuple):
-    """What DNS said to one question. ``ttl`` is that of the records, or of the negative answer, in seconds."""
-
-    outcome: Outcome
-    records: Sequence[Naptr] = ()
-    ttl: int | None = None
-    note: str = ""
-    server: str = ""
-    elapsed: float | None = None
-    security: str = "indeterminate"
-    links: tuple[Link, ...] = ()
-
-    def after(self, elapsed: float) -> Answer:
-        """The same, so many seconds after the question."""
-        return Answer(self.outcome, self.records, self.ttl, self.note, self.server, elapsed, self.security, self.links)
-
-
-class Reader(Protocol):
-    """``naptr.read``, or one that remembers."""
-
-    def __call__(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule: ...
+__all__ = [
+    "ARK_ARPA",
+    "DEFAULTS",
+    "MAX_CANDIDATES",
+    "MAX_DEPTH",
+    "MAX_QUESTIONS",
+    "MAX_RECORDS",
+    "MAX_TTL",
+    "Answer",
+    "Question",
+    "Reader",
+    "Settings",
+    "Walk",
+    "full_trace",
+]
 
 
 class Walk:
@@ -121,7 +81,7 @@ class Walk:
         self._begun = True
         self._asked: set[Labels] = {names.fold(question.name) for question in self._level.questions}
         self._steps: list[Step] = []
-        self._found: list[_Found] = []
+        self._found: list[Found] = []
         self._budget = Budget(self.settings.regexp_steps)
         self._records_left = self.settings.max_records
         self._complete = True
@@ -194,7 +154,7 @@ class Walk:
                 if question.name not in self._level.answers:
                     self._level.answers[question.name] = Answer(Outcome.TIMEOUT, note="the walk's time was over")
             self._read_level()
-        ranked = self._rank()
+        ranked = rank(self._found)
         most = self.settings.max_candidates
         trace = tuple(self._steps)
         complete = self._complete
@@ -288,7 +248,8 @@ class Walk:
             if url.parse_host(host).is_local and not self.settings.allow_private:
                 refused.append(f"{host} is not a public host")
                 continue
-            self._keep(Candidate(host, port, *path[-1], names.to_text(here.name), here.ttl, path=path), key, index)
+            candidate = Candidate(host, port, *path[-1], names.to_text(here.name), here.ttl, path=path)
+            self._found.append(Found(candidate, key, index))
             taken.append(f"candidate {host}" + (f":{port}" if port else ""))
         if not taken:
             raise _Passed("; ".join(refused))
@@ -301,21 +262,18 @@ class Walk:
         if refusal := url.refusal(made, allow_private=self.settings.allow_private):
             raise _Passed(f"makes {made[:200]!a}: {refusal}")
         where = url.parse(made)
-        self._keep(
-            Candidate(
-                where.host.in_url,
-                where.port,
-                *path[-1],
-                names.to_text(here.name),
-                here.ttl,
-                target=made,
-                path=path,
-                made_for=self.ark.resolution,
-                substitution=rule.substitution,
-            ),
-            key,
-            0,
+        candidate = Candidate(
+            where.host.in_url,
+            where.port,
+            *path[-1],
+            names.to_text(here.name),
+            here.ttl,
+            target=made,
+            path=path,
+            made_for=self.ark.resolution,
+            substitution=rule.substitution,
         )
+        self._found.append(Found(candidate, key, 0))
         return [f"candidate {made}"]
 
     def _redirect(
@@ -336,7 +294,7 @@ class Walk:
             return [f"redirect to {shown}, asked already"]
         question = Question(target, path, here.ttl)
         if key in onward:
-            onward[key] = min(onward[key], question, key=_question_rank)
+            onward[key] = min(onward[key], question, key=question_rank)
             return [f"redirect to {shown}, asked once for several records"]
         onward[key] = question
         return [f"redirect to {shown}"]
@@ -353,7 +311,7 @@ class Walk:
 
     def _admit(self, onward: dict[Labels, Question]) -> list[Question]:
         """The questions of the next depth, within the limits; those beyond are on the trace as a limit."""
-        questions = sorted(onward.values(), key=_question_rank)
+        questions = sorted(onward.values(), key=question_rank)
         admitted: list[Question] = []
         for question in questions:
             if question.depth > self.settings.max_depth:
@@ -368,20 +326,6 @@ class Walk:
     def _refuse(self, question: Question, why: str) -> None:
         self._complete = False
         self._steps.append(Step(question.name, question.depth, Outcome.LIMIT, note=why))
-
-    # ---- ranking
-
-    def _keep(self, candidate: Candidate, key: bytes, index: int) -> None:
-        self._found.append(_Found(candidate, key, index))
-
-    def _rank(self) -> tuple[Candidate, ...]:
-        """Candidates by (order, preference) along their path, then rdata in canonical order; each place once."""
-        depth = max((len(found.candidate.path) for found in self._found), default=0)
-        ranked: dict[tuple[str, int | None, str], Candidate] = {}
-        for found in sorted(self._found, key=lambda found: found.rank(depth)):
-            candidate = found.candidate
-            ranked.setdefault((candidate.host.lower(), candidate.port, candidate.target), candidate)
-        return tuple(ranked.values())
 
 
 def full_trace(ark: Ark, settings: Settings, answer: Answer) -> tuple[Step, ...]:
@@ -420,20 +364,3 @@ class _Level:
 
 
 _OVER = _Level([])
-
-
-class _Found(NamedTuple):
-    candidate: Candidate
-    rdata: bytes
-    nth: int
-
-    def rank(self, depth: int) -> tuple[object, ...]:
-        # A path that ends early counts as going on with noughts: the draft holds order and preference at 0,
-        # and then a redirect must not decide.
-        path = self.candidate.path
-        padded = path + ((0, 0),) * (depth - len(path))
-        return padded, self.rdata, self.nth, len(path), self.candidate.owner.lower()
-
-
-def _question_rank(question: Question) -> tuple[object, ...]:
-    return question.path, names.fold(question.name), question.name, question.ttl

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import threading
@@ -77,10 +78,14 @@ class Flood:
                     number = (number + 1) & 0xFFFF
                     identity = number.to_bytes(2, "big")
                     under_way[fileno] = identity, now
-                    sock.send(identity + self._wire[2:])
+                    with contextlib.suppress(ConnectionRefusedError):  # nobody is there any more
+                        sock.send(identity + self._wire[2:])
             answered = 0
             for fileno, _ in poll.poll(0.05):
-                reply = socks[fileno].recv(65535)
+                try:
+                    reply = socks[fileno].recv(65535)
+                except ConnectionRefusedError:
+                    continue
                 if fileno in under_way and reply[:2] == under_way[fileno][0]:
                     del under_way[fileno]
                     answered += 1

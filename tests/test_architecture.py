@@ -24,7 +24,7 @@ LAYERS = (
     ),
     # What maptr knows, as functions over values.
     (
-        *("discovery", "plain", "walk", "replay", "choose"),
+        *("candidate", "trace", "discovery", "question", "plain", "walk", "replay", "choose"),
         *("table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
         *("zone", "masterfile", "rulecheck", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
@@ -32,7 +32,7 @@ LAYERS = (
         *("zonediff", "integrity", "publish"),
         *("packed", "ready", "fastpath", "masterline", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
-        *("wire", "asking", "plainreply", "many", "validation", "minisign", "liveness"),
+        *("reply", "wire", "attempt", "asking", "plainreply", "many", "validation", "minisign", "liveness"),
     ),
     # What asks the network and reads files.
     (

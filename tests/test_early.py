@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import subprocess
 import sys
@@ -10,15 +11,17 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import dns.edns
+import dns.exception
 import dns.message
 import dns.query
 import dns.rcode
 import pytest
 
-from maptr.answer import Transport
+from maptr.answer import Transport, respond
 from maptr.config import Config, parse
 from maptr.errors import ConfigError
-from maptr.serve import batch, early, settings
+from maptr.serve import batch, early, hangup, settings
 from maptr.serve.counters import Counters
 from maptr.serve.early import Early
 from maptr.serve.udp import Answer
@@ -26,6 +29,7 @@ from maptr.serve.zones import ZoneSource, read_zone
 from maptr.snapshot import Snapshot
 
 ZONE = "$TTL 60\n@ IN SOA ns1 host 1 7200 3600 1209600 300\n@ IN NS ns1\nns1 IN A 192.0.2.1\nx IN TXT hello\n"
+QUERY = dns.message.make_query("x.a.test", "TXT")
 PATIENCE = 10.0  # seconds for what should take milliseconds
 
 pytestmark = pytest.mark.skipif(batch.why_not() is not None, reason=f"no batches here: {batch.why_not()}")
@@ -142,8 +146,10 @@ main(sys.argv[1:], prog_name="maptr")
 """
 
 
-def test_the_server_answers_before_the_daemon_is_imported_and_hands_over(tmp_path: Path) -> None:
-    path = tmp_path / "zone"
+@contextlib.contextmanager
+def begun_early(directory: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A server that answers already, and whose daemon is imported once it is given a line."""
+    path = directory / "zone"
     path.write_text(ZONE)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
@@ -153,22 +159,90 @@ def test_the_server_answers_before_the_daemon_is_imported_and_hands_over(tmp_pat
         [sys.executable, "-c", WAITING, *arguments], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        assert server.stdin is not None
-        assert server.stderr is not None
-        query = dns.message.make_query("x.a.test", "TXT")
         for _ in range(100):
             with contextlib.suppress(OSError, dns.exception.Timeout):
-                reply = dns.query.udp(query, "127.0.0.1", 0.1, port)
+                reply = dns.query.udp(QUERY, "127.0.0.1", 0.1, port)
                 break
         assert reply.answer[0][0].to_text() == '"hello"'
-        server.stdin.write("\n")
-        server.stdin.flush()
-        assert "ready, serving 1 zone" in server.stderr.readline()
-        assert dns.query.tcp(query, "127.0.0.1", PATIENCE, port).answer == reply.answer
+        yield server, port
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def go_on(server: subprocess.Popen[str]) -> None:
+    assert server.stdin is not None
+    server.stdin.write("\n")
+    server.stdin.flush()
+
+
+def logged(server: subprocess.Popen[str]) -> str:
+    """The next line."""
+    assert server.stderr is not None
+    return server.stderr.readline()
+
+
+def test_the_server_answers_before_the_daemon_is_imported_and_hands_over(tmp_path: Path) -> None:
+    with begun_early(tmp_path) as (server, port):
+        go_on(server)
+        assert "ready, serving 1 zone" in logged(server)
+        assert dns.query.tcp(QUERY, "127.0.0.1", PATIENCE, port).answer
         chaos = dns.message.make_query("version.bind", "TXT", "CH")
         assert dns.query.udp(chaos, "127.0.0.1", PATIENCE, port).rcode() == dns.rcode.REFUSED
         server.terminate()
         assert server.wait(PATIENCE) == 0
-    finally:
-        server.kill()
-        server.communicate()
+
+
+def test_sighup_while_it_starts_is_heard_when_it_is_ready(tmp_path: Path) -> None:
+    """What changed since its zones were read is read then; it would have ended a process that has no handler yet."""
+    with begun_early(tmp_path) as (server, port):
+        (tmp_path / "zone").write_text(ZONE.replace("host 1", "host 2").replace("hello", "again"))
+        server.send_signal(signal.SIGHUP)
+        go_on(server)
+        while "reloaded, serial 2 (was 1)" not in (line := logged(server)):
+            assert line
+        assert dns.query.udp(QUERY, "127.0.0.1", PATIENCE, port).answer[0][0].to_text() == '"again"'
+
+
+def test_sigterm_while_it_starts_ends_it_at_once(tmp_path: Path) -> None:
+    with begun_early(tmp_path) as (server, _):
+        server.terminate()
+        assert server.wait(PATIENCE) == -signal.SIGTERM
+
+
+def test_hangups_are_held_no_longer_than_told() -> None:
+    def held() -> bool:
+        return signal.SIGHUP in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    assert not held()
+    with hangup.held():
+        assert held()
+        hangup.heard()
+        assert not held()
+    with pytest.raises(ConfigError), hangup.held():
+        raise ConfigError("a start that fails")
+    assert not held()
+
+
+def test_a_zone_that_did_not_load_is_never_answered_for_another(snapshot: Snapshot) -> None:
+    """Not from the zone above it, not as nobody's, by no name and with no EDNS or DO."""
+    below, other = (b"bad", b"a", b"test"), (b"bad", b"test")
+    broken = Snapshot.of(snapshot.zones.values(), broken=[below, other])
+    with running(broken) as (begun, port):
+        begun.open(lambda _: lambda query, transport, client: respond(query, broken))
+        for name in ("bad.a.test", "x.bad.a.test", "bad.test", "no.where.bad.test", "*.bad.a.test"):
+            for options in ({}, {"use_edns": 0}, {"want_dnssec": True}):
+                for _ in range(3):  # for what comes twice is learned
+                    query = dns.message.make_query(name, "TXT", **options)
+                    assert dns.query.udp(query, "127.0.0.1", PATIENCE, port).rcode() == dns.rcode.SERVFAIL
+        assert ask(port, "x.a.test", "TXT").answer
+
+
+def test_required_cookies_are_required_from_the_first_answer_on(snapshot: Snapshot) -> None:
+    """Who shows none is answered; who shows a new one waits for the daemon, which says BADCOOKIE."""
+    with running(snapshot, "[serve.cookies]\nrequire = true\n") as (_, port):
+        assert ask(port, "x.a.test", "TXT").answer
+        option = dns.edns.GenericOption(dns.edns.OptionType.COOKIE, b"12345678")
+        query = dns.message.make_query("x.a.test", "TXT", use_edns=0, options=[option])
+        with pytest.raises(dns.exception.Timeout):
+            dns.query.udp(query, "127.0.0.1", 0.2, port)

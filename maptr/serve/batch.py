@@ -157,12 +157,13 @@ class BatchListener:
         if self._anywhere:
             self._answer_from_where_it_came(count)
         silent = sorted(i for i in settled if plans[i] is SILENCE) if settled else []
+        # Before they are sent, so that whoever has a reply finds it counted, even if this process is killed meanwhile.
+        self._count(count, joined, len(silent))
         first = 0
         for end in (*silent, count):
             if first < end:
                 self._send(fd, first, end)
             first = end + 1
-        self._count(count, joined, len(silent))
         known.sent()
 
     def _fill(self, known: Plans, plans: list[bytes | None], queries: list[bytes]) -> set[int]:

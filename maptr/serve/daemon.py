@@ -29,6 +29,7 @@ from maptr.serve import (
     alarm,
     batch,
     control,
+    hangup,
     httpd,
     metrics,
     publisher,
@@ -192,6 +193,7 @@ class Daemon:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self.stop)
             loop.add_signal_handler(signal.SIGHUP, self.reload)
+            hangup.heard()
         async with contextlib.AsyncExitStack() as stack:
             controller = None
             if self._control_socket is not None:

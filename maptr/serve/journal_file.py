@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from pathlib import Path
 
 from maptr.errors import JournalError
+from maptr.files import keep
 from maptr.journal import MAX_OCTETS, Journal, decode, describe, encode
 from maptr.names import Labels, to_text
 from maptr.snapshot import ZoneView
@@ -19,7 +19,6 @@ log = logging.getLogger("maptr.serve")
 
 SUFFIX = ".journal"
 ASIDE = ".bad"  # one is kept, the latest, for whoever wants to know
-MODE = 0o600  # it holds what a zone file holds, which may be for few to read
 MAX_FILE = 2 * MAX_OCTETS  # more than we ever write: something else lies there
 
 
@@ -60,20 +59,7 @@ def read_journal(path: Path, view: ZoneView) -> Journal:
 
 def write_journal(path: Path, journal: Journal) -> None:
     """Replace the file: a reader, or a crash, finds the old one or the new. Trouble is logged and harms no one else."""
-    # One name for what is half written, so that crashes leave one such file at most, and the next write takes it.
-    half = path.with_name(f".{path.name}.new")
     try:
-        try:
-            half.unlink(missing_ok=True)
-            handle = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
-            with os.fdopen(handle, "wb") as file:
-                file.write(encode(journal))
-                file.flush()
-                os.fsync(file.fileno())
-            half.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                half.unlink(missing_ok=True)
-            raise
+        keep(path, encode(journal))
     except OSError as error:
         log.error("journal %s not written, after a restart secondaries will get AXFR: %s", path, error.strerror)

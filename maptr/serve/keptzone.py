@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import re
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +17,7 @@ import dns.exception
 import dns.name
 import dns.zone
 
+from maptr.files import keep
 from maptr.names import Labels
 from maptr.serve.journal_file import file_name
 from maptr.snapshot import ZoneView, view_zone
@@ -64,16 +63,8 @@ def read(directory: Path, origin: Labels) -> Kept | None:
 def write(directory: Path, origin: Labels, text: str, unsigned: int) -> None:
     """Put a version on disk, whole or not at all. Raises OSError."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".signed.", dir=directory)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(f"; signed by maptr from serial {unsigned}, SHA-256 {_digest(text, unsigned)}\n{text}")
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path_of(directory, origin))
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    head = f"; signed by maptr from serial {unsigned}, SHA-256 {_digest(text, unsigned)}\n"
+    keep(path_of(directory, origin), head.encode(), text.encode())
 
 
 def _digest(text: str, unsigned: int) -> str:

@@ -5,9 +5,9 @@ Written before the zone is served, so whatever was served is on record, whenever
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from maptr.files import keep
 from maptr.names import Labels, to_text
 from maptr.publish import Published
 
@@ -39,17 +39,7 @@ def read(directory: Path, origin: Labels) -> Published | None:
 def write(directory: Path, origin: Labels, published: Published) -> None:
     """Put the record on disk, whole or not at all. Raises OSError."""
     import json
-    import tempfile  # here, for a server that starts seldom writes one
 
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    target = path_of(directory, origin)
-    handle, name = tempfile.mkstemp(prefix=".serial.", dir=directory)
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump({"serial": published.serial, "digest": published.digest}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    record = {"serial": published.serial, "digest": published.digest}
+    keep(path_of(directory, origin), json.dumps(record).encode())

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from maptr import __version__
 from maptr.errors import ConfigError
+from maptr.files import keep
 from maptr.names import Labels, to_text, to_wire
 from maptr.packed import PackedNodes, view_packed
 from maptr.snapshot import ZoneView
@@ -89,8 +90,6 @@ class ImageFolder:
 
         ``included`` are the files that belong to the text, and what they held.
         """
-        import tempfile  # here, for a server that starts from images writes none
-
         nodes = PackedNodes.pack(view.nodes)
         files = [(os.path.abspath(file), _digest(content)) for file, content in included]  # noqa: PTH100 - links stay
         ttl = None if nodes.packer is None else nodes.packer.ttl
@@ -102,15 +101,9 @@ class ImageFolder:
         )
         path = self._path(origin, text, lint)
         try:
-            with tempfile.NamedTemporaryFile(dir=self.path, prefix=".", delete=False) as file:
-                try:
-                    file.write(_digest(payload) + payload)
-                    file.close()
-                    Path(file.name).replace(path)
-                except BaseException:
-                    Path(file.name).unlink()
-                    raise
-            for other in self.path.glob(f"{_name(origin)}-*.image"):
+            keep(path, _digest(payload), payload, sync=False)  # it has a checksum
+            # Older ones, and what crashes left half written.
+            for other in (*self.path.glob(f"{_name(origin)}-*.image"), *self.path.glob(f".{_name(origin)}-*")):
                 if other != path:
                     with contextlib.suppress(FileNotFoundError):
                         other.unlink()

@@ -1,0 +1,113 @@
+"""A mapping authority that was found, the URL it has for an ARK, and its rank among others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from maptr import errors, url
+from maptr.ark import Ark
+from maptr.nfa import Budget, BudgetSpent
+
+if TYPE_CHECKING:
+    from maptr.regexp import Substitution
+
+REGEXP_STEPS = 200_000
+"""Steps of regexp matching that one walk may spend, about 0.1 s; a rule of ours costs about 100."""
+
+
+class Candidate(NamedTuple):
+    """One mapping authority found.
+
+    ``host`` and ``port`` say where it is; ``target`` is the URL its rule made, without inflection or query
+    string, and empty for an ``h`` record, which says no more than the host. ``order`` and ``preference`` are those
+    of its own record; ``path`` holds the pairs of every record on the way, its own last. ``ttl`` is the shortest
+    of all these records, in seconds; it is not compared, nor what makes URLs for other ARKs.
+    """
+
+    host: str
+    port: int | None
+    order: int
+    preference: int
+    owner: str
+    ttl: int = 0
+    source: str = "dns"
+    target: str = ""
+    path: tuple[tuple[int, int], ...] = ()
+    made_for: str = ""
+    substitution: Substitution | None = None
+    scheme: str = ""
+
+    def _compared(self) -> tuple[object, ...]:
+        return self[:5] + self[6:10]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Candidate) and self._compared() == other._compared()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def __repr__(self) -> str:
+        shown = ((name, getattr(self, name)) for name in self._fields if name not in ("made_for", "substitution"))
+        return f"Candidate({', '.join(f'{name}={value!r}' for name, value in shown)})"
+
+    @property
+    def orders(self) -> tuple[int, ...]:
+        """Orders along the path, less final noughts: candidates of equal ``orders`` are for a chooser to choose
+        among, whether or not a redirect with order 0 led to some of them."""
+        orders = [order for order, _ in self.path]
+        while orders and orders[-1] == 0:
+            orders.pop()
+        return tuple(orders)
+
+    def url(self, ark: Ark, *, scheme: str = "https") -> str:
+        """The URL for an ARK: what the rule makes of it, or ``scheme://host[:port]/ark:NAAN/name`` for ``h``.
+
+        A scheme of the candidate's own, found by asking, goes before ``scheme``.
+        Inflection and query string are carried along. Raises DiscoveryError where the rule does not match the ARK,
+        or makes a URL at another place of it: that is another candidate, which only a walk may judge.
+        """
+        if self.substitution is None:
+            port = f":{self.port}" if self.port is not None else ""
+            return f"{self.scheme or scheme}://{self.host}{port}/{ark.resolution}{ark.tail}"
+        if ark.resolution == self.made_for:
+            return self.target + ark.tail
+        try:
+            made = self.substitution.apply(ark.resolution.encode(), Budget(REGEXP_STEPS))
+            text = (made or b"").decode("ascii")
+            where = url.parse(text) if made is not None else None
+        except (BudgetSpent, ValueError) as error:
+            raise errors.DiscoveryError(f"the rule of {self.host} at {self.owner} fails for {ark}: {error}") from None
+        if where is None:
+            raise errors.DiscoveryError(f"the rule of {self.host} at {self.owner} is not for {ark}")
+        if (where.host.in_url.lower(), where.port) != (self.host.lower(), self.port):
+            raise errors.DiscoveryError(f"the rule of {self.host} at {self.owner} leads elsewhere for {ark}")
+        return text + ark.tail
+
+
+class Found(NamedTuple):
+    """A candidate and where it stood: the canonical rdata of its record, and which of that record's hosts it is."""
+
+    candidate: Candidate
+    rdata: bytes
+    nth: int
+
+    def rank(self, depth: int) -> tuple[object, ...]:
+        # A path that ends early counts as going on with noughts: the draft holds order and preference at 0,
+        # and then a redirect must not decide.
+        path = self.candidate.path
+        padded = path + ((0, 0),) * (depth - len(path))
+        return padded, self.rdata, self.nth, len(path), self.candidate.owner.lower()
+
+
+def rank(found: Sequence[Found]) -> tuple[Candidate, ...]:
+    """Candidates by (order, preference) along their path, then rdata in canonical order; each place once."""
+    depth = max((len(one.candidate.path) for one in found), default=0)
+    ranked: dict[tuple[str, int | None, str], Candidate] = {}
+    for one in sorted(found, key=lambda one: one.rank(depth)):
+        candidate = one.candidate
+        ranked.setdefault((candidate.host.lower(), candidate.port, candidate.target), candidate)
+    return tuple(ranked.values())

@@ -1,0 +1,88 @@
+"""What a walk asks, what it is told, and what its caller may decide about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from maptr import names
+from maptr.candidate import REGEXP_STEPS
+from maptr.names import Labels
+from maptr.naptr import Naptr, Rule
+from maptr.nfa import Budget
+from maptr.trace import Link, Outcome
+
+MAX_DEPTH = 8  # redirects on one path; deeper is a loop or an attack
+MAX_QUESTIONS = 32  # in one walk
+MAX_CANDIDATES = 64  # the best are kept
+MAX_RECORDS = 2048  # read in one walk; one reply has room for about that many, and the longest real one has 17
+MAX_TTL = 0x7FFF_FFFF  # RFC 2181 section 8; a greater TTL counts as 0
+
+ARK_ARPA: Labels = (b"ark", b"arpa")
+
+
+class Settings(NamedTuple):
+    """What a caller may decide about a walk.
+
+    ``scheme`` is that of an ``h`` candidate's URL. ``allow_private`` lets rules lead to hosts that are not public.
+    ``undotted`` is the origin below which a host without final dot is read both ways; by default
+    ``ark.arpa`` where that is the origin, and none elsewhere.
+    """
+
+    origin: Labels = ARK_ARPA
+    scheme: str = "https"
+    allow_private: bool = False
+    undotted: Labels | None = None
+    max_depth: int = MAX_DEPTH
+    max_questions: int = MAX_QUESTIONS
+    max_candidates: int = MAX_CANDIDATES
+    max_records: int = MAX_RECORDS
+    regexp_steps: int = REGEXP_STEPS
+
+    def reading_origin(self) -> Labels | None:
+        if self.undotted is None and names.fold(self.origin) == ARK_ARPA:
+            return ARK_ARPA
+        return self.undotted
+
+
+DEFAULTS = Settings()
+
+
+class Question(NamedTuple):
+    """A name to ask NAPTR at. ``path`` holds order and preference of the redirects that led here."""
+
+    name: Labels
+    path: tuple[tuple[int, int], ...] = ()
+    ttl: int = MAX_TTL
+
+    @property
+    def depth(self) -> int:
+        return len(self.path)
+
+
+class Answer(NamedTuple):
+    """What DNS said to one question. ``ttl`` is that of the records, or of the negative answer, in seconds."""
+
+    outcome: Outcome
+    records: Sequence[Naptr] = ()
+    ttl: int | None = None
+    note: str = ""
+    server: str = ""
+    elapsed: float | None = None
+    security: str = "indeterminate"
+    links: tuple[Link, ...] = ()
+
+    def after(self, elapsed: float) -> Answer:
+        """The same, so many seconds after the question."""
+        return Answer(self.outcome, self.records, self.ttl, self.note, self.server, elapsed, self.security, self.links)
+
+
+class Reader(Protocol):
+    """``naptr.read``, or one that remembers."""
+
+    def __call__(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule: ...
+
+
+def question_rank(question: Question) -> tuple[object, ...]:
+    """A key to sort by: best path first."""
+    return question.path, names.fold(question.name), question.name, question.ttl

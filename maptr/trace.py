@@ -1,0 +1,118 @@
+"""Why a walk found what it found: each question with its outcome, its records and its chain of trust."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, NamedTuple
+
+from maptr import names
+from maptr.names import Labels
+from maptr.naptr import Kind, Naptr
+
+# What is known of an answer's DNSSEC state (RFC 4033 5). Of several answers a discovery has the worst.
+SECURITY = ("secure", "insecure", "indeterminate", "bogus")
+
+
+class Outcome(enum.Enum):
+    """How a question ended. For the first three DNS said; for the rest it did not, and the walk is incomplete."""
+
+    ANSWER = "answer"
+    NODATA = "no NAPTR records"
+    NXDOMAIN = "no such name"
+    SERVFAIL = "server failure"
+    REFUSED = "refused"
+    REFERRAL = "referred to other servers"
+    TIMEOUT = "no answer in time"
+    UNREACHABLE = "server unreachable"
+    MALFORMED = "answer cannot be read"
+    BOGUS = "answer fails DNSSEC validation"
+    LIMIT = "a limit was reached"
+
+    @property
+    def said(self) -> bool:
+        return self in (Outcome.ANSWER, Outcome.NODATA, Outcome.NXDOMAIN)
+
+
+class Reading(NamedTuple):
+    """One record on the trace: what it was taken for, and why it counted or did not."""
+
+    naptr: Naptr
+    kind: Kind
+    counted: bool
+    reasons: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "record": self.naptr.to_text(),
+            "kind": self.kind.value,
+            "counted": self.counted,
+            "reasons": list(self.reasons),
+        }
+
+
+class Link(NamedTuple):
+    """One link of a chain of trust: the records of a name and type, and what validation made of them."""
+
+    name: str
+    rdtype: str
+    security: str
+    note: str = ""
+    server: str = ""
+    elapsed: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "type": self.rdtype,
+            "security": self.security,
+            "note": self.note,
+            "server": self.server,
+            "elapsed": self.elapsed,
+        }
+
+
+class Step(NamedTuple):
+    """One question on the trace, asked or not. ``elapsed`` is in seconds; it, ``ttl`` and ``server``
+    are not compared.
+
+    ``security`` is that of the answer. ``links`` are those of the chain of trust that were followed for it, where
+    maptr validates by itself; what is known from questions before is not asked again, so they are not compared either.
+    """
+
+    name: Labels
+    depth: int
+    outcome: Outcome
+    readings: tuple[Reading, ...] = ()
+    note: str = ""
+    ttl: int | None = None
+    server: str = ""
+    elapsed: float | None = None
+    security: str = "indeterminate"
+    links: tuple[Link, ...] = ()
+
+    def _compared(self) -> tuple[object, ...]:
+        return *self[:5], self.security
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Step) and self._compared() == other._compared()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": names.to_text(self.name),
+            "type": "NAPTR",
+            "depth": self.depth,
+            "outcome": self.outcome.name.lower(),
+            "note": self.note,
+            "ttl": self.ttl,
+            "server": self.server,
+            "elapsed": self.elapsed,
+            "records": [reading.to_dict() for reading in self.readings],
+            "security": self.security,
+            "chain": [link.to_dict() for link in self.links],
+        }

@@ -1,0 +1,82 @@
+"""Files that a server keeps: whole or not at all, private, and no heap of what crashes left half written."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from maptr import files
+from maptr.names import parse
+from maptr.publish import Published
+from maptr.serve import keptzone, serials
+from maptr.serve.zoneimage import ImageFolder
+from maptr.serve.zones import ZoneSource, read_zone
+
+ORIGIN = parse("a.test.")
+ZONE = b"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
+
+
+def test_a_file_is_replaced_whole_and_is_private(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for content in (b"one", b"a longer one", b""):
+        files.keep(path, content[:1], content[1:])
+        assert path.read_bytes() == content
+        assert path.stat().st_mode & 0o777 == files.PRIVATE
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_what_fails_leaves_the_old_one_and_nothing_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a"
+    files.keep(path, b"old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2, hard))  # as a full disk; Python ignores SIGXFSZ
+    try:
+        with pytest.raises(OSError, match="too large"):
+            files.keep(path, b"new one")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    def killed(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", killed)
+    with pytest.raises(KeyboardInterrupt):
+        files.keep(path, b"new one")
+    assert path.read_bytes() == b"old"
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def keep_serial(folder: Path, number: int) -> None:
+    serials.write(folder, ORIGIN, Published(number, "x"))
+
+
+def keep_signed(folder: Path, number: int) -> None:
+    keptzone.write(folder, ORIGIN, ZONE.decode(), number)
+
+
+def keep_image(folder: Path, number: int) -> None:
+    text = ZONE + b"; %d\n" % number
+    path = folder.parent / "zone"
+    path.write_bytes(text)
+    ImageFolder.open(folder).write(ORIGIN, text, "off", read_zone(ZoneSource(ORIGIN, path)), ())
+
+
+@pytest.mark.parametrize("write", [keep_serial, keep_signed, keep_image])
+def test_crashes_leave_one_half_written_file_at_most_and_the_next_write_none(
+    write: Callable[[Path, int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    with monkeypatch.context() as patch:
+        # As kill -9: neither is the file renamed, nor is anything cleared away.
+        patch.setattr(Path, "replace", lambda path, target: None)
+        write(folder, 1)
+        write(folder, 1)
+        assert len([*folder.iterdir()]) <= 1
+    write(folder, 2)
+    (kept,) = folder.iterdir()
+    assert not kept.name.startswith(".")
+    assert not kept.name.endswith(".new")
