@@ -122,8 +122,8 @@ class BatchListener:
         memory[base + 2 : base + HEADER] = plan[HEAD : HEAD + HEADER - 2]
         if self._anywhere:
             self._answer_from_where_it_came(1)
-        self._send(fd, 0, 1)
         self.counters.count_one_ready(UDP, plan[HEAD + 1])
+        self._send(fd, 0, 1)
         return True
 
     def _answer_from_where_it_came(self, count: int) -> None:
