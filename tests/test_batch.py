@@ -108,6 +108,9 @@ def test_who_asks_alone_is_answered_as_in_a_batch(host: str) -> None:
     rng = random.Random(host)
     queries = [wire(case["name"], case["type"], rng) for case in ANSWER["case"]] * 3
     rng.shuffle(queries)
+    # A reply with a cookie, then one that is known and has none.
+    known = dns.message.make_query("12345.example.", "NAPTR", use_edns=0).to_wire()
+    queries += [known, known[:-2] + b"\0\x0c\0\x0a\0\x08clientck", known]
     responder = Responder()
     with listening(responder, host) as (listener, address):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
