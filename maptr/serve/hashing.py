@@ -1,8 +1,8 @@
 """SipHash of the cookies of a batch, where they lie: by OpenSSL's libcrypto where Python has it loaded, else in Python.
 
-A hash takes libcrypto 0.5 to 0.8 microseconds through ctypes, nearly all of it for three calls: so arguments are made once,
-as the objects that ctypes passes on as they are, and no octets object is made for what is hashed. In Python it takes
-ten, or less where many are made together (``maptr/siphash.py``).
+A hash takes libcrypto 0.5 to 0.8 microseconds through ctypes, nearly all of it for three calls: so arguments are made
+once, as the objects that ctypes passes on as they are, and no octets object is made for what is hashed. In Python it
+takes ten, or less where many are made together (``maptr/siphash.py``).
 """
 
 from __future__ import annotations
