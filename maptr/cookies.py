@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
-from maptr.siphash import KEY_SIZE, siphash24, siphash24_each
+from maptr.siphash import KEY_SIZE, siphash24
 
 CLIENT_COOKIE = 8  # octets, RFC 7873 4
 SERVER_COOKIE = 16  # octets of the interoperable format, RFC 9018 4
@@ -70,35 +70,20 @@ def answer_cookie(option: bytes, client: str, *, secrets: Sequence[bytes], now: 
     return _answer(option, _packed(client), secrets, int(now) & 0xFFFFFFFF)
 
 
-def answer_cookies(
-    options: Sequence[bytes],
-    addresses: Sequence[bytes],
-    *,
-    secrets: Sequence[bytes],
-    now: float,
-    hashes: Callable[[bytes, Sequence[bytes]], list[bytes]] = siphash24_each,
-) -> tuple[list[bytes], list[int]]:
-    """The same for many options and packed addresses, the hashing done for all together: by ``hashes``.
+def fresh_part(now: float) -> bytes:
+    """What a cookie made now has between the client's part and the hash (RFC 9018 4)."""
+    return bytes((VERSION, 0, 0, 0)) + (int(now) & 0xFFFFFFFF).to_bytes(4, "big")
 
-    The options to send back, and the places of those that were verified.
+
+def check_cookie(option: bytes, made: bytes, address: bytes, *, secrets: Sequence[bytes], now: float) -> CookieReply:
+    """As ``answer_cookie`` for one of client and server, hashed already: ``made`` is what it is if the first secret
+    made it for that packed address.
     """
     seconds = int(now) & 0xFFFFFFFF
-    fresh = bytes((VERSION, 0, 0, 0)) + seconds.to_bytes(4, "big")
-    heads = [option[:16] if len(option) > CLIENT_COOKIE else option + fresh for option in options]
-    expected = hashes(secrets[0], [head + address for head, address in zip(heads, addresses, strict=True)])
-    replies = [head + hash_ for head, hash_ in zip(heads, expected, strict=True)]
-    verified = []
-    if max(map(len, options), default=0) > CLIENT_COOKIE:
-        for place, option in enumerate(options):
-            if len(option) > CLIENT_COOKIE:
-                age = _age(option[CLIENT_COOKIE:], seconds)
-                young = age is not None and -MAX_AHEAD <= age < RENEW_AGE
-                if not (young and hmac.compare_digest(option, replies[place])):
-                    replies[place], good = _answer(option, addresses[place], secrets, seconds)
-                    if not good:
-                        continue
-                verified.append(place)
-    return replies, verified
+    age = _age(option[CLIENT_COOKIE:], seconds)
+    if age is not None and -MAX_AHEAD <= age < RENEW_AGE and hmac.compare_digest(option, made):
+        return CookieReply(option, True)
+    return _answer(option, address, secrets, seconds)
 
 
 def _answer(option: bytes, address: bytes, secrets: Sequence[bytes], seconds: int) -> CookieReply:
@@ -116,7 +101,7 @@ def _answer(option: bytes, address: bytes, secrets: Sequence[bytes], seconds: in
 
 def make_cookie(client_cookie: bytes, address: bytes, secret: bytes, seconds: int) -> bytes:
     """Client and server cookie together, for a client at a packed address (RFC 9018 4)."""
-    head = bytes((VERSION, 0, 0, 0)) + seconds.to_bytes(4, "big")
+    head = fresh_part(seconds)
     return client_cookie + head + siphash24(secret, client_cookie + head + address)
 
 

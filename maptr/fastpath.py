@@ -32,6 +32,7 @@ from maptr.ready import (
     EDNS_COUNTS,
     HEADER,
     MIN_PAYLOAD,
+    MIN_QUESTION,
     NO_EDNS,
     NOERROR,
     NXDOMAIN,
@@ -170,6 +171,8 @@ class ReadyAnswers:
             end, form, limit = len(query), NO_EDNS, MIN_PAYLOAD
         elif counts == EDNS_COUNTS:
             end = len(query) - OPT_SIZE
+            if end < HEADER + MIN_QUESTION:
+                return None  # cut short
             if query[end : end + 3] != OPT_START or query[-2:] != b"\0\0":
                 end = before_cookie(query)
                 if self._cookies:
@@ -180,7 +183,7 @@ class ReadyAnswers:
             limit = min(max(query[end + 3] << 8 | query[end + 4], MIN_PAYLOAD), self._max_payload)
         else:
             return None
-        if query[2] & 0xF8 or end < HEADER + 5 or query[end - 2 : end] != CLASS_IN:
+        if query[2] & 0xF8 or end < HEADER + MIN_QUESTION or query[end - 2 : end] != CLASS_IN:
             return None
         name = query[HEADER : end - 4].lower()
         qtype = query[end - 4] << 8 | query[end - 3]

@@ -7,6 +7,7 @@ import contextlib
 import random
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import dns.edns
@@ -98,6 +99,50 @@ def test_whatever_comes_at_once_is_answered_as_by_the_general_path(host: str, se
     counters = listener.counters
     assert counters.received == 2 * len(queries) + 2
     assert min(counters.ready, counters.general, counters.silent) > 0
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "0.0.0.0", "::"])
+def test_who_asks_alone_is_answered_as_in_a_batch(host: str) -> None:
+    """One after another, between others that change what lies in the first slot and its plan."""
+    rng = random.Random(host)
+    queries = [wire(case["name"], case["type"], rng) for case in ANSWER["case"]] * 3
+    rng.shuffle(queries)
+    # A reply with a cookie, then one that is known and has none.
+    known = dns.message.make_query("12345.example.", "NAPTR", use_edns=0).to_wire()
+    queries += [known, known[:-2] + b"\0\x0c\0\x0a\0\x08clientck", known]
+    responder = Responder()
+    with listening(responder, host) as (listener, address):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.settimeout(PATIENCE)
+            sock.connect(address)
+            for query in queries:
+                expected = make_reply(
+                    query, SNAPSHOT, transport=Transport.UDP, client=address[0], context=responder.context
+                )
+                if expected is None:
+                    continue
+                sock.send(query)
+                got = sock.recv(65535)
+                if b"\0\x0a\0\x18" not in expected.wire:  # in which the second may have passed
+                    assert got == expected.wire, query.hex()
+                assert len(got) == len(expected.wire)
+                total = sum(listener.counters.to_dict().get("udp", {}).values()) + listener.counters.general
+                assert total == listener.counters.received == listener.counters.calls
+
+
+def test_the_rate_limit_holds_for_who_asks_alone() -> None:
+    query = dns.message.make_query("12345.example.", "NAPTR").to_wire()
+    responder = Responder(rrl=NO_EXEMPTION)
+    with listening(responder) as (listener, address), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for number in range(1, 41):
+            sock.sendto(query, address)
+            deadline = time.monotonic() + PATIENCE
+            while listener.counters.received < number and time.monotonic() < deadline:
+                time.sleep(0.001)
+    tally = responder.limiter.tally
+    assert listener.counters.received == listener.counters.ready == 40
+    assert tally.dropped > 0 < tally.truncated
 
 
 def test_the_rate_limit_holds_for_what_is_known_and_what_is_not() -> None:

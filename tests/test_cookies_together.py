@@ -2,67 +2,118 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import random
+import socket
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.cookies import answer_cookie, answer_cookies, make_cookie
+from maptr.cookies import answer_cookie, make_cookie
 from maptr.serve import hashing
+from maptr.serve.hashing import InPython, Libcrypto, make_hasher
+from maptr.serve.jar import CookieJar
+from maptr.serve.slots import BATCH, Slots
 from maptr.siphash import siphash24, siphash24_each
 
 KEYS = st.binary(min_size=16, max_size=16)
 NOW = 1_700_000_000
-EACH = hashing.each_hash()
+PLACES = [32 * i + 8 for i in range(BATCH)]
+MEMORY = mmap.mmap(-1, 32 * (BATCH + 1))
+START = ctypes.addressof(ctypes.c_char.from_buffer(MEMORY))
+FASTEST = make_hasher(MEMORY, START, PLACES)
 
 
 @given(KEYS, st.integers(0, 40), st.integers(0, 70), st.randoms(use_true_random=False))
 def test_hashes(key: bytes, size: int, count: int, rng: random.Random) -> None:
     messages = [rng.randbytes(size) for _ in range(count)]
-    expected = [siphash24(key, message) for message in messages]
-    assert siphash24_each(key, messages) == expected
-    assert EACH(key, messages) == expected, "by libcrypto where there is one"
+    assert siphash24_each(key, messages) == [siphash24(key, message) for message in messages]
 
 
-@given(st.lists(st.tuples(KEYS, st.lists(st.binary(max_size=40)))))
-def test_libcrypto_keeps_nothing_of_what_it_hashed_before(runs: list[tuple[bytes, list[bytes]]]) -> None:
-    if EACH is siphash24_each:
-        pytest.skip("no libcrypto of OpenSSL 3 here")
-    for key, messages in runs:
-        assert EACH(key, messages) == [siphash24(key, message) for message in messages]
+@given(st.lists(st.tuples(KEYS, st.integers(16, 32), st.sets(st.integers(0, BATCH - 1))), max_size=4), st.randoms())
+@pytest.mark.parametrize("hasher", [FASTEST, InPython(MEMORY, PLACES)], ids=["fastest", "python"])
+def test_hashes_where_they_lie(
+    hasher: hashing.Hasher, runs: list[tuple[bytes, int, set[int]]], rng: random.Random
+) -> None:
+    """Those asked for, and nothing of what was hashed before or lies beside."""
+    for key, size, which in runs:
+        MEMORY[:] = before = rng.randbytes(len(MEMORY))
+        hasher(key, size, which)
+        expected = bytearray(before)
+        for i in which:
+            at = PLACES[i]
+            expected[at + 16 : at + 24] = siphash24(key, before[at : at + size])
+        assert MEMORY[:] == expected
 
 
 @pytest.mark.parametrize("error", [ImportError, OSError, AttributeError])
 def test_without_libcrypto_python_hashes(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(self: hashing.Libcrypto) -> None:
+    def missing(self: Libcrypto, *_: object) -> None:
         raise error
 
-    monkeypatch.setattr(hashing.Libcrypto, "__init__", missing)
-    assert hashing.each_hash() is siphash24_each
+    monkeypatch.setattr(Libcrypto, "__init__", missing)
+    assert isinstance(make_hasher(MEMORY, START, PLACES), InPython)
 
 
 def test_a_libcrypto_that_hashes_otherwise_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hashing.Libcrypto, "__call__", lambda *_: [bytes(8), bytes(8)])
-    assert hashing.each_hash() is siphash24_each
+    monkeypatch.setattr(Libcrypto, "__call__", lambda *_: None)
+    assert isinstance(make_hasher(MEMORY, START, PLACES), InPython)
 
 
-def test_a_key_of_another_length() -> None:
+@pytest.mark.parametrize("hasher", [FASTEST, InPython(MEMORY, PLACES)], ids=["fastest", "python"])
+def test_a_key_of_another_length(hasher: hashing.Hasher) -> None:
     with pytest.raises(ValueError, match="16 octets"):
-        EACH(bytes(8), [b""])
+        hasher(bytes(8), 20, [0])
+
+
+def jar_and_slots(family: socket.AddressFamily, hashes: bool) -> tuple[CookieJar, Slots]:
+    slots = Slots(family, anywhere=True)
+    jar = CookieJar(slots)
+    if not hashes:
+        jar._hasher = InPython(slots.memory, [place.start for place in slots.cookies])
+    return jar, slots
+
+
+JARS = {
+    (family, hashes): jar_and_slots(family, hashes)
+    for family in (socket.AF_INET, socket.AF_INET6)
+    for hashes in (True, False)
+}
 
 
 @given(
-    st.lists(KEYS, min_size=1, max_size=2), st.lists(st.tuples(st.integers(0, 5), st.binary(min_size=8, max_size=8)))
+    st.sampled_from(sorted(JARS)),
+    st.lists(KEYS, min_size=1, max_size=2),
+    st.dictionaries(
+        st.integers(0, BATCH - 1), st.tuples(st.integers(0, 6), st.binary(min_size=8, max_size=8)), min_size=1
+    ),
+    st.randoms(use_true_random=False),
+    st.integers(0, 2),
 )
-def test_cookies(secrets: list[bytes], asked: list[tuple[int, bytes]]) -> None:
-    address = bytes((192, 0, 2, 1))
+def test_cookies(
+    which: tuple[socket.AddressFamily, bool],
+    secrets: list[bytes],
+    asked: dict[int, tuple[int, bytes]],
+    rng: random.Random,
+    later: int,
+) -> None:
+    jar, slots = JARS[which]
+    size, now = (4 if which[0] == socket.AF_INET else 16), NOW + later
+    addresses = [rng.randbytes(size) for _ in range(BATCH)]
+    for place, address in zip(slots.addresses, addresses, strict=True):
+        slots.memory[place] = address
     options = []
-    for kind, client in asked:
-        age = (0, 0, 1900, 4000, -200, 0)[kind]
-        option = make_cookie(client, address, secrets[-1 if kind % 2 else 0], NOW - age)
-        options.append(client if kind == 0 else option[:-1] + b"x" if kind == 5 else option)
-    replies, verified = answer_cookies(options, [address] * len(options), secrets=secrets, now=NOW)
-    one_by_one = [answer_cookie(option, "192.0.2.1", secrets=secrets, now=NOW) for option in options]
-    assert replies == [reply.option for reply in one_by_one]
-    assert verified == [place for place, reply in enumerate(one_by_one) if reply.verified]
+    for i, (kind, client) in asked.items():
+        age = (0, 0, 1900, 4000, -200, 0, -400)[kind]
+        option = make_cookie(client, addresses[i], secrets[-1 if kind % 2 else 0], now - age)
+        options.append((i, client if kind == 0 else option[:-1] + b"x" if kind == 5 else option))
+    verified = jar.answer(options, secrets=secrets, now=now)
+    replies = {
+        i: answer_cookie(option, socket.inet_ntop(which[0], addresses[i]), secrets=secrets, now=now)
+        for i, option in options
+    }
+    assert {i: slots.memory[slots.cookies[i]] for i in replies} == {i: reply.option for i, reply in replies.items()}
+    assert verified == [i for i, reply in replies.items() if reply.verified]
+    assert [slots.memory[place] for place in slots.addresses] == addresses

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from maptr.answer import Transport, make_reply
 from maptr.context import Context
-from maptr.cookies import CookieSettings, answer_cookies, make_cookie
+from maptr.cookies import CookieSettings, answer_cookie, make_cookie
 from maptr.fastpath import ReadyAnswers
 from maptr.ready import HEADER
 from maptr.serve import plans as module
@@ -70,9 +70,8 @@ class Server:
         assert reply is not None
         answer = b""
         if cookie is not None:
-            options, verified = answer_cookies([cookie], [ADDRESS], secrets=SECRETS, now=NOW)
-            answer = options[0]
-            assert bool(verified) is reply.verified
+            answer, verified = answer_cookie(cookie, CLIENT, secrets=SECRETS, now=NOW)
+            assert verified is reply.verified
         assert octets(plan, query, answer) == reply.wire, query.hex()
         assert octets(truncated(plan), query, answer) == reply.truncated()
         assert self.plans.kind(plan, query[2:]) == reply.kind
@@ -234,6 +233,26 @@ def test_sizes_that_differ_by_a_letters_case_are_two() -> None:
     for payload in (0x0261, 0x0261, 0x0261, 0x0241, 0x0261):
         server.hold([dns.message.make_query("some.example.", "TXT", payload=payload).to_wire()])
     assert server.found == 2
+
+
+def test_one_plan_is_for_all_sizes_where_it_fits_the_least() -> None:
+    server = Server(
+        snapshot_of(
+            (f"{START}* 60 TXT {'x' * 250} {'x' * 250}\nx 60 TXT y\nbig 60 TXT {'x' * 250} {'x' * 250}\n", "example.")
+        )
+    )
+    sizes, cookie = (0, 512, 513, 1232, 4096, 65535), b"\0\x0a\0\x08clientck"
+    names = [cased for name in ("x", "large", "big") for cased in (name, name, name.upper())]
+    for name in [f"{name}.example." for name in names]:
+        before = server.found
+        for options in (b"", cookie):
+            for size in sizes:
+                query = dns.message.make_query(name, "TXT", use_edns=False).to_wire()
+                opt = bytes.fromhex("000029") + size.to_bytes(2, "big") + bytes(4) + len(options).to_bytes(2, "big")
+                server.hold([query[:11] + b"\1" + query[12:] + opt + options])
+        if name[1] == ".":
+            assert server.found - before == 12 - 2 * (not before), "one is learned without a cookie, and one with it"
+    assert server.found < 60, "not what is too large for some"
 
 
 @pytest.mark.parametrize("size", range(30))

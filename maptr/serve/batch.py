@@ -19,12 +19,11 @@ from collections.abc import Hashable, Sequence
 from operator import add
 
 from maptr.context import Transport
-from maptr.cookies import answer_cookies
 from maptr.ready import HEADER
 from maptr.rrl import Verdict
 from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
-from maptr.serve.hashing import each_hash
+from maptr.serve.jar import CookieJar
 from maptr.serve.plans import SILENCE, Plans, address, own, read_address, truncated
 from maptr.serve.responder import Responder
 from maptr.serve.slots import AREA, BATCH, HEAD, PLAN, Slots
@@ -69,7 +68,7 @@ class BatchListener:
         self._recvmmsg, self._sendmmsg = libc.recvmmsg, libc.sendmmsg
         self._slots = Slots(sock.family, self._anywhere)
         self._plans: Plans | None = None
-        self._hashes = each_hash()
+        self._jar = CookieJar(self._slots)
         # Clients that the rate limit does not count, and the networks by which it counts others.
         self._exempt: set[Hashable] = set()
         self._networks: dict[Hashable, str] = {}
@@ -99,12 +98,39 @@ class BatchListener:
                 continue
             counters.count_batch(count)
             try:
-                self._answer(fd, count)
+                if count > 1 or not self._answer_alone(fd):
+                    self._answer(fd, count)
             except Exception:
                 self._made.clear()
                 log.exception("internal error, %d queries dropped", count)
             if self._anywhere:
                 self._slots.reset_control[0][:] = self._slots.reset_control[1]
+
+    def _answer_alone(self, fd: int) -> bool:
+        """The same as ``_answer`` for one query that is known by its octets: what comes where there is little to do.
+
+        Whether it was one.
+        """
+        known, slots = self._plans, self._slots
+        if known is None or known.ready is not self._responder.ready:
+            return False
+        memory, base = slots.memory, slots.bases[0]
+        plan = known.known.get(memory[base + 2 : base + slots.lengths[1][0]])
+        if plan is None or not self._exempt.issuperset(slots.clients(1)):
+            return False
+        memory[slots.plans + 8 : slots.plans + HEAD] = plan[8:HEAD]  # where its slot is stays
+        memory[base + 2 : base + HEADER] = plan[HEAD : HEAD + HEADER - 2]
+        if self._anywhere:
+            self._answer_from_where_it_came(1)
+        self.counters.count_one_ready(UDP, plan[HEAD + 1])
+        self._send(fd, 0, 1)
+        return True
+
+    def _answer_from_where_it_came(self, count: int) -> None:
+        """Send from the addresses that the queries of a batch came to."""
+        to, of = self._slots.copy_control[count]
+        to[:] = of
+        self._slots.no_interface[0][:] = self._slots.no_interface[1]
 
     def _answer(self, fd: int, count: int) -> None:
         ready = self._responder.ready
@@ -115,12 +141,9 @@ class BatchListener:
             known = self._plans = Plans(ready)
         slots = self._slots
         memory = slots.memory
-        # Without their IDs. One alone is what comes where there is little to do.
-        if count == 1:
-            queries = [memory[slots.starts[0] : slots.bases[0] + slots.lengths[1][0]]]
-        else:
-            ends = map(add, slots.bases, slots.lengths[count].tolist())
-            queries = [memory[start:end] for start, end in zip(slots.starts, ends)]  # noqa: B905 - ends are fewer
+        ends = map(add, slots.bases, slots.lengths[count].tolist())
+        # Without their IDs.
+        queries = [memory[start:end] for start, end in zip(slots.starts, ends)]  # noqa: B905 - ends are fewer
         plans = [*map(known.known.get, queries)]
         settled = None if all(plans) else self._fill(known, plans, queries)
         clients = slots.clients(count)
@@ -132,9 +155,7 @@ class BatchListener:
         for to, of in slots.fields[count]:
             to[:] = of
         if self._anywhere:
-            to, of = slots.copy_control[count]
-            to[:] = of
-            slots.no_interface[0][:] = slots.no_interface[1]
+            self._answer_from_where_it_came(count)
         silent = sorted(i for i in settled if plans[i] is SILENCE) if settled else []
         # Before they are sent, so that whoever has a reply finds it counted, even if this process is killed meanwhile.
         self._count(count, joined, len(silent))
@@ -198,22 +219,13 @@ class BatchListener:
         self, asked: list[tuple[int, bytes]], plans: list[bytes | None], queries: list[bytes], settled: set[int]
     ) -> None:
         """Put the cookies of replies where their plans have them; who showed a good one has no limit."""
-        memory, addresses, places = self._slots.memory, self._slots.addresses, self._slots.cookies
         context = self._responder.context
         if not context.cookies.secrets:  # taken away a moment ago; what lies ready will follow
             for i, _ in asked:
                 plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
             return
-        options, verified = answer_cookies(
-            [cookie for _, cookie in asked],
-            [memory[addresses[i]] for i, _ in asked],
-            secrets=context.cookies.secrets,
-            now=context.clock(),
-            hashes=self._hashes,
-        )
-        for (i, _), option in zip(asked, options, strict=True):
-            memory[places[i]] = option
-        settled.update(asked[place][0] for place in verified)
+        verified = self._jar.answer(asked, secrets=context.cookies.secrets, now=context.clock())
+        settled.update(verified)
         self.counters.verified += len(verified)
         if context.cookies.required:
             for i, _ in asked:

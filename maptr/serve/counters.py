@@ -119,6 +119,11 @@ class Counters:
         self._words[_READY] += ready
         self.count_codes(transport, codes)
 
+    def count_one_ready(self, transport: Transport, code: int) -> None:
+        """The same for a batch of one reply."""
+        self._words[_READY] += 1
+        self._queries[transport][code] += 1
+
     def add(self, other: Counters) -> None:
         """Take over what another counted, of another thread or worker say."""
         for at, count in enumerate(other._words):

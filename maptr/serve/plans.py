@@ -8,14 +8,15 @@ Keys are queries without ID and cookie, with the name in lower case. Two ways le
   and types that a name does not have. Its length stands before the label, so the rest lies where it lay. Whether a
   name is meant is one look into the zone's table (``fastpath.Fellows``).
 
-Cookies have tables of their own, for their plans leave a place for the answer. Nothing that never comes twice stays:
-patterns are learned the second time, names that do not exist never.
+Cookies have tables of their own, for their plans leave a place for the answer. Replies that fit into what every
+client takes are kept for queries with the usual payload size, and found for any other. Nothing that never comes twice
+stays: patterns are learned the second time, names that do not exist never.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from typing import NamedTuple
 
 from maptr.fastpath import ReadyAnswers, is_alone
@@ -24,6 +25,7 @@ from maptr.ready import (
     COOKIE,
     COOKIE_REPLY,
     HEADER,
+    MIN_PAYLOAD,
     NOERROR,
     NXDOMAIN,
     OPT_SIZE,
@@ -47,6 +49,8 @@ MIN_KEY = FIRST + 5
 CLIENT_COOKIE, WHOLE_COOKIE = 8, COOKIE_REPLY - 4
 # What stands before the last eight octets of a query with a bare OPT: the end of the class, the root, type 41.
 _BARE_OPT = CLASS_IN[1:] + OPT_START
+USUAL_SIZE = (1232).to_bytes(2, "big")  # what most resolvers say since 2020; none of its octets is a letter
+_SIZED = 8  # octets of an OPT from its size on
 _CLIENT_OPTION, _WHOLE_OPTION = COOKIE + bytes((0, CLIENT_COOKIE)), COOKIE + bytes((0, WHOLE_COOKIE))
 
 
@@ -78,6 +82,7 @@ class Plans:
         self._kinds_by_name: dict[bytes, Hashable] = {}  # of plans that only one name has
         self._shared: dict[tuple[int, int, int, bool], bytes] = {}
         self._lettered: set[bytes] = set()  # keys with a small letter around the name, where a capital is another
+        self._large: set[bytes] = set()  # keys and patterns of the usual size whose replies not everybody takes
         self._seen: set[bytes] = set()  # patterns met once
         self._alive: list[object] = []  # what plans point into
         self._full = False
@@ -87,55 +92,79 @@ class Plans:
         """Put plans where there are none yet, for queries without IDs. Which were not found, and which have cookies."""
         missed: list[int] = []
         cookies: list[tuple[int, bytes]] = []
-        get_with_cookie = self._with_cookie.get
+        get_with_cookie, find = self._with_cookie.get, self._find
         for i, plan in enumerate(plans):
             if plan is not None:
                 continue
-            query, size = queries[i], 0
+            query = queries[i]
             before = query[-CLIENT_COOKIE - 4 : -CLIENT_COOKIE]
             if before == _CLIENT_OPTION:
                 size = CLIENT_COOKIE
-            elif before != _BARE_OPT and query[-WHOLE_COOKIE - 4 : -WHOLE_COOKIE] == _WHOLE_OPTION:
-                size = WHOLE_COOKIE
-            if size:
-                key = query[:-size]
-                plan = get_with_cookie(key)
+            elif before == _BARE_OPT or query[-WHOLE_COOKIE - 4 : -WHOLE_COOKIE] != _WHOLE_OPTION:
+                plans[i] = plan = find(query, 0)
+                if plan is None:
+                    missed.append(i)
+                continue
             else:
-                key = query
-            if plan is None:
-                plan = self._find(key, size)
+                size = WHOLE_COOKIE
+            key = query[:-size]
+            plan = get_with_cookie(key) or find(key, size)
             if plan is None:
                 missed.append(i)
                 continue
             plans[i] = plan
-            if size:
-                cookies.append((i, query[-size:]))
+            cookies.append((i, query[-size:]))
         return missed, cookies
 
     def _find(self, query: bytes, size: int) -> bytes | None:
         """The plan for a query without ID and cookie, of that size, which was not known by its octets as they are."""
-        key = query.lower()
+        known = self._with_cookie if size else self.known
+        at = -_SIZED - 4 if size else -_SIZED
+        if query[at : at + 2] == USUAL_SIZE or query[at - 3 : at] != OPT_START or len(query) < MIN_KEY - at:
+            key = query.lower()
+            if key != query:
+                plan = known.get(key)
+                if plan is not None and key not in self._lettered:
+                    return plan
+            return self._find_pattern(query, key, size)
+        large = self._large
+        usual = query[:at] + USUAL_SIZE + query[at + 2 :]
+        plan = known.get(usual)
+        if plan is not None and usual not in large:
+            return plan
+        key = usual.lower()
+        if key != usual:
+            plan = known.get(key)
+            if plan is not None and key not in self._lettered and key not in large:
+                return plan
+        plan = self._find_pattern(usual, key, size, large)
+        if plan is not None:
+            return plan
+        key = query.lower()  # a reply that is not for every size, by one of these ways
         if key != query:
-            plan = (self._with_cookie if size else self.known).get(key)
+            plan = known.get(key)
             if plan is not None and key not in self._lettered:
                 return plan
+        return self._find_pattern(query, key, size)
+
+    def _find_pattern(self, query: bytes, key: bytes, size: int, without: Container[bytes] = ()) -> bytes | None:
+        """The same by all but the first label; ``key`` is the query in small letters."""
         if len(key) < MIN_KEY:
             return None
         after = FIRST + 1 + key[FIRST]
-        pattern = (self._patterns_with_cookie if size else self._patterns).get(key[: FIRST + 1] + key[after:])
-        if pattern is None:
+        shape = key[: FIRST + 1] + key[after:]
+        pattern = (self._patterns_with_cookie if size else self._patterns).get(shape)
+        if pattern is None or shape in without:
             return None
         end, labels, exact, find, absent, other = pattern
         if key[FIRST:after] in labels:
             return None
-        name = key[FIRST:end]
-        type_at = FIRST + len(name)
-        if exact is not None and query[:FIRST] + query[type_at:] != exact:
+        if exact is not None and query[:FIRST] + query[end:] != exact:
             return None
-        there = find(name)
+        there = find(key[FIRST:end])
         if there is None:
             return absent
-        return other if other is not None and is_alone(there) and there[:2] != query[type_at : type_at + 2] else None
+        return other if other is not None and is_alone(there) and there[:2] != query[end:][:2] else None
 
     def learn(self, query: bytes, found: Found) -> bytes:
         """The plan of a ready reply, kept where it may serve again."""
@@ -149,7 +178,14 @@ class Plans:
             return plan
         # Outside the name there is no case: two octets that differ by 32 are two things (types 65 and 97).
         name_end = found.question_end - 4
-        exact = query[2:HEADER] + query[name_end:whole]
+        ready, rest = found.ready, query[name_end:whole]
+        large = False
+        if ready.opt:
+            if found.question_end + ready.end - ready.start + len(ready.opt) + bool(size) * COOKIE_REPLY > MIN_PAYLOAD:
+                large = rest[7:9] == USUAL_SIZE
+            else:
+                rest = rest[:7] + USUAL_SIZE + rest[9:]
+        exact = query[2:HEADER] + rest
         name = query[HEADER:name_end].lower()
         # What stands in the zone's table under its own name is there, and nobody else's.
         packed = found.ready.start and found.ready.kind is None
@@ -160,13 +196,15 @@ class Plans:
             known = self._with_cookie if size else self.known
             if len(self.known) + len(self._with_cookie) >= MAX_KNOWN:
                 self._full = True
-            key = query[2:HEADER] + name + query[name_end:whole]
+            key = query[2:HEADER] + name + rest
             known[key] = plan
+            if large:
+                self._large.add(key)
             if exact != exact.upper():
                 self._lettered.add(key)
         elif fellows is not None:
             patterns = self._patterns_with_cookie if size else self._patterns
-            pattern = (query[2 : HEADER + 1] + name[1 + name[0] :] + query[name_end:whole]).lower()
+            pattern = (query[2 : HEADER + 1] + name[1 + name[0] :] + rest).lower()
             if pattern not in self._seen:
                 if len(self._seen) >= MAX_SHARED:
                     self._seen.clear()
@@ -174,6 +212,8 @@ class Plans:
                 return plan
             if len(self._patterns) + len(self._patterns_with_cookie) >= MAX_SHARED:
                 self._full = True
+            if large:
+                self._large.add(pattern)
             marked = None if exact.lower() == exact == exact.upper() else exact
             old = patterns.get(pattern)
             if old is None or old.exact != marked:
@@ -243,6 +283,7 @@ class Plans:
             self.known.clear()
             self._with_cookie.clear()
             self._lettered.clear()
+            self._large.clear()
             self._patterns.clear()
             self._patterns_with_cookie.clear()
             self._seen.clear()

@@ -6,7 +6,8 @@ Laid out once, for Linux on 64 bits; what is done with it is in ``batch.py``.
   changes lie as one aligned word (flags and three counts) and a half (the last count). It has room for any query;
   what none was as long as to touch costs no memory.
 * Plan ``i`` is four ``iovec`` (header and question from the slot; the records; the OPT; a cookie) and those ten octets.
-* Area ``i`` takes the records of a reply that was made for one query alone; cookie ``i`` the whole cookie of a reply.
+* Area ``i`` takes the records of a reply that was made for one query alone; cookie ``i`` the whole cookie of a reply,
+  whose hash takes the place of the start of the client's address, which is hashed last.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ BATCH = 64  # messages a call; the measured gain of more is lost in the cache
 SLOT = 65536  # the largest datagram has 65,507 octets (RFC 768, RFC 791)
 ORIGIN = 6  # of a query in its slot, see above
 AREA = 4096  # octets for the records of one reply (context.MAX_PAYLOAD)
-COOKIE = 24
+COOKIE = 32  # a whole cookie has 24, and 16 before its hash
 NAME = 32  # struct sockaddr_in6 is 28
 CONTROL = 64  # one in6_pktinfo with its header is 40
 
@@ -55,7 +56,7 @@ class Slots:
         sizes = (SLOT, AREA, NAME, CONTROL, PLAN.size, COOKIE, 16, 64, 64)
         self.memory = mmap.mmap(-1, BATCH * sum(sizes))
         self._anchor = ctypes.c_char.from_buffer(self.memory)
-        start = ctypes.addressof(self._anchor)
+        start = self.start = ctypes.addressof(self._anchor)
         places = [BATCH * sum(sizes[:i]) for i in range(len(sizes))]
         slots, self.areas, names, controls, self.plans, cookies, iovecs, received, sent = places
         self.area_addresses = [start + self.areas + AREA * i for i in range(BATCH)]
@@ -73,7 +74,7 @@ class Slots:
             reply = _Message(name, namelen, start + self.plans + PLAN.size * i, 4, control, size)
             self.memory[received + 64 * i : received + 64 * i + 64] = bytes(head)
             self.memory[sent + 64 * i : sent + 64 * i + 64] = bytes(reply)
-        self.cookies = [slice(cookies + COOKIE * i, cookies + COOKIE * (i + 1)) for i in range(BATCH)]
+        self.cookies = [slice(cookies + COOKIE * i, cookies + COOKIE * i + 24) for i in range(BATCH)]
         # struct sockaddr_in has the address at 4, sockaddr_in6 at 8.
         at, size = (8, 16) if family == socket.AF_INET6 else (4, 4)
         self.addresses = [slice(names + NAME * i + at, names + NAME * i + at + size) for i in range(BATCH)]
@@ -82,6 +83,12 @@ class Slots:
         interfaces = controls + 16 + (16 if family == socket.AF_INET6 else 0)
         self._view_memory(received, sent, start, interfaces)
         words = memoryview(self.memory).cast("I")[(names + at) // 4 :]
+        addresses = [words[part : part + NAME // 4 * BATCH : NAME // 4] for part in range(size // 4)]
+        whole = memoryview(self.memory).cast("I")[cookies // 4 : cookies // 4 + BATCH * COOKIE // 4]
+        # All addresses at once, each behind the first 16 octets of its cookie; between them and the client's cookie
+        # what is new in all.
+        self.copy_to_cookies = [(whole[4 + part :: COOKIE // 4], of) for part, of in enumerate(addresses)]
+        self.fresh = memoryview(self.memory).cast("Q")[cookies // 8 + 1 : (cookies + BATCH * COOKIE) // 8 : COOKIE // 8]
         self._clients = [[words[part : part + NAME // 4 * n : NAME // 4] for part in range(size // 4)] for n in SIZES]
 
     def clients(self, count: int) -> Sequence[Hashable]:
