@@ -421,6 +421,26 @@ def test_a_full_disk_keeps_the_old_zone_until_it_would_end(
     assert site.valid()
 
 
+def test_a_reload_signs_what_could_not_be_signed_or_says_so_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever gives the command has mended it, or wants to know: neither waits for the next try."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "state")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(keptzone, "write", full)
+        site.now += 8 * DAY
+        assert site.look() == "refused"
+        assert site.look() == "", "it is not yet time"
+        outcome = site.reload()
+        assert (outcome.result, outcome.serial) == ("refused", 1)
+        assert "not signed: " in outcome.reason
+    assert site.reload().result == "signed"
+    assert (site.serial, site.alarms()) == (2, [])
+    assert site.reload().result == "unchanged"
+    assert site.valid()
+
+
 def test_a_clock_that_was_wrong_and_is_put_right(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.now += 1000 * DAY

@@ -253,7 +253,8 @@ def _publish(
     warnings = _few(checked.warnings)
     for warning in warnings if view is not plain else ():
         log.warning("zone %s: %s", name, warning)
-    if source.signing is not None and (view is not plain or _is_due(state, now)):
+    failed_to_sign = state.signed is not None and bool(state.signed.error)  # who reloads may have mended why
+    if source.signing is not None and (view is not plain or failed_to_sign or _is_due(state, now)):
         return _sign(state, view, now, warnings, changed=view is not plain)
     if view is plain and old is not None:
         return state, Outcome(name, "unchanged", old.serial, old.serial)
