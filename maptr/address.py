@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 DNS_PORT = 53  # RFC 1035 4.2
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """An IP address literal and a port; 0 is any free one, where something listens."""
 
     host: str

@@ -6,7 +6,6 @@ the options of EDNS mean in ``edns.py`` and ``cookies.py``.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from dnslib.dns import RR, EDNSOption
 
 from maptr.chaos import CH, look_up_chaos
 from maptr.context import PLAIN, Context
+from maptr.context import Transport as Transport  # whoever has an answer has its transport
 from maptr.cookies import answer_cookie
 from maptr.edns import (
     EDE_NOT_AUTHORITATIVE,
@@ -41,14 +41,6 @@ OPCODE_QUERY, OPCODE_NOTIFY, OPCODE_UPDATE = 0, 4, 5
 IXFR, AXFR = 251, 252
 
 TCP_LIMIT = 0xFFFF  # RFC 1035 4.2.2: two octets of length
-
-
-class Transport(enum.Enum):
-    """How a query came; UDP alone limits the size of its reply and has an address that may be forged."""
-
-    UDP = "udp"
-    TCP = "tcp"
-    TLS = "tls"
 
 
 @dataclass(frozen=True, slots=True)

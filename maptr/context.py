@@ -1,12 +1,14 @@
-"""What a reply depends on beside the query and the zones: who the server says it is, cookies, sizes, the time.
+"""What a reply depends on beside the query and the zones: how the query came, who the
+server says it is, cookies, sizes, the time.
 
 Values alone. ``serve`` makes a Context from its settings; without one, nothing optional is answered.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 from maptr.cookies import CookieSettings
 
@@ -18,44 +20,67 @@ MAX_PAYLOAD = 4096  # RFC 6891 6.2.5: the usual largest; beyond it UDP is only g
 MAX_IDENTITY = 255  # octets: one character string (RFC 1035 3.3)
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Transport(enum.Enum):
+    """How a query came; UDP alone limits the size of its reply and has an address that may be forged."""
+
+    UDP = "udp"
+    TCP = "tcp"
+    TLS = "tls"
+
+
+class _Identity(NamedTuple):
+    nsid: str = ""
+    version: str = ""
+    hostname: str = ""
+
+
+class Identity(_Identity):
     """What the server tells about itself; what is empty is not told. Raises ValueError beyond MAX_IDENTITY.
 
     ``nsid`` answers the option of RFC 5001, as UTF-8. ``version`` answers ``version.bind`` and ``version.server``,
     ``hostname`` answers ``hostname.bind`` and ``id.server`` (RFC 4892), all TXT of class CHAOS.
     """
 
-    nsid: str = ""
-    version: str = ""
-    hostname: str = ""
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        for name in ("nsid", "version", "hostname"):
-            if len(getattr(self, name).encode()) > MAX_IDENTITY:
+    def __new__(cls, nsid: str = "", version: str = "", hostname: str = "") -> Self:
+        for name, text in (("nsid", nsid), ("version", version), ("hostname", hostname)):
+            if len(text.encode()) > MAX_IDENTITY:
                 raise ValueError(f"{name} is longer than {MAX_IDENTITY} octets")
+        return super().__new__(cls, nsid, version, hostname)
 
 
 NO_IDENTITY = Identity()
 NO_COOKIES = CookieSettings()
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """``idle_timeout`` is the seconds a TCP connection may be silent, told to clients that ask (RFC 7828).
-
-    ``clock`` gives UNIX time, for cookies; ``udp_payload`` is the most octets of a UDP reply. Raises ValueError.
-    """
-
+class _Context(NamedTuple):
     identity: Identity = NO_IDENTITY
     cookies: CookieSettings = NO_COOKIES
     clock: Callable[[], float] = lambda: 0.0
     idle_timeout: float | None = None
     udp_payload: int = UDP_PAYLOAD
 
-    def __post_init__(self) -> None:
-        if not MIN_PAYLOAD <= self.udp_payload <= MAX_PAYLOAD:
-            raise ValueError(f"a UDP payload of {self.udp_payload}, not {MIN_PAYLOAD} to {MAX_PAYLOAD}")
+
+class Context(_Context):
+    """``idle_timeout`` is the seconds a TCP connection may be silent, told to clients that ask (RFC 7828).
+
+    ``clock`` gives UNIX time, for cookies; ``udp_payload`` is the most octets of a UDP reply. Raises ValueError.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        identity: Identity = NO_IDENTITY,
+        cookies: CookieSettings = NO_COOKIES,
+        clock: Callable[[], float] = lambda: 0.0,
+        idle_timeout: float | None = None,
+        udp_payload: int = UDP_PAYLOAD,
+    ) -> Self:
+        if not MIN_PAYLOAD <= udp_payload <= MAX_PAYLOAD:
+            raise ValueError(f"a UDP payload of {udp_payload}, not {MIN_PAYLOAD} to {MAX_PAYLOAD}")
+        return super().__new__(cls, identity, cookies, clock, idle_timeout, udp_payload)
 
 
 PLAIN = Context()

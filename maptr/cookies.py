@@ -9,8 +9,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from maptr.siphash import KEY_SIZE, siphash24, siphash24_each
 
@@ -28,23 +27,27 @@ RENEW_AGE = 1800
 MAX_SECRETS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class CookieSettings:
+class _Settings(NamedTuple):
+    secrets: tuple[bytes, ...] = ()
+    required: bool = False
+
+
+class CookieSettings(_Settings):
     """``secrets`` of 16 octets: the first makes cookies, each verifies them; without one there are no cookies.
 
     ``required``: a client that sends a cookie over UDP gets BADCOOKIE until the cookie is one of ours.
     All workers, and all servers behind one address, are given the same secrets. Raises ValueError.
     """
 
-    secrets: tuple[bytes, ...] = ()
-    required: bool = False
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        if len(self.secrets) > MAX_SECRETS:
-            raise ValueError(f"{len(self.secrets)} cookie secrets, {MAX_SECRETS} at most")
-        for secret in self.secrets:
+    def __new__(cls, secrets: tuple[bytes, ...] = (), required: bool = False) -> Self:
+        if len(secrets) > MAX_SECRETS:
+            raise ValueError(f"{len(secrets)} cookie secrets, {MAX_SECRETS} at most")
+        for secret in secrets:
             if len(secret) != KEY_SIZE:
                 raise ValueError(f"a cookie secret has {KEY_SIZE} octets, not {len(secret)}")
+        return super().__new__(cls, secrets, required)
 
 
 class CookieReply(NamedTuple):

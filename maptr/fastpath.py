@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Hashable, Iterable
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from maptr.answer import Reply, Transport
+from maptr.context import Transport
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, is_below, to_wire, wire_length
 from maptr.packed import RRSET, WILDCARD, PackedNodes, read_labels, read_rrsets, types_of
 from maptr.ready import (
@@ -39,6 +39,7 @@ from maptr.ready import (
     OPT_START,
     PLAIN_COUNTS,
     TC,
+    Edns,
     Found,
     Mould,
     Ready,
@@ -46,6 +47,9 @@ from maptr.ready import (
     find_malformed,
 )
 from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, Snapshot, ZoneView
+
+if TYPE_CHECKING:
+    from maptr.answer import Reply
 
 SOA, DS, NSEC, NSEC3 = 6, 43, 47, 50
 NODATA = 0  # in place of a type, all types that a name does not have: type 0 itself is reserved (RFC 6895 3.1)
@@ -127,9 +131,12 @@ class ReadyAnswers:
     """The ready replies of one snapshot. ``general`` answers any query over a stream, as the general path does.
 
     ``elsewhere`` are folded origins that others answer for, a catalog for some clients say: nothing there is ready.
+    ``edns`` is what the general path would be asked otherwise, and that takes longer to import than all of this.
     """
 
-    def __init__(self, snapshot: Snapshot, general: General, elsewhere: Iterable[Labels] = ()) -> None:
+    def __init__(
+        self, snapshot: Snapshot, general: General, elsewhere: Iterable[Labels] = (), edns: Edns | None = None
+    ) -> None:
         self.snapshot = snapshot
         self._general = general
         self._zones: dict[bytes, _Zone | Literal[False]] = {
@@ -143,9 +150,9 @@ class ReadyAnswers:
             self._children[above] = self._children.get(above, frozenset()) | {label}
         self._learned: dict[object, Ready | None] = {}
         self._moulds: dict[object, Mould] = {}
-        self._opts = self._learn_opts()
+        self._opts = self._learn_opts(edns)
         self._max_payload = int.from_bytes(self._opts[EDNS][3:5], "big")
-        self._cookies = self._probe_cookies()
+        self._cookies = self._probe_cookies() if edns is None else edns.cookies
 
     def find(self, query: bytes, *, stream: bool = True) -> Found | None:
         """The ready reply; None for the general path.
@@ -361,14 +368,16 @@ class ReadyAnswers:
         wire, opt_at = reply.wire, len(reply.wire) - reply.opt_size
         return Ready(wire[2:HEADER], wire[end:opt_at], 0, opt_at - end, wire[opt_at:], reply.kind)
 
-    def _learn_opts(self) -> tuple[bytes, bytes, bytes]:
+    def _learn_opts(self, edns: Edns | None) -> tuple[bytes, bytes, bytes]:
         """The OPT of replies that are not errors, by form; all empty where there is no zone to ask about."""
         origin = next((origin for origin, zone in self._zones.items() if zone), None)
         if origin is None:
             return b"", b"", b""
+        if edns is not None:
+            return b"", edns.opt(), edns.opt(do=True)
         asked = (self._ask(origin + SOA.to_bytes(2, "big") + CLASS_IN, form) for form in (EDNS, DO))
-        edns, do = (ready.opt if ready else b"" for ready in asked)
-        return b"", edns, do
+        plain, do = (ready.opt if ready else b"" for ready in asked)
+        return b"", plain, do
 
     def _probe_cookies(self) -> bool:
         """Whether the general path answers cookies; where it does not, they change nothing."""

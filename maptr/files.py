@@ -6,7 +6,10 @@ import contextlib
 import os
 from pathlib import Path
 
+from maptr.names import Labels, to_text, to_wire
+
 PRIVATE = 0o600  # what a server keeps holds what zone files hold, which may be for few to read
+MAX_NAME = 200  # octets of a zone's name in that of a file, which has 255 with what stands around it
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -56,6 +59,16 @@ def keep(path: Path, *parts: bytes, sync: bool = True) -> None:
         with contextlib.suppress(OSError):
             half.unlink(missing_ok=True)
         raise
+
+
+def name_for(origin: Labels) -> str:
+    """A zone's name as that of a file, no two alike: what no file name may hold is escaped, a long one is hashed."""
+    name = to_text(origin).replace("\\", "%").replace("/", "%047").rstrip(".")
+    if len(name) <= MAX_NAME:
+        return name or "%root"  # a zone may be named root, and a % is always escaped
+    import hashlib  # here, for hardly any name is so long
+
+    return f"%{hashlib.blake2b(to_wire(origin), digest_size=32).hexdigest()}"
 
 
 def stamp(path: Path) -> tuple[int, ...]:

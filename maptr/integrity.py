@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from maptr import names
 from maptr.errors import ZoneError
-from maptr.finding import Finding, Severity
 from maptr.names import Labels
 from maptr.packed import special_nodes
 from maptr.snapshot import CNAME, DNAME, NS, ZoneView
 
 if TYPE_CHECKING:
     import dns.zone
+
+    from maptr.finding import Finding
 
 A, AAAA = 1, 28
 ZONEMD_SIMPLE = 1  # RFC 8976 5.2
@@ -30,7 +31,7 @@ def check(zone: ZoneView) -> Iterator[Finding]:
         for owner in zone.nodes:
             if above := _below_dname(zone, owner):
                 reason = f"stands below the DNAME at {names.to_text(above)} (RFC 6672 section 2.4)"
-                yield Finding(Severity.ERROR, "below-dname", names.to_text(owner), reason)
+                yield _error("below-dname", names.to_text(owner), reason)
     for owner, node in special:
         shown = names.to_text(owner)
         for host in node[NS].hosts if NS in node else ():
@@ -43,10 +44,16 @@ def check(zone: ZoneView) -> Iterator[Finding]:
             server = names.to_text(host)
             if CNAME in target:
                 reason = f"its server {server} is an alias (RFC 2181 section 10.3)"
-                yield Finding(Severity.ERROR, "server-alias", shown, reason)
+                yield _error("server-alias", shown, reason)
             elif not {A, AAAA} & target.keys():
                 reason = f"its server {server} is in the zone and has no address"
-                yield Finding(Severity.ERROR, "no-address", shown, reason)
+                yield _error("no-address", shown, reason)
+
+
+def _error(code: str, owner: str, reason: str) -> Finding:
+    from maptr.finding import Finding, Severity  # here, for a good zone has none
+
+    return Finding(Severity.ERROR, code, owner, reason)
 
 
 def _below_dname(zone: ZoneView, owner: Labels) -> Labels:

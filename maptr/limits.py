@@ -6,3 +6,8 @@ REMOVAL_LIMIT = 0.30
 """The part of a table that one plan may remove, or of a zone's names that one reload may lose: octoDNS's own default
 (``max_delete``). A registry file cut cleanly at a line end is valid, and every DNS server would load the zone made
 from it."""
+
+# How a zone is signed (``signing.Policy``).
+LIFETIME = 14 * 86400  # seconds a signature lasts from now, Knot's default too
+INCEPTION_OFFSET = 3600  # seconds it begins before now, for validators whose clock is slow (RFC 6781 4.4.2)
+REFRESH = 7 * 86400  # seconds before the end from which a zone is signed again: a week to notice that it was not

@@ -6,14 +6,14 @@ it, is not of the plainest form. Then the whole file is read, and the answer is 
 
 from __future__ import annotations
 
-import mmap
+import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
 _CHUNK = 1 << 16  # octets searched at a time: what stays in a processor's cache
+_SOME = 4096  # octets read to find the end of a line
 _SCHEMES = (b"http://", b"https://", b"ftp://", b"mailto:", b"urn:", b"ark:/")
 _PRINTABLE = bytes(range(0x20, 0x7F))
 _BETWEEN_WORDS = bytes(range(0x21)) + bytes(range(0x80, 0x100))  # white space of any alphabet, and more
@@ -25,44 +25,93 @@ def find(path: str | os.PathLike[str], naan: str) -> list[str] | None:
     The file is searched, so that 100,000 NAANs take two milliseconds and damage elsewhere in it is not seen. Raises
     OSError; TableError where the file has to be read and is no natab.
     """
-    with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes longer to import than this takes to find
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib takes longer to import than this takes to find
         try:
-            octets = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:  # empty
-            return _read(path, naan)
-        with octets:
-            try:
-                return _search(octets, naan.lower())
-            except _NotPlainError:
-                pass
+            return search(_File(file.fileno()), naan.lower())
+        except NotPlainError:
+            pass
     return _read(path, naan)
 
 
-class _NotPlainError(Exception):
+class _File:
+    """The octets of a file, read where they are looked at, a few at a time.
+
+    Not mapped into memory: whoever cuts a mapped file short kills the process that looks at it.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self._size = os.fstat(handle).st_size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> bytes:
+        start = part.start or 0
+        return os.pread(self._handle, min(part.stop, self._size) - start, start)
+
+    def find(self, octet: bytes, start: int) -> int:
+        while some := os.pread(self._handle, _SOME, start):
+            if (at := some.find(octet)) >= 0:
+                return start + at
+            start += len(some)
+        return -1
+
+
+class NotPlainError(Exception):
     """For the reader to decide."""
 
 
-def _search(octets: mmap.mmap, naan: str) -> list[str] | None:
+def is_plain(octets: bytes) -> bool:
+    """True where the first entry shows that the reader takes the whole for a natab, and not for another format."""
+    at = 0
+    while octets[at : at + 1] in (b"#", b"\n"):
+        at = _line_end(octets, at) + 1
+    end = _line_end(octets, at)
+    below = end + 1
+    while octets[below : below + 1] == b"\n":
+        below += 1
+    naan, colon, policy = octets[at:end].partition(b":")
+    following = octets[below : _line_end(octets, below)]
+    head = octets[:at] + following
+    try:
+        _check_policy(policy)
+        octets.isascii() or octets.decode()
+        lines = head.decode()
+    except (NotPlainError, UnicodeDecodeError):
+        return False
+    return (
+        naan.isdigit()
+        and bool(colon)
+        and b"\0" not in octets
+        and b": " not in following + b" "  # which may be YAML
+        and not _may_end(b"\n" + head.lower())
+        and len(lines.splitlines()) == lines.count("\n") + (not lines.endswith("\n") if lines else 0)
+    )
+
+
+def search(octets: bytes | _File, naan: str) -> list[str] | None:
+    """``find`` in the content of a natab. Raises NotPlainError where only the reader can tell."""
     if not (naan.isascii() and naan.isdigit() and len(naan) <= 16):  # a letter may be written in capitals
-        raise _NotPlainError
+        raise NotPlainError
     if not (octets[:1].isdigit() or octets[:1] == b"#"):  # a blank in front may indent the whole
-        raise _NotPlainError
+        raise NotPlainError
     key = f"\n{naan}:".encode()
     ended = False
     for start, lines in _chunks(octets):
         if b"\r" in lines:
-            raise _NotPlainError
+            raise NotPlainError
         # bytes.rfind is twice as fast as bytes.find, which is left to say which of several is the first.
         at = lines.find(key) if lines.rfind(key) >= 0 else len(lines)
         ended = ended or _may_end(lines[:at])
         if at < len(lines):
             if ended:
-                raise _NotPlainError
+                raise NotPlainError
             return _nmas(octets, start + at + len(key) - 1)
     return None
 
 
-def _chunks(octets: mmap.mmap) -> Iterator[tuple[int, bytes]]:
+def _chunks(octets: bytes | _File) -> Iterator[tuple[int, bytes]]:
     """Whole lines in lower case, a line feed before them, and where in the file they begin."""
     start = 0
     while start < len(octets):
@@ -83,7 +132,7 @@ def _may_end(lines: bytes) -> bool:
     return False
 
 
-def _nmas(octets: mmap.mmap, at: int) -> list[str]:
+def _nmas(octets: bytes | _File, at: int) -> list[str]:
     """The NMAs of the entry whose colon stands before ``at``."""
     end = _line_end(octets, at)
     _check_policy(octets[at:end])
@@ -96,11 +145,11 @@ def _nmas(octets: mmap.mmap, at: int) -> list[str]:
         elif line[:1].isalnum() or _is_end(line):
             break
         elif line and line[:1] != b"#":
-            raise _NotPlainError
+            raise NotPlainError
     return found
 
 
-def _line_end(octets: mmap.mmap, at: int) -> int:
+def _line_end(octets: bytes | _File, at: int) -> int:
     end = octets.find(b"\n", at)
     return len(octets) if end < 0 else end
 
@@ -109,14 +158,14 @@ def _is_end(line: bytes) -> bool:
     if not _may_end(b"\n" + line.lower()):
         return False
     if line.lower().lstrip(b" #-").rstrip(b" -") != b"end of data":
-        raise _NotPlainError
+        raise NotPlainError
     return True
 
 
 def _words(line: bytes) -> list[bytes]:
     """The words of a line of ASCII between spaces."""
     if line.translate(None, _PRINTABLE):
-        raise _NotPlainError
+        raise NotPlainError
     return line.split()
 
 
@@ -124,7 +173,7 @@ def _check_policy(line: bytes) -> None:
     words = _words(line)
     plain = len(words) == 1 and line[:1] == b" " and words[0].startswith(_SCHEMES) and not words[0].endswith(_SCHEMES)
     if words and (not plain or any(octet in words[0] for octet in b'<>"')):
-        raise _NotPlainError
+        raise NotPlainError
 
 
 def _nma(line: bytes) -> str:
@@ -142,7 +191,7 @@ def _nma(line: bytes) -> str:
         and all(word.isalnum() and word == word.upper() for word in acronym)
     )
     if not plain:
-        raise _NotPlainError
+        raise NotPlainError
     return host_port.decode()
 
 

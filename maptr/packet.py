@@ -15,7 +15,7 @@ from dnslib.dns import RD, RR, EDNSOption
 from dnslib.label import DNSBuffer, DNSLabel
 
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, fold
-from maptr.snapshot import RRSIG, RRset
+from maptr.snapshot import RDATA_NAMES, RRSIG, RRset
 
 HEADER_SIZE = 12  # RFC 1035 4.1.1
 MAX_POINTER = 0x3FFF  # RFC 1035 4.1.4: fourteen bits
@@ -24,10 +24,6 @@ MAX_JUMPS = 126  # a name of 255 octets has no more labels, so no honest one nee
 MAX_QUERY_RECORDS = 16
 IN = 1
 OPT = 41  # RFC 6891 6.1.1
-
-# Fixed octets before the names, and how many: the only types whose rdata may be compressed (RFC 3597 4).
-RDATA_NAMES = {2: (0, 1), 3: (0, 1), 4: (0, 1), 5: (0, 1), 6: (0, 2), 7: (0, 1), 8: (0, 1), 9: (0, 1)}
-RDATA_NAMES |= {12: (0, 1), 14: (0, 2), 15: (2, 1)}
 
 
 class WireBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types

@@ -26,8 +26,17 @@ def running_file(environment: Mapping[str, str]) -> str:
     return f"{data_folder(environment)}/{RUNNING}"
 
 
+def lock_file(environment: Mapping[str, str]) -> str:
+    """Locked by ``maptr up`` as long as it runs, so that one that was killed is known to be gone."""
+    return f"{data_folder(environment)}/up/lock"
+
+
 def cache_file(environment: Mapping[str, str]) -> str:
     return f"{_folder(environment, 'XDG_CACHE_HOME', '.cache')}/cache.sqlite"
+
+
+def index_file(environment: Mapping[str, str]) -> str:
+    return f"{_folder(environment, 'XDG_CACHE_HOME', '.cache')}/table.index"
 
 
 def config_file(environment: Mapping[str, str]) -> str:
@@ -37,6 +46,23 @@ def config_file(environment: Mapping[str, str]) -> str:
 def there(path: str) -> bool:
     """True where there is such a file."""
     return os.path.exists(path)  # noqa: PTH110 - pathlib costs milliseconds to import
+
+
+def locked(path: str) -> bool:
+    """True where some process has the lock of the file."""
+    import fcntl
+
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def mentions(path: str, words: tuple[bytes, ...]) -> bool:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from maptr.masterline import BlockPacker, LineError, LineReader
 from maptr.names import Labels, to_text, to_wire, wire_length
@@ -58,8 +58,7 @@ _CNAME = CNAME.to_bytes(2, "big")
 _ALONE = (SOA.to_bytes(2, "big"), _CNAME, DNAME.to_bytes(2, "big"))
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
+class Plain(NamedTuple):
     """A zone that was read. Only ``doubtful`` names need a look at what their NAPTR records say."""
 
     view: ZoneView
@@ -128,7 +127,6 @@ class _Reader:
         types = {name: types_of(packed) for name, packed in table.items()}
         if not {SOA, NS} <= set(types.get(self._apex, ())):
             raise LineError("no SOA or no NS at the origin")
-        special = list(special_names(table))
         own = len(self._apex)
         for name in list(table):
             at = name[0] + 1
@@ -136,6 +134,7 @@ class _Reader:
                 if name[at:] not in texts:
                     table.setdefault(name[at:], b"")
                 at += name[at] + 1
+        special = list(special_names(table))  # wildcards that are empty non-terminals (RFC 4592 2.2.2) among them
         texts.update(table)
         packer = None if lines.ttl is None else BlockPacker(self._zone, lines.ttl)
         nodes = PackedNodes(texts, {}, special, packer)

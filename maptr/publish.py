@@ -5,20 +5,17 @@ The zone file is the truth, but not every truth is meant: a file cut at a line e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from maptr import zonediff
 from maptr.errors import ZoneError
 from maptr.limits import REMOVAL_LIMIT
 from maptr.serial import following_serial, is_newer
 from maptr.snapshot import RRSIG, ZoneView
-from maptr.zonediff import ZoneDiff
 
 DNSKEY, ZONEMD = 48, 63
 
 
-@dataclass(frozen=True, slots=True)
-class Guards:
+class Guards(NamedTuple):
     """What a new version must be like; the words are those of ``[[zone]]``.
 
     ``serial``: "file" takes the file's as it is; "increment", "date" and "unix" make one where the file's did not
@@ -30,8 +27,7 @@ class Guards:
     lint: str = "warn"
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(NamedTuple):
     """What is known of the version that is out: its serial, and the digest of all the rest."""
 
     serial: int
@@ -39,6 +35,8 @@ class Published:
 
     @classmethod
     def of(cls, zone: ZoneView) -> Published:
+        from maptr import zonediff  # here, for no zone is published twice at a start
+
         return cls(zone.serial, zonediff.content_digest(zone))
 
 
@@ -50,6 +48,8 @@ def choose_serial(new: ZoneView, published: Published | None, style: str, now: f
     """
     if published is None or style == "file" or is_newer(new.serial, published.serial):
         return new
+    from maptr import zonediff  # here, as above
+
     if zonediff.content_digest(new) == published.digest:
         serial = published.serial
     else:
@@ -66,6 +66,8 @@ def decide(old: ZoneView, new: ZoneView, guards: Guards, *, force: bool = False)
 
     ``force`` passes over what may be meant: a zone that lost its names, a serial that did not advance.
     """
+    from maptr.zonediff import ZoneDiff  # here, as above
+
     difference = ZoneDiff.between(old, new)
     if not difference:
         return old

@@ -65,6 +65,7 @@ class Pull:
     bad: tuple[TableError, ...] = ()
     passed_over: tuple[str, ...] = ()
     signed: int | None = None  # when, by its signer's word, in seconds since 1970
+    broken: str = ""  # why the file that is there is no table, where it is none
 
 
 def look(
@@ -79,12 +80,12 @@ def look(
     """The plan that would make the file at ``path`` what its source has. Sources, URLs or files, are tried in order.
 
     ``force`` takes a plan beyond the limit, and what was signed earlier than what is there. Raises UnsafePlan where a
-    plan beyond it was all that was on offer, PullFailed where there was nothing, and OSError or TableError where the
-    file that is there cannot be read.
+    plan beyond it was all that was on offer, PullFailed where there was nothing, and OSError where the file that is
+    there cannot be read. One that is no registry any more is ``broken``, and held against is the last good state kept.
     """
     old_content = path.read_bytes() if path.exists() else None
-    old = Table() if old_content is None else registry.read(old_content, filename=str(path), on_bad=lambda error: None)
-    held = "" if old_content is None else hashlib.sha256(old_content).hexdigest()
+    old, broken = _there(path, old_content)
+    held = "" if old_content is None or broken else hashlib.sha256(old_content).hexdigest()
     note = read_pull_file(path)
     reasons: list[str] = []
     unsafe: UnsafePlan | None = None
@@ -93,6 +94,7 @@ def look(
         try:
             got = _get(source, str(known.get("etag", "")), str(known.get("modified", "")), cafile, seconds)
             pull = _judge(path, source, got, old, held, demands.sha256, force, tuple(reasons))
+            pull = replace(pull, broken=broken)
             if demands.public_key is None:
                 return pull
             content = old_content if got.content is None else got.content
@@ -110,6 +112,23 @@ def look(
     if unsafe is not None:
         raise unsafe
     raise PullFailed(reasons)
+
+
+def _there(path: Path, content: bytes | None) -> tuple[Table, str]:
+    """The table of the file; where that is none, the last good one kept beside it, and why."""
+    if content is None:
+        return Table(), ""
+    try:
+        return registry.read(content, filename=str(path), on_bad=lambda error: None), ""
+    except TableError as error:
+        broken = str(error)
+    for number in range(1, KEEP + 1):
+        kept = path.with_name(f"{path.name}.{number}")
+        try:
+            return registry.read(kept.read_bytes(), filename=str(kept), on_bad=lambda error: None), broken
+        except (OSError, TableError):
+            continue
+    return Table(), broken
 
 
 def _get(source: str, etag: str, modified: str, cafile: str | None, seconds: float) -> Fetched:
@@ -171,11 +190,12 @@ def check(plan: Plan, limit: float = REMOVAL_LIMIT) -> None:
 
 def apply(pull: Pull, *, wall: Callable[[], float], keep: int = KEEP) -> None:
     """Do what was planned: the old file becomes ``FILE.1``, older ones ``.2`` and so on; note when and from where.
+    One that was broken is kept nowhere.
 
     Where the content is the file's own, only the note is written. Raises OSError; the file is then as it was.
     """
     if pull.content is not None and not _holds(pull.path, pull.sha256):
-        if pull.path.exists():
+        if pull.path.exists() and not pull.broken:
             _rotate(pull.path, keep)
         write_atomically(pull.path, pull.content)
     note: dict[str, object] = {

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from maptr.names import MAX_LABEL, MAX_NAME
-from maptr.packet import RDATA_NAMES
+from maptr.snapshot import RDATA_NAMES
 
 HEADER = 12  # RFC 1035 4.1.1
 MIN_PAYLOAD = 512  # RFC 1035 4.2.1, and RFC 6891 6.2.3
@@ -27,6 +27,17 @@ QR, TC, OPCODE, RD = 0x80, 0x02, 0x78, 0x01  # in the first octet of the flags
 MIN_QUESTION = 5  # the root, type and class
 
 NO_EDNS, EDNS, DO = range(3)  # the three forms of a reply, apart from its size
+
+
+class Edns(NamedTuple):
+    """What is said by EDNS to whoever asks nothing special: ``payload`` octets fit, ``cookies`` are answered."""
+
+    payload: int
+    cookies: bool
+
+    def opt(self, *, do: bool = False) -> bytes:
+        """The OPT of a reply without an option, as ``edns.make_opt`` has it (RFC 6891 6.1.2)."""
+        return OPT_START + self.payload.to_bytes(2, "big") + bytes((0, 0, 0x80 * do, 0, 0, 0))
 
 
 class Ready(NamedTuple):

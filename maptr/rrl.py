@@ -10,8 +10,7 @@ import enum
 import heapq
 import ipaddress
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol, Self
 
 from maptr.address import Network, read_network
 
@@ -28,10 +27,7 @@ ROUNDING = 1e-6  # seconds: what adding up prices may be wrong by
 EXEMPT = (read_network("127.0.0.0/8"), read_network("::1/128"))
 
 
-@dataclass(frozen=True, slots=True)
-class RrlSettings:
-    """``responses_per_second`` 0 turns limiting off, ``slip`` 0 drops all excess. Raises ValueError."""
-
+class _Settings(NamedTuple):
     responses_per_second: float = RESPONSES_PER_SECOND
     slip: int = SLIP
     window: float = WINDOW
@@ -40,17 +36,33 @@ class RrlSettings:
     table_size: int = TABLE_SIZE
     exempt: tuple[Network, ...] = EXEMPT
 
-    def __post_init__(self) -> None:
-        if self.responses_per_second < 0 or self.slip < 0:
+
+class RrlSettings(_Settings):
+    """``responses_per_second`` 0 turns limiting off, ``slip`` 0 drops all excess. Raises ValueError."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        responses_per_second: float = RESPONSES_PER_SECOND,
+        slip: int = SLIP,
+        window: float = WINDOW,
+        ipv4_prefix: int = IPV4_PREFIX,
+        ipv6_prefix: int = IPV6_PREFIX,
+        table_size: int = TABLE_SIZE,
+        exempt: tuple[Network, ...] = EXEMPT,
+    ) -> Self:
+        if responses_per_second < 0 or slip < 0:
             raise ValueError("a rate or slip below 0")
-        if self.window < 1 or self.table_size < 1:
+        if window < 1 or table_size < 1:
             raise ValueError("a window or table size below 1")
-        if not (0 <= self.ipv4_prefix <= 32 and 0 <= self.ipv6_prefix <= 128):
+        if not (0 <= ipv4_prefix <= 32 and 0 <= ipv6_prefix <= 128):
             raise ValueError("a prefix longer than an address")
+        return super().__new__(cls, responses_per_second, slip, window, ipv4_prefix, ipv6_prefix, table_size, exempt)
 
     def shared(self, workers: int) -> RrlSettings:
         """The settings of each of so many workers: the kernel spreads the queries, so the rate is divided."""
-        return replace(self, responses_per_second=self.responses_per_second / workers)
+        return self._replace(responses_per_second=self.responses_per_second / workers)
 
 
 class Verdict(enum.Enum):
@@ -68,12 +80,12 @@ class Withheld(Protocol):
     truncated: int
 
 
-@dataclass(slots=True)
 class Tally:
     """The same in two numbers."""
 
-    dropped: int = 0
-    truncated: int = 0
+    def __init__(self) -> None:
+        self.dropped = 0
+        self.truncated = 0
 
 
 class RateLimiter:

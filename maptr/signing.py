@@ -6,14 +6,13 @@ import enum
 from dataclasses import dataclass
 
 from maptr.errors import SigningError
+from maptr.limits import INCEPTION_OFFSET as INCEPTION_OFFSET
+from maptr.limits import LIFETIME as LIFETIME
+from maptr.limits import REFRESH as REFRESH
 
 # What a signer makes: dropped from the zone it is given, for the keys are the truth. RRSIG, NSEC, DNSKEY, NSEC3,
 # NSEC3PARAM, CDS, CDNSKEY, ZONEMD.
 MADE = frozenset({46, 47, 48, 50, 51, 59, 60, 63})
-
-LIFETIME = 14 * 86400  # seconds a signature lasts from now, Knot's default too
-INCEPTION_OFFSET = 3600  # seconds it begins before now, for validators whose clock is slow (RFC 6781 4.4.2)
-REFRESH = 7 * 86400  # seconds before the end from which a zone is signed again: a week to notice that it was not
 
 
 class Children(enum.StrEnum):

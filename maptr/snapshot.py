@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from maptr.errors import ZoneError
 from maptr.names import Labels, fold, is_below, to_text
@@ -28,9 +27,12 @@ NS, CNAME, SOA, MX, SRV, DNAME, RRSIG, NSEC, NSEC3, NSEC3PARAM = 2, 5, 6, 15, 33
 # Where in its rdata each type names a host whose addresses go along (RFC 1034 4.3.2 step 6, RFC 2782).
 _HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
 
+# Fixed octets before the names, and how many: the only types whose rdata may be compressed (RFC 3597 4).
+RDATA_NAMES = {2: (0, 1), 3: (0, 1), 4: (0, 1), 5: (0, 1), 6: (0, 2), 7: (0, 1), 8: (0, 1), 9: (0, 1)}
+RDATA_NAMES |= {12: (0, 1), 14: (0, 2), 15: (2, 1)}
 
-@dataclass(frozen=True, slots=True)
-class RRset:
+
+class RRset(NamedTuple):
     """Records of one owner and type: ``rdatas`` uncompressed wire, ``hosts`` the folded names they point to.
 
     ``signatures`` are the RRSIG rdatas that cover it, which go along where DO is set.
@@ -45,18 +47,17 @@ class RRset:
 
     def at(self, owner: Labels) -> RRset:
         """The same records under another owner, as a wildcard gives them (RFC 4592 3.3)."""
-        return replace(self, owner=owner)
+        return self._replace(owner=owner)
 
     def signed(self, signatures: tuple[bytes, ...]) -> RRset:
         """The same records with the signatures that cover them."""
-        return replace(self, signatures=signatures)
+        return self._replace(signatures=signatures)
 
 
 Node = Mapping[int, RRset]
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneView:
+class ZoneView(NamedTuple):
     """One zone. ``nodes`` has every owner, types in order; an empty non-terminal has none.
 
     ``cuts`` are the delegation points. ``negative_soa`` has the TTL of a negative answer (RFC 2308 3).
@@ -77,8 +78,7 @@ class ZoneView:
         return None if name in self.hashed else self.nodes.get(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """All the zones of a server at one moment, by folded origin. Never changed: a reload makes another."""
 
     zones: Mapping[Labels, ZoneView]
@@ -148,7 +148,7 @@ def make_view(
     """A view of nodes that are checked and whole, with a SOA at the origin."""
     soa = nodes[origin][SOA]
     serial, _, _, _, minimum = struct.unpack("!5I", soa.rdatas[0][-20:])
-    negative = replace(soa, ttl=min(soa.ttl, minimum))
+    negative = soa._replace(ttl=min(soa.ttl, minimum))
     return ZoneView(origin, serial, soa, negative, nodes, frozenset(cuts), hashed, denial)
 
 

@@ -20,6 +20,8 @@ _VARIABLE = re.compile(r"\$\{([^}]*)\}")  # any name, so that a bad one is found
 VARIABLES = ("content", "value", "pid", "suffix")
 """What a target may ask for: NAAN/name, name, the whole ARK, what follows the shoulder."""
 
+NATAB_PATH = "/ark:/${content}"  # what follows a natab's host or host:port in the target it stands for
+
 DEFAULT_STATUS = 302  # what the central resolver answers where a record says nothing else
 
 MAX_SHOULDER = 63  # the longest registered one has 8; a regexp field of 255 octets must hold it

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from maptr.names import Labels, to_text
@@ -137,9 +137,9 @@ def with_serial(zone: ZoneView, serial: int) -> ZoneView:
     """The same zone under another serial."""
     rdata = zone.soa.rdatas[0]
     rdatas = (rdata[: SERIAL.start] + serial.to_bytes(4, "big") + rdata[SERIAL.stop :],)
-    soa = replace(zone.soa, rdatas=rdatas)
+    soa = zone.soa._replace(rdatas=rdatas)
     nodes = {**zone.nodes, zone.origin: {**zone.nodes[zone.origin], SOA: soa}}
-    return replace(zone, serial=serial, soa=soa, negative_soa=replace(zone.negative_soa, rdatas=rdatas), nodes=nodes)
+    return zone._replace(serial=serial, soa=soa, negative_soa=zone.negative_soa._replace(rdatas=rdatas), nodes=nodes)
 
 
 def _type_text(rdtype: int) -> str:
@@ -166,7 +166,7 @@ def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
 
 
 def _unsigned(rrset: RRset) -> RRset:
-    return replace(rrset, signatures=()) if rrset.signatures else rrset
+    return rrset._replace(signatures=()) if rrset.signatures else rrset
 
 
 def _shown(rdatas: set[bytes], rdtype: int) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from maptr.ark import Ark
 from maptr.cache.cache import Cache
+from maptr.cache.watched import TableSource
 from maptr.discovery import Discovery, Outcome
 from maptr.names import Labels, parse, to_text
 from maptr.naptr import Naptr
@@ -99,7 +100,7 @@ class Rig:
     def __init__(
         self,
         answers: Mapping[str, Answer] | None = None,
-        natab: Table | Path | None = None,
+        natab: Table | Path | TableSource | None = None,
         policy: str = "dns-first",
         **options: Any,
     ) -> None:

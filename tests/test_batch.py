@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import random
 import socket
 import threading
@@ -148,6 +147,25 @@ def test_names_that_are_still_lines_of_their_file_are_answered_as_others() -> No
             assert [replies[query[:2]] for query in queries] == [respond(query, whole) for query in queries]
 
 
+def test_replies_are_counted_before_they_are_sent() -> None:
+    """So a process that is killed in between leaves none that nobody counted."""
+    responder = Responder()
+    queries = numbered([wire(case["name"], case["type"], random.Random(1)) for case in ANSWER["case"]])
+    counted: list[int] = []
+    with listening(responder) as (listener, address):
+        send = listener._sendmmsg
+
+        def counting(fd: int, messages: object, count: int, flags: int) -> int:
+            own = sum(listener.counters.to_dict().get("udp", {}).values())
+            counted.append(listener.counters.received - own - listener.counters.general)
+            return int(send(fd, messages, count, flags))
+
+        listener._sendmmsg = counting  # type: ignore[assignment]
+        ask(address, queries)
+    assert counted
+    assert not any(counted)
+
+
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "MAX_KNOWN", 3)
     monkeypatch.setattr(plans, "MAX_SHARED", 3)
@@ -211,7 +229,7 @@ def test_cookies_that_are_no_longer_given_cost_no_query() -> None:
     with listening(responder) as (listener, address):
         for _ in range(2):
             assert dns.message.from_wire(ask(address, [query])[query[:2]]).options
-        responder.context = dataclasses.replace(responder.context, cookies=NO_COOKIES)
+        responder.context = responder.context._replace(cookies=NO_COOKIES)
         assert not dns.message.from_wire(ask(address, [query])[query[:2]]).options
         assert listener.counters.general == 1
 
@@ -219,7 +237,7 @@ def test_cookies_that_are_no_longer_given_cost_no_query() -> None:
 def test_cookies_can_be_required() -> None:
     cookie = dns.edns.CookieOption(b"clientck", b"")
     query = dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=[cookie]).to_wire()
-    responder = Responder(cookies=dataclasses.replace(fresh_cookies(), required=True))
+    responder = Responder(cookies=fresh_cookies()._replace(required=True))
     with listening(responder) as (_, address):
         for _ in range(3):
             reply = dns.message.from_wire(ask(address, [query])[query[:2]])

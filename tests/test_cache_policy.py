@@ -37,7 +37,7 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
     if natab.startswith("is broken"):
         rig.cache.table.current()
         path.write_text("<html>Not the registry</html>")
-        rig.cache.table.reload()  # type: ignore[union-attr]
+        rig.cache.table.reload()  # type: ignore[attr-defined]
     rig.wall.now += 101 if natab.startswith("is stale") else 10
     rig.dns.answers[HOME] = {"answers": answer, "says none": said(), "bogus": answer}.get(dns, SILENT)
     rig.dns.security = "bogus" if dns == "bogus" else "indeterminate"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -50,6 +53,23 @@ def test_the_sample_against_its_own_zone_and_against_another(sample: Path, tmp_p
         page = tmp_path / "page.html"
         assert run(*changed, "--html", str(page))[0] == 1
         assert 'href="#r-12025"' in page.read_text()
+
+
+def test_a_person_sees_how_far_it_is_and_a_pipe_gets_the_data_alone(sample: Path, tmp_path: Path) -> None:
+    master, terminal = os.openpty()
+    with Maptr({"ark.arpa.": sample.with_name("ark.arpa.zone")}) as server:
+        command = ("table", "drift", "--table", str(sample), "--all", "12025", "99999", f"@127.0.0.1#{server.port}")
+        done = subprocess.run(
+            [sys.executable, "-m", "maptr", *command], stdout=subprocess.PIPE, stderr=terminal, text=True, timeout=60
+        )
+        os.close(terminal)
+        shown = os.read(master, 1 << 16).decode()
+        os.close(master)
+    assert done.returncode == 0, shown
+    assert done.stdout.splitlines() == ["same 12025", "same 99999", "same 99999/fk4"]
+    assert "asking DNS" in shown
+    assert "100%" in shown
+    assert "asking DNS" not in run(*command[2:])[2]
 
 
 def test_exit_codes_of_dns_that_did_not_say_and_of_bad_usage(sample: Path, tmp_path: Path) -> None:

@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 
 from maptr import fastpath
 from maptr.answer import Transport, make_reply
+from maptr.context import PLAIN, Context, Identity
+from maptr.cookies import CookieSettings
 from maptr.fastpath import ReadyAnswers
 from maptr.packed import PackedNodes
+from maptr.serve.responder import make_ready
 from maptr.snapshot import Snapshot, view_zone
 from tests import peers, signers
 from tests.test_answer_oracle import ORIGIN, QUERY_TYPES, questions, random_zone, zone_text
@@ -251,3 +254,18 @@ def test_packed_nodes_read_as_they_were(seed: int) -> None:
     assert {name: dict(node) for name, node in packed.items()} == {
         name: dict(node) for name, node in view.nodes.items()
     }
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        PLAIN,
+        Context(udp_payload=512),
+        Context(udp_payload=4096, idle_timeout=10.0),
+        Context(identity=Identity("here", "1", "host"), cookies=CookieSettings((bytes(16),), required=True)),
+    ],
+)
+def test_what_the_server_says_by_edns_is_what_the_general_path_would_say(context: Context) -> None:
+    asked = ReadyAnswers(SNAPSHOT, functools.partial(make_reply, snapshot=SNAPSHOT, context=context))
+    told = make_ready(SNAPSHOT, context)
+    assert (told._opts, told._cookies, told._max_payload) == (asked._opts, asked._cookies, asked._max_payload)

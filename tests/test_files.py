@@ -49,6 +49,16 @@ def test_what_fails_leaves_the_old_one_and_nothing_beside_it(tmp_path: Path, mon
     assert [*tmp_path.iterdir()] == [path]
 
 
+def test_every_zone_has_a_file_name_of_its_own() -> None:
+    """The root and a zone named root, escapes and what looks like them, and names too long for a file."""
+    labels = [(), (b"root",), (b"%root",), (b"a/b",), (b"a%047b",), (b"a", b"b"), (b"a.b",), (b"..",), (b"\0\xff",)]
+    labels += [(b"x" * 63,) * 3, (b"\xff" * 63,) * 3, (b"\xff" * 63, b"\xff" * 63), (b"y" * 63,) * 3 + (b"z" * 61,)]
+    names = [files.name_for(origin) for origin in labels]
+    assert names[:2] == ["%root", "root"]
+    assert len({*names}) == len(labels)
+    assert all("/" not in name and not name.startswith(".") and len(name) <= files.MAX_NAME for name in names)
+
+
 def keep_serial(folder: Path, number: int) -> None:
     serials.write(folder, ORIGIN, Published(number, "x"))
 

@@ -176,7 +176,7 @@ def test_where_journals_are() -> None:
     zone_file = Path("zones/ark.arpa.zone")
     assert journal_path(zone_file, parse("ark.arpa."), None) == Path("zones/ark.arpa.zone.journal")
     assert journal_path(zone_file, parse("ark.arpa."), Path("state")) == Path("state/ark.arpa.journal")
-    assert journal_path(zone_file, parse("."), Path("state")) == Path("state/root.journal")
+    assert journal_path(zone_file, parse("."), Path("state")) == Path("state/%root.journal")
     assert journal_path(zone_file, (b"a/b", b"..", b"x"), Path("s")).parent == Path("s")
 
 

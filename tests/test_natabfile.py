@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,6 +81,20 @@ def test_plain_entries_are_found_without_reading(path: Path, monkeypatch: pytest
         assert find(path, "19000") is None
         for naan in ("12025", "12026", "20775"):
             assert find(SAMPLE, naan) == read(SAMPLE, naan)
+
+
+def test_a_file_cut_short_while_it_is_searched_kills_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_text("".join(f"{naan}:\n    h{naan}.example\n" for naan in range(10000, 30000)))
+    chunks = natabfile._chunks  # the first chunk is searched, then the rest is gone
+
+    def cut(octets: natabfile._File) -> Iterator[tuple[int, bytes]]:
+        for chunk in chunks(octets):
+            yield chunk
+            os.truncate(path, 70_000)
+
+    monkeypatch.setattr(natabfile, "_chunks", cut)
+    assert find(path, "29000") is None
+    assert find(path, "10001") == ["h10001.example"]
 
 
 def test_what_is_no_natab_and_what_is_not_there(tmp_path: Path) -> None:

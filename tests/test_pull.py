@@ -242,6 +242,24 @@ def test_a_plan_that_removes_or_changes_too_much_is_refused_unless_forced(target
             assert look(target, [url], force=True).plan
 
 
+@pytest.mark.parametrize("content", [b"", b"<!DOCTYPE html>\n", b'{"data": [', b"\xff\xfe"])
+def test_a_file_that_is_no_table_any_more_is_replaced_and_never_kept(content: bytes, target: Path) -> None:
+    with http(sends(NEW, ETag='"v1"')) as url:
+        apply(look(target, [url]), wall=lambda: 1.0)
+        target.write_bytes(content)
+        code, _, err = run(url, "--into", str(target))
+        assert (code, target.read_bytes()) == (1, content), "there is something to do"
+        assert "is none, to be replaced" in err
+        small = natab(10000)
+        with http(sends(small)) as few, pytest.raises(UnsafePlan):
+            look(target, [few])  # a third of the last good state may not go because the file is broken
+        code, _, err = run(url, "--into", str(target), "--apply")
+        assert (code, target.read_bytes()) == (0, NEW)
+        assert "replaced" in err
+    assert (target.parent / "natab.1").read_bytes() == OLD
+    assert not (target.parent / "natab.2").exists()
+
+
 def test_the_checksum_decides_where_it_is_given(target: Path) -> None:
     digest = hashlib.sha256(NEW).hexdigest()
     with http(sends(NEW)) as url:

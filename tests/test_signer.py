@@ -6,7 +6,6 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import dns.dnssec
@@ -25,7 +24,8 @@ from maptr.publish import Guards
 from maptr.resign import renew, to_zone
 from maptr.serve import keptzone, publisher, signer, status
 from maptr.serve.publisher import Outcome, Served
-from maptr.serve.zones import Signing, ZoneSource
+from maptr.serve.signer import Signing
+from maptr.serve.zones import ZoneSource
 from maptr.snapshot import ZoneView, view_zone
 from maptr.zonediff import ZoneDiff, stripped
 from maptr.zonekeys import Algorithm, Key, Role, State
@@ -275,7 +275,7 @@ def test_serials_that_are_made(tmp_path: Path, style: str, serial: int) -> None:
 
 
 def test_a_zone_that_begins_to_be_signed_goes_on_from_its_serial(site: Site) -> None:
-    plain = replace(site.source, signing=None)
+    plain = site.source._replace(signing=None)
     site.served = publisher.start([plain], clock=lambda: site.now)
     assert (site.serial, site.state.signed) == (1, None)
     assert site.reload().result == "signed"
@@ -290,7 +290,7 @@ def test_a_zone_that_begins_to_be_signed_goes_on_from_its_serial(site: Site) -> 
 
 
 def test_another_way_of_signing_is_taken_at_a_reload(site: Site) -> None:
-    site.source = replace(site.source, signing=Signing(site.keys, Policy(zonemd=False)))
+    site.source = site.source._replace(signing=Signing(site.keys, Policy(zonemd=False)))
     assert site.reload().serial == 2
     assert 63 not in site.view.nodes[NAME]
     assert site.reload().result == "unchanged"

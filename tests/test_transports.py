@@ -173,3 +173,21 @@ def test_dns_over_https_that_fails(bind: Https, monkeypatch: pytest.MonkeyPatch)
 def test_urls_that_are_no_server(text: str) -> None:
     with pytest.raises(ConfigError, match="nameservers"):
         discover(ARK, nameservers=text)
+
+
+@UNCLOSED
+@pytest.mark.usefixtures("trusted")
+def test_drift_over_https_and_tls_and_bulk_over_neither(bind: Https, tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    table = ("table", "drift", "--all", "--table", str(ZONE.parent / "sample.json"), "12025", "99999")
+    plain = run(main, [*table, f"@{bind.host}#{bind.port}"])
+    assert plain.stdout
+    for url in (bind.url(), f"tls://{HOST}#{bind.tls}"):
+        asked = run(main, [*table, f"@{url}"])
+        assert (asked.exit_code, asked.stdout) == (plain.exit_code, plain.stdout)
+        refused = run(main, ["bulk", f"@{url}"], input="ark:12345/x1")
+        assert refused.exit_code == 2
+        assert "plain servers only" in refused.stderr
+    silent = run(main, [*table[:-1], "--timeout", "0.5", f"@https://{HOST}:{free_port()}/dns-query"])
+    assert (silent.exit_code, silent.stdout.split(":")[0]) == (9, "unknown 12025")
+    gc.collect()

@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from maptr.cache.watched import pull_file
+from maptr.cli.upregistry import SAMPLE
 from tests.test_pull import http, natab, sends
 from tests.test_serve_cli import PATIENCE
 
@@ -130,6 +132,16 @@ def test_offline_the_sample_answers_every_command_until_it_ends(user: User) -> N
     assert not (user.data / "naans").exists(), "what the sample says is not left to answer"
 
 
+def test_what_is_pulled_while_the_sample_is_served_is_the_user_s_and_not_the_package_s(user: User) -> None:
+    up = user.up("--offline").ready()
+    (user.home / "mine").write_bytes(natab(10000))
+    done = user.run("table", "pull", "mine", "--apply", "--force")
+    assert (done.returncode, (user.data / "naans").read_bytes()) == (0, natab(10000)), done.stderr
+    assert not pull_file(SAMPLE).exists()
+    assert up.end() == 0
+    assert "10000" in (user.data / "naans").read_text()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_it_ends_clean_however_it_is_told(user: User, number: int) -> None:
     up = user.up("--offline").ready()
@@ -196,8 +208,13 @@ def test_killed_it_leaves_nothing_that_keeps_the_next_from_starting(user: User) 
     up = user.up("--offline").ready()
     assert up.end(signal.SIGKILL) == -signal.SIGKILL
     assert user.running.exists()
-    assert user.urls(ARK) == ["https://ark.nlm.example.org/ark:/12025/x1"], "the table answers for the dead server"
+    assert user.run("url", ARK, "--no-cache", "@127.0.0.1#9").returncode == 9
+    user.environment["MAPTR_CLIENT_NAMESERVERS"] = "127.0.0.1#9"
+    assert user.run("url", ARK).returncode == 9, "the sample does not answer for a server that is dead"
+    del user.environment["MAPTR_CLIENT_NAMESERVERS"]
     again = user.up("--offline").ready()
+    assert "THE SAMPLE" in again.said
+    assert "pulled before" not in again.said, "nor is it taken for a registry that was pulled"
     assert user.run("discover", "--no-cache", ARK).returncode == 0
     assert again.end() == 0
 

@@ -69,7 +69,7 @@ class Answering:
         self._flights = Flights(clock)
         self._reader = TableReader(store.reader)
 
-    def steps(self, request: Request, policy: Policy, table: Callable[[], TableState]) -> Steps:
+    def steps(self, request: Request, policy: Policy, table: Callable[[str], TableState]) -> Steps:
         """Ends with the discovery, and when by the steady clock it is to be made anew.
 
         A policy that takes what DNS says whatever the table has is not kept waiting while a table is read.
@@ -80,7 +80,7 @@ class Answering:
                 choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
                 until = min(self._clock() + READY_SECONDS, kept.refresh_at)
                 return self._made(request, choice, kept.discovery, None), until
-        state = table()
+        state = table(request.ark.naan)
         too_old = (
             self._table_limit is not None
             and state.fetched is not None

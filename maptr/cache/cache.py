@@ -23,7 +23,7 @@ from maptr.cache.memory import MAX_NAMES, Memory
 from maptr.cache.policy import Policy
 from maptr.cache.ready import Ready
 from maptr.cache.request import Defaults, Options, Request, Trust
-from maptr.cache.watched import FixedTable, WatchedTable, table_source
+from maptr.cache.watched import TableSource, WatchedTable, table_source
 from maptr.discovery import Discovery
 from maptr.names import fold
 from maptr.table import Table
@@ -55,7 +55,7 @@ class Cache:
 
     def __init__(
         self,
-        natab: str | os.PathLike[str] | Table | None = None,
+        natab: str | os.PathLike[str] | Table | TableSource | None = None,
         path: str | os.PathLike[str] | None = None,
         policy: str | Policy = "dns-first",
         *,
@@ -79,7 +79,7 @@ class Cache:
         rng: random.Random | None = None,
     ) -> None:
         self.policy = policies.named(policy)
-        self.table: WatchedTable | FixedTable = table_source(natab, clock)
+        self.table = table_source(natab, clock)
         self._defaults = Defaults(
             nameservers, origin, lifetime, settings, trust=Trust(trust_ad, trust_anchors), require=require
         )
@@ -143,7 +143,7 @@ class Cache:
         found: list[Drift] = await _in_thread(lambda: self.drift(naan))
         return found
 
-    def follow(self, natab: str | os.PathLike[str] | Table | None) -> None:
+    def follow(self, natab: str | os.PathLike[str] | Table | TableSource | None) -> None:
         """Take another table from now on; what DNS said is kept. Raises ConfigError."""
         self.table = table_source(natab, self._clock)
         self._ready.clear()
@@ -179,9 +179,13 @@ class Cache:
         return await discover_async(ark, **self._defaults.own_stub(options))
 
     def _ask_many(self, arks: list[Ark]) -> Iterator[Discovery]:
+        made = self._defaults
+        if any("://" in server for server in made.nameservers or ()):
+            from maptr.cache.reconciling import ask_in_threads
+
+            return ask_in_threads(lambda ark: self._ask(ark, **made.request(ark, {}).ask), arks)
         from maptr.bulk import discover_many
 
-        made = self._defaults
         return discover_many(
             arks,
             nameservers=made.nameservers,

@@ -12,14 +12,16 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from maptr import names
 from maptr.cache.sqlitefile import BUSY_MS, Schema, SqliteFile
 from maptr.discovery import Outcome
-from maptr.drift import NO_HISTORY, Drift, History
 from maptr.naptr import Naptr
 from maptr.walk import Answer
+
+if TYPE_CHECKING:
+    from maptr.drift import Drift, History
 
 log = logging.getLogger("maptr.cache")
 
@@ -147,6 +149,8 @@ class Disk:
 
     def histories(self, view: str) -> dict[str, History]:
         """The states of every record that has a history, the latest first."""
+        from maptr.drift import History  # here, for whoever wants answers alone
+
         query = "SELECT record, in_table, in_dns FROM verdict WHERE view = ? ORDER BY id DESC"
         states: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {}
         for record, in_table, in_dns in self._file.run(lambda c: c.execute(query, (view,)).fetchall()) or ():
@@ -161,6 +165,8 @@ class Disk:
         return self._file.run(lambda connection: connection.execute(query, (view, record)).fetchall()) or []
 
     def history(self, view: str, record: str) -> History:
+        from maptr.drift import NO_HISTORY
+
         return self.histories(view).get(record, NO_HISTORY)
 
     def run(self, operation: Callable[[sqlite3.Connection], T]) -> T | None:

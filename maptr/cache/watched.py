@@ -11,16 +11,15 @@ import hashlib
 import json
 import logging
 import os
+import stat
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from maptr import registry
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
 from maptr.plan import Plan
-from maptr.registry import natab_lines
 from maptr.table import Table
 
 log = logging.getLogger("maptr.cache")
@@ -41,13 +40,21 @@ class TableState:
     digest: str = ""
 
 
+class TableSource(Protocol):
+    """Where a cache finds its table."""
+
+    def current(self, naan: str | None = None) -> TableState:
+        """The state now. Of a NAAN given, its table has all there is; of others it may have nothing."""
+        ...
+
+
 class FixedTable:
     """A table that is given, and follows nothing."""
 
     def __init__(self, table: Table | None) -> None:
         self._state = TableState(table)
 
-    def current(self) -> TableState:
+    def current(self, naan: str | None = None) -> TableState:
         return self._state
 
 
@@ -66,8 +73,8 @@ class WatchedTable:
         self._marked_end = False
         self._lock = threading.Lock()
 
-    def current(self) -> TableState:
-        """The state now. The first call reads the file; later ones never wait for it."""
+    def current(self, naan: str | None = None) -> TableState:
+        """The state now, of every NAAN. The first call reads the file; later ones never wait for it."""
         now = self._clock()
         if now < self._look_at:
             return self._state
@@ -98,9 +105,9 @@ class WatchedTable:
                 self._keep(error.strerror or str(error))
             except LocatedError as error:
                 self._keep(f"line {error.line}: {error.reason}" if error.line > 1 else error.reason)
-            except (MaptrError, _ChangedError) as error:
+            except (MaptrError, ChangedError) as error:
                 self._keep(str(error))
-                if isinstance(error, _ChangedError):
+                if isinstance(error, ChangedError):
                     self._look_at, self._status = now, ()
             if self._state.trouble and self._state.trouble != before.trouble:
                 if self._state.table is not None:
@@ -120,16 +127,12 @@ class WatchedTable:
             return ()
 
     def _read(self, force: bool) -> TableState:
-        with self.path.open("rb") as file:
-            status = _status(os.fstat(file.fileno()))
-            content = file.read(MAX_FILE + 1)
-            if _status(os.fstat(file.fileno())) != status or len(content) != status[2]:
-                raise _ChangedError("the file changed while it was read")
-        if len(content) > MAX_FILE:
-            raise TableError(f"more than {MAX_FILE} octets", filename=str(self.path))
+        content, status = read_once(self.path)
         self._status = status
-        digest = hashlib.sha256(content).hexdigest()
+        digest = digest_of(content)
         fetched = confirmed(self.path, digest) or status[3] / 1e9
+        from maptr import registry  # here, for a process that reads none
+
         old = self._state.table
         if digest == self._state.digest:
             return TableState(old, "", fetched, digest)
@@ -148,8 +151,27 @@ class WatchedTable:
         return TableState(table, "", fetched, digest)
 
 
-class _ChangedError(Exception):
+class ChangedError(Exception):
     """The file is being written: to be read again."""
+
+
+def read_once(path: Path) -> tuple[bytes, tuple[int, ...]]:
+    """The content of a table's file, and its status. Raises OSError, TableError, and ChangedError."""
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):  # a pipe without a writer would hang us
+            raise TableError("is no regular file", filename=str(path))
+        status = _status(found)
+        if status[2] > MAX_FILE:
+            raise TableError(f"more than {MAX_FILE} octets", filename=str(path))
+        content = file.read(MAX_FILE + 1)
+        if _status(os.fstat(file.fileno())) != status or len(content) != status[2]:
+            raise ChangedError("the file changed while it was read")
+    return content, status
+
+
+def digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _with_bad(table: Table, old: Table, bad: list[TableError]) -> Table:
@@ -162,6 +184,8 @@ def _with_bad(table: Table, old: Table, bad: list[TableError]) -> Table:
 
 def _has_end(content: bytes) -> bool:
     """True for a natab that says where it ends."""
+    from maptr.registry import natab_lines
+
     tail = content[-4096:].decode("utf-8", "replace")
     return any(natab_lines.END.match(line) for line in tail.splitlines() if line.strip())
 
@@ -191,10 +215,12 @@ def confirmed(path: Path, digest: str) -> float | None:
     return float(checked) if note.get("sha256") == digest and isinstance(checked, int | float) else None
 
 
-def table_source(natab: str | os.PathLike[str] | Table | None, clock: Callable[[], float]) -> WatchedTable | FixedTable:
+def table_source(natab: str | os.PathLike[str] | Table | TableSource | None, clock: Callable[[], float]) -> TableSource:
     """What a cache was given as its table, as something to ask. Raises ConfigError for a directory."""
     if natab is None or isinstance(natab, Table):
         return FixedTable(natab)
+    if not isinstance(natab, str | os.PathLike):
+        return natab
     if Path(natab).is_dir():
         raise ConfigError(f"{natab} is a directory", key="natab")
     return WatchedTable(natab, clock=clock)

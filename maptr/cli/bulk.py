@@ -73,8 +73,10 @@ def bulk(
 ) -> None:
     """Discover every ARK of FILE, one a line; - or nothing is stdin.
 
-    Each name is asked once, however many ARKs share it. Rows have line, status (found, none, unknown, bad), ark, url
-    and note. A line that is no ARK has its row too, and does not stop the rest. Empty lines are passed over.
+    DNS is asked directly, at plain servers: no table and no cache answers, whatever is set up, and @tls:// and
+    @https:// are for the other commands. Each name is asked once, however many ARKs share it. Rows have line, status
+    (found, none, unknown, bad), ark, url and note. A line that is no ARK has its row too, and does not stop the rest.
+    Empty lines are passed over.
 
     \b
     Examples:
@@ -92,9 +94,12 @@ def bulk(
     if resume and target is None:
         raise click.UsageError("--resume needs -o OUT")
     config = shared.configured()
+    servers = through.servers_of(servers, config)
+    if url := next((server for server in servers if "://" in server), None):
+        raise click.UsageError(f"@{url}: maptr bulk asks plain servers only")
     try:
         engine = Bulk(
-            nameservers=through.servers_of(servers, config) or None,
+            nameservers=servers or None,
             origin=through.origin_of(origin, config),
             lifetime=timeout,
             settings=Settings(allow_private=allow_private),

@@ -52,6 +52,8 @@ def drift(
 ) -> None:
     """Compare the registry in FILE with what DNS says of each NAAN and shoulder; of all of them if none is named.
 
+    @SERVER may be @tls://HOST or @https://HOST/PATH, which takes a connection for each record, and longer.
+
     Prints "verdict record: reason" for records that do not agree. The verdicts: same; lossy (equal as far as an
     h record or natab can say); missing (DNS says none); extra (only DNS has it); differs; stale (one side says what
     the other said earlier, by --history); unknown (DNS did not say).

@@ -14,7 +14,7 @@ import click
 
 from maptr import places
 from maptr.cli import output, shared
-from maptr.errors import MaptrError, TableError, UnsafePlan
+from maptr.errors import MaptrError, UnsafePlan
 
 if TYPE_CHECKING:
     from maptr.pull import Demands, Pull
@@ -169,9 +169,9 @@ def _once(job: _Job) -> int:
         _tell(found, job.form)
         if job.act:
             apply(found, wall=time.time)
-            output.talk(f"{target}: {'replaced' if found.plan else 'up to date'}, from {found.source}")
+            output.talk(f"{target}: {'replaced' if found.plan or found.broken else 'up to date'}, from {found.source}")
             return output.EXIT_OK
-        return output.EXIT_NONE if found.plan else output.EXIT_OK
+        return output.EXIT_NONE if found.plan or found.broken else output.EXIT_OK
     except UnsafePlan as error:
         output.talk(f"maptr: {error}; {target} stays as it is (--force overrides)")
         return output.EXIT_NONE
@@ -179,8 +179,6 @@ def _once(job: _Job) -> int:
         for reason in error.reasons:
             output.talk(f"maptr: {reason}")
         output.talk(f"maptr: no source had a registry; {target} stays as it is")
-    except TableError as error:
-        output.talk(f"maptr: the table that is there: {error}")
     except MaptrError as error:
         output.talk(f"maptr: {error}")
     except OSError as error:
@@ -193,6 +191,8 @@ def _tell(found: Pull, form: str | None) -> None:
 
     for reason in found.passed_over:
         output.talk(f"maptr: passed over: {reason}")
+    if found.broken:
+        output.talk(f"maptr: the table that is there is none, to be replaced: {found.broken}")
     for error in found.bad:
         output.talk(f"left out: {error}")
     if form == "json":

@@ -47,9 +47,9 @@ def parse_words(words: Sequence[str], options: Options) -> tuple[list[Ark], Way]
         output.fail(str(error), output.EXIT_NO_ANSWER)
 
 
-def configured() -> Config | None:
+def configured(*, running: bool = True) -> Config | None:
     """``through.configured``. UsageError for a bad configuration."""
     try:
-        return through.configured()
+        return through.configured(running=running)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None

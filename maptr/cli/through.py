@@ -25,9 +25,9 @@ _OURS = (b"client", b"cache", b"table")
 POLICIES = ("dns-first", "natab-first", "dns-only", "natab-only")
 
 
-def configured() -> Config | None:
+def configured(*, running: bool = True) -> Config | None:
     """The configuration that says something of discovering, None where nothing is set up: that of MAPTR_CONFIG, else
-    the first of ``maptr.toml`` here, the user's, and that of a ``maptr up`` that is running.
+    the first of ``maptr.toml`` here, the user's, and that of a ``maptr up`` that is running, unless that is not wanted.
 
     Raises ConfigError and OSError.
     """
@@ -36,8 +36,9 @@ def configured() -> Config | None:
     files = [named] if named else [places.LOCAL_CONFIG, places.config_file(environment)]
     # To read one costs more than to ask DNS: a server's own, which says nothing of clients, is not read for them.
     files = [file for file in files if named or (places.there(file) and places.mentions(file, _OURS))]
-    if not named and places.there(running := places.running_file(environment)):
-        files.append(running)
+    made = places.running_file(environment)
+    if running and not named and places.there(made) and places.locked(places.lock_file(environment)):
+        files.append(made)
     if not files and not any(
         name.startswith(("MAPTR_CLIENT_", "MAPTR_CACHE_", "MAPTR_TABLE_")) for name in environment
     ):
@@ -85,6 +86,7 @@ def has_cache(config: Config | None) -> bool:
 def cached(servers: list[str], given: Options, config: Config | None, natab: str | None) -> Cache:
     """The cache to go through, as the command line and the configuration have it. Raises ConfigError."""
     from maptr.cache.cache import Cache
+    from maptr.cache.once import OnceTable
     from maptr.stub import system_servers
     from maptr.walk import Settings
 
@@ -101,8 +103,9 @@ def cached(servers: list[str], given: Options, config: Config | None, natab: str
         servers = servers_of(servers, config) or system_servers()
     except DiscoveryError as error:
         servers, options["ask"] = [], _fails(error)
+    index = places.index_file(os.environ)
     return Cache(
-        natab,
+        None if natab is None else OnceTable(natab, index=index, clock=time.monotonic),
         disk(config),
         policy,
         nameservers=servers,

@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import click
 
 from maptr import config as configuration
 from maptr import places
 from maptr.cli import output, shared, through
-from maptr.cli.serve import daemon_of
+from maptr.cli.serving import daemon_of
 from maptr.cli.source import read_table
 from maptr.cli.upregistry import Registry, find_registry
 from maptr.config import Config
@@ -33,6 +34,8 @@ from maptr.serve.publisher import Served, ZoneState
 
 HOST = "127.0.0.1"
 PORT = 5353
+LOCK_TRIES = 5
+LOCK_PAUSE = 0.05  # seconds
 MAX_SOCKET_PATH = 100  # octets; sun_path has 108
 
 
@@ -62,12 +65,12 @@ def up(sources: tuple[str, ...], origin: str | None, port: int | None, offline: 
       2  bad usage
       8  a file cannot be read or written
     """
-    config = shared.configured()
+    config = shared.configured(running=False)  # not by what one that was killed left
     labels = _labels(through.origin_of(origin, config))
     folder = Path(places.data_folder(os.environ)) / "up"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _only_one(folder / "lock"):
+        with _only_one(Path(places.lock_file(os.environ))):
             registry = find_registry(sources, config, offline=offline, force=force)
             _serve(registry, labels, folder, [port] if port else [PORT, _free_port()], force=force)
     except ConfigError as error:
@@ -80,14 +83,24 @@ def up(sources: tuple[str, ...], origin: str | None, port: int | None, offline: 
 def _only_one(path: Path) -> Iterator[None]:
     """For one process of the user at a time; a second one says where the first serves, and ends well."""
     with path.open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _took(lock):
             running = _running()
             where = f", on {', '.join(running.client.nameservers)}" if running is not None else ""
             output.talk(f"maptr: it is up already{where}; try: maptr url ARK")
             sys.exit(output.EXIT_OK)
         yield
+
+
+def _took(lock: IO[str]) -> bool:
+    """True with the lock taken; a command that looks whether it is free has it for a moment, too."""
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOCK_PAUSE)
+        else:
+            return True
+    return False
 
 
 def _running() -> Config | None:
@@ -163,9 +176,9 @@ def _configuration(registry: Registry, origin: Labels, folder: Path, port: int) 
         f"name = {quoted(name)}",
         f"file = {quoted(home / (name.replace('/', '_') + 'zone'))}",
         f"table = {quoted(registry.file)}",
-        "[table]",
-        f"file = {quoted(registry.file)}",
     ]
+    if registry.kind == "registry":  # the sample is nothing that a pull may replace
+        lines += ["[table]", f"file = {quoted(registry.file)}"]
     lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in registry.pulled.items()]
     lines += [
         "[client]",

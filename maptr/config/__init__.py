@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from maptr.config.model import Config as Config
@@ -63,17 +62,17 @@ def _text(path: Path) -> str:
 
 def _with_secrets(config: Config) -> Config:
     keys = tuple(
-        key if key.secret_file is None else replace(key, secret=read_tsig_secret_file(config, key.secret_file))
+        key if key.secret_file is None else key.replace(secret=read_tsig_secret_file(config, key.secret_file))
         for key in config.keys
     )
     cookies = config.serve.cookies
     if cookies.secret_file is not None:
         text = _secret_text(config, "serve.cookies.secret_file", cookies.secret_file)
         try:
-            cookies = replace(cookies, secret=read_cookie_secrets(text))
+            cookies = cookies.replace(secret=read_cookie_secrets(text))
         except ValueError as error:
             raise config.error("serve.cookies.secret_file", f"{cookies.secret_file}: {error}") from None
-    return replace(config, keys=keys, serve=replace(config.serve, cookies=cookies))
+    return config.replace(keys=keys, serve=config.serve.replace(cookies=cookies))
 
 
 def read_tsig_secret_file(config: Config, path: Path) -> Secret:

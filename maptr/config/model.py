@@ -1,54 +1,48 @@
-"""What can be configured: one dataclass for each table of ``maptr.toml``, a field for each key, with its default.
+"""What can be configured: one class for each table of ``maptr.toml``, a field for each key, with its default.
 
 The field is the only place that names a key; reading, the environment's names and the nearest right key follow it.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from maptr import rrl
-from maptr.acl import NotifyTarget, Rule
 from maptr.address import Address, Network, read_network
 from maptr.config import values
-from maptr.config.values import Kind, Secret
+from maptr.config.tables import Field, Table, about, is_key, section, sections, setting
+from maptr.config.values import Secret
 from maptr.context import MAX_PAYLOAD, MIN_PAYLOAD, UDP_PAYLOAD
 from maptr.errors import ConfigError
-from maptr.limits import REMOVAL_LIMIT
+from maptr.limits import INCEPTION_OFFSET, LIFETIME, REFRESH, REMOVAL_LIMIT
 from maptr.names import Labels
-from maptr.signing import INCEPTION_OFFSET, LIFETIME, REFRESH
 
-_KIND, _SECTION, _SECTIONS, _KEY = "kind", "section", "sections", "key"
-
-
-def setting(kind: Kind[Any], default: Any = dataclasses.MISSING) -> Any:
-    """A key that is read as ``kind``; without a default it must be given."""
-    return field(default=default, metadata={_KIND: kind})
+if TYPE_CHECKING:
+    from maptr.acl import NotifyTarget, Rule
 
 
-def section(kind: Callable[[], Any]) -> Any:
-    """A table below this one."""
-    return field(default_factory=kind, metadata={_SECTION: kind})
+def _rule(text: str) -> Rule:
+    from maptr.acl import Rule  # here, for most servers have no secondaries
+
+    return Rule.from_text(text)
 
 
-def sections(key: str, kind: type) -> Any:
-    """An array of tables, ``[[key]]``."""
-    return field(default=(), metadata={_SECTIONS: kind, _KEY: key})
+def _target(text: str) -> NotifyTarget:
+    from maptr.acl import NotifyTarget  # here, as above
+
+    return NotifyTarget.from_text(text)
 
 
 _ADDRESS = values.TEXT.then(lambda text: Address.from_text(text) if text else None)
 _ADDRESSES = values.list_of(values.TEXT.then(Address.from_text))
 _NETWORKS = values.list_of(values.TEXT.then(read_network))
-_ACCESS = values.list_of(values.TEXT.then(Rule.from_text))
-_NOTIFY = values.list_of(values.TEXT.then(NotifyTarget.from_text))
+_ACCESS = values.list_of(values.TEXT.then(_rule))
+_NOTIFY = values.list_of(values.TEXT.then(_target))
 
 
-@dataclass(frozen=True, slots=True)
-class TlsConfig:
+class TlsConfig(Table):
     """``[serve.tls]``: DNS over TLS (RFC 7858)."""
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, ())
@@ -56,8 +50,7 @@ class TlsConfig:
     key: Path | None = setting(values.PATH, None)
 
 
-@dataclass(frozen=True, slots=True)
-class RrlConfig:
+class RrlConfig(Table):
     """``[serve.rrl]``: response rate limiting for UDP; 0 responses a second is no limit."""
 
     responses_per_second: int = setting(values.integer(0, 1_000_000), rrl.RESPONSES_PER_SECOND)
@@ -68,8 +61,7 @@ class RrlConfig:
     exempt: tuple[Network, ...] = setting(_NETWORKS, rrl.EXEMPT)
 
 
-@dataclass(frozen=True, slots=True)
-class CookieConfig:
+class CookieConfig(Table):
     """``[serve.cookies]``: DNS cookies (RFC 7873). Without a secret each start makes one of its own."""
 
     enabled: bool = setting(values.BOOLEAN, True)
@@ -78,8 +70,7 @@ class CookieConfig:
     secret_file: Path | None = setting(values.PATH, None)
 
 
-@dataclass(frozen=True, slots=True)
-class TcpConfig:
+class TcpConfig(Table):
     """``[serve.tcp]``: limits of TCP and TLS on each address listened on."""
 
     max_connections: int = setting(values.integer(1, 100_000), 500)
@@ -87,8 +78,7 @@ class TcpConfig:
     idle_timeout: float = setting(values.number(0.1, 3600), 10.0)  # seconds
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogConfig:
+class CatalogConfig(Table):
     """``[serve.catalog]``: a catalog zone (RFC 9432) of all zones served; none without a name."""
 
     name: Labels | None = setting(values.TEXT.then(lambda text: values.read_name(text) if text else None), None)
@@ -96,8 +86,7 @@ class CatalogConfig:
     notify: tuple[NotifyTarget, ...] = setting(_NOTIFY, ())
 
 
-@dataclass(frozen=True, slots=True)
-class ServeConfig:
+class ServeConfig(Table):
     """``[serve]``."""
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", 5353),))
@@ -116,8 +105,7 @@ class ServeConfig:
     catalog: CatalogConfig = section(CatalogConfig)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyConfig:
+class KeyConfig(Table):
     """``[[key]]``: a TSIG key (RFC 8945), its secret given here or in a file of its own."""
 
     name: Labels = setting(values.NAME)
@@ -126,8 +114,7 @@ class KeyConfig:
     secret_file: Path | None = setting(values.PATH, None)
 
 
-@dataclass(frozen=True, slots=True)
-class SigningConfig:
+class SigningConfig(Table):
     """``[zone.signing]``: how a zone with ``keys`` is signed, as the options of ``maptr zone sign`` have it."""
 
     lifetime: int = setting(values.DURATION, LIFETIME)
@@ -138,8 +125,7 @@ class SigningConfig:
     dnskey_ttl: int | None = setting(values.DURATION, None)  # None: that of the SOA
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneConfig:
+class ZoneConfig(Table):
     """``[[zone]]``: a zone, its file, who may have it, and how a new file is published."""
 
     name: Labels = setting(values.NAME)
@@ -158,8 +144,7 @@ class ZoneConfig:
     include: tuple[Path, ...] = setting(values.list_of(values.FILE), ())
 
 
-@dataclass(frozen=True, slots=True)
-class TableConfig:
+class TableConfig(Table):
     """``[table]``: the registry, where it comes from and where it is kept."""
 
     file: Path | None = setting(values.PATH, None)
@@ -177,16 +162,14 @@ class TableConfig:
         return (self.url, *self.mirrors) if self.url else ()
 
 
-@dataclass(frozen=True, slots=True)
-class ClientConfig:
+class ClientConfig(Table):
     """``[client]``: whom the commands that discover ask, and below which origin."""
 
     origin: Labels = setting(values.NAME, (b"ark", b"arpa"))
     nameservers: tuple[str, ...] = setting(values.list_of(values.TEXT), ())  # none: the system's
 
 
-@dataclass(frozen=True, slots=True)
-class CacheConfig:
+class CacheConfig(Table):
     """``[cache]``: what stands between the commands that discover and DNS."""
 
     natab: Path | None = setting(values.PATH, None)
@@ -197,8 +180,7 @@ class CacheConfig:
     table_limit: int = setting(values.DURATION, 0)  # 0: a table is never too old
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(Table):
     """All of it. ``places`` has file and line of each key given, so that whoever finds it wrong can say where."""
 
     serve: ServeConfig = section(ServeConfig)
@@ -207,8 +189,8 @@ class Config:
     table: TableConfig = section(TableConfig)
     client: ClientConfig = section(ClientConfig)
     cache: CacheConfig = section(CacheConfig)
-    filename: str = ""
-    places: Mapping[str, tuple[str, int]] = field(default_factory=dict, compare=False, repr=False)
+    filename: str = about(str)
+    places: Mapping[str, tuple[str, int]] = about(dict)
 
     def error(self, key: str, message: str) -> ConfigError:
         """What is wrong with the value of a key, such as ``serve.listen``, at its place."""
@@ -216,32 +198,15 @@ class Config:
         return ConfigError(message, filename=filename, line=line, key=key)
 
 
-def keys_of(section: type) -> dict[str, dataclasses.Field[Any]]:
-    """The keys that may stand in a table, by name."""
-    return {part.metadata.get(_KEY, part.name): part for part in dataclasses.fields(section) if len(part.metadata)}
+def keys_of(table: type[Table]) -> dict[str, tuple[str, Field]]:
+    """The keys that may stand in a table, each with the name of its field."""
+    return {field.key or name: (name, field) for name, field in table.fields.items() if is_key(field)}
 
 
-def kind_of(part: dataclasses.Field[Any]) -> Kind[Any] | None:
-    """How the key's value is read; None for a table."""
-    return part.metadata.get(_KIND)
-
-
-def table_of(part: dataclasses.Field[Any]) -> type | None:
-    """The dataclass of the table at this key."""
-    found: type | None = part.metadata.get(_SECTION)
-    return found
-
-
-def array_of(part: dataclasses.Field[Any]) -> type | None:
-    """The dataclass of each table in the array at this key."""
-    found: type | None = part.metadata.get(_SECTIONS)
-    return found
-
-
-def all_keys(section: type = Config, prefix: str = "") -> dict[str, dataclasses.Field[Any]]:
+def all_keys(table: type[Table] = Config, prefix: str = "") -> dict[str, Field]:
     """Every key that has a value, by its dotted name; those of arrays of tables as ``zone.file``."""
-    found: dict[str, dataclasses.Field[Any]] = {}
-    for name, part in keys_of(section).items():
-        below = table_of(part) or array_of(part)
-        found |= all_keys(below, f"{prefix}{name}.") if below else {prefix + name: part}
+    found: dict[str, Field] = {}
+    for key, (_, field) in keys_of(table).items():
+        below = field.table or field.array
+        found |= all_keys(below, f"{prefix}{key}.") if below else {prefix + key: field}
     return found

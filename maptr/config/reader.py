@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from maptr.config import lines, model
 from maptr.config.model import Config
+from maptr.config.tables import REQUIRED, Field, Table
 from maptr.config.values import ElementError
 from maptr.errors import ConfigError
 from maptr.names import Labels, to_text
@@ -38,7 +38,7 @@ def parse(
     reading.overlay(_from_environment(environment or {}))
     reading.overlay(flags or {})
     config: Config = reading.table(Config, document, ())
-    config = dataclasses.replace(config, filename=filename, places=reading.places)
+    config = config.replace(filename=filename, places=reading.places)
     reading.check(config)
     return config
 
@@ -59,7 +59,7 @@ def _document(text: str, filename: str) -> dict[str, Any]:
 
 def environment_names() -> dict[str, str]:
     """The variable for each key that is not in an array of tables, and the key."""
-    arrays = tuple(f"{name}." for name, part in model.keys_of(Config).items() if model.array_of(part))
+    arrays = tuple(f"{name}." for name, (_, field) in model.keys_of(Config).items() if field.array)
     keys = (key for key in model.all_keys() if not key.startswith(arrays))
     return {ENVIRONMENT + key.replace(".", "_").upper(): key for key in keys}
 
@@ -69,7 +69,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[object,
     found: dict[str, tuple[object, str]] = {}
     for variable, text in environment.items():
         if variable in known:
-            kind = model.kind_of(fields[known[variable]])
+            kind = fields[known[variable]].kind
             found[known[variable]] = (text if kind is None else kind.from_text(text), variable)
         elif variable.startswith(ENVIRONMENT_OURS):
             near = _close(variable, known, 1, 0)[0]
@@ -102,8 +102,8 @@ class _Reading:
             table[last] = value
             self._outside[tuple(key.split("."))] = source
 
-    def table(self, kind: type, document: object, path: lines.Path) -> Any:
-        """One table as its dataclass."""
+    def table(self, kind: type[Table], document: object, path: lines.Path) -> Any:
+        """One table as its class."""
         if not isinstance(document, dict):
             raise self._error(path, "must be a table")
         known = model.keys_of(kind)
@@ -111,25 +111,25 @@ class _Reading:
             if key not in known:
                 raise self._error((*path, key), f"no such key; {self._nearest(path, key, known)}")
         found: dict[str, Any] = {}
-        for key, part in known.items():
+        for key, (name, field) in known.items():
             here = (*path, key)
             if key in document:
                 self.places.setdefault(_dotted(here), self._place(here))
-                found[part.name] = self._value(part, document[key], here)
-            elif part.default is dataclasses.MISSING and part.default_factory is dataclasses.MISSING:
+                found[name] = self._value(field, document[key], here)
+            elif field.default is REQUIRED:
                 raise self._error(path, f"has no {key}, which it must have")
-            elif isinstance(part.default, Path):
-                found[part.name] = self._settle(part.default, here)
+            elif isinstance(field.default, Path):
+                found[name] = self._settle(field.default, here)
         return kind(**found)
 
-    def _value(self, part: dataclasses.Field[Any], value: object, path: lines.Path) -> object:
-        if below := model.table_of(part):
-            return self.table(below, value, path)
-        if below := model.array_of(part):
+    def _value(self, field: Field, value: object, path: lines.Path) -> object:
+        if field.table:
+            return self.table(field.table, value, path)
+        if below := field.array:
             if not isinstance(value, list):
                 raise self._error(path, f"must be an array of tables, [[{_dotted(path)}]]")
             return tuple(self.table(below, item, (*path, index)) for index, item in enumerate(value))
-        kind = model.kind_of(part)
+        kind = field.kind
         assert kind is not None  # noqa: S101 - a field is a value or one of the two above
         try:
             return self._settle(kind.read(value), path)
@@ -142,7 +142,7 @@ class _Reading:
         """A path of the file is from the file's directory, one of a flag from where the command was given."""
         if path in self._outside or self.directory is None:
             return value
-        if isinstance(value, tuple):
+        if type(value) is tuple:  # and no record, which is one too
             return tuple(self._settle(one, path) for one in value)
         return self.directory / value if isinstance(value, Path) else value
 

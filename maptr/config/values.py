@@ -10,12 +10,10 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from maptr import names
-from maptr.acl import Key
 from maptr.context import MAX_IDENTITY
 from maptr.cookies import MAX_SECRETS
 from maptr.duration import read_duration
@@ -35,8 +33,7 @@ class ElementError(ValueError):
         self.index = index
 
 
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class Kind(NamedTuple, Generic[T]):
     """How a setting is read: ``read`` from its TOML value, ``from_text`` makes a TOML value of an environment's."""
 
     read: Callable[[Any], T]
@@ -88,6 +85,8 @@ def read_tsig_secret(text: str) -> Secret:
 
 def read_algorithm(text: str) -> str:
     """The name of a TSIG algorithm, as ``acl.Key`` knows them. Raises ValueError."""
+    from maptr.acl import Key  # here, for most servers have no secondaries
+
     return Key((b"any",), text.lower().rstrip("."), b"any").algorithm
 
 

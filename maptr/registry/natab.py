@@ -20,7 +20,7 @@ from maptr import url
 from maptr.registry import natab_blocks, natab_lines
 from maptr.registry import where as where_
 from maptr.registry.records import OnBad, Records
-from maptr.table import DEFAULT_STATUS, Entry, Nma, Table, example_url
+from maptr.table import DEFAULT_STATUS, NATAB_PATH, Entry, Nma, Table, example_url
 
 _PREAMBLE = """\
 # Name Assigning Authority / Name Mapping Authority lookup table
@@ -94,8 +94,8 @@ def _host(nma: Nma) -> tuple[str, list[str]]:
     except ValueError as error:
         return "", [f"the NMA {nma.target} ({error})"]
     lost = [f"the scheme {parsed.scheme} of {nma.target}"] if parsed.scheme != "https" else []
-    if not nma.target.endswith(f"//{host}{natab_lines.PATH}"):
-        what = "path" if nma.target.endswith(natab_lines.PATH) else "template"
+    if not nma.target.endswith(f"//{host}{NATAB_PATH}"):
+        what = "path" if nma.target.endswith(NATAB_PATH) else "template"
         lost.append(f"the {what} of {nma.target}")
     if nma.status != DEFAULT_STATUS:
         lost.append(f"the status {nma.status}")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from maptr import url
 from maptr.errors import TableError
 from maptr.registry.records import Records, shown
-from maptr.table import Entry, Nma, Policy, Who
+from maptr.table import NATAB_PATH, Entry, Nma, Policy, Who
 
 END = re.compile(r"[\s#-]*end\s+of\s+data[\s-]*\Z", re.IGNORECASE)
 ENTRY = re.compile(r"(?P<naan>[0-9A-Za-z]+):(?:\s+(?P<policy>\S.*))?\Z")  # of a line without white space at its end
@@ -20,7 +20,6 @@ POLICY = re.compile(r"(?:https?://|ftp://|mailto:|urn:|ark:/?)[^\s<>\"]+\Z", re.
 ACRONYM = re.compile(r"[A-Z0-9][A-Z0-9&_.-]*\Z")  # capitals, as all of the registry's are: prose is not
 HEADERS = ("Last change", "Reload from", "Mirrored at", "To register")
 HEADER = re.compile(rf"(?P<name>{'|'.join(HEADERS)}):\s+(?P<value>\S.*)\Z")
-PATH = "/ark:/${content}"
 
 _AT_MARGIN = re.compile(r"^[^ \t\n]", re.MULTILINE)
 _LINE_END = re.compile(r"\r\n?")
@@ -128,7 +127,7 @@ class Reader:
         if self._begun is None:
             raise self.records.error(f"an NMA before any entry: {shown(host)}", line=number)
         acronym = words[1] if len(words) == 2 else ""
-        self._nmas.append(Nma(f"https://{host}{PATH}", host, acronym=acronym))
+        self._nmas.append(Nma(f"https://{host}{NATAB_PATH}", host, acronym=acronym))
 
 
 def host_port(words: list[str]) -> str:

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Hashable, Sequence
 from operator import add
 
-from maptr.answer import Transport
+from maptr.context import Transport
 from maptr.cookies import answer_cookies
 from maptr.ready import HEADER
 from maptr.rrl import Verdict

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from maptr.address import Address
 from maptr.errors import ConfigError
@@ -21,13 +20,15 @@ PORT_TRIES = 20
 BACKLOG = 128  # connections that wait to be accepted
 
 
-@dataclass(slots=True, eq=False)
 class Sockets:
     """What one worker answers on: a socket of each kind for each address."""
 
-    udp: list[socket.socket] = field(default_factory=list)
-    tcp: list[socket.socket] = field(default_factory=list)
-    tls: list[socket.socket] = field(default_factory=list)
+    __slots__ = ("tcp", "tls", "udp")
+
+    def __init__(self) -> None:
+        self.udp: list[socket.socket] = []
+        self.tcp: list[socket.socket] = []
+        self.tls: list[socket.socket] = []
 
     def __iter__(self) -> Iterator[socket.socket]:
         yield from (*self.udp, *self.tcp, *self.tls)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from maptr.serve.counters import Counters
 
@@ -17,12 +16,14 @@ IDLE_TIMEOUT = 10.0
 CLIENT_IPV6_PREFIX = 64  # whoever has one address of a link has them all (RFC 4291 2.5.1)
 
 
-@dataclass(slots=True, eq=False)
 class Connection:
     """One admitted connection; ``close`` ends it from outside."""
 
-    client: str
-    close: Callable[[], object]
+    __slots__ = ("client", "close")
+
+    def __init__(self, client: str, close: Callable[[], object]) -> None:
+        self.client = client
+        self.close = close
 
 
 class Connections:

@@ -11,8 +11,8 @@ import mmap
 from collections.abc import Iterable, Mapping
 from typing import overload
 
-from maptr.answer import Transport
-from maptr.packet import HEADER_SIZE
+from maptr.context import Transport
+from maptr.ready import HEADER
 
 # RFC 1035 4.1.1, RFC 2136 2.2 and RFC 6891 9; the others have no name here. The four bits of the header that say 7
 # are YXRRSET, which is never ours, or the lower half of BADCOOKIE, 23 (RFC 7873 8).
@@ -149,9 +149,9 @@ def total(several: Iterable[Counters]) -> Counters:
 def _result(reply: bytes) -> int:
     """The result that a reply is counted under: its header's RCODE, and BADVERS, for which the OPT is looked at."""
     code = reply[3] & 0xF
-    if code or reply[6:10] != b"\0\0\0\0" or reply[10:HEADER_SIZE] == b"\0\0":
+    if code or reply[6:10] != b"\0\0\0\0" or reply[10:HEADER] == b"\0\0":
         return code
-    at = HEADER_SIZE
+    at = HEADER
     if reply[4:6] != b"\0\0":
         while reply[at]:  # the question's name, which is never compressed
             at += 1 + reply[at]

@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from maptr.answer import Transport
 from maptr.config import Config
+from maptr.context import Transport
 from maptr.serve import batch, settings
 from maptr.serve.bind import Sockets, bind
 from maptr.serve.counters import Counters

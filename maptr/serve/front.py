@@ -12,8 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from maptr.answer import Transport
-from maptr.context import Context
+from maptr.context import Context, Transport
 from maptr.errors import ZoneError
 from maptr.exchange import Access, exchange
 from maptr.fastpath import ReadyAnswers

@@ -10,9 +10,9 @@ import logging
 from pathlib import Path
 
 from maptr.errors import JournalError
-from maptr.files import keep
+from maptr.files import keep, name_for
 from maptr.journal import MAX_OCTETS, Journal, decode, describe, encode
-from maptr.names import Labels, to_text
+from maptr.names import Labels
 from maptr.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
@@ -26,12 +26,7 @@ def journal_path(zone_file: Path, origin: Labels, state: Path | None) -> Path:
     """Beside the zone file, or in the state directory under the zone's name."""
     if state is None:
         return zone_file.with_name(zone_file.name + SUFFIX)
-    return state / (file_name(origin) + SUFFIX)
-
-
-def file_name(origin: Labels) -> str:
-    """A zone's name as that of a file, also the root's and one with a slash in it."""
-    return to_text(origin).replace("\\", "%").replace("/", "%047").rstrip(".") or "root"
+    return state / (name_for(origin) + SUFFIX)
 
 
 def read_journal(path: Path, view: ZoneView) -> Journal:

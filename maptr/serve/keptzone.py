@@ -17,9 +17,8 @@ import dns.exception
 import dns.name
 import dns.zone
 
-from maptr.files import keep
+from maptr.files import keep, name_for
 from maptr.names import Labels
-from maptr.serve.journal_file import file_name
 from maptr.snapshot import ZoneView, view_zone
 
 log = logging.getLogger("maptr.serve")
@@ -37,7 +36,7 @@ class Kept(NamedTuple):
 
 def path_of(directory: Path, origin: Labels) -> Path:
     """Where the signed version of a zone is."""
-    return directory / (file_name(origin) + SUFFIX)
+    return directory / (name_for(origin) + SUFFIX)
 
 
 def read(directory: Path, origin: Labels) -> Kept | None:

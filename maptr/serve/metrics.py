@@ -14,7 +14,7 @@ from http import HTTPStatus
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from maptr.answer import Transport
+from maptr.context import Transport
 from maptr.errors import ConfigError
 from maptr.serve.counters import RCODES
 from maptr.serve.httpd import Reply

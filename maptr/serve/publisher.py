@@ -9,20 +9,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maptr.errors import ZoneError
 from maptr.names import Labels, to_text
 from maptr.packed import count_names
 from maptr.publish import Published, choose_serial, decide
-from maptr.serve import serials, signer
-from maptr.serve.signer import Signed
+from maptr.serve import serials
 from maptr.serve.zones import ZoneSource, read_checked
-from maptr.signatures import EXPIRING, Signatures, SignatureState, Validity
-from maptr.snapshot import Snapshot, ZoneView
-from maptr.zonediff import stripped
+from maptr.snapshot import RRSIG, Snapshot, ZoneView
+
+if TYPE_CHECKING:  # signed zones and reloads import what they need: a start answers sooner
+    from maptr.serve.signer import Signed
+    from maptr.signatures import SignatureState, Validity
 
 log = logging.getLogger("maptr.serve")
 
@@ -31,8 +31,7 @@ Clock = Callable[[], float]  # seconds since 1970
 MAX_WARNINGS = 10  # lines of a zone's findings in the log and the status; ``maptr zone check`` has them all
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneState:
+class ZoneState(NamedTuple):
     """One zone now. Without a ``view`` it never loaded and answers SERVFAIL; ``error`` is the last refusal, "" when
     the last file was good; times are seconds since 1970. ``validity`` is that of the view's signatures; ``signed`` is
     for zones that the server signs."""
@@ -50,17 +49,21 @@ class ZoneState:
     def serving(self, view: ZoneView, now: float) -> ZoneState:
         """The zone from the moment on in which it is served as this."""
         names = count_names(view)
-        return replace(self, view=view, names=names, loaded_at=now, validity=Validity.of(view, now))
+        return self._replace(view=view, names=names, loaded_at=now, validity=_validity(view, now))
 
     @property
     def expiring(self) -> int:
         """Seconds before the end of its signatures from which they are an alarm: where the server is to have made new
         ones by then, no sooner than it was to begin."""
+        from maptr.signatures import EXPIRING
+
         signing = self.source.signing
         return EXPIRING if signing is None else min(EXPIRING, signing.policy.refresh)
 
     def signatures(self, now: float) -> SignatureState:
         """How its signatures are."""
+        from maptr.signatures import Signatures, SignatureState
+
         if self.validity is None:
             return SignatureState(Signatures.UNSIGNED)
         return self.validity.state(now, expiring=self.expiring)
@@ -69,11 +72,12 @@ class ZoneState:
         """What its file said of what is served: without the signatures, and under the serial of the file."""
         if self.view is None or self.source.signing is None:
             return self.view
+        from maptr.zonediff import stripped
+
         return stripped(self.view, None if self.signed is None else self.signed.unsigned)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of one zone: loaded, reloaded, signed (again, by the same file), unchanged, refused or removed."""
 
     zone: str
@@ -95,8 +99,7 @@ class Outcome:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(NamedTuple):
     """All zones at one moment."""
 
     states: Mapping[Labels, ZoneState]
@@ -123,7 +126,15 @@ class Served:
 
 
 def _known(source: ZoneSource, view: ZoneView) -> ZoneState:
-    return ZoneState(source, view, validity=Validity.of(view, time.time()))
+    return ZoneState(source, view, validity=_validity(view, time.time()))
+
+
+def _validity(view: ZoneView, now: float) -> Validity | None:
+    if RRSIG not in view.nodes[view.origin]:
+        return None  # not signed, and so need not import what says more
+    from maptr.signatures import Validity
+
+    return Validity.of(view, now)
 
 
 def start(sources: Iterable[ZoneSource], *, clock: Clock) -> Served:
@@ -154,9 +165,9 @@ def publish(
     outcomes: list[Outcome] = []
     for source in sources:
         known = current.states.get(source.origin, ZoneState(source))
-        state = replace(known, source=source)
+        state = known._replace(source=source)
         if source.signing is None or source.signing != known.source.signing:
-            state = replace(state, signed=None if source.signing is None else _to_sign(known.signed))
+            state = state._replace(signed=None if source.signing is None else _to_sign(known.signed))
         if only is None or only == source.origin:
             state, outcome = _publish(source, state, clock(), force, starting)
             outcomes.append(outcome)
@@ -188,12 +199,16 @@ def sign_again(current: Served, origins: Iterable[Labels], *, clock: Clock) -> t
 def _is_due(state: ZoneState, now: float) -> bool:
     if state.view is None and (state.signed is None or state.signed.pending is None):
         return False
+    from maptr.serve import signer
+
     return (state.signed or signer.UNTRIED).is_due(state.source, now)
 
 
 def _to_sign(signed: Signed | None) -> Signed:
     """What stays known of a zone that is to be signed in another way."""
-    return signer.UNTRIED if signed is None else replace(signer.UNTRIED, unsigned=signed.unsigned)
+    from maptr.serve import signer
+
+    return signer.UNTRIED if signed is None else signer.UNTRIED._replace(unsigned=signed.unsigned)
 
 
 def tell(outcomes: Iterable[Outcome]) -> None:
@@ -218,7 +233,7 @@ def _publish(
     try:
         reading = _prepared(source, now, starting)
         checked = read_checked(reading)
-        read = checked.view if source.signing is None else stripped(checked.view)
+        read = checked.view if source.signing is None else _stripped(checked.view)
         view = _numbered(source, read, plain, now)
         if plain is not None:
             view = decide(plain, view, source.guards, force=force)
@@ -232,9 +247,9 @@ def _publish(
         else:
             log.error("zone %s not reloaded, serial %d stays: %s", name, old.serial, error)
         serial = None if old is None else old.serial
-        failed = replace(state, error=str(error), failed_at=now)
+        failed = state._replace(error=str(error), failed_at=now)
         return failed, Outcome(name, "refused", serial, serial, str(error))
-    state = replace(state, error="", failed_at=None)
+    state = state._replace(error="", failed_at=None)
     warnings = _few(checked.warnings)
     for warning in warnings if view is not plain else ():
         log.warning("zone %s: %s", name, warning)
@@ -245,13 +260,21 @@ def _publish(
     return _now_served(state, view, now, warnings)
 
 
+def _stripped(view: ZoneView) -> ZoneView:
+    from maptr.zonediff import stripped
+
+    return stripped(view)
+
+
 def _sign(
     state: ZoneState, plain: ZoneView, now: float, warnings: tuple[str, ...], *, changed: bool
 ) -> tuple[ZoneState, Outcome]:
     """What the file says, signed and served; where it cannot be signed, what there was."""
+    from maptr.serve import signer
+
     name, old = to_text(state.source.origin), state.view
     view, signed = signer.sign(state.source, plain, old, state.signed, now)
-    state = replace(state, signed=signed if changed else replace(signed, pending=None))
+    state = state._replace(signed=signed if changed else signed._replace(pending=None))
     serial = None if view is None else view.serial
     if signed.error:
         if view is not None and view is not old:
@@ -268,7 +291,7 @@ def _sign(
 def _now_served(state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ...]) -> tuple[ZoneState, Outcome]:
     name, old = to_text(state.source.origin), state.view
     result, was = ("loaded", None) if old is None else ("reloaded", old.serial)
-    state = replace(state.serving(view, now), warnings=warnings)
+    state = state.serving(view, now)._replace(warnings=warnings)
     return state, Outcome(name, result, view.serial, was, "", warnings)
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-import secrets
+import os
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from maptr.answer import Transport, make_reply
-from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Context, Identity
+from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Context, Identity, Transport
 from maptr.cookies import CookieReply, CookieSettings, answer_cookie
 from maptr.fastpath import ReadyAnswers
 from maptr.names import Labels
-from maptr.ready import Found
+from maptr.ready import Edns, Found
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
 from maptr.serve.connections import IDLE_TIMEOUT
 from maptr.serve.counters import Counters
 from maptr.siphash import KEY_SIZE
 from maptr.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from maptr.answer import Reply
 
 log = logging.getLogger("maptr.serve")
 
@@ -28,13 +30,18 @@ REPORT_INTERVAL = 60.0
 
 def fresh_cookies() -> CookieSettings:
     """Cookies of a secret made now: for one process that shares its addresses with no other."""
-    return CookieSettings((secrets.token_bytes(KEY_SIZE),))
+    return CookieSettings((os.urandom(KEY_SIZE),))
 
 
 def make_ready(snapshot: Snapshot, context: Context, elsewhere: Iterable[Labels] = ()) -> ReadyAnswers:
     """The answers that lie ready for that context, none below ``elsewhere``. Takes a moment for a large zone."""
-    general = functools.partial(make_reply, snapshot=snapshot, context=context)
-    return ReadyAnswers(snapshot, general, elsewhere)
+
+    def general(query: bytes, /, *, transport: Transport) -> Reply | None:
+        from maptr.answer import make_reply  # here, for the first answers of a start need none of it
+
+        return make_reply(query, snapshot, transport=transport, context=context)
+
+    return ReadyAnswers(snapshot, general, elsewhere, Edns(context.udp_payload, bool(context.cookies.secrets)))
 
 
 class Responder:
@@ -131,6 +138,8 @@ class Responder:
         ``reserve`` and ``rcode`` as in ``make_reply``; ``verified``: the client showed who it is, so has no limit.
         Its cookie is counted among ``counters``.
         """
+        from maptr.answer import make_reply  # here, as above
+
         reply = make_reply(
             query,
             snapshot,

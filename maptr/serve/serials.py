@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from maptr.files import keep
-from maptr.names import Labels, to_text
+from maptr.files import keep, name_for
+from maptr.names import Labels
 from maptr.publish import Published
 
+SUFFIX = ".serial"
 MAX_RECORD = 4096  # octets; ours have about 100
 
 
 def path_of(directory: Path, origin: Labels) -> Path:
-    """Where the record of a zone is; a slash in a name is escaped."""
-    return directory / f"{to_text(origin).replace('/', chr(92) + '047')}serial"
+    """Where the record of a zone is."""
+    return directory / (name_for(origin) + SUFFIX)
 
 
 def read(directory: Path, origin: Labels) -> Published | None:

@@ -6,13 +6,10 @@ A setting that is accepted and not obeyed is worse than one that is refused: its
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Container, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from maptr.acl import Acl, Key, NotifyTarget, Rule, Secondaries, keyring
-from maptr.catalog import catalog_zone
 from maptr.config import Config, KeyConfig, Secret, ZoneConfig
 from maptr.context import NO_COOKIES, Context, Identity
 from maptr.cookies import CookieSettings
@@ -21,12 +18,14 @@ from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
 from maptr.serve.responder import fresh_cookies
-from maptr.serve.zones import Signing, ZoneSource
-from maptr.signing import Children, Policy
+from maptr.serve.zones import ZoneSource
 
-if TYPE_CHECKING:  # what asyncio comes with is imported once queries are answered (``early.py``)
+# What few servers need is imported by those, and what asyncio comes with once queries are answered (``early.py``).
+if TYPE_CHECKING:
+    from maptr.acl import Key, NotifyTarget, Rule
     from maptr.pull import Demands
     from maptr.serve.primary import PrimarySettings
+    from maptr.serve.signer import Signing
     from maptr.serve.stream import TcpLimits
     from maptr.serve.tables import TableBuild
     from maptr.serve.tls import TlsSettings
@@ -56,7 +55,7 @@ def check(config: Config) -> None:
 
 def check_change(now: Config, new: Config) -> None:
     """ConfigError where a configuration read again asks for what only a restart can give."""
-    for name in (field.name for field in fields(now.serve)):
+    for name in now.serve.fields:
         if name not in RELOADED and getattr(now.serve, name) != getattr(new.serve, name):
             raise new.error(f"serve.{name}", "changed, which takes a restart; nothing was reloaded")
 
@@ -78,8 +77,8 @@ def renewed(context: Context, config: Config) -> Context:
     """What replies depend on, by a configuration read again; a secret that the server made itself stays."""
     cookies = cookies_of(config)
     if config.serve.cookies.enabled and not config.serve.cookies.secret and context.cookies.secrets:
-        cookies = replace(cookies, secrets=context.cookies.secrets)
-    return replace(context, identity=identity_of(config), cookies=cookies, udp_payload=config.serve.udp_payload)
+        cookies = cookies._replace(secrets=context.cookies.secrets)
+    return context._replace(identity=identity_of(config), cookies=cookies, udp_payload=config.serve.udp_payload)
 
 
 def rrl_of(config: Config) -> RrlSettings:
@@ -104,6 +103,8 @@ def tls_of(config: Config) -> TlsSettings | None:
 
 
 def tcp_of(config: Config) -> TcpLimits:
+    from dataclasses import replace  # here, for with them comes the module inspect
+
     from maptr.serve.stream import DEFAULT_LIMITS
 
     tcp = config.serve.tcp
@@ -134,6 +135,9 @@ def signing_of(zone: ZoneConfig) -> Signing | None:
     """None for a zone that is served as its file has it."""
     if zone.keys is None:
         return None
+    from maptr.serve.signer import Signing
+    from maptr.signing import Children, Policy
+
     how = zone.signing
     return Signing(
         zone.keys,
@@ -177,6 +181,7 @@ def demands_of(config: Config) -> Demands:
 
 def primary_of(config: Config) -> PrimarySettings:
     """What the secondaries of each zone may have. Raises ConfigError."""
+    from maptr.acl import Acl, Key, Secondaries
     from maptr.serve.primary import PrimarySettings
 
     catalog = config.serve.catalog
@@ -193,14 +198,15 @@ def primary_of(config: Config) -> PrimarySettings:
 def _check_catalog(origin: Labels, zones: list[Labels]) -> None:
     if origin in zones:
         raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")
+    from maptr.catalog import catalog_zone
+
     try:
         catalog_zone(origin, zones, 0)
     except ValueError as error:
         raise ConfigError(f"catalog {to_text(origin)}: {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """What the command line says of zones and secondaries, to go before the configuration."""
 
     zones: tuple[ZoneSource, ...] = ()
@@ -216,22 +222,30 @@ class Options:
             if source.origin in (earlier.origin for earlier in self.zones[:at]):
                 raise ConfigError(f"zone {to_text(source.origin)} is given twice")
             known = zones.get(source.origin, ZoneConfig(name=source.origin, file=source.path))
-            zones[source.origin] = replace(known, file=source.path, table=None)
-        try:
-            names = keyring(self.keys)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
+            zones[source.origin] = known.replace(file=source.path, table=None)
+        names = _names_of(self.keys)
         given = [KeyConfig(key.name, key.algorithm, Secret(key.secret)) for key in self.keys]
         keys = [*(key for key in config.keys if key.name not in names), *given]
         secondaries: dict[str, Any] = {"transfer": self.transfer} if self.transfer else {}
         secondaries |= {"notify": self.notify} if self.notify else {}
-        catalog = replace(config.serve.catalog, **secondaries)
-        return replace(
-            config,
-            serve=replace(config.serve, catalog=catalog),
+        catalog = config.serve.catalog.replace(**secondaries)
+        return config.replace(
+            serve=config.serve.replace(catalog=catalog),
             keys=tuple(keys),
-            zones=tuple(replace(zone, **secondaries) for zone in zones.values()),
+            zones=tuple(zone.replace(**secondaries) for zone in zones.values()),
         )
+
+
+def _names_of(keys: tuple[Key, ...]) -> Container[Labels]:
+    """Raises ConfigError for a key given twice."""
+    if not keys:
+        return ()
+    from maptr.acl import keyring
+
+    try:
+        return keyring(keys)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def served_origin(text: str, served: Iterable[Labels]) -> Labels:

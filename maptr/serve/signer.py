@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import dns.exception
 
 from maptr.names import to_text
-from maptr.serve.zones import Signing, ZoneSource
 from maptr.signatures import EXPIRING, Validity, signature_state
+from maptr.signing import Policy
 from maptr.snapshot import ZoneView
+
+if TYPE_CHECKING:
+    from maptr.serve.zones import ZoneSource
 
 log = logging.getLogger("maptr.serve")
 
@@ -28,8 +31,14 @@ RETRY_LAST = 3600
 Stamp = tuple[tuple[str, int, int, int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Signed:
+class Signing(NamedTuple):
+    """The folder of the keys that a zone is signed with, and how."""
+
+    keys: Path
+    policy: Policy = Policy()
+
+
+class Signed(NamedTuple):
     """How it stands with signing a zone. Times are seconds since 1970.
 
     ``unsigned`` is the serial the zone file had of which the served version was made, None while that is not ours;
@@ -95,7 +104,7 @@ def sign(
     old = served
     if served is None and (kept := keptzone.read(source.state, source.origin)) is not None:
         old = kept.view
-        before = replace(before, unsigned=kept.unsigned)
+        before = before._replace(unsigned=kept.unsigned)
     try:
         view = _renew(source, source.signing, plain, old, now)
     except (OSError, ValueError, KeyError, dns.exception.DNSException) as error:  # SigningError is the last of them
@@ -112,7 +121,7 @@ def sign(
         log.error("zone %s not signed, queries get SERVFAIL, next try in %d s: %s", name, pause, reason)
     else:
         log.error("zone %s not signed, serial %d stays, next try in %d s: %s", name, old.serial, pause, reason)
-    failed = replace(before, stamp=stamp, pending=plain, error=reason, failed_at=now, pause=pause)
+    failed = before._replace(stamp=stamp, pending=plain, error=reason, failed_at=now, pause=pause)
     return old, failed
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,7 @@ def prepared(source: ZoneSource, now: float, *, starting: bool = False) -> ZoneS
     candidate = source.path.with_name(f".{source.path.name}.next")
     source.path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(candidate, text.encode())
-    return replace(source, path=candidate)
+    return source._replace(path=candidate)
 
 
 def settle(source: ZoneSource, reading: ZoneSource, *, published: bool) -> None:

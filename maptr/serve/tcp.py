@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from maptr.answer import Transport
+from maptr.context import Transport
 from maptr.serve.connections import Connections
 from maptr.serve.stream import DEFAULT_LIMITS, Conversation, TcpLimits
 

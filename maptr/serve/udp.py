@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from maptr.answer import Transport
+from maptr.context import Transport
 
 if TYPE_CHECKING:
     import asyncio

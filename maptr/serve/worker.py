@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import gc
 import logging
 import os
@@ -145,7 +144,7 @@ async def _answer(front: Front, sockets: Sockets, channel: socket.socket, counte
     report(ANSWERING)
     await giving_way.wait()
     # To clients that ask: close when you have your replies (RFC 7828 3.2.2).
-    front.responder.context = dataclasses.replace(front.responder.context, idle_timeout=0)
+    front.responder.context = front.responder.context._replace(idle_timeout=0)
     await front.quiet()
     report(QUIET)
     draining = loop.create_task(front.drain(GIVING_WAY))

@@ -16,8 +16,8 @@ import os
 import stat
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from maptr import __version__
 from maptr.errors import ConfigError
@@ -29,14 +29,13 @@ from maptr.snapshot import ZoneView
 log = logging.getLogger("maptr.serve")
 
 # What an image depends on beside the zone: this layout, the Python that reads it, and the maptr that checked the zone.
-VERSION = f"maptr {__version__} zone image 2, {sys.implementation.cache_tag}, marshal {marshal.version}".encode()
+VERSION = f"maptr {__version__} zone image 3, {sys.implementation.cache_tag}, marshal {marshal.version}".encode()
 # Octets of a zone file that an image is worth its space for: a smaller one is read within some milliseconds.
 MIN_TEXT = 1 << 16
 DIGEST_SIZE = 32  # octets of BLAKE2b
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFolder:
+class ImageFolder(NamedTuple):
     """A folder of images, mode 0700."""
 
     path: Path

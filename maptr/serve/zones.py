@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from maptr.errors import ZoneError
 from maptr.files import stamp
 from maptr.names import Labels, fold, parse
 from maptr.publish import Guards
 from maptr.serve.zoneimage import folder_for
-from maptr.signing import Policy
 from maptr.snapshot import Snapshot, ZoneView
 
 if TYPE_CHECKING:  # imported below where they are used: a zone that has an image needs none of them
     from maptr.finding import Finding
     from maptr.plainzone import Plain
-
-if TYPE_CHECKING:
+    from maptr.serve.signer import Signing
     from maptr.serve.tables import TableBuild
 
 
-@dataclass(frozen=True, slots=True)
-class Signing:
-    """The folder of the keys that a zone is signed with, and how."""
-
-    keys: Path
-    policy: Policy = field(default_factory=Policy)
-
-
-@dataclass(frozen=True, slots=True)
-class ZoneSource:
+class ZoneSource(NamedTuple):
     """A zone by its origin and the file that holds it; what a new version must be like, and where serials are kept.
 
     With ``table`` the file is built from a registry. With ``signing`` the server signs it, and needs ``state``.
@@ -41,7 +29,7 @@ class ZoneSource:
 
     origin: Labels
     path: Path
-    guards: Guards = field(default_factory=Guards)
+    guards: Guards = Guards()
     state: Path | None = None
     signing: Signing | None = None
     table: TableBuild | None = None
@@ -69,8 +57,7 @@ def read_zone(source: ZoneSource) -> ZoneView:
     return _read_any(octets, source).view if plain is None else plain.view
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(NamedTuple):
     """A zone file that read well and has no error; what may be wrong with it all the same, a line each."""
 
     view: ZoneView
@@ -98,8 +85,7 @@ def read_checked(source: ZoneSource) -> Checked:
     return Checked(read.view, warnings)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(NamedTuple):
     """A zone as it was read; the files it includes, and the names to look at closely (None: all)."""
 
     view: ZoneView
@@ -154,7 +140,9 @@ def _check(read: _Read, source: ZoneSource) -> tuple[str, ...]:
     return tuple(map(str, found))
 
 
-def _refuse(findings: Iterable[Finding], source: ZoneSource) -> None:
+def _refuse(findings: Sequence[Finding], source: ZoneSource) -> None:
+    if not findings:
+        return
     from maptr.finding import Severity
 
     errors = [

@@ -18,7 +18,8 @@ from maptr.keyfolder import add_key, read_keys, remove_key, set_state
 from maptr.names import parse
 from maptr.serve import keptzone, publisher
 from maptr.serve.daemon import Daemon
-from maptr.serve.zones import Signing, ZoneSource
+from maptr.serve.signer import Signing
+from maptr.serve.zones import ZoneSource
 from maptr.zonekeys import Algorithm, Key, Role, State, ds_records
 from tests.interop.test_secondaries import Primary, contents, restart, serial_at, wait_for_line
 from tests.interop.test_signing import ORIGIN, SECURE, TEXT, questions, verdicts

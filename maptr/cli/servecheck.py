@@ -1,0 +1,78 @@
+"""``maptr serve --check-config``: everything read and checked, and said."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maptr.cli import output
+from maptr.errors import ConfigError, SigningError, ZoneError
+from maptr.names import to_text
+from maptr.packed import count_names
+from maptr.serve import settings, signer, zones
+from maptr.serve.zones import ZoneSource
+
+if TYPE_CHECKING:
+    from maptr.config import Config
+
+
+def check(config: Config) -> None:
+    """Print what would be served, or what is wrong, every bad zone of it."""
+    code = output.EXIT_OK
+    if tls := settings.tls_of(config):
+        from maptr.serve.tls import make_context
+
+        try:
+            make_context(tls)
+        except ConfigError as error:
+            output.talk(f"maptr: {error}")
+            code = output.EXIT_NONE
+    for source in settings.sources_of(config):
+        try:
+            checked = _read(source)
+            if source.signing is not None:
+                signer.check(source.signing)
+        except (ZoneError, SigningError) as error:
+            output.talk(f"maptr: {error}")
+            code = max(code, output.EXIT_NONE)
+        except OSError as error:
+            if source.table is not None and config.table.url and config.table.file == source.table.table:
+                output.talk(f"maptr: zone {to_text(source.origin)}: {source.table.table} is not pulled yet")
+                continue
+            output.talk(f"maptr: {error.filename}: {error.strerror}")
+            code = output.EXIT_UNREADABLE
+        else:
+            names = count_names(checked.view)
+            zone = to_text(source.origin)
+            origin = source.path if source.table is None else source.table.table
+            signed = "" if source.signing is None else f", signed with {source.signing.keys}"
+            output.data(f"zone {zone} serial {checked.view.serial}, {names} names, from {origin}{signed}")
+            for warning in checked.warnings:
+                output.talk(f"maptr: zone {zone}: {warning}")
+    if code:
+        raise SystemExit(code)
+    if config.serve.workers > 1:
+        output.data(f"workers {config.serve.workers}")
+    for address in config.serve.listen:
+        output.data(f"listen {address} (udp, tcp)")
+    for address in config.serve.tls.listen:
+        output.data(f"listen {address} (tls)")
+    if config.serve.metrics is not None:
+        output.data(f"metrics {config.serve.metrics} (http)")
+
+
+def _read(source: ZoneSource) -> zones.Checked:
+    """A zone as it would be published, nothing being written but aside. Raises ZoneError and OSError."""
+    if source.table is None:
+        return zones.read_checked(source)
+    import tempfile
+
+    from maptr.serve import tables
+
+    with tempfile.TemporaryDirectory() as aside:
+        path = Path(aside) / source.path.name
+        if source.path.exists():
+            path.write_bytes(source.path.read_bytes())
+        copy = source._replace(path=path, state=None)
+        return zones.read_checked(tables.prepared(copy, time.time()))

@@ -1,0 +1,127 @@
+"""What ``maptr serve`` does: read and check everything, answer early, run the daemon.
+
+Without click, which takes as long to import as half of this.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from maptr import config as configuration
+from maptr.cli import output
+from maptr.errors import ConfigError, MaptrError
+from maptr.serve import early as early_answers
+from maptr.serve import hangup, publisher, settings
+
+if TYPE_CHECKING:
+    from maptr.cli.serveoptions import Line
+    from maptr.config import Config
+    from maptr.serve.daemon import Daemon
+    from maptr.serve.early import Early
+
+T = TypeVar("T")
+
+
+class Misuse(MaptrError):
+    """The options make no sense together."""
+
+
+@hangup.held()
+def serve(line: Line) -> None:
+    """Serve until told to stop. Raises Misuse before anything is said or done; exits for what else is wrong."""
+    path = _file(line.file, bool(line.zones))
+    options = settings.Options(line.zones, line.keys, line.transfer, line.notify)
+
+    def read() -> Config:
+        config = configuration.load(path, environment=os.environ, flags=line.settings)
+        config = options.over(config)
+        settings.check(config)
+        settings.sources_of(config)
+        if config.table.public_key is not None:
+            settings.demands_of(config)
+        return config
+
+    config = _or_fail(read)
+    if not config.zones:
+        if path is None:
+            raise Misuse("there is no zone to serve: give --zone ORIGIN=FILE, or --config FILE")
+        output.fail(str(config.error("zone", "there is no zone to serve")), output.EXIT_NONE)
+    if line.check:
+        from maptr.cli import servecheck
+
+        servecheck.check(config)
+        return
+    _or_fail(lambda: settings.make_state(config))
+    logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
+    gc.disable()  # a start makes many objects, and hardly any garbage
+    served = publisher.start(settings.sources_of(config), clock=time.time)
+    early = None
+    try:
+        early = early_answers.start(config, served.snapshot())
+        daemon = daemon_of(config, served, read, early)
+        gc.freeze()  # and they stay: to look for garbage among them would only take time
+        gc.enable()
+        _run(daemon)
+    except ConfigError as error:
+        gc.enable()
+        if early is not None:
+            early.stop()
+        output.fail(str(error), output.EXIT_NONE)
+
+
+def daemon_of(
+    config: Config, served: publisher.Served, reread: Callable[[], Config], early: Early | None = None
+) -> Daemon:
+    """The daemon of a configuration and its zones. Raises ConfigError."""
+    from maptr.serve.daemon import Daemon  # here, for queries are answered early while this is imported
+
+    return Daemon(
+        settings.sources_of(config),
+        config.serve.listen,
+        served.snapshot(),
+        identity=settings.identity_of(config),
+        cookies=settings.cookies_of(config),
+        rrl=settings.rrl_of(config),
+        tls=settings.tls_of(config),
+        tcp_limits=settings.tcp_of(config),
+        udp_payload=config.serve.udp_payload,
+        primary=settings.primary_of(config),
+        served=served,
+        config=config,
+        reread=reread,
+        control=settings.control_of(config),
+        metrics=config.serve.metrics,
+        workers=config.serve.workers,
+        early=early,
+    )
+
+
+def _run(daemon: Daemon) -> None:
+    import asyncio
+
+    asyncio.run(daemon.run(signals=True))
+
+
+def _file(named: str | None, has_zones: bool) -> Path | None:
+    """The configuration's file; the one that only happens to lie here is not for who names zones."""
+    if named is not None:
+        return Path(named)
+    found = configuration.find(os.environ)
+    return None if has_zones and configuration.FILE_VARIABLE not in os.environ else found
+
+
+def _or_fail(read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except ConfigError as error:
+        if error.filename.startswith("--"):
+            raise Misuse(f"{error.filename}: {error.reason}") from None
+        output.fail(str(error), output.EXIT_NONE)
+    except OSError as error:
+        output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
