@@ -19,21 +19,45 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from maptr import visit
 from maptr.ark import INFLECTIONS, Ark
+from maptr.call import Clock, StepHook
 from maptr.choose import Chooser
 from maptr.client import discover
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import NmaError
 from maptr.registry import anvl
 from maptr.visit import Page
+from maptr.walk import Settings
+
+if TYPE_CHECKING:
+    import dns.name
+    import dns.resolver
+
+    from maptr.stub import Stub
+    from maptr.trust import TrustAnchors
 
 SECONDS = 10.0  # for the questions to authorities, redirects included
 MAX_AUTHORITIES = 3  # asked in turn where the first cannot be reached
 ACCEPT = "text/plain, text/anvl;q=0.9, */*;q=0.1"
 KERNEL = ("who", "what", "when", "where")  # the four elements of an ERC written on one line
+
+
+class DiscoverOptions(TypedDict, total=False):
+    """What ``describe`` takes for ``discover``, which says what each means."""
+
+    resolver: dns.resolver.Resolver | Stub | None
+    nameservers: Iterable[str] | None
+    origin: str | dns.name.Name
+    lifetime: float | None
+    on_step: StepHook | None
+    settings: Settings | None
+    trust_ad: bool
+    trust_anchors: TrustAnchors | None
+    require: Literal["secure"] | None
+    clock: Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +126,7 @@ def describe(
     inflections: Iterable[str] = ("?info",),
     seconds: float = SECONDS,
     allow_private: bool = False,
-    **options: Any,
+    **options: Unpack[DiscoverOptions],
 ) -> Description:
     """Ask the chosen mapping authority of an ARK to describe it; the next ones where it cannot be reached.
 

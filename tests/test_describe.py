@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import socket
 import threading
@@ -16,7 +17,8 @@ from click.testing import CliRunner
 from maptr import url, visit
 from maptr.ark import Ark
 from maptr.cli import main
-from maptr.describe import describe, read
+from maptr.client import discover
+from maptr.describe import DiscoverOptions, describe, read
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import NmaError, NoMappingAuthority
 from maptr.reachable import Reachable, info
@@ -273,3 +275,8 @@ def test_the_command() -> None:
             assert CliRunner().invoke(main, ["info", "ark:1/x", f"@{server.name}"]).exit_code == 1
             assert CliRunner().invoke(main, arguments[:3]).exit_code == 1  # not a public host: no candidate
     assert CliRunner().invoke(main, ["info", "nonsense"]).exit_code == 2
+
+
+def test_it_takes_what_discover_takes() -> None:
+    taken = inspect.signature(discover).parameters.keys() - {"ark", "chooser", "raise_on_none"}
+    assert DiscoverOptions.__annotations__.keys() == taken
