@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -36,7 +37,8 @@ def test_a_script_for_each_shell(shell: str) -> None:
 )
 def test_bash_completes(words: tuple[str, ...], expected: set[str], tmp_path: Path) -> None:
     command = tmp_path / "maptr"
-    command.write_text(f"#!{sys.executable}\nimport maptr.cli\nmaptr.cli.main()\n")
+    # Through a shell, for the interpreter's path may have a space, which "#!" cannot say.
+    command.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -c 'import maptr.cli; maptr.cli.main()' \"$@\"\n")
     command.chmod(0o755)
     program = (
         'eval "$(maptr completion bash)"\n'
