@@ -38,7 +38,8 @@ def test_a_script_for_each_shell(shell: str) -> None:
 def test_bash_completes(words: tuple[str, ...], expected: set[str], tmp_path: Path) -> None:
     command = tmp_path / "maptr"
     # Through a shell, for the interpreter's path may have a space, which "#!" cannot say.
-    command.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -c 'import maptr.cli; maptr.cli.main()' \"$@\"\n")
+    code = "import maptr.cli; maptr.cli.main(prog_name='maptr')"
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{code}" "$@"\n')
     command.chmod(0o755)
     program = (
         'eval "$(maptr completion bash)"\n'
