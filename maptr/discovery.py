@@ -6,6 +6,7 @@ These are values. How they come about is the business of ``walk``, which of them
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final, overload
 
 from maptr import errors, names
@@ -76,8 +77,7 @@ class Discovery(Sequence[Candidate]):
 
     def replace(self, **changes: Any) -> Discovery:
         """The same with other values, by the names of the constructor."""
-        values = {name: getattr(self, "_trace" if name == "trace" else name) for name in self._ARGUMENTS}
-        return Discovery(**{**values, **changes})
+        return Discovery(**dict(zip(self._ARGUMENTS, _values(self), strict=True), **changes))
 
     def of(self, ark: Ark, expiration: float | None) -> Discovery:
         """The same for another ARK; for whoever knows that it holds for that one."""
@@ -146,9 +146,9 @@ class Discovery(Sequence[Candidate]):
         """Seconds since the data was said, by the same clock as ``fetched``; None where that is not known."""
         return None if self.fetched is None else max(0.0, now - self.fetched)
 
-    def expiring(self, now: float) -> Discovery:
-        """The same, its ``expiration`` counted from ``now``."""
-        return self.replace(expiration=None if self.ttl is None else now + self.ttl)
+    def expiring(self, now: float, **changes: Any) -> Discovery:
+        """The same, its ``expiration`` counted from ``now``, and other values changed too."""
+        return self.replace(expiration=None if self.ttl is None else now + self.ttl, **changes)
 
     def preferring(self, chooser: Callable[[Discovery], Candidate]) -> Discovery:
         """The same, the chooser's choice first; the others keep their order."""
@@ -226,3 +226,6 @@ class Discovery(Sequence[Candidate]):
             ],
             "trace": [step.to_dict() for step in self.trace],
         }
+
+
+_values = attrgetter(*Discovery.__slots__)

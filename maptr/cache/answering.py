@@ -150,16 +150,18 @@ class Answering:
             yield Wait(flight, request, fly=True, seconds=0.0)
 
     def _made(self, request: Request, choice: Choice, found: Discovery | None, offered: Discovery | None) -> Discovery:
-        trace = found.trace if found is not None else ()
         if choice.take in (Take.NATAB, Take.NATAB_STALE) and offered is not None:
-            made = offered.replace(trace=(*trace, *offered.trace), stale=choice.take is Take.NATAB_STALE)
+            made = offered.replace(stale=choice.take is Take.NATAB_STALE)
+            if found is not None:  # written when somebody looks at it, for that is as much work as all the rest
+                made = made.replace(trace=lambda: (*found.trace, *offered.trace))
         elif choice.take in (Take.DNS, Take.KEPT, Take.NONE) and found is not None:
             made = found
         else:
             complete = choice.take is Take.NONE
             source = "natab" if found is None else found.source
-            made = Discovery(request.ark, (), trace, complete, source, scheme=request.settings.scheme)
-        return made.replace(reason=choice.reason).expiring(self._wall())
+            asked = () if found is None else found.trace
+            made = Discovery(request.ark, (), asked, complete, source, scheme=request.settings.scheme)
+        return made.expiring(self._wall(), reason=choice.reason)
 
     # ---- what comes of asking
 
