@@ -22,9 +22,9 @@ from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.many import Many
 from maptr.mux import CONCURRENCY, Mux
 from maptr.names import Labels
-from maptr.plainreply import PlainReply, Reader
+from maptr.plainreply import Reader
 from maptr.stub import Stub, make_validator
-from maptr.volley import Heard, Volley
+from maptr.volley import Tell, Volley
 from maptr.waiters import LoopWaiter, SelectorWaiter, Waiter
 from maptr.walk import Answer, Settings
 
@@ -188,7 +188,11 @@ class Bulk:
         validator = self._stub.validator
         return validator is not None and not validator.has_keys(self.settings.origin)
 
-    def volley(self, mux: Mux, waiter: Waiter, heard: Heard) -> Volley | None:
+    def reader(self) -> Reader:
+        """What reads the plain replies of one run."""
+        return Reader(self.settings, trust_ad=self._stub.trust_ad)
+
+    def volley(self, mux: Mux, waiter: Waiter, tell: Tell, reader: Reader) -> Volley | None:
         """The shortcut to plain answers; None where a rate is to be kept, or answers are validated."""
         if self._rate is not None or not self._stub.servers or self._stub.validator is not None:
             return None
@@ -196,8 +200,8 @@ class Bulk:
             self._stub,
             mux,
             waiter,
-            heard,
-            Reader(self.settings, trust_ad=self._stub.trust_ad),
+            tell,
+            reader,
             seconds=self._seconds,
             concurrency=self._concurrency,
             clock=self._clock,
@@ -208,9 +212,10 @@ class _Run(Generic[Token]):
     """One run: ARKs in, walks under way, discoveries out, in the order of the stream where that is asked for."""
 
     def __init__(self, bulk: Bulk, waiter: Waiter, ordered: bool) -> None:
-        self.many: Many[tuple[int, Token]] = Many(bulk.settings, now=time.time)
+        reader = bulk.reader()
+        self.many: Many[tuple[int, Token]] = Many(bulk.settings, reader=reader, now=time.time)
         self._mux = bulk.mux(waiter)
-        self._volley = bulk.volley(self._mux, waiter, self._heard)
+        self._volley = bulk.volley(self._mux, waiter, self.many.tell, reader)
         self._drivers: tuple[Mux | Volley, ...] = (self._mux,) if self._volley is None else (self._volley, self._mux)
         self._bulk = bulk
         self._ordered = ordered
@@ -223,7 +228,9 @@ class _Run(Generic[Token]):
     @property
     def wanted(self) -> int:
         """How many ARKs may be started before the sockets get their turn."""
-        return 0 if self._ended else max(0, min(INTAKE, self._bulk.window - self.many.open - len(self._held)))
+        if self._ended or any(driver.waiting >= INTAKE for driver in self._drivers):
+            return 0  # what only waits takes memory, and the collector's time
+        return max(0, min(INTAKE, self._bulk.window - self.many.open - len(self._held)))
 
     @property
     def over(self) -> bool:
@@ -274,15 +281,13 @@ class _Run(Generic[Token]):
         self._mux.ask(origin, go)
 
     def _ask(self) -> None:
-        for name in self.many.take():
-            self._bulk.questions += 1
-            if self._volley is not None:
-                self._volley.ask(name)
-            else:
-                self._mux.ask(name, partial(self._heard, name))
-
-    def _heard(self, name: Labels, answer: Answer | PlainReply) -> None:
-        self.many.tell(name, answer)
+        asked = self.many.take()
+        self._bulk.questions += len(asked)
+        if self._volley is not None:
+            self._volley.ask(asked)
+            return
+        for name in asked:
+            self._mux.ask(names.from_wire(name), partial(self.many.tell, name))
 
 
 def _parse(ark: Ark | str | bytes) -> Ark:

@@ -1,9 +1,9 @@
 """The commonest answers, read by the shortest way: records that all lead to a public authority, nothing odd about one.
 
 ``h`` records that name a host by letters, digits and hyphens, and ``u`` records whose regexp is a fixed text and a rest
-(see ``prefix``) and whose scheme and host stand in it. A ``Plan`` is made once for a set of records and then makes the
-candidates of each ARK. A shortcut of ``walk``, which goes on with whatever this does not take; property tests hold the
-two to the same discovery.
+(see ``prefix``) and whose scheme and host stand in it. What is made once for a set of records holds for every ARK:
+its candidates, or a ``Plan`` that makes them. A shortcut of ``walk``, which goes on with whatever this does not take;
+property tests hold the two to the same discovery.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _HOST = rb"(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z_](?:[A
 _BY_HOST = (b"h", b"ark", b"")  # flags, service, regexp
 _ALNUM = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_."  # without a hyphen, nothing can be amiss
 _DIGITS = b"0123456789"
+_DOT = ord(".")
 MAX_HOST = 253  # characters, as url.parse_host
 
 _new = tuple.__new__  # half the time of a NamedTuple's own
@@ -46,15 +47,12 @@ class Site(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The records of a walk's root name, ranked. ``fixed`` are their candidates where no record looks at the ARK."""
+    """The records of a walk's root name, ranked, of which one at least looks at the ARK."""
 
-    fixed: tuple[Candidate, ...] | None
     rules: tuple[Candidate | tuple[Candidate, Site], ...]
 
     def candidates(self, ark: Ark) -> tuple[Candidate, ...]:
         """What a walk would find for the ARK, ranked, each place once."""
-        if self.fixed is not None:
-            return self.fixed
         found: dict[tuple[str, int | None, str], Candidate] = {}
         for rule in self.rules:
             candidate = rule if isinstance(rule, Candidate) else _made(*rule, ark)
@@ -63,40 +61,52 @@ class Plan(NamedTuple):
         return tuple(found.values())
 
 
-def make_plan(
-    records: Sequence[Fields], root: Labels, ttl: int, *, undotted: Labels | None, allow_private: bool, steps: int
-) -> Plan | None:
-    """The records (each a Naptr, or its fields) as a plan; None where one of them is not that plain.
+Made = tuple[Candidate, ...] | Plan
+"""The candidates of every ARK, ranked, or what makes them."""
 
-    ``ttl`` is that of the records in seconds; ``undotted`` is as in ``naptr.read``; ``steps`` is a walk's budget.
+
+def candidates(made: Made, ark: Ark) -> tuple[Candidate, ...]:
+    """Those of one ARK."""
+    return made.candidates(ark) if isinstance(made, Plan) else made
+
+
+def by_host(host: str, order: int, preference: int, owner: str, ttl: int) -> Candidate:
+    """The candidate of an ``h`` record."""
+    path = ((order, preference),)
+    return _new(Candidate, (host, None, order, preference, owner, ttl, "dns", "", path, "", None, ""))
+
+
+def make_plan(
+    records: Sequence[Fields], owner: str, ttl: int, *, undotted: Labels | None, allow_private: bool, steps: int
+) -> Made | None:
+    """What the records (each a Naptr, or its fields) lead to; None where one of them is not that plain.
+
+    ``owner`` is their name as text, ``ttl`` theirs in seconds; ``undotted`` is as in ``naptr.read``; ``steps`` is a
+    walk's budget.
     """
     if not records or len(records) > MAX_RECORDS:
         return None
-    owner = names.to_text(root)
     if len(records) == 1 and records[0][2:5] == _BY_HOST:  # by far the commonest, and quicker alone
         order, preference, *_, replacement = records[0]
         host = _host(replacement, undotted)
-        if host is None:
-            return None
-        path = ((order, preference),)
-        return Plan((_new(Candidate, (host, None, order, preference, owner, ttl, "dns", "", path, "", None, "")),), ())
+        return None if host is None else (by_host(host, order, preference, owner, ttl),)
     rules: list[Candidate | tuple[Candidate, Site]] = []
-    hosts: list[Candidate] = []
+    hosts = 0
     for record in records:
         order, preference, flags, service, regexp, replacement = record
         if service != b"ark":
             return None
-        path = ((order, preference),)
         if flags == b"h" and not regexp:
             host = _host(replacement, undotted)
             if host is None:
                 return None
-            hosts.append(Candidate(host, None, order, preference, owner, ttl, "dns", "", path))
-            rules.append(hosts[-1])
+            hosts += 1
+            rules.append(by_host(host, order, preference, owner, ttl))
         elif flags == b"u" and not replacement and steps >= MAX_STEPS:
             site = _site(regexp, allow_private)
             if site is None:
                 return None
+            path = ((order, preference),)
             rules.append((Candidate(site.host, site.port, order, preference, owner, ttl, "dns", "", path), site))
         else:
             return None
@@ -104,24 +114,43 @@ def make_plan(
         # By (order, preference), then by canonical rdata, of which these are the first four octets.
         keys = [Naptr(*record).canonical() for record in records]
         rules = [rules[at] for at in sorted(range(len(rules)), key=keys.__getitem__)]
-    made = Plan(None, tuple(rules))
-    return Plan(made.candidates(_NOBODY), ()) if len(rules) == len(hosts) else made
+    plan = Plan(tuple(rules))
+    return plan.candidates(_NOBODY) if len(rules) == hosts else plan
 
 
 _NOBODY = Ark("0", "0")  # what is fixed does not look at it
 
 
+def host_in_wire(replacement: bytes, undotted: Labels | None) -> str | None:
+    """The host of a plain replacement in wire format."""
+    text = bytearray(replacement)
+    at = labels = 0
+    try:
+        while size := replacement[at]:
+            if size > names.MAX_LABEL:
+                return None
+            text[at] = _DOT
+            labels += 1
+            at += size + 1
+    except IndexError:
+        return None
+    return _public_host(bytes(text[1:-1]), labels, undotted) if at + 1 == len(replacement) else None
+
+
 def _host(replacement: Labels, undotted: Labels | None) -> str | None:
     """The host of a plain replacement."""
-    if not replacement:
-        return None
-    host = b".".join(replacement)
-    last = replacement[-1].lower()
+    return _public_host(b".".join(replacement), len(replacement), undotted)
+
+
+def _public_host(host: bytes, labels: int, undotted: Labels | None) -> str | None:
+    """The host, which has so many labels, where it is plain and public."""
+    last = host[host.rfind(b".") + 1 :].lower()
     if (
-        (undotted and last == undotted[-1].lower())  # may lack its final dot
+        not last
+        or (undotted and last == undotted[-1].lower())  # may lack its final dot
         or last == b"localhost"
         or len(host) > MAX_HOST
-        or host.count(b".") != len(replacement) - 1
+        or host.count(b".") != labels - 1
         or ((host.translate(None, _ALNUM) or last[0] in _DIGITS) and re.fullmatch(_HOST, host) is None)
     ):
         return None

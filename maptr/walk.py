@@ -110,25 +110,25 @@ class Walk:
         if answer.outcome is Outcome.ANSWER:
             if len(answer.records) > min(self.settings.max_candidates, self.settings.max_records):
                 return None
-            plan = plain.make_plan(
+            made = plain.make_plan(
                 answer.records,
-                question.name,
+                names.to_text(question.name),
                 _sane(answer.ttl, MAX_TTL),
                 undotted=self.settings.reading_origin(),
                 allow_private=self.settings.allow_private,
                 steps=self.settings.regexp_steps,
             )
-            if plan is None:
+            if made is None:
                 return None
-            self.ark_read = plan.fixed is None
-            return plan.candidates(self.ark)
+            self.ark_read = isinstance(made, plain.Plan)
+            return plain.candidates(made, self.ark)
         return () if answer.outcome.said and not answer.records else None
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """The trace so far: every question of the depths that have been read."""
         if self._plain is not None:
-            return full_trace(self.ark, self.settings, self._plain[1])
+            return full_trace(self.settings, self._plain[1], self.ark)
         return tuple(self._steps) if self._begun else ()
 
     @property
@@ -143,7 +143,7 @@ class Walk:
             return Discovery(
                 self.ark,
                 found,
-                partial(full_trace, self.ark, self.settings, answer),
+                partial(full_trace, self.settings, answer),
                 security=answer.security,
                 ttl=ttl,
                 expiration=None if ttl is None or now is None else now + ttl,
@@ -328,7 +328,7 @@ class Walk:
         self._steps.append(Step(question.name, question.depth, Outcome.LIMIT, note=why))
 
 
-def full_trace(ark: Ark, settings: Settings, answer: Answer) -> tuple[Step, ...]:
+def full_trace(settings: Settings, answer: Answer, ark: Ark) -> tuple[Step, ...]:
     """The trace of a walk that ended at its root."""
     walk = Walk(ark, settings, shortcut=False)
     walk.tell(walk.next()[0], answer)

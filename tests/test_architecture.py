@@ -32,7 +32,19 @@ LAYERS = (
         *("zonediff", "integrity", "publish"),
         *("packed", "ready", "fastpath", "masterline", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
-        *("reply", "wire", "attempt", "asking", "plainreply", "many", "validation", "minisign", "liveness"),
+        *(
+            "reply",
+            "plainwire",
+            "wire",
+            "attempt",
+            "asking",
+            "plainreply",
+            "heard",
+            "many",
+            "validation",
+            "minisign",
+            "liveness",
+        ),
     ),
     # What asks the network and reads files.
     (

@@ -18,7 +18,17 @@ import dns.resolver
 import pytest
 from click.testing import CliRunner, Result
 
-from maptr import Discovery, Stub, Validator, discover, discover_async, discover_many, discover_many_async, volley
+from maptr import (
+    Discovery,
+    Stub,
+    Validator,
+    discover,
+    discover_async,
+    discover_many,
+    discover_many_async,
+    names,
+    volley,
+)
 from maptr.answer import Transport, respond
 from maptr.ark import Ark
 from maptr.bulk import Bulk
@@ -128,11 +138,10 @@ def test_no_more_questions_are_outstanding_than_was_said() -> None:
         server.settimeout(5)
         engine = Bulk(nameservers=[f"127.0.0.1#{server.getsockname()[1]}"], concurrency=8)
         mux = engine.mux(waiter)
-        shots = engine.volley(mux, waiter, lambda name, answer: heard.append(name[0]))
+        shots = engine.volley(mux, waiter, lambda name, answer: heard.append(name), engine.reader())
         assert shots is not None
         with closing(shots):
-            for i in range(56):
-                shots.ask((str(i).encode(), b"ark", b"arpa"))
+            shots.ask([names.to_wire((str(i).encode(), b"ark", b"arpa")) for i in range(56)])
             for done in (0, 3):
                 while len(heard) < done:
                     waiter.wait(5)
@@ -249,7 +258,7 @@ def test_answers_are_kept_within_bounds() -> None:
         records = [Naptr(0, n, b"h", b"ark", b"", (b"h", b"example")) for n in range(3)]
         many.tell(name, Answer(Outcome.ANSWER, records, 60))
     assert len(many.done) == 50
-    assert len(many._answers) == 3
+    assert len(many._heard) == 3
     many.start(99, Ark.parse("ark:49/y"))
     assert many.take() == []
     assert many.open == 0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from maptr import names, wire
+from maptr import names, plainwire, wire
 from maptr.ark import Ark
 from maptr.discovery import Discovery, Outcome
 from maptr.errors import ArkSyntaxError
@@ -149,7 +149,7 @@ def test_replies_are_read_alike(reply: tuple[wire.Query, bytes], damage: list[tu
     for at, value in damage:
         octets[at % len(octets)] = value
     packet = query.packet[:2] + bytes(octets[2:])
-    short = wire.read_plain(query.name, query.question, packet)
+    short = plainwire.read_plain(query.question, packet)
     if short is not None:
         assert wire.answers(query, packet)
         assert short == long_way(query, packet)
@@ -158,7 +158,7 @@ def test_replies_are_read_alike(reply: tuple[wire.Query, bytes], damage: list[tu
 @pytest.mark.parametrize("last", BEHIND)
 def test_whatever_is_behind_the_answer_is_read_alike(last: bytes) -> None:
     query, packet = packets([Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example"))], 60, None, 0x0400, [], [last], 0)
-    short = wire.read_plain(query.name, query.question, packet)
+    short = plainwire.read_plain(query.question, packet)
     assert short is None or short == long_way(query, packet)
 
 
@@ -167,7 +167,7 @@ def test_the_commonest_reply_takes_the_short_way() -> None:
     for authority in ([], [b"\xc0\x12" + struct.pack("!HHIH", NS, 1, 60, 1) + b"\0"]):
         for owner in (None, "12345.ark.ARPA."):
             query, packet = packets([host], 60, owner, 0x0400, authority, [OPT], 0)
-            assert wire.read_plain(query.name, query.question, packet) is not None
+            assert plainwire.read_plain(query.question, packet) is not None
 
 
 def same(one: Discovery, other: Discovery) -> None:
@@ -191,7 +191,7 @@ settings = st.builds(
 def test_a_plain_reply_is_discovered_alike(reply: tuple[wire.Query, bytes], how: Settings, trust_ad: bool) -> None:
     query, packet = reply
     how = how._replace(origin=NAME[1:])
-    short = Reader(how, trust_ad=trust_ad)(query.name, query.question, packet, "server", 0.5)
+    short = Reader(how, trust_ad=trust_ad)(names.to_wire(query.name), query.question, packet, "server", 0.5)
     if short is None:
         return
     whole = long_way(query, packet)
@@ -201,14 +201,14 @@ def test_a_plain_reply_is_discovered_alike(reply: tuple[wire.Query, bytes], how:
     walk.tell(
         walk.next()[0], Answer(whole.outcome, whole.records, whole.ttl, whole.note, "server", 0.5, security=security)
     )
-    same(short.discovery(ARK, how, 1000.0 + short.ttl), walk.result(1000.0))
+    same(short.discovery(ARK, 1000.0 + short.ttl), walk.result(1000.0))
 
 
 def test_a_packet_larger_than_was_asked_for_is_not_kept_whole() -> None:
     stuffing = [b"\0" + struct.pack("!HHIH", 65280, 1, 60, 1200) + bytes(1200)]
     query, packet = packets([Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example"))], 60, None, 0x0400, stuffing, [OPT], 0)
-    assert wire.read_plain(query.name, query.question, packet) is not None
-    assert Reader(DEFAULTS, trust_ad=False)(query.name, query.question, packet, "server", 0.5) is None
+    assert plainwire.read_plain(query.question, packet) is not None
+    assert Reader(DEFAULTS)(names.to_wire(query.name), query.question, packet, "server", 0.5) is None
 
 
 # ---- walks
@@ -345,10 +345,10 @@ def check_shared(
         head = query.packet[:2] + struct.pack("!5H", 0x8400, 1, len(parts), 0, 1)
         return query.question, head + query.question + b"".join(parts) + OPT
 
-    reader = Reader(DEFAULTS, trust_ad=False)
+    reader = Reader(DEFAULTS)
     asked = asked + asked[::2]  # further ARKs of the same NAANs, when their roots are known
-    many: Many[int] = Many(DEFAULTS, max_kept=max_kept, now=lambda: 1000.0)
-    names_asked: list[Labels] = []
+    many: Many[int] = Many(DEFAULTS, reader=reader, max_kept=max_kept, now=lambda: 1000.0)
+    names_asked: list[bytes] = []
     left = list(enumerate(asked))
     while left or many.open:
         for number, ark in left[:at_once]:
@@ -356,9 +356,10 @@ def check_shared(
         del left[:at_once]
         new = many.take()
         names_asked += new
-        for name in rng.sample(new, len(new)):
+        for wanted in rng.sample(new, len(new)):
+            name = names.from_wire(wanted)
             short = zone.get(names.fold(name)) and rng.random() < 0.7
-            many.tell(name, (reader(name, *packet(name), "server", 0.5) if short else None) or answer(name))
+            many.tell(wanted, (reader(wanted, *packet(name), "server", 0.5) if short else None) or answer(name))
     assert max_kept == 3 or len(set(names_asked)) == len(names_asked)
     assert len(many.done) == len(asked)
     for number, found in many.done:
@@ -374,7 +375,8 @@ def check_shared(
 @given(st.lists(st.sampled_from([*ROOTS, *ELSEWHERE, (), (b"a",), (b"a" * 63, b"b" * 63)]), min_size=1, max_size=9))
 def test_questions_written_together_are_questions(asked: list[Labels]) -> None:
     rng = random.Random(1)
-    for name, question in zip(asked, wire.questions(asked, rng.randbytes), strict=True):
+    for name, question in zip(asked, wire.questions([*map(names.to_wire, asked)], rng.randbytes), strict=True):
+        assert names.from_wire(question[:-4].lower()) == names.fold(name)
         assert question.lower() == wire.make_query(name, b"\0\0", mix=False).question.lower()
-    letters = wire.questions([(b"abcdefghijklmnopqrstuvwxyz",)] * 50, rng.randbytes)
+    letters = wire.questions([names.to_wire((b"abcdefghijklmnopqrstuvwxyz",))] * 50, rng.randbytes)
     assert len(set(letters)) == 50
