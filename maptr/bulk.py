@@ -143,9 +143,9 @@ class Bulk:
             stream = iter(arks)
             while not run.over:
                 if wanted := run.wanted:
-                    taken = run.started
+                    taken, start = run.started, run.start
                     for token, ark in islice(stream, wanted):
-                        run.start(token, ark)
+                        start(token, ark)
                     if run.started - taken < wanted:
                         run.end()
                 pause = run.tick()
@@ -295,7 +295,7 @@ def _parse(ark: Ark | str | bytes) -> Ark:
 
 
 def _numbered(arks: Iterable[Ark | str | bytes]) -> Iterator[tuple[int, Ark]]:
-    return ((number, _parse(ark)) for number, ark in enumerate(arks))
+    return enumerate(map(_parse, arks))
 
 
 async def _numbered_async(

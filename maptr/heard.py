@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from maptr.plainreply import records
+from maptr.plainreply import RECORDS_AT
 from maptr.walk import Answer
 
 MAX_KEPT = 100_000  # records kept of answers already heard, an empty answer counting as one: 150 MB at the very worst
@@ -33,7 +33,7 @@ class Heard:
 
     def keep_plain(self, key: bytes, kept: bytes) -> None:
         self._plain[key] = kept
-        self._records += records(kept)
+        self._records += kept[RECORDS_AT]
         if self._records > self._most:
             self._make_room()
 
@@ -48,6 +48,6 @@ class Heard:
         have gone before it."""
         while self._records > self._most:
             for key in list(islice(self._plain, -(-len(self._plain) // PART))):
-                self._records -= records(self._plain.pop(key))
+                self._records -= self._plain.pop(key)[RECORDS_AT]
             for key in list(islice(self._others, -(-len(self._others) // PART))):
                 self._records -= len(self._others.pop(key).records) or 1

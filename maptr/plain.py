@@ -29,9 +29,6 @@ MAX_STEPS = 20_000  # of regexps, that so many records of this kind never need
 # Written, not compiled, as in ``ark``.
 _HOST = rb"(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _BY_HOST = (b"h", b"ark", b"")  # flags, service, regexp
-_ALNUM = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_."  # without a hyphen, nothing can be amiss
-_DIGITS = b"0123456789"
-_DOT = ord(".")
 MAX_HOST = 253  # characters, as url.parse_host
 
 _new = tuple.__new__  # half the time of a NamedTuple's own
@@ -63,11 +60,6 @@ class Plan(NamedTuple):
 
 Made = tuple[Candidate, ...] | Plan
 """The candidates of every ARK, ranked, or what makes them."""
-
-
-def candidates(made: Made, ark: Ark) -> tuple[Candidate, ...]:
-    """Those of one ARK."""
-    return made.candidates(ark) if isinstance(made, Plan) else made
 
 
 def by_host(host: str, order: int, preference: int, owner: str, ttl: int) -> Candidate:
@@ -123,38 +115,37 @@ _NOBODY = Ark("0", "0")  # what is fixed does not look at it
 
 def host_in_wire(replacement: bytes, undotted: Labels | None) -> str | None:
     """The host of a plain replacement in wire format."""
-    text = bytearray(replacement)
-    at = labels = 0
+    labels: list[bytes] = []
+    at = 1
     try:
-        while size := replacement[at]:
+        while size := replacement[at - 1]:
             if size > names.MAX_LABEL:
                 return None
-            text[at] = _DOT
-            labels += 1
+            labels.append(replacement[at : at + size])
             at += size + 1
     except IndexError:
         return None
-    return _public_host(bytes(text[1:-1]), labels, undotted) if at + 1 == len(replacement) else None
+    return _host(labels, undotted) if at == len(replacement) else None
 
 
-def _host(replacement: Labels, undotted: Labels | None) -> str | None:
+def _host(replacement: Sequence[bytes], undotted: Labels | None) -> str | None:
     """The host of a plain replacement."""
-    return _public_host(b".".join(replacement), len(replacement), undotted)
-
-
-def _public_host(host: bytes, labels: int, undotted: Labels | None) -> str | None:
-    """The host, which has so many labels, where it is plain and public."""
-    last = host[host.rfind(b".") + 1 :].lower()
-    if (
-        not last
-        or (undotted and last == undotted[-1].lower())  # may lack its final dot
-        or last == b"localhost"
-        or len(host) > MAX_HOST
-        or host.count(b".") != labels - 1
-        or ((host.translate(None, _ALNUM) or last[0] in _DIGITS) and re.fullmatch(_HOST, host) is None)
+    if not replacement:
+        return None
+    host = b".".join(replacement)
+    last = replacement[-1]
+    if not (last.isalpha() and b"".join(replacement).isalnum()) and (
+        host.count(b".") != len(replacement) - 1 or re.fullmatch(_HOST, host) is None
     ):
         return None
-    return host.decode("ascii")
+    last = last.lower()
+    if (
+        (undotted and last == undotted[-1].lower())  # may lack its final dot
+        or last == b"localhost"
+        or len(host) > MAX_HOST
+    ):
+        return None
+    return host.decode()
 
 
 def _site(regexp: bytes, allow_private: bool) -> Site | None:

@@ -7,13 +7,15 @@ what ``wire.read`` makes of the packet.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery, Outcome, Step
-from maptr.plain import Made, by_host, candidates, host_in_wire, make_plan
-from maptr.plainwire import EDNS_PAYLOAD, HEADER_SIZE, lone_host, plain_records, read_plain
+from maptr.naptr import Fields
+from maptr.plain import Made, Plan, by_host, host_in_wire, make_plan
+from maptr.plainwire import EDNS_PAYLOAD, lone_host, plain_records, read_plain
+from maptr.reply import HEADER_SIZE
 from maptr.walk import Answer, Settings, full_trace
 
 _STAMP = struct.Struct("!dI")  # before the packet in what is kept: seconds it took, number of the server
@@ -37,8 +39,9 @@ class PlainReply(NamedTuple):
     def discovery(self, ark: Ark, expiration: float | None) -> Discovery:
         """What a walk finds for an ARK whose root name was asked."""
         made, ttl, security, _, reader = self
-        found = candidates(made, ark)
-        return Discovery(ark, found, self, True, "dns", security, ttl, expiration, reader.settings.scheme)
+        found = made.candidates(ark) if isinstance(made, Plan) else made
+        trace: Any = self  # mypy takes no NamedTuple for what its __call__ makes it
+        return Discovery(ark, found, trace, True, "dns", security, ttl, expiration, reader.settings.scheme)
 
     def __call__(self, ark: Ark) -> tuple[Step, ...]:
         return full_trace(self.reader.settings, self.reader.answer(self.kept), ark)
@@ -59,49 +62,53 @@ class Reader:
 
     def __call__(self, name: bytes, question: bytes, packet: bytes, server: str, elapsed: float) -> PlainReply | None:
         """The packet as a plain reply to the question; None where it is none. Its ID is not looked at."""
-        read = self._read(name, question, packet)
-        if read is None:
+        if len(packet) > EDNS_PAYLOAD or self._most < 1:  # one larger than was asked for is not kept whole
             return None
-        made, ttl, security = read
+        made: Made | None = None
+        lone = lone_host(question, packet)
+        if lone is not None:
+            order, preference, target, ttl, authentic = lone
+            host = host_in_wire(target, self._undotted)
+            if host is not None:
+                made = (by_host(host, order, preference, self._owner(name), ttl),)
+        if made is None:
+            several = plain_records(question, packet)
+            if several is None:
+                return None
+            records, ttl, authentic = several
+            made = self._plan(records, name, ttl)
+            if made is None:
+                return None
         number = self._servers.setdefault(server, len(self._servers))
-        return _new(PlainReply, (made, ttl, security, _STAMP.pack(elapsed, number) + packet, self))
+        kept = _STAMP.pack(elapsed, number) + packet
+        return _new(PlainReply, (made, ttl, self._security[authentic], kept, self))
 
     def revive(self, kept: bytes, name: bytes) -> PlainReply:
         """The reply again, to the same question in these letters."""
         packet = kept[_STAMP.size :]
-        read = self._read(name, _question(packet), packet)
-        assert read is not None  # noqa: S101 - or it had not been kept
-        return PlainReply(*read, kept, self)
+        reply = self(name, _question(packet), packet, *self._stamped(kept))
+        assert reply is not None  # noqa: S101 - or it had not been kept
+        return reply
 
     def answer(self, kept: bytes) -> Answer:
         """What ``asking`` makes of the packet."""
         packet = kept[_STAMP.size :]
         reply = read_plain(_question(packet), packet)
         assert reply is not None  # noqa: S101 - or it had not been kept
-        elapsed, number = _STAMP.unpack_from(kept)
-        server = list(self._servers)[number]
+        server, elapsed = self._stamped(kept)
         security = self._security[reply.authentic]
         return Answer(Outcome.ANSWER, reply.records, reply.ttl, "", server, elapsed, security)
 
-    def _read(self, name: bytes, question: bytes, packet: bytes) -> tuple[Made, int, str] | None:
-        """What the packet leads to, its TTL and DNSSEC state. One larger than was asked for is not kept whole."""
-        if len(packet) > EDNS_PAYLOAD or self._most < 1:
-            return None
-        lone = lone_host(question, packet)
-        if lone is not None:
-            order, preference, target, ttl, authentic = lone
-            host = host_in_wire(target, self._undotted)
-            if host is not None:
-                made: Made = (by_host(host, order, preference, self._owner(name), ttl),)
-                return made, ttl, self._security[authentic]
-        several = plain_records(question, packet)
-        if several is None:
-            return None
-        records, ttl, authentic = several
+    def _stamped(self, kept: bytes) -> tuple[str, float]:
+        """Server and seconds."""
+        elapsed, number = _STAMP.unpack_from(kept)
+        return list(self._servers)[number], elapsed
+
+    def _plan(self, records: list[Fields], name: bytes, ttl: int) -> Made | None:
         if len(records) > self._most:
             return None
         how = self.settings
-        plan = make_plan(
+        return make_plan(
             records,
             self._owner(name),
             ttl,
@@ -109,7 +116,6 @@ class Reader:
             allow_private=how.allow_private,
             steps=how.regexp_steps,
         )
-        return None if plan is None else (plan, ttl, self._security[authentic])
 
     def _owner(self, name: bytes) -> str:
         """The name as text, which is quickly written where it is a NAAN at the origin."""
@@ -119,9 +125,8 @@ class Reader:
         return names.to_text(names.from_wire(name))
 
 
-def records(kept: bytes) -> int:
-    """How many records the packet has, which are few."""
-    return kept[_STAMP.size + 7]  # of ANCOUNT, RFC 1035 4.1.1
+RECORDS_AT = _STAMP.size + 7
+"""Where what is kept has the number of its records, which are few: of ANCOUNT, RFC 1035 4.1.1."""
 
 
 def _question(packet: bytes) -> bytes:

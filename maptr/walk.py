@@ -120,8 +120,10 @@ class Walk:
             )
             if made is None:
                 return None
-            self.ark_read = isinstance(made, plain.Plan)
-            return plain.candidates(made, self.ark)
+            if isinstance(made, plain.Plan):
+                self.ark_read = True
+                return made.candidates(self.ark)
+            return made
         return () if answer.outcome.said and not answer.records else None
 
     @property
