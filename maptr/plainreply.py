@@ -14,7 +14,7 @@ from maptr.ark import Ark
 from maptr.discovery import Discovery, Outcome, Step
 from maptr.naptr import Fields
 from maptr.plain import Made, Plan, by_host, host_in_wire, make_plan
-from maptr.plainwire import EDNS_PAYLOAD, lone_host, plain_records, read_plain
+from maptr.plainwire import EDNS_PAYLOAD, LoneReader, plain_records, read_plain
 from maptr.reply import HEADER_SIZE
 from maptr.walk import Answer, Settings, full_trace
 
@@ -59,13 +59,14 @@ class Reader:
         self._origin = names.to_wire(settings.origin)
         self._below_origin = ("." if settings.origin else "") + names.to_text(settings.origin)
         self._servers: dict[str, int] = {}
+        self._lone = LoneReader()
 
     def __call__(self, name: bytes, question: bytes, packet: bytes, server: str, elapsed: float) -> PlainReply | None:
         """The packet as a plain reply to the question; None where it is none. Its ID is not looked at."""
         if len(packet) > EDNS_PAYLOAD or self._most < 1:  # one larger than was asked for is not kept whole
             return None
         made: Made | None = None
-        lone = lone_host(question, packet)
+        lone = self._lone(question, packet)
         if lone is not None:
             order, preference, target, ttl, authentic = lone
             host = host_in_wire(target, self._undotted)
@@ -119,8 +120,8 @@ class Reader:
 
     def _owner(self, name: bytes) -> str:
         """The name as text, which is quickly written where it is a NAAN at the origin."""
-        label = name[1 : -len(self._origin)]
-        if label.isalnum() and len(label) == name[0] and name.endswith(self._origin):
+        label = name.removesuffix(self._origin)[1:]
+        if len(label) == name[0] and label.isalnum():
             return label.decode() + self._below_origin
         return names.to_text(names.from_wire(name))
 

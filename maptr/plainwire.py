@@ -7,6 +7,8 @@ is not looked at, the question is: it must come back octet for octet.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from typing import Any
 
 from maptr import names
 from maptr.discovery import Outcome
@@ -24,36 +26,59 @@ _H_ARK = b"\1h\3ark\0"
 _H_ARK_FIELDS = (b"h", b"ark", b"")
 _PLAIN_FIXED = struct.Struct("!IHHHB")  # TTL, length of rdata; order, preference, length of flags
 
-# One record of the name that was asked, "h" "ark" "", is told by comparing whole numbers: the header less its ID has
-# flags and four counts, of which the last may be 0 or 1; an OPT may have any payload size and flags, and no options.
-_LONE_HEAD_MASK = int.from_bytes(struct.pack("!5H", _TELLING, 0xFFFF, 0xFFFF, 0xFFFF, 0xFFFE), "big")
-_LONE_HEAD = int.from_bytes(struct.pack("!5H", QR, 1, 1, 0, 0), "big")
-_LONE_AD = AD << 64
-_OPT_MASK = int.from_bytes(struct.pack("!BHHBBHH", 0xFF, 0xFFFF, 0, 0xFF, 0, 0, 0xFFFF), "big")
-_BARE_OPT = int.from_bytes(struct.pack("!BHHBBHH", 0, OPT, 0, 0, 0, 0, 0), "big")
-_OPT_SIZE = 11
-_LONE = struct.Struct("!6sIHHH7s")  # owner, type and class; TTL, length of rdata; order, preference; "h" "ark" ""
-_LONE_LEAST = _LONE.size + 1  # with the root as replacement
+_ONE, _ONE_AND_OPT = 1 << 48 | 1 << 32, 1 << 48 | 1 << 32 | 1  # the four counts of a header as one number
+_OPT = struct.Struct("!BHHBBHH")  # with a payload size, extended rcode, version, flags and length of options
+_RECORD_FIXED = 12  # octets of a record before its rdata, where the owner is a pointer
+_LONE_LEAST = 12  # octets of rdata that is "h" "ark" "" and the root
 
 
-def lone_host(question: bytes, packet: bytes) -> tuple[int, int, bytes, int, bool] | None:
-    """A reply that is one ``h`` record and nothing else: its order, preference and replacement (in wire format, not
-    looked at), the TTL, and whether AD is set."""
-    head = int.from_bytes(packet[2:HEADER_SIZE], "big")
-    if head & _LONE_HEAD_MASK != _LONE_HEAD or not packet.startswith(question, HEADER_SIZE):
-        return None
-    at = HEADER_SIZE + len(question)
-    end = len(packet)
-    if head & 1:
-        end -= _OPT_SIZE
-        if int.from_bytes(packet[end:], "big") & _OPT_MASK != _BARE_OPT:
+class LoneReader:
+    """Reads replies that are one ``h`` record and nothing else, by far the commonest: one unpacking, five comparisons.
+
+    It remembers where things are, by the length of the question, and the OPT that it saw last.
+    """
+
+    def __init__(self) -> None:
+        self._unpack: dict[int, Callable[[bytes], tuple[Any, ...]]] = {}
+        self._bare_opt = b""
+
+    def __call__(self, question: bytes, packet: bytes) -> tuple[int, int, bytes, int, bool] | None:
+        """Order, preference, replacement (in wire format, not looked at), TTL, and whether AD is set."""
+        size = len(question)
+        unpack = self._unpack.get(size)
+        if unpack is None:
+            unpack = self._unpack[size] = struct.Struct(f"!2xHQ{size}s6sIHHH7s").unpack_from
+        try:
+            bits, counts, echoed, owner, ttl, length, order, preference, fields = unpack(packet)
+        except struct.error:  # shorter
             return None
-    if end - at < _LONE_LEAST:
-        return None
-    owner, ttl, length, order, preference, fields = _LONE.unpack_from(packet, at)
-    if owner != _SAME_NAPTR or fields != _H_ARK or at + 12 + length != end or ttl > MAX_TTL:
-        return None
-    return order, preference, packet[at + _LONE.size : end], ttl, head & _LONE_AD != 0
+        rdata = HEADER_SIZE + _RECORD_FIXED + size
+        end = rdata + length
+        if (
+            echoed != question
+            or fields != _H_ARK
+            or owner != _SAME_NAPTR
+            or bits & _TELLING != QR
+            or length < _LONE_LEAST
+            or ttl > MAX_TTL
+        ):
+            return None
+        if counts == _ONE_AND_OPT:
+            if packet[end:] != self._bare_opt and not self._is_bare_opt(packet[end:]):
+                return None
+        elif counts != _ONE or len(packet) != end:
+            return None
+        return order, preference, packet[rdata + _LONE_LEAST - 1 : end], ttl, bits & AD != 0
+
+    def _is_bare_opt(self, octets: bytes) -> bool:
+        """True where they are an OPT without options or extended rcode, of any payload size and flags."""
+        if len(octets) != _OPT.size:
+            return False
+        name, rdtype, _, rcode, _, _, length = _OPT.unpack(octets)
+        if name or rdtype != OPT or rcode or length:
+            return False
+        self._bare_opt = octets
+        return True
 
 
 def read_plain(question: bytes, packet: bytes) -> Reply | None:
