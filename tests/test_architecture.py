@@ -60,6 +60,7 @@ LAYERS = (
             "resolver",
             "client",
             "asyncclient",
+            "bulkrun",
             "bulk",
             "cache",
             "config",

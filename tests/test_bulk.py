@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import csv
 import json
+import os
+import pty
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
@@ -367,3 +370,50 @@ def test_keys_are_asked_for_once_however_many_questions_start_at_once() -> None:
             assert 0 < len(keys) < 10  # one, and again where a slow machine loses time; not one for each of 256
         assert len({question(query)[0] for query, _ in server.queries}) == 301  # at the origin, too
         assert asyncio.run(collect(server.name)) == found
+
+
+# ---- the bar
+
+
+def on_terminal(*arguments: str, text: str, bar: bool) -> tuple[int, str, str]:
+    """Exit code and what ``maptr bulk`` writes to stdout, a pipe, and to stderr, a terminal or with no ``bar`` a pipe."""
+    ours, theirs = pty.openpty() if bar else os.pipe()
+    command = [sys.executable, "-m", "maptr", "bulk", *arguments]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs, env=environment, text=True
+    ) as process:
+        os.close(theirs)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process.stdin as stdin:  # few enough for the pipe to take them at once
+            stdin.write(text)
+        told = bytearray()
+        with contextlib.suppress(OSError):  # EIO where the other end of a terminal is gone
+            while part := os.read(ours, 65536):
+                told += part
+        os.close(ours)
+        out = process.stdout.read()
+        return process.wait(), out, told.decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pty")
+def test_a_bar_on_a_terminal_and_none_in_a_pipe(server: Hostile, tmp_path: Path) -> None:
+    pytest.importorskip("rich", reason="a bar needs rich")
+    source = tmp_path / "arks.txt"
+    source.write_text("".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(20)))
+    rows = []
+    for bar in (True, False):
+        code, out, told = on_terminal(str(source), f"@{server.name}", text="", bar=bar)
+        assert code == 0
+        assert ("ARKs" in told) == bar
+        assert ("100%" in told) == bar  # of the octets of the file
+        assert ("\x1b" in told) == bar
+        assert "20 lines: 20 found" in told
+        rows.append(out)
+        assert "\x1b" not in out
+    assert rows[0] == rows[1]
+    code, _, told = on_terminal(f"@{server.name}", text=source.read_text(), bar=True)
+    assert code == 0
+    assert "ARKs" in told
+    assert "%" not in told.replace("0%", "", 1) or "100%" not in told  # nobody knows how much stdin will have
