@@ -7,7 +7,6 @@ import contextlib
 import csv
 import json
 import os
-import pty
 import socket
 import subprocess
 import sys
@@ -377,7 +376,7 @@ def test_keys_are_asked_for_once_however_many_questions_start_at_once() -> None:
 
 def on_terminal(*arguments: str, text: str, bar: bool) -> tuple[int, str, str]:
     """Exit code and what ``maptr bulk`` writes to stdout, a pipe, and to stderr, a terminal or with no ``bar`` a pipe."""
-    ours, theirs = pty.openpty() if bar else os.pipe()
+    ours, theirs = os.openpty() if bar else os.pipe()
     command = [sys.executable, "-m", "maptr", "bulk", *arguments]
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
     with subprocess.Popen(
@@ -399,7 +398,6 @@ def on_terminal(*arguments: str, text: str, bar: bool) -> tuple[int, str, str]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pty")
 def test_a_bar_on_a_terminal_and_none_in_a_pipe(server: Hostile, tmp_path: Path) -> None:
-    pytest.importorskip("rich", reason="a bar needs rich")
     source = tmp_path / "arks.txt"
     source.write_text("".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(20)))
     rows = []
@@ -416,4 +414,4 @@ def test_a_bar_on_a_terminal_and_none_in_a_pipe(server: Hostile, tmp_path: Path)
     code, _, told = on_terminal(f"@{server.name}", text=source.read_text(), bar=True)
     assert code == 0
     assert "ARKs" in told
-    assert "%" not in told.replace("0%", "", 1) or "100%" not in told  # nobody knows how much stdin will have
+    assert "100%" not in told  # nobody knows how much stdin will have
