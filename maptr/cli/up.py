@@ -30,7 +30,7 @@ from maptr.lint import publishable
 from maptr.names import Labels, fold, parse, to_text
 from maptr.serve import publisher, settings
 from maptr.serve.daemon import Daemon
-from maptr.serve.publisher import Served, ZoneState
+from maptr.serve.served import Served, ZoneState
 
 HOST = "127.0.0.1"
 PORT = 5353

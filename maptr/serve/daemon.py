@@ -48,8 +48,9 @@ from maptr.serve.counters import Counters, total
 from maptr.serve.early import Early
 from maptr.serve.front import Front, State
 from maptr.serve.primary import NO_SECONDARIES, Primary, PrimarySettings
-from maptr.serve.publisher import Clock, Outcome, Served, publish, sign_again, to_sign
+from maptr.serve.publisher import Clock, publish, sign_again, to_sign
 from maptr.serve.responder import Responder
+from maptr.serve.served import Outcome, Served
 from maptr.serve.tls import Certificate, TlsSettings
 from maptr.serve.workers import Workers
 from maptr.snapshot import Snapshot

@@ -15,7 +15,7 @@ from maptr.serve.counters import GROUPS, Counters
 
 if TYPE_CHECKING:
     from maptr.serve.daemon import Daemon
-    from maptr.serve.publisher import ZoneState
+    from maptr.serve.served import ZoneState
 
 
 @dataclass(slots=True)
