@@ -74,7 +74,11 @@ def validating(key: dns.rdata.Rdata) -> tuple[str, ...]:
     validator = Validator({"ark.arpa.": [key], dns.name.root: [key]})
     found = discover("ark:12345/x1", trust_anchors=validator, require="secure")
     discover("ark:12345/x1", trust_anchors="root.key")
+    by_text: dict[str, list[dns.rdata.Rdata]] = {"ark.arpa.": [key]}
+    by_name: dict[dns.name.Name, tuple[dns.rdata.Rdata, ...]] = {dns.name.root: (key,)}
     discover("ark:12345/x1", trust_anchors={"ark.arpa.": [key]})
+    discover("ark:12345/x1", trust_anchors=by_text)
+    discover_many(["ark:12345/x1"], trust_anchors=by_name)
     Stub.system(trust_anchors=Validator("root.key")).trusting(validator)
     return tuple(link.security for step in found.trace for link in step.links)
 
