@@ -43,13 +43,18 @@ def redirect(name: str, order: int = 0, preference: int = 0) -> Naptr:
     return Naptr(order, preference, b"", b"ark", b"", names.parse(name))
 
 
-def answer(dns: Dns, question: Question) -> Answer:
+def answer(dns: Dns, question: Question, ttls: dict[Labels, int] | None = None) -> Answer:
     said = dns.get(names.fold(question.name), Outcome.NXDOMAIN)
-    return Answer(said) if isinstance(said, Outcome) else Answer(Outcome.ANSWER, said, 60)
+    ttl = (ttls or {}).get(names.fold(question.name), 60)
+    return Answer(said) if isinstance(said, Outcome) else Answer(Outcome.ANSWER, said, ttl)
 
 
 def run(
-    ark: Ark, dns: Dns, settings: Settings | None = None, order: Callable[[list[Any]], None] = lambda _: None
+    ark: Ark,
+    dns: Dns,
+    settings: Settings | None = None,
+    order: Callable[[list[Any]], None] = lambda _: None,
+    ttls: dict[Labels, int] | None = None,
 ) -> Discovery:
     walk = Walk(ark, settings)
     asked: list[Labels] = []
@@ -58,7 +63,7 @@ def run(
         for question in questions:
             assert names.fold(question.name) not in asked
             asked.append(names.fold(question.name))
-            walk.tell(question, answer(dns, question))
+            walk.tell(question, answer(dns, question, ttls))
     assert walk.over
     return walk.result()
 
@@ -69,11 +74,17 @@ def test_vector(case: dict[str, Any]) -> None:
         names.fold(names.parse(name)): Outcome[records] if isinstance(records, str) else [naptr(r) for r in records]
         for name, records in case["dns"].items()
     }
-    discovery = run(Ark.parse(case["ark"]), table, Settings(origin=names.parse(case.get("origin", "ark.arpa."))))
+    ttls = {names.fold(names.parse(name)): ttl for name, ttl in case.get("ttls", {}).items()}
+    settings = Settings(origin=names.parse(case.get("origin", "ark.arpa.")))
+    discovery = run(Ark.parse(case["ark"]), table, settings, ttls=ttls)
     assert discovery.urls() == case["urls"]
     assert discovery.complete is case.get("complete", True)
     if "asked" in case:
         assert [names.to_text(names.fold(step.name)) for step in discovery.trace] == case["asked"]
+    if "steps" in case:
+        assert [step.outcome.name for step in discovery.trace] == case["steps"]
+    if "ttl" in case:
+        assert discovery.ttl == case["ttl"]
     if "best" in case:
         assert len(discovery.best) == case["best"]
     reasons = [reason for step in discovery.trace for reading in step.readings for reason in reading.reasons]
