@@ -228,6 +228,7 @@ def as_async(resolver: dns.resolver.Resolver) -> dns.asyncresolver.Resolver:
     twin.nameserver_ports = dict(resolver.nameserver_ports)
     twin.port, twin.timeout, twin.lifetime = resolver.port, resolver.timeout, resolver.lifetime
     twin.use_edns(resolver.edns, resolver.ednsflags, resolver.payload)
+    twin.cache = resolver.cache
     twin.flags, twin.keyring, twin.keyname = resolver.flags, resolver.keyring, resolver.keyname
     twin.keyalgorithm, twin.rotate, twin.retry_servfail = (
         resolver.keyalgorithm,

@@ -108,6 +108,11 @@ def many_awaited() -> AsyncIterator[Discovery]:
     return discover_many_async(["ark:12345/x1"], nameservers=["192.0.2.1"], ordered=False, rate=100.0, trust_ad=True)
 
 
+def many_over_tls() -> list[AsyncIterator[Discovery]]:
+    resolver = dns.asyncresolver.Resolver()
+    return [discover_many_async([], nameservers="tls://192.0.2.1"), discover_many_async([], resolver=resolver)]
+
+
 def described() -> str | None:
     told: Description = describe("ark:12345/x1", nameservers=["192.0.2.1"])
     record: Segment | None = told.segment()
