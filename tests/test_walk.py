@@ -25,6 +25,12 @@ from maptr.walk import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, Answer, Questio
 VECTORS: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "vectors" / "walk.toml").read_text("utf-8"))[
     "walk"
 ]
+URLS: list[dict[str, str]] = tomllib.loads((Path(__file__).parent / "vectors" / "urls.toml").read_text("utf-8"))["url"]
+RULES = {
+    "h": '0 0 "h" "ark" "" h.example\\0588443.',
+    "rest": r'0 0 "u" "ark" "!^ark:/?12345/(.*)$!https://u.example/p/ark:/12345/\\1!" .',
+    "query": r'0 0 "u" "ark" "!^(ark:/?12345/.*)$!https://u.example/?id=\\1!" .',
+}
 ARK = Ark.parse("ark:12345/x1")
 
 Dns = dict[Labels, list[Naptr] | Outcome]
@@ -94,6 +100,23 @@ def test_vector(case: dict[str, Any]) -> None:
         for reading in step.readings:
             assert reading.reasons, "every record on the trace says why it counted or did not"
             assert not (reading.counted and reading.kind is Kind.OTHER)
+
+
+@pytest.mark.parametrize("case", URLS, ids=lambda case: case["title"])
+@pytest.mark.parametrize("rule", RULES)
+def test_urls_are_made(rule: str, case: dict[str, str]) -> None:
+    """By the walk, by its shortcut, and by a candidate that was found for another ARK; as a URL that is read again."""
+    ark, root = Ark.parse(case["ark"]), Answer(Outcome.ANSWER, [naptr(RULES[rule])], 60)
+    for shortcut in (True, False):
+        walk = Walk(ark, shortcut=shortcut)
+        walk.tell(walk.next()[0], root)
+        assert walk.result().urls() == [case[rule]]
+    walk = Walk(ARK)
+    walk.tell(walk.next()[0], root)
+    assert walk.result()[0].url(ark) == case[rule]
+    if rule == "h":
+        again = Ark.parse(case[rule])
+        assert (again, again.tail) == (ark, ark.tail)
 
 
 def test_none_and_not_known_are_different() -> None:
