@@ -305,6 +305,13 @@ def truncated(plan: bytes) -> bytes:
     return PLAN.pack(slot, question_end, records, 0, *opt, flags, bytes((0, bool(opt[1]))))
 
 
+def whole(plan: bytes, query: bytes) -> bytes:
+    """The reply without its ID to a query without its ID, by a plan that has no place for a cookie."""
+    _, question_end, records, size, opt, opt_size, _, _, head, last = PLAN.unpack(plan)
+    parts = head, last, query[FIRST : question_end - 2], ctypes.string_at(records, size), ctypes.string_at(opt, opt_size)
+    return b"".join(parts)
+
+
 def address(octets: bytes) -> int:
     """Where they lie, as long as they live: after the head of their object, in CPython (``batch.why_not``)."""
     return id(octets) + DATA
