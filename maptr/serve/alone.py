@@ -27,13 +27,13 @@ from maptr.serve.udp import is_anywhere, reply_source
 
 log = logging.getLogger("maptr.serve")
 
-TURN = 64  # queries from one look whether others wait to the next
+TURN = 256  # queries from one look whether others wait to the next
 MAX_OTHERS = TURN // 2  # of them that the plans do not know; beyond that batches are the shorter way
 MAX_WHOLE = 1 << 14  # whole replies, some 300 octets each with their queries
 MAX_CLIENTS = 10_000  # addresses remembered that the rate limit does not count
 
 UDP = Transport.UDP
-MSG_DONTWAIT = socket.MSG_DONTWAIT
+DONT_WAIT = int(socket.MSG_DONTWAIT)
 
 Client = tuple[Any, ...]  # an address as Python's sockets have it
 Control = list[tuple[int, int, bytes]]  # ancillary data likewise
@@ -64,6 +64,7 @@ class Alone:
         self._buffer = mmap.mmap(-1, SLOT)
         self._turn = [None] * TURN
         self._whole: dict[bytes, bytes] = {}
+        self._denied: dict[bytes, bytes] = {}  # with another RCODE than NOERROR
         self._ready: object = None  # what those are of
         self._exempt: set[str] = set()
         self._sources: dict[bytes, Control] = {}  # packet information of replies by that of their queries
@@ -94,51 +95,70 @@ class Alone:
 
         All of it is on the path of each query: nothing that is not needed.
         """
-        responder, exempt, buffer = self._responder, self._exempt, self._buffer
+        responder, exempt, buffer, dont_wait = self._responder, self._exempt, self._buffer, DONT_WAIT
         receive, send = self._sock.recvfrom_into, self._sock.sendto
-        ready, get = responder.ready, self._learned(responder.ready).get
+        ready = self._forget_old()
+        get, get_denied = self._whole.get, self._denied.get
         counter = self._counters.alone
-        count = counter[0]
+        count = counter[NOERROR]
         for _ in self._turn:
             size, client = receive(buffer)
-            reply = get(buffer[2:size])
-            if reply is not None and responder.ready is ready and client[0] in exempt:
+            octets = buffer[2:size]
+            reply = get(octets)
+            # Counted before it is sent: whoever has a reply finds it counted.
+            if reply is not None and client[0] in exempt and responder.ready is ready:
                 count += 1
-                counter[0] = count  # before it is sent: whoever has a reply finds it counted
-                try:
-                    send(buffer[:2] + reply, MSG_DONTWAIT, client)
-                except OSError:
-                    self._counters.lost += 1
+                counter[0] = count
             else:
-                self._answer_other(buffer[:size], client)
+                reply = get_denied(octets)
+                if reply is None or client[0] not in exempt or responder.ready is not ready:
+                    self._answer_other(buffer[:size], client)
+                    if responder.ready is not ready:
+                        return
+                    continue
+                counter[reply[1]] += 1
+            try:
+                send(buffer[:2] + reply, dont_wait, client)
+            except OSError:
+                self._counters.lost += 1
 
     def _answer_turn_anywhere(self) -> None:
         """The same on a socket of any address: the kernel says where a query came in, and is told again."""
-        responder, exempt, buffer, sources = self._responder, self._exempt, self._buffer, self._sources
+        responder, exempt, buffer, dont_wait = self._responder, self._exempt, self._buffer, DONT_WAIT
         receive, send = self._sock.recvmsg_into, self._sock.sendmsg
-        ready, get = responder.ready, self._learned(responder.ready).get
+        ready = self._forget_old()
+        get, get_denied, get_source = self._whole.get, self._denied.get, self._sources.get
         counter = self._counters.alone
-        count = counter[0]
+        count = counter[NOERROR]
         into = (buffer,)
         for _ in self._turn:
             size, control, _flags, client = receive(into, CONTROL)
-            reply = get(buffer[2:size])
-            source = sources.get(control[0][2])
-            if reply is not None and source is not None and responder.ready is ready and client[0] in exempt:
+            octets = buffer[2:size]
+            reply, source = get(octets), get_source(control[0][2])
+            if reply is not None and source is not None and client[0] in exempt and responder.ready is ready:
                 count += 1
                 counter[0] = count
-                try:
-                    send((buffer[:2], reply), source, MSG_DONTWAIT, client)
-                except OSError:
-                    self._counters.lost += 1
             else:
-                self._answer_other(buffer[:size], client, control)
+                reply = get_denied(octets)
+                if reply is None or source is None or client[0] not in exempt or responder.ready is not ready:
+                    self._answer_other(buffer[:size], client, control)
+                    if responder.ready is not ready:
+                        return
+                    continue
+                counter[reply[1]] += 1
+            try:
+                send((buffer[:2], reply), source, dont_wait, client)
+            except OSError:
+                self._counters.lost += 1
 
-    def _learned(self, ready: object) -> dict[bytes, bytes]:
-        """Whole replies without IDs by queries without IDs, of these ready answers."""
+    def _forget_old(self) -> object:
+        """What replies are made of now; those made of something before are forgotten."""
+        ready = self._responder.ready
         if ready is not self._ready:
-            self._ready, self._whole = ready, {}
-        return self._whole
+            self._ready = ready
+            self._whole.clear()
+            self._denied.clear()
+        return ready
 
     def _answer_other(self, query: bytes, client: Client, control: Control | None = None) -> None:
         """What is not known whole, or whose client the rate limit counts; a bug in it costs its query."""
@@ -148,13 +168,9 @@ class Alone:
             log.exception("internal error, query dropped: %s", query.hex())
 
     def _answer_by_plan(self, query: bytes, client: Client, control: Control | None) -> None:
-        known, octets = self._plans(), query[2:]
-        plan = None if known is None else known.known.get(octets)
-        learning = plan is not None and plan[HEAD + 1] == NOERROR
-        if plan is None and known is not None:
-            plans: list[bytes | None] = [None]
-            _, cookies = known.fill(plans, [octets])
-            plan = None if cookies else plans[0]
+        octets = query[2:]
+        known = self._plans()
+        plan = None if known is None else known.find_alone(octets)
         if plan is None or known is None:
             self._others += 1
             self._rest(query, client, control)
@@ -166,18 +182,25 @@ class Alone:
             self._counters.count_one_ready(UDP, UNANSWERED)
             return
         if verdict is Verdict.TRUNCATE:
-            plan, learning = truncated(plan), False
+            plan = truncated(plan)
         self._counters.count_one_ready(UDP, plan[HEAD + 1])
         reply = whole(plan, octets)
-        if learning and known.ready is self._ready:
-            if len(self._whole) >= MAX_WHOLE:
-                self._whole.clear()
-            self._whole[octets] = reply
+        if verdict is Verdict.SEND and known.ready is self._ready and octets == octets.lower():
+            self._learn(octets, reply)
+        self._send(query[:2] + reply, client, control)
+
+    def _learn(self, octets: bytes, reply: bytes) -> None:
+        if len(self._whole) + len(self._denied) >= MAX_WHOLE:
+            self._whole.clear()
+            self._denied.clear()
+        (self._denied if reply[1] else self._whole)[octets] = reply
+
+    def _send(self, reply: bytes, client: Client, control: Control | None) -> None:
         try:
             if control is None:
-                self._sock.sendto(query[:2] + reply, MSG_DONTWAIT, client)
+                self._sock.sendto(reply, DONT_WAIT, client)
             else:
-                self._sock.sendmsg((query[:2], reply), self._source(control), MSG_DONTWAIT, client)
+                self._sock.sendmsg((reply,), self._source(control), DONT_WAIT, client)
         except OSError:
             self._counters.lost += 1
 

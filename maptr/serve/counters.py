@@ -40,10 +40,10 @@ GROUPS = {
     "connections": ("open", "accepted", "refused", "shed"),
 }
 NAMES = tuple(name for names in GROUPS.values() for name in names)
-# One word for each reply of ``alone.py``, which is NOERROR over UDP, came as a batch of its own and lay ready: as many
-# words would cost it more than its answer. Whoever reads one of those counters adds this to it.
+# A reply of ``alone.py`` went over UDP, came as a batch of its own and lay ready: four counters at once would cost it
+# more than its answer. So there is one for each RCODE of those, which is added to the four when they are read.
 _ALONE = len(_TRANSPORTS) * _RESULTS + len(NAMES)
-_SIZE = _ALONE + 1  # words of one Counters
+_SIZE = _ALONE + SILENCE  # words of one Counters
 
 
 _RECEIVED, _READY, _CALLS = (len(_TRANSPORTS) * _RESULTS + NAMES.index(name) for name in ("received", "ready", "calls"))
@@ -74,10 +74,10 @@ class _CountWithAlone(_Count):
     @overload
     def __get__(self, counters: Counters, owner: type) -> int: ...
     def __get__(self, counters: Counters | None, owner: type) -> int | _Count:
-        return self if counters is None else counters._words[self._at] + counters.alone[0]
+        return self if counters is None else counters._words[self._at] + sum(counters.alone)
 
     def __set__(self, counters: Counters, value: int) -> None:
-        counters._words[self._at] = value - counters.alone[0]
+        counters._words[self._at] = value - sum(counters.alone)
 
 
 class Counters:
@@ -107,7 +107,7 @@ class Counters:
 
     def __init__(self, words: memoryview[int] | None = None) -> None:
         self._words = memoryview(bytearray(8 * _SIZE)).cast("q") if words is None else words
-        self.alone = self._words[_ALONE:]  # its one word, written by ``alone.py``
+        self.alone = self._words[_ALONE:]  # by RCODE, written by ``alone.py``
         self._queries = {
             transport: self._words[at * _RESULTS : (at + 1) * _RESULTS] for at, transport in enumerate(_TRANSPORTS)
         }
@@ -151,7 +151,8 @@ class Counters:
     def to_dict(self) -> dict[str, dict[str, int]]:
         """Queries by transport and result, those that came to nothing left out."""
         queries = {transport: counts.tolist() for transport, counts in self._queries.items()}
-        queries[Transport.UDP][0] += self.alone[0]
+        for code, count in enumerate(self.alone):
+            queries[Transport.UDP][code] += count
         return {
             transport.value: {_NAMES[code]: count for code, count in enumerate(counts) if count}
             for transport, counts in queries.items()

@@ -116,6 +116,15 @@ class Plans:
             cookies.append((i, query[-size:]))
         return missed, cookies
 
+    def find_alone(self, query: bytes) -> bytes | None:
+        """The plan for one query without ID; None where that is not known, or has a cookie."""
+        plan = self.known.get(query)
+        if plan is None:
+            plans: list[bytes | None] = [None]
+            _, cookies = self.fill(plans, (query,))
+            plan = None if cookies else plans[0]
+        return plan
+
     def _find(self, query: bytes, size: int) -> bytes | None:
         """The plan for a query without ID and cookie, of that size, which was not known by its octets as they are."""
         known = self._with_cookie if size else self.known
@@ -308,7 +317,13 @@ def truncated(plan: bytes) -> bytes:
 def whole(plan: bytes, query: bytes) -> bytes:
     """The reply without its ID to a query without its ID, by a plan that has no place for a cookie."""
     _, question_end, records, size, opt, opt_size, _, _, head, last = PLAN.unpack(plan)
-    parts = head, last, query[FIRST : question_end - 2], ctypes.string_at(records, size), ctypes.string_at(opt, opt_size)
+    parts = (
+        head,
+        last,
+        query[FIRST : question_end - 2],
+        ctypes.string_at(records, size),
+        ctypes.string_at(opt, opt_size),
+    )
     return b"".join(parts)
 
 
