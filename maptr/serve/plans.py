@@ -116,6 +116,15 @@ class Plans:
             cookies.append((i, query[-size:]))
         return missed, cookies
 
+    def find_alone(self, query: bytes) -> bytes | None:
+        """The plan for one query without ID; None where that is not known, or has a cookie."""
+        plan = self.known.get(query)
+        if plan is None:
+            plans: list[bytes | None] = [None]
+            _, cookies = self.fill(plans, (query,))
+            plan = None if cookies else plans[0]
+        return plan
+
     def _find(self, query: bytes, size: int) -> bytes | None:
         """The plan for a query without ID and cookie, of that size, which was not known by its octets as they are."""
         known = self._with_cookie if size else self.known
@@ -303,6 +312,19 @@ def truncated(plan: bytes) -> bytes:
     slot, question_end, records, _, *opt, head, _ = PLAN.unpack(plan)
     flags = bytes((head[0] | TC,)) + head[1:4] + bytes(4)
     return PLAN.pack(slot, question_end, records, 0, *opt, flags, bytes((0, bool(opt[1]))))
+
+
+def whole(plan: bytes, query: bytes) -> bytes:
+    """The reply without its ID to a query without its ID, by a plan that has no place for a cookie."""
+    _, question_end, records, size, opt, opt_size, _, _, head, last = PLAN.unpack(plan)
+    parts = (
+        head,
+        last,
+        query[FIRST : question_end - 2],
+        ctypes.string_at(records, size),
+        ctypes.string_at(opt, opt_size),
+    )
+    return b"".join(parts)
 
 
 def address(octets: bytes) -> int:
