@@ -25,6 +25,7 @@ _NAME = f"{_ALNUM}!#$&'()*+,:;=@_~"  # what a component is made of (ARK draft 2.
 _TAIL = f"{_NAME}%?/.-"
 _HOST = f"{_ALNUM}_.".encode()  # without a hyphen, nothing can be amiss
 _DIGITS = b"0123456789"
+_PLAIN = _ALNUM.encode()
 _PATH = _TAIL.encode()
 _DELIMITERS = b"!#~,;@%&="  # those of ``rules``
 
@@ -49,18 +50,20 @@ def read_ark(text: str) -> tuple[str, str, str] | None:
 
 
 def url_of(records: Sequence[Fields], naan: str, rest: str) -> str | None:
-    """What the best of the records at ``NAAN.ark.arpa`` makes of an ARK, without its tail."""
-    best = min(records)
-    if sum(record[:2] == best[:2] for record in records) > 1:  # canonical rdata decides
-        return None
-    _, _, flags, service, regexp, replacement = best
-    if service != b"ark":
-        return None
-    if flags == b"h" and not regexp:
-        host = host_of(replacement, undotted=ARK_ARPA)
-        return host and f"https://{host}/ark:{naan}/{rest}"
-    if flags == b"u" and not replacement:
-        return _rewritten(regexp, naan, rest)
+    """What the best of the records at ``NAAN.ark.arpa`` that is for the ARK makes of it, without its tail."""
+    ranked = sorted(records)
+    for number, record in enumerate(ranked, 1):
+        _, _, flags, service, regexp, replacement = record
+        if service != b"ark" or any(other[:2] == record[:2] for other in ranked[number:]):  # whose rdata decides
+            return None
+        if flags == b"h" and not regexp:
+            host = host_of(replacement, undotted=ARK_ARPA)
+            return host and f"https://{host}/ark:{naan}/{rest}"
+        if flags != b"u" or replacement:
+            return None
+        made = _rewritten(regexp, naan, rest)
+        if made != "":
+            return made
     return None
 
 
@@ -88,20 +91,33 @@ def _hyphened(label: bytes) -> bool:
 
 
 def _rewritten(regexp: bytes, naan: str, rest: str) -> str | None:
-    r"""What ``!^ark:/?NAAN/(.*)$!https://HOST/...\1...!`` makes of it: the rule that the zone writer makes of nearly
-    every target."""
+    r"""What ``!^ark:/?NAAN/(x6.*)$!https://HOST/...\1...!`` makes of it, empty where it is for other ARKs.
+
+    ``rules`` makes such a rule of nearly every target, the shoulder before the group, in it, or none.
+    """
     delimiter = regexp[:1]
     if not delimiter or delimiter not in _DELIMITERS or regexp.count(delimiter) != 3:
         return None
     _, pattern, made, flags = regexp.split(delimiter)
-    if pattern != b"^ark:/?%b/(.*)$" % naan.encode() or flags:
+    before, group, after = pattern.partition(b"(")
+    skipped = before.removeprefix(b"^ark:/?%b/" % naan.encode())
+    inside = after.removesuffix(b".*)$")
+    if not group or flags or skipped == before or inside == after or (skipped + inside).translate(None, _PLAIN):
         return None
-    head, group, foot = made.partition(b"\\1")
+    if not rest.startswith((skipped + inside).decode()):
+        return ""
+    head, number, foot = made.partition(b"\\1")
     scheme, _, place = head.partition(b"://")
-    host, slash, path = place.partition(b"/")
+    where, slash, path = place.partition(b"/")
+    host, colon, port = where.partition(b":")
     labels = tuple(host.split(b"."))
-    if not (group and slash and scheme in (b"http", b"https") and all(0 < len(label) <= MAX_LABEL for label in labels)):
-        return None
-    if host_of(labels, undotted=None) is None or (path + foot).translate(None, _PATH):
-        return None
-    return f"{head.decode()}{rest}{foot.decode()}"
+    plain = (
+        number
+        and slash
+        and scheme in (b"http", b"https")
+        and all(0 < len(label) <= MAX_LABEL for label in labels)
+        and host_of(labels, undotted=None)
+        and (not colon or (port.isdigit() and port[:1] != b"0" and len(port) < 5))
+        and not (path + foot).translate(None, _PATH)
+    )
+    return f"{head.decode()}{rest[len(skipped) :]}{foot.decode()}" if plain else None

@@ -2,8 +2,8 @@
 
 ``maptr url ARK... [@SERVER]...``, ``maptr discover ...`` and ``maptr ARK ...``, without any option. What they do is
 ``asking``, with its defaults. And ``maptr serve``, with nearly all of its options (``serveoptions``). What is odd about
-them is left to click, before anything was asked or said. The plainest of all, one ARK for ``maptr url``, need less still
-and are those of ``oneshot``.
+them is left to click, before anything was asked or said. The plainest of all, one ARK for ``maptr url``, need less
+still: they are those of ``oneshot``.
 """
 
 from __future__ import annotations
@@ -80,9 +80,10 @@ def at_once(words: Sequence[str]) -> int | None:
     """``answer``, but that a line of ``oneshot`` ends the process here."""
     started = time.monotonic()
     if words[:1] == ["url"] and COMPLETION not in os.environ:
-        from maptr.cli import oneshot
+        from maptr.cli import oneshot, output
 
-        code = oneshot.answer(words[1:])
+        with output.LastResort():
+            code = oneshot.answer(words[1:])
         if code is not None:
             # All is written, and nothing is open that anybody waits for. Python would take itself to pieces for two
             # milliseconds, a fifth of what it took to start.

@@ -89,35 +89,37 @@ def _from_dns(text: str, server: str) -> int | None:
     if ark is None:
         return None
     naan, rest, tail = ark
+    host, mark, port = server.partition("#")
+    if mark and not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536):
+        return None
     if not server:
         try:
-            server = resolvconf.nameservers()[0]
+            host = resolvconf.nameservers()[0]
         except (OSError, IndexError):
             return None
-    made = _ask(naan, rest, server)
+    made = _ask(naan, rest, host, int(port or PORT))
     return None if made is None else _show(made + tail)
 
 
-def _ask(naan: str, rest: str, server: str) -> str | None:
+def _ask(naan: str, rest: str, host: str, port: int) -> str | None:
     """The URL by what the server says at once."""
     import _socket
 
     from maptr import names, plainwire
 
-    host, mark, port = server.partition("#")
-    if mark and not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
-        return None
     name = (naan.encode(), *ARK_ARPA)
     query, question = plainwire.make_question(name, os.urandom(2 + names.wire_length(name)))
     family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
     try:
         _socket.inet_pton(family, host)
         sock = _socket.socket(family, _socket.SOCK_DGRAM)
-        sock.settimeout(PATIENCE)
-        sock.connect((host, int(port or PORT)))  # the system picks a random source port, and drops what others send
-        sock.send(query)
-        reply = sock.recv(plainwire.MAX_MESSAGE)
-        sock.close()
+        try:
+            sock.settimeout(PATIENCE)
+            sock.connect((host, port))  # the system picks a random source port, and drops what others send
+            sock.send(query)
+            reply = sock.recv(plainwire.MAX_MESSAGE)
+        finally:
+            sock.close()
     except (OSError, ValueError):
         return None
     plain = plainwire.plain_records(name, question, reply) if reply[:2] == query[:2] else None
@@ -125,8 +127,7 @@ def _ask(naan: str, rest: str, server: str) -> str | None:
 
 
 def _show(url: str, told: str = "") -> int:
-    with output.LastResort():
-        if told:
-            output.talk(told)
-        output.data(url)
+    if told:
+        output.talk(told)
+    output.data(url)
     return output.EXIT_OK
