@@ -11,12 +11,13 @@ from pathlib import Path
 
 import dns.flags
 import dns.message
+import dns.rcode
 import pytest
 from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from maptr import natabfile, plainurl, plainwire, registry, rules, wire
+from maptr import natabfile, plainurl, plainwire, registry, resolvconf, rules, wire
 from maptr.ark import Ark
 from maptr.cli import brief, main, oneshot
 from maptr.discovery import Outcome
@@ -256,7 +257,7 @@ def test_the_system_s_resolver_unless_a_table_was_pulled(
 
     monkeypatch.setattr(oneshot, "_ask", ask)
     for text in ("", "nameserver\nsearch example\n", "# x\nnameserver 192.0.2.1\nnameserver 192.0.2.2\n"):
-        monkeypatch.setattr(oneshot.resolvconf, "nameservers", lambda text=text: [
+        monkeypatch.setattr(resolvconf, "nameservers", lambda text=text: [
             words[1] for words in map(str.split, text.splitlines()) if len(words) > 1 and words[0] == "nameserver"
         ])  # fmt: skip
         assert oneshot.answer(["ark:12345/x1"]) == (0 if "192" in text else None)
@@ -296,7 +297,7 @@ ODD: dict[str, Script] = {
     "letters not echoed": altered(lower_case),
     "truncated": altered(lambda reply: setattr(reply, "flags", reply.flags | dns.flags.TC)),
     "no reply but a question": altered(lambda reply: setattr(reply, "flags", reply.flags & ~dns.flags.QR)),
-    "refused": altered(lambda reply: reply.set_rcode(5)),
+    "refused": altered(lambda reply: reply.set_rcode(dns.rcode.REFUSED)),
     "nothing": altered(lambda reply: reply.answer.clear()),
     "a redirect": zone({"12345.ark.arpa.": ['0 0 "" "ark" "" x.example.', '1 0 "h" "ark" "" h.example.']}),
     "two of equal rank": zone({"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.', '0 0 "h" "ark" "" i.example.']}),

@@ -32,6 +32,6 @@ COMMANDS = {
 def __getattr__(name: str) -> Any:
     if name != "main":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from maptr.cli import group
+    from importlib import import_module
 
-    return group.main
+    return import_module("maptr.cli.group").main
