@@ -100,8 +100,8 @@ def test_cookies(
     later: int,
 ) -> None:
     jar, slots = JARS[which]
-    size, now = (4 if which[0] == socket.AF_INET else 16), NOW + later
-    addresses = [rng.randbytes(size) for _ in range(BATCH)]
+    octets, now = (4 if which[0] == socket.AF_INET else 16), NOW + later
+    addresses = [rng.randbytes(octets) for _ in range(BATCH)]
     for place, address in zip(slots.addresses, addresses, strict=True):
         slots.memory[place] = address
     options = []
@@ -109,7 +109,11 @@ def test_cookies(
         age = (0, 0, 1900, 4000, -200, 0, -400)[kind]
         option = make_cookie(client, addresses[i], secrets[-1 if kind % 2 else 0], now - age)
         options.append((i, client if kind == 0 else option[:-1] + b"x" if kind == 5 else option))
-    verified = jar.answer(options, secrets=secrets, now=now)
+    queries = [b""] * BATCH
+    for i, option in options:
+        queries[i] = b"what is asked" + option
+    sizes = [[i for i, option in options if len(option) == size] for size in (8, 24)]
+    verified = jar.answer(queries, *sizes, secrets=secrets, now=now)
     replies = {
         i: answer_cookie(option, socket.inet_ntop(which[0], addresses[i]), secrets=secrets, now=now)
         for i, option in options

@@ -20,8 +20,8 @@ from collections.abc import Callable, Container, Hashable, Sequence
 from typing import NamedTuple
 
 from maptr.fastpath import ReadyAnswers, is_alone
+from maptr.packed import is_text
 from maptr.ready import (
-    CLASS_IN,
     COOKIE,
     COOKIE_REPLY,
     HEADER,
@@ -47,24 +47,26 @@ DATA = bytes.__basicsize__ - 1  # its last octet is the zero after all others
 MIN_KEY = FIRST + 5
 
 CLIENT_COOKIE, WHOLE_COOKIE = 8, COOKIE_REPLY - 4
-# What stands before the last eight octets of a query with a bare OPT: the end of the class, the root, type 41.
-_BARE_OPT = CLASS_IN[1:] + OPT_START
 USUAL_SIZE = (1232).to_bytes(2, "big")  # what most resolvers say since 2020; none of its octets is a letter
 _SIZED = 8  # octets of an OPT from its size on
-_CLIENT_OPTION, _WHOLE_OPTION = COOKIE + bytes((0, CLIENT_COOKIE)), COOKIE + bytes((0, WHOLE_COOKIE))
+_WHOLE_OPTION = COOKIE + bytes((0, WHOLE_COOKIE))
+# The octet before the last eight: the length of a client's cookie, or the type of a bare OPT.
+_MARK, _BARE = -CLIENT_COOKIE - 1, OPT_START[-1]
+_MIN_COOKIE = MIN_KEY + OPT_SIZE + 4 + CLIENT_COOKIE
 
 
 class Pattern(NamedTuple):
     """For all names of a pattern: ``end`` of the name from the key's end, plans for absent names and other types.
 
     ``exact`` is what a query must have around its name where a letter is among that, for lower case would hide it.
-    ``find`` and ``labels`` as in Fellows.
+    ``find`` and ``read`` as in Fellows, ``labels`` those of them that are as long as the first label of the pattern.
     """
 
     end: int
     labels: frozenset[bytes]
     exact: bytes | None
     find: Callable[[bytes], bytes | None]
+    read: Callable[[bytes], bytes]
     absent: bytes | None
     other: bytes | None
 
@@ -88,83 +90,71 @@ class Plans:
         self._full = False
         self._long_opts: dict[bytes, bytes] = {}
 
-    def fill(self, plans: list[bytes | None], queries: Sequence[bytes]) -> tuple[list[int], list[tuple[int, bytes]]]:
-        """Put plans where there are none yet, for queries without IDs. Which were not found, and which have cookies."""
+    def fill(self, plans: list[bytes | None], queries: Sequence[bytes]) -> tuple[list[int], list[int], list[int]]:
+        """Put plans where there are none yet, for queries without IDs.
+
+        Which were not found; of those found, which end in a client's cookie, and which in a whole one.
+        """
         missed: list[int] = []
-        cookies: list[tuple[int, bytes]] = []
-        get_with_cookie, find = self._with_cookie.get, self._find
+        with_client, with_whole = [], []
+        lettered = self._lettered
         for i, plan in enumerate(plans):
             if plan is not None:
                 continue
             query = queries[i]
-            before = query[-CLIENT_COOKIE - 4 : -CLIENT_COOKIE]
-            if before == _CLIENT_OPTION:
-                size = CLIENT_COOKIE
-            elif before == _BARE_OPT or query[-WHOLE_COOKIE - 4 : -WHOLE_COOKIE] != _WHOLE_OPTION:
-                plans[i] = plan = find(query, 0)
-                if plan is None:
-                    missed.append(i)
-                continue
-            else:
-                size = WHOLE_COOKIE
-            key = query[:-size]
-            plan = get_with_cookie(key) or find(key, size)
-            if plan is None:
+            size = len(query)
+            if size < MIN_KEY:
                 missed.append(i)
                 continue
-            plans[i] = plan
-            cookies.append((i, query[-size:]))
-        return missed, cookies
-
-    def _find(self, query: bytes, size: int) -> bytes | None:
-        """The plan for a query without ID and cookie, of that size, which was not known by its octets as they are."""
-        known = self._with_cookie if size else self.known
-        at = -_SIZED - 4 if size else -_SIZED
-        if query[at : at + 2] == USUAL_SIZE or query[at - 3 : at] != OPT_START or len(query) < MIN_KEY - at:
+            # One octet says where a cookie may be; that it is one says the key, which has the rest of its option.
+            mark = query[_MARK]
+            if mark == CLIENT_COOKIE and size >= _MIN_COOKIE:
+                query = query[:-CLIENT_COOKIE]
+                known, patterns, cookies = self._with_cookie, self._patterns_with_cookie, with_client
+            elif mark != _BARE and query[-WHOLE_COOKIE - 4 : -WHOLE_COOKIE] == _WHOLE_OPTION and size > 2 * WHOLE_COOKIE:
+                query = query[:-WHOLE_COOKIE]
+                known, patterns, cookies = self._with_cookie, self._patterns_with_cookie, with_whole
+            else:
+                known, patterns, cookies = self.known, self._patterns, None
             key = query.lower()
             if key != query:
                 plan = known.get(key)
-                if plan is not None and key not in self._lettered:
-                    return plan
-            return self._find_pattern(query, key, size)
-        large = self._large
-        usual = query[:at] + USUAL_SIZE + query[at + 2 :]
-        plan = known.get(usual)
-        if plan is not None and usual not in large:
-            return plan
-        key = usual.lower()
-        if key != usual:
-            plan = known.get(key)
-            if plan is not None and key not in self._lettered and key not in large:
-                return plan
-        plan = self._find_pattern(usual, key, size, large)
-        if plan is not None:
-            return plan
-        key = query.lower()  # a reply that is not for every size, by one of these ways
-        if key != query:
-            plan = known.get(key)
-            if plan is not None and key not in self._lettered:
-                return plan
-        return self._find_pattern(query, key, size)
+                if plan is None or key in lettered:
+                    plan = None if cookies is None else known.get(query)
+            elif cookies is not None:
+                plan = known.get(key)
+            if plan is None:
+                after = FIRST + 1 + key[FIRST]
+                pattern = patterns.get(key[: FIRST + 1] + key[after:])
+                if pattern is None:
+                    plan = self._find_sized(query, key, known, patterns)
+                else:
+                    plan = _match(pattern, query, key, after)
+                if plan is None:
+                    missed.append(i)
+                    continue
+            plans[i] = plan
+            if cookies is not None:
+                cookies.append(i)
+        return missed, with_client, with_whole
 
-    def _find_pattern(self, query: bytes, key: bytes, size: int, without: Container[bytes] = ()) -> bytes | None:
-        """The same by all but the first label; ``key`` is the query in small letters."""
-        if len(key) < MIN_KEY:
+    def _find_sized(
+        self, query: bytes, key: bytes, known: dict[bytes, bytes], patterns: dict[bytes, Pattern]
+    ) -> bytes | None:
+        """The plan for a query without ID and cookie by that of the usual size, where that is for all sizes."""
+        at = -_SIZED if known is self.known else -_SIZED - 4
+        if query[at : at + 2] == USUAL_SIZE or query[at - 3 : at] != OPT_START:
             return None
+        large = self._large
+        query = query[:at] + USUAL_SIZE + query[at + 2 :]
+        key = key[:at] + USUAL_SIZE + key[at + 2 :]
+        plan = known.get(key)
+        if plan is not None and key not in large and (key == query or key not in self._lettered):
+            return plan
         after = FIRST + 1 + key[FIRST]
         shape = key[: FIRST + 1] + key[after:]
-        pattern = (self._patterns_with_cookie if size else self._patterns).get(shape)
-        if pattern is None or shape in without:
-            return None
-        end, labels, exact, find, absent, other = pattern
-        if key[FIRST:after] in labels:
-            return None
-        if exact is not None and query[:FIRST] + query[end:] != exact:
-            return None
-        there = find(key[FIRST:end])
-        if there is None:
-            return absent
-        return other if other is not None and is_alone(there) and there[:2] != query[end:][:2] else None
+        pattern = patterns.get(shape)
+        return None if pattern is None or shape in large else _match(pattern, query, key, after)
 
     def learn(self, query: bytes, found: Found) -> bytes:
         """The plan of a ready reply, kept where it may serve again."""
@@ -217,7 +207,8 @@ class Plans:
             marked = None if exact.lower() == exact == exact.upper() else exact
             old = patterns.get(pattern)
             if old is None or old.exact != marked:
-                old = Pattern(name_end - whole, fellows.labels, marked, fellows.find, None, None)
+                labels = frozenset(label for label in fellows.labels if label[0] == name[0])
+                old = Pattern(name_end - whole, labels, marked, fellows.find, fellows.read, None, None)
             patterns[pattern] = old._replace(absent=plan) if fellows.absent else old._replace(other=plan)
         return plan
 
@@ -291,6 +282,24 @@ class Plans:
             self._kinds.clear()
             self._kinds_by_name.clear()
             self._alive.clear()
+
+
+def _match(pattern: Pattern, query: bytes, key: bytes, after: int) -> bytes | None:
+    """The plan by its pattern for a query without ID and cookie, in whose ``key`` the first label ends at ``after``."""
+    end, labels, exact, find, read, absent, other = pattern
+    if labels and key[FIRST:after] in labels:
+        return None
+    if exact is not None and query[:FIRST] + query[end:] != exact:
+        return None
+    name = key[FIRST:end]
+    there = find(name)
+    if there is None:
+        return absent
+    if other is None:
+        return None
+    if is_text(there):
+        there = read(name)
+    return other if is_alone(there) and there[:2] != query[end:][:2] else None
 
 
 def own(reply: bytes, place: int) -> bytes:
