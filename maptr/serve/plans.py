@@ -16,7 +16,7 @@ stays: patterns are learned the second time, names that do not exist never.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from maptr.fastpath import ReadyAnswers, is_alone
@@ -53,6 +53,8 @@ _WHOLE_OPTION = COOKIE + bytes((0, WHOLE_COOKIE))
 # The octet before the last eight: the length of a client's cookie, or the type of a bare OPT.
 _MARK, _BARE = -CLIENT_COOKIE - 1, OPT_START[-1]
 _MIN_COOKIE = MIN_KEY + OPT_SIZE + 4 + CLIENT_COOKIE
+_MIN_WHOLE = MIN_KEY + OPT_SIZE + COOKIE_REPLY
+_BEFORE_WHOLE = slice(-WHOLE_COOKIE - 4, -WHOLE_COOKIE)
 
 
 class Pattern(NamedTuple):
@@ -111,7 +113,7 @@ class Plans:
             if mark == CLIENT_COOKIE and size >= _MIN_COOKIE:
                 query = query[:-CLIENT_COOKIE]
                 known, patterns, cookies = self._with_cookie, self._patterns_with_cookie, with_client
-            elif mark != _BARE and query[-WHOLE_COOKIE - 4 : -WHOLE_COOKIE] == _WHOLE_OPTION and size > 2 * WHOLE_COOKIE:
+            elif mark != _BARE and query[_BEFORE_WHOLE] == _WHOLE_OPTION and size >= _MIN_WHOLE:
                 query = query[:-WHOLE_COOKIE]
                 known, patterns, cookies = self._with_cookie, self._patterns_with_cookie, with_whole
             else:
