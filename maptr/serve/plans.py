@@ -20,7 +20,6 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from maptr.fastpath import ReadyAnswers, is_alone
-from maptr.packed import is_text
 from maptr.ready import (
     COOKIE,
     COOKIE_REPLY,
@@ -48,11 +47,12 @@ MIN_KEY = FIRST + 5
 
 CLIENT_COOKIE, WHOLE_COOKIE = 8, COOKIE_REPLY - 4
 USUAL_SIZE = (1232).to_bytes(2, "big")  # what most resolvers say since 2020; none of its octets is a letter
+_USUAL_END = USUAL_SIZE[1]
 _SIZED = 8  # octets of an OPT from its size on
 _WHOLE_OPTION = COOKIE + bytes((0, WHOLE_COOKIE))
 # The octet before the last eight: the length of a client's cookie, or the type of a bare OPT.
 _MARK, _BARE = -CLIENT_COOKIE - 1, OPT_START[-1]
-_MIN_COOKIE = MIN_KEY + OPT_SIZE + 4 + CLIENT_COOKIE
+_MIN_CLIENT = MIN_KEY + OPT_SIZE + 4 + CLIENT_COOKIE
 _MIN_WHOLE = MIN_KEY + OPT_SIZE + COOKIE_REPLY
 _BEFORE_WHOLE = slice(-WHOLE_COOKIE - 4, -WHOLE_COOKIE)
 
@@ -73,6 +73,11 @@ class Pattern(NamedTuple):
     other: bytes | None
 
 
+# What is done with a query that ends in some way: where its plan and pattern are found, where its payload size ends
+# (0 for none), and where it is noted for its cookie.
+_Kind = tuple[Callable[[bytes], bytes | None], Callable[[bytes], Pattern | None], int, list[int] | None]
+
+
 class Plans:
     """All that was learned of one ReadyAnswers. Plans point into its octets, so it lives as long as they do."""
 
@@ -88,6 +93,7 @@ class Plans:
         self._lettered: set[bytes] = set()  # keys with a small letter around the name, where a capital is another
         self._large: set[bytes] = set()  # keys and patterns of the usual size whose replies not everybody takes
         self._seen: set[bytes] = set()  # patterns met once
+        self._types: dict[bytes, bytes] = {}  # by name, of patterns for other types
         self._alive: list[object] = []  # what plans point into
         self._full = False
         self._long_opts: dict[bytes, bytes] = {}
@@ -97,66 +103,104 @@ class Plans:
 
         Which were not found; of those found, which end in a client's cookie, and which in a whole one.
         """
+        with_client: list[int] = []
+        with_whole: list[int] = []
+        with_cookie = self._with_cookie.get, self._patterns_with_cookie.get, -_SIZED - 3
+        kinds = (
+            (self.known.get, self._patterns.get, -_SIZED + 1, None),
+            (*with_cookie, with_client),
+            (*with_cookie, with_whole),
+            (self.known.get, self._patterns.get, 0, None),
+        )
+        which = [i for i, plan in enumerate(plans) if plan is None]
+        missed, sized = self._fill_each(which, plans, queries, kinds, True)
+        if sized:
+            missed += self._fill_each(sized, plans, queries, kinds, False)[0]
+        return missed, with_client, with_whole
+
+    def _fill_each(
+        self,
+        which: list[int],
+        plans: list[bytes | None],
+        queries: Sequence[bytes],
+        kinds: Sequence[_Kind],
+        resize: bool,
+    ) -> tuple[list[int], list[int]]:
+        """Whose plans were not found, of the usual size and of others if they were to be found by the plans of that.
+
+        This is where floods spend their time, so there are no calls in it, but for those of tables.
+        """
         missed: list[int] = []
-        with_client, with_whole = [], []
-        lettered = self._lettered
-        for i, plan in enumerate(plans):
-            if plan is not None:
-                continue
+        sized: list[int] = []
+        bare, client, whole, plain = kinds
+        lettered, large, types = self._lettered, self._large, self._types
+        for i in which:
             query = queries[i]
             size = len(query)
             if size < MIN_KEY:
                 missed.append(i)
                 continue
-            # One octet says where a cookie may be; that it is one says the key, which has the rest of its option.
+            # One octet tells what a query ends in; that it is so tells the key, which has all that stands before.
             mark = query[_MARK]
-            if mark == CLIENT_COOKIE and size >= _MIN_COOKIE:
+            if mark == _BARE:
+                get, get_pattern, at, cookies = bare
+            elif mark == CLIENT_COOKIE and size >= _MIN_CLIENT:
                 query = query[:-CLIENT_COOKIE]
-                known, patterns, cookies = self._with_cookie, self._patterns_with_cookie, with_client
-            elif mark != _BARE and query[_BEFORE_WHOLE] == _WHOLE_OPTION and size >= _MIN_WHOLE:
+                get, get_pattern, at, cookies = client
+            elif query[_BEFORE_WHOLE] == _WHOLE_OPTION and size >= _MIN_WHOLE:
                 query = query[:-WHOLE_COOKIE]
-                known, patterns, cookies = self._with_cookie, self._patterns_with_cookie, with_whole
+                get, get_pattern, at, cookies = whole
             else:
-                known, patterns, cookies = self.known, self._patterns, None
+                get, get_pattern, at, cookies = plain
             key = query.lower()
-            if key != query:
-                plan = known.get(key)
+            other_size = resize and at and query[at] != _USUAL_END
+            if other_size:
+                query = query[: at - 1] + USUAL_SIZE + query[at + 1 :]
+                key = key[: at - 1] + USUAL_SIZE + key[at + 1 :]
+                plan = get(key)
+                if plan is not None and (key in large or (key != query and key in lettered)):
+                    plan = None
+            elif key != query:
+                plan = get(key)
                 if plan is None or key in lettered:
-                    plan = None if cookies is None else known.get(query)
-            elif cookies is not None:
-                plan = known.get(key)
+                    plan = None if cookies is None else get(query)
+            else:
+                plan = None if cookies is None else get(key)
             if plan is None:
                 after = FIRST + 1 + key[FIRST]
-                pattern = patterns.get(key[: FIRST + 1] + key[after:])
-                if pattern is None:
-                    plan = self._find_sized(query, key, known, patterns)
-                else:
-                    plan = _match(pattern, query, key, after)
+                shape = key[: FIRST + 1] + key[after:]
+                pattern = get_pattern(shape)
+                if pattern is not None:
+                    end, labels, exact, find, read, absent, other = pattern
+                    if (
+                        not (labels and key[FIRST:after] in labels)
+                        and (exact is None or query[:FIRST] + query[end:] == exact)
+                        and not (other_size and shape in large)
+                    ):
+                        name = key[FIRST:end]
+                        rdtype = None if other is None else types.get(name)
+                        if rdtype is None:
+                            if find(name) is None:
+                                plan = absent
+                            elif other is not None:
+                                rdtype = self._learn_type(name, read)
+                        if rdtype and query[end : end + 2] != rdtype:
+                            plan = other
                 if plan is None:
-                    missed.append(i)
+                    (sized if other_size else missed).append(i)
                     continue
             plans[i] = plan
             if cookies is not None:
                 cookies.append(i)
-        return missed, with_client, with_whole
+        return missed, sized
 
-    def _find_sized(
-        self, query: bytes, key: bytes, known: dict[bytes, bytes], patterns: dict[bytes, Pattern]
-    ) -> bytes | None:
-        """The plan for a query without ID and cookie by that of the usual size, where that is for all sizes."""
-        at = -_SIZED if known is self.known else -_SIZED - 4
-        if query[at : at + 2] == USUAL_SIZE or query[at - 3 : at] != OPT_START:
-            return None
-        large = self._large
-        query = query[:at] + USUAL_SIZE + query[at + 2 :]
-        key = key[:at] + USUAL_SIZE + key[at + 2 :]
-        plan = known.get(key)
-        if plan is not None and key not in large and (key == query or key not in self._lettered):
-            return plan
-        after = FIRST + 1 + key[FIRST]
-        shape = key[: FIRST + 1] + key[after:]
-        pattern = patterns.get(shape)
-        return None if pattern is None or shape in large else _match(pattern, query, key, after)
+    def _learn_type(self, name: bytes, read: Callable[[bytes], bytes]) -> bytes:
+        """The only type that a name has, empty where it has none, an alias or several."""
+        if len(self._types) >= MAX_SHARED:
+            self._types.clear()
+        packed = read(name)
+        rdtype = self._types[name] = packed[:2] if is_alone(packed) else b""
+        return rdtype
 
     def learn(self, query: bytes, found: Found) -> bytes:
         """The plan of a ready reply, kept where it may serve again."""
@@ -280,28 +324,11 @@ class Plans:
             self._patterns.clear()
             self._patterns_with_cookie.clear()
             self._seen.clear()
+            self._types.clear()
             self._shared.clear()
             self._kinds.clear()
             self._kinds_by_name.clear()
             self._alive.clear()
-
-
-def _match(pattern: Pattern, query: bytes, key: bytes, after: int) -> bytes | None:
-    """The plan by its pattern for a query without ID and cookie, in whose ``key`` the first label ends at ``after``."""
-    end, labels, exact, find, read, absent, other = pattern
-    if labels and key[FIRST:after] in labels:
-        return None
-    if exact is not None and query[:FIRST] + query[end:] != exact:
-        return None
-    name = key[FIRST:end]
-    there = find(name)
-    if there is None:
-        return absent
-    if other is None:
-        return None
-    if is_text(there):
-        there = read(name)
-    return other if is_alone(there) and there[:2] != query[end:][:2] else None
 
 
 def own(reply: bytes, place: int) -> bytes:
