@@ -1,14 +1,13 @@
 """The commonest answers, read by the shortest way: records that all lead to a public authority, nothing odd about one.
 
 ``h`` records that name a host by letters, digits and hyphens, and ``u`` records whose regexp is a fixed text and a rest
-(see ``prefix``) and whose scheme and host stand in it. What is made once for a set of records holds for every ARK:
-its candidates, or a ``Plan`` that makes them. A shortcut of ``walk``, which goes on with whatever this does not take;
-property tests hold the two to the same discovery.
+(see ``prefix``) and whose scheme and host stand in it. A ``Plan`` is made once for a set of records and then makes the
+candidates of each ARK. A shortcut of ``walk``, which goes on with whatever this does not take; property tests hold the
+two to the same discovery.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +17,7 @@ from maptr.candidate import Candidate
 from maptr.names import Labels
 from maptr.naptr import Fields, Naptr
 from maptr.nfa import Budget
+from maptr.plainurl import host_of
 
 if TYPE_CHECKING:
     from maptr.regexp import Substitution
@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 MAX_RECORDS = 16  # the longest real answer has 17; beyond this the general way is hardly slower
 MAX_STEPS = 20_000  # of regexps, that so many records of this kind never need
 
-# Letter-digit-hyphen labels as url.parse_host takes them, the last of which is no number, nor part of an address.
-# Written, not compiled, as in ``ark``.
-_HOST = rb"(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _BY_HOST = (b"h", b"ark", b"")  # flags, service, regexp
-MAX_HOST = 253  # characters, as url.parse_host
 
 _new = tuple.__new__  # half the time of a NamedTuple's own
 
@@ -44,12 +40,15 @@ class Site(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The records of a walk's root name, ranked, of which one at least looks at the ARK."""
+    """The records of a walk's root name, ranked. ``fixed`` are their candidates where no record looks at the ARK."""
 
+    fixed: tuple[Candidate, ...] | None
     rules: tuple[Candidate | tuple[Candidate, Site], ...]
 
     def candidates(self, ark: Ark) -> tuple[Candidate, ...]:
         """What a walk would find for the ARK, ranked, each place once."""
+        if self.fixed is not None:
+            return self.fixed
         found: dict[tuple[str, int | None, str], Candidate] = {}
         for rule in self.rules:
             candidate = rule if isinstance(rule, Candidate) else _made(*rule, ark)
@@ -58,47 +57,40 @@ class Plan(NamedTuple):
         return tuple(found.values())
 
 
-Made = tuple[Candidate, ...] | Plan
-"""The candidates of every ARK, ranked, or what makes them."""
-
-
-def by_host(host: str, order: int, preference: int, owner: str, ttl: int) -> Candidate:
-    """The candidate of an ``h`` record."""
-    path = ((order, preference),)
-    return _new(Candidate, (host, None, order, preference, owner, ttl, "dns", "", path, "", None, ""))
-
-
 def make_plan(
-    records: Sequence[Fields], owner: str, ttl: int, *, undotted: Labels | None, allow_private: bool, steps: int
-) -> Made | None:
-    """What the records (each a Naptr, or its fields) lead to; None where one of them is not that plain.
+    records: Sequence[Fields], root: Labels, ttl: int, *, undotted: Labels | None, allow_private: bool, steps: int
+) -> Plan | None:
+    """The records (each a Naptr, or its fields) as a plan; None where one of them is not that plain.
 
-    ``owner`` is their name as text, ``ttl`` theirs in seconds; ``undotted`` is as in ``naptr.read``; ``steps`` is a
-    walk's budget.
+    ``ttl`` is that of the records in seconds; ``undotted`` is as in ``naptr.read``; ``steps`` is a walk's budget.
     """
     if not records or len(records) > MAX_RECORDS:
         return None
+    owner = names.to_text(root)
     if len(records) == 1 and records[0][2:5] == _BY_HOST:  # by far the commonest, and quicker alone
         order, preference, *_, replacement = records[0]
-        host = _host(replacement, undotted)
-        return None if host is None else (by_host(host, order, preference, owner, ttl),)
+        host = host_of(replacement, undotted)
+        if host is None:
+            return None
+        path = ((order, preference),)
+        return Plan((_new(Candidate, (host, None, order, preference, owner, ttl, "dns", "", path, "", None, "")),), ())
     rules: list[Candidate | tuple[Candidate, Site]] = []
-    hosts = 0
+    hosts: list[Candidate] = []
     for record in records:
         order, preference, flags, service, regexp, replacement = record
         if service != b"ark":
             return None
+        path = ((order, preference),)
         if flags == b"h" and not regexp:
-            host = _host(replacement, undotted)
+            host = host_of(replacement, undotted)
             if host is None:
                 return None
-            hosts += 1
-            rules.append(by_host(host, order, preference, owner, ttl))
+            hosts.append(Candidate(host, None, order, preference, owner, ttl, "dns", "", path))
+            rules.append(hosts[-1])
         elif flags == b"u" and not replacement and steps >= MAX_STEPS:
             site = _site(regexp, allow_private)
             if site is None:
                 return None
-            path = ((order, preference),)
             rules.append((Candidate(site.host, site.port, order, preference, owner, ttl, "dns", "", path), site))
         else:
             return None
@@ -106,46 +98,11 @@ def make_plan(
         # By (order, preference), then by canonical rdata, of which these are the first four octets.
         keys = [Naptr(*record).canonical() for record in records]
         rules = [rules[at] for at in sorted(range(len(rules)), key=keys.__getitem__)]
-    plan = Plan(tuple(rules))
-    return plan.candidates(_NOBODY) if len(rules) == hosts else plan
+    made = Plan(None, tuple(rules))
+    return Plan(made.candidates(_NOBODY), ()) if len(rules) == len(hosts) else made
 
 
 _NOBODY = Ark("0", "0")  # what is fixed does not look at it
-
-
-def host_in_wire(replacement: bytes, undotted: Labels | None) -> str | None:
-    """The host of a plain replacement in wire format."""
-    labels: list[bytes] = []
-    at = 1
-    try:
-        while size := replacement[at - 1]:
-            if size > names.MAX_LABEL:
-                return None
-            labels.append(replacement[at : at + size])
-            at += size + 1
-    except IndexError:
-        return None
-    return _host(labels, undotted) if at == len(replacement) else None
-
-
-def _host(replacement: Sequence[bytes], undotted: Labels | None) -> str | None:
-    """The host of a plain replacement."""
-    if not replacement:
-        return None
-    host = b".".join(replacement)
-    last = replacement[-1]
-    if not (last.isalpha() and b"".join(replacement).isalnum()) and (
-        host.count(b".") != len(replacement) - 1 or re.fullmatch(_HOST, host) is None
-    ):
-        return None
-    last = last.lower()
-    if (
-        (undotted and last == undotted[-1].lower())  # may lack its final dot
-        or last == b"localhost"
-        or len(host) > MAX_HOST
-    ):
-        return None
-    return host.decode()
 
 
 def _site(regexp: bytes, allow_private: bool) -> Site | None:

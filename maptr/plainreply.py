@@ -9,13 +9,14 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-from maptr import names
+from maptr import names, wire
 from maptr.ark import Ark
+from maptr.candidate import Candidate
 from maptr.discovery import Discovery, Outcome, Step
+from maptr.lonehost import LoneReader, host_in_wire
 from maptr.naptr import Fields
-from maptr.plain import Made, Plan, by_host, host_in_wire, make_plan
-from maptr.plainwire import EDNS_PAYLOAD, LoneReader, plain_records, read_plain
-from maptr.reply import HEADER_SIZE
+from maptr.plain import Plan, make_plan
+from maptr.plainwire import EDNS_PAYLOAD, HEADER_SIZE, plain_records
 from maptr.walk import Answer, Settings, full_trace
 
 _STAMP = struct.Struct("!dI")  # before the packet in what is kept: seconds it took, number of the server
@@ -30,7 +31,7 @@ class PlainReply(NamedTuple):
     octets. Called with an ARK, it gives the trace.
     """
 
-    made: Made
+    plan: Plan
     ttl: int
     security: str
     kept: bytes
@@ -38,8 +39,8 @@ class PlainReply(NamedTuple):
 
     def discovery(self, ark: Ark, expiration: float | None) -> Discovery:
         """What a walk finds for an ARK whose root name was asked."""
-        made, ttl, security, _, reader = self
-        found = made.candidates(ark) if isinstance(made, Plan) else made
+        plan, ttl, security, _, reader = self
+        found = plan.fixed or plan.candidates(ark)
         trace: Any = self  # mypy takes no NamedTuple for what its __call__ makes it
         return Discovery(ark, found, trace, True, "dns", security, ttl, expiration, reader.settings.scheme)
 
@@ -65,24 +66,27 @@ class Reader:
         """The packet as a plain reply to the question; None where it is none. Its ID is not looked at."""
         if len(packet) > EDNS_PAYLOAD or self._most < 1:  # one larger than was asked for is not kept whole
             return None
-        made: Made | None = None
+        plan: Plan | None = None
         lone = self._lone(question, packet)
         if lone is not None:
             order, preference, target, ttl, authentic = lone
             host = host_in_wire(target, self._undotted)
             if host is not None:
-                made = (by_host(host, order, preference, self._owner(name), ttl),)
-        if made is None:
-            several = plain_records(question, packet)
+                path = ((order, preference),)
+                owner = self._owner(name)
+                one = _new(Candidate, (host, None, order, preference, owner, ttl, "dns", "", path, "", None, ""))
+                plan = _new(Plan, ((one,), ()))
+        if plan is None:
+            several = plain_records(names.from_wire(name), question, packet)
             if several is None:
                 return None
             records, ttl, authentic = several
-            made = self._plan(records, name, ttl)
-            if made is None:
+            plan = self._plan(records, name, ttl)
+            if plan is None:
                 return None
         number = self._servers.setdefault(server, len(self._servers))
         kept = _STAMP.pack(elapsed, number) + packet
-        return _new(PlainReply, (made, ttl, self._security[authentic], kept, self))
+        return _new(PlainReply, (plan, ttl, self._security[authentic], kept, self))
 
     def revive(self, kept: bytes, name: bytes) -> PlainReply:
         """The reply again, to the same question in these letters."""
@@ -94,7 +98,8 @@ class Reader:
     def answer(self, kept: bytes) -> Answer:
         """What ``asking`` makes of the packet."""
         packet = kept[_STAMP.size :]
-        reply = read_plain(_question(packet), packet)
+        question = _question(packet)
+        reply = wire.read_plain(names.from_wire(question), question, packet)
         assert reply is not None  # noqa: S101 - or it had not been kept
         server, elapsed = self._stamped(kept)
         security = self._security[reply.authentic]
@@ -105,13 +110,13 @@ class Reader:
         elapsed, number = _STAMP.unpack_from(kept)
         return list(self._servers)[number], elapsed
 
-    def _plan(self, records: list[Fields], name: bytes, ttl: int) -> Made | None:
+    def _plan(self, records: list[Fields], name: bytes, ttl: int) -> Plan | None:
         if len(records) > self._most:
             return None
         how = self.settings
         return make_plan(
             records,
-            self._owner(name),
+            names.from_wire(name),
             ttl,
             undotted=self._undotted,
             allow_private=how.allow_private,

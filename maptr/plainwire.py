@@ -1,98 +1,63 @@
-"""The commonest replies to a question for NAPTR, read by the shortest way: the half of ``wire`` for what is plain.
+"""The commonest question and its commonest reply, octets in and plain values out: what ``wire`` and ``oneshot`` share.
 
-None here is no verdict: ``reply`` then says what the packet is. Property tests hold the two to the same reading. The ID
-is not looked at, the question is: it must come back octet for octet.
+Light to import, for a process that asks once and ends: no types of ours, nothing of ``typing``, only ``struct``.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import Any
 
 from maptr import names
-from maptr.discovery import Outcome
-from maptr.naptr import Fields, Naptr
-from maptr.reply import AD, HEADER_SIZE, IN, MAX_TTL, NAPTR, NOERROR, OPCODE, OPT, QR, TC, Reply
 
+TYPE_CHECKING = False  # typing's own takes milliseconds to import
+if TYPE_CHECKING:
+    from maptr.names import Labels
+    from maptr.naptr import Fields
+
+HEADER_SIZE = 12  # RFC 1035 4.1.1
+MAX_MESSAGE = 65535  # RFC 1035 4.2.2: the length field over TCP
+MAX_TTL = 0x7FFF_FFFF  # RFC 2181 8; a greater one counts as 0
 EDNS_PAYLOAD = 1232  # octets; DNS flag day 2020, RFC 9715: no path fragments it
+NAPTR, OPT, IN = 35, 41, 1
+QR, OPCODE, TC, RD, AD = 0x8000, 0x7800, 0x0200, 0x0100, 0x0020
 
 _TELLING = QR | OPCODE | TC | 15  # bits of which the commonest reply has only the first; the last four are the rcode
 _HEADER = struct.Struct("!6H")
 _FIXED = struct.Struct("!HHIH")
-_QNAME_POINTER = b"\xc0\x0c"
-_SAME_NAPTR = _QNAME_POINTER + struct.pack("!HH", NAPTR, IN)
+_PLAIN_FIXED = struct.Struct("!IHHHB")  # TTL, length of rdata; order, preference, length of flags
+_LETTERS = bytes(65) + b"\x20" * 26 + bytes(6) + b"\x20" * 26 + bytes(133)  # by octet: the bit that makes it a capital
 _H_ARK = b"\1h\3ark\0"
 _H_ARK_FIELDS = (b"h", b"ark", b"")
-_PLAIN_FIXED = struct.Struct("!IHHHB")  # TTL, length of rdata; order, preference, length of flags
 
-_ONE, _ONE_AND_OPT = 1 << 48 | 1 << 32, 1 << 48 | 1 << 32 | 1  # the four counts of a header as one number
-_OPT = struct.Struct("!BHHBBHH")  # with a payload size, extended rcode, version, flags and length of options
-_RECORD_FIXED = 12  # octets of a record before its rdata, where the owner is a pointer
-_LONE_LEAST = 12  # octets of rdata that is "h" "ark" "" and the root
+NAPTR_IN = struct.pack("!HH", NAPTR, IN)
+OPT_RECORD = struct.pack("!BHHIH", 0, OPT, EDNS_PAYLOAD, 0, 0)
+_SAME_NAPTR = b"\xc0\x0c" + NAPTR_IN
+_HEADER_REST = struct.pack("!5H", RD, 1, 0, 0, 1)  # after the ID: one question, one record of EDNS
 
 
-class LoneReader:
-    """Reads replies that are one ``h`` record and nothing else, by far the commonest: one unpacking, five comparisons.
+def make_question(name: Labels, randomness: bytes) -> tuple[bytes, bytes]:
+    """A query for NAPTR, and its question section, which the reply must echo octet for octet.
 
-    It remembers where things are, by the length of the question, and the OPT that it saw last.
+    ``randomness``: two octets for the ID, and one more for each octet of the name (see ``mix_case``).
     """
-
-    def __init__(self) -> None:
-        self._unpack: dict[int, Callable[[bytes], tuple[Any, ...]]] = {}
-        self._bare_opt = b""
-
-    def __call__(self, question: bytes, packet: bytes) -> tuple[int, int, bytes, int, bool] | None:
-        """Order, preference, replacement (in wire format, not looked at), TTL, and whether AD is set."""
-        size = len(question)
-        unpack = self._unpack.get(size)
-        if unpack is None:
-            unpack = self._unpack[size] = struct.Struct(f"!2xHQ{size}s6sIHHH7s").unpack_from
-        try:
-            bits, counts, echoed, owner, ttl, length, order, preference, fields = unpack(packet)
-        except struct.error:  # shorter
-            return None
-        rdata = HEADER_SIZE + _RECORD_FIXED + size
-        end = rdata + length
-        if (
-            echoed != question
-            or fields != _H_ARK
-            or owner != _SAME_NAPTR
-            or bits & _TELLING != QR
-            or length < _LONE_LEAST
-            or ttl > MAX_TTL
-        ):
-            return None
-        if counts == _ONE_AND_OPT:
-            if packet[end:] != self._bare_opt and not self._is_bare_opt(packet[end:]):
-                return None
-        elif counts != _ONE or len(packet) != end:
-            return None
-        return order, preference, packet[rdata + _LONE_LEAST - 1 : end], ttl, bits & AD != 0
-
-    def _is_bare_opt(self, octets: bytes) -> bool:
-        """True where they are an OPT without options or extended rcode, of any payload size and flags."""
-        if len(octets) != _OPT.size:
-            return False
-        name, rdtype, _, rcode, _, _, length = _OPT.unpack(octets)
-        if name or rdtype != OPT or rcode or length:
-            return False
-        self._bare_opt = octets
-        return True
+    question = mix_case(names.to_wire(name), randomness[2:]) + NAPTR_IN
+    return randomness[:2] + _HEADER_REST + question + OPT_RECORD, question
 
 
-def read_plain(question: bytes, packet: bytes) -> Reply | None:
-    """The commonest reply to a question for NAPTR, read by the shortest way: records of the name that was asked, and
-    behind them nothing odd."""
-    plain = plain_records(question, packet)
-    if plain is None:
-        return None
-    records, ttl, authentic = plain
-    return Reply(NOERROR, False, Outcome.ANSWER, tuple(map(Naptr._make, records)), (), ttl, "", authentic)
+def mix_case(octets: bytes, randomness: bytes) -> bytes:
+    """The octets with random letters in capitals, as many octets of randomness deciding which (0x20,
+    draft-vixie-dnsext-dns0x20)."""
+    size = len(octets)
+    flips = int.from_bytes(octets.translate(_LETTERS), "big") & int.from_bytes(randomness[:size], "big")
+    return (int.from_bytes(octets, "big") ^ flips).to_bytes(size, "big")
 
 
-def plain_records(question: bytes, packet: bytes) -> tuple[list[Fields], int, bool] | None:
-    """The same as fields, with the TTL and whether AD is set."""
+def plain_records(name: Labels, question: bytes, packet: bytes) -> tuple[list[Fields], int, bool] | None:
+    """The records of the commonest reply to a question for NAPTR, as fields, with their TTL and whether AD is set.
+
+    That is records of the name that was asked, and behind them nothing odd. None for any other reply, and for one that
+    is damaged: ``wire.read`` then says what it is.
+    """
     end = len(packet)
     if end < HEADER_SIZE or not packet.startswith(question, HEADER_SIZE):
         return None
@@ -139,7 +104,7 @@ def plain_records(question: bytes, packet: bytes) -> tuple[list[Fields], int, bo
         for _ in range(authority + additional):
             if packet[at] == 0:
                 at += 1
-            elif packet[at] == 0xC0 and _is_label(question, packet[at + 1]):
+            elif packet[at] == 0xC0 and _is_label(name, packet[at + 1]):
                 at += 2
             else:
                 return None
@@ -152,9 +117,11 @@ def plain_records(question: bytes, packet: bytes) -> tuple[list[Fields], int, bo
     return (records, least, bool(bits & AD)) if at == end else None
 
 
-def _is_label(question: bytes, offset: int) -> bool:
+def _is_label(name: Labels, offset: int) -> bool:
     """True where a label of the question's name starts at the offset, the root among them."""
-    at = 0
-    while at + HEADER_SIZE < offset and question[at]:
-        at += question[at] + 1
-    return at + HEADER_SIZE == offset
+    at = HEADER_SIZE
+    for label in name:
+        if at >= offset:
+            break
+        at += len(label) + 1
+    return at == offset

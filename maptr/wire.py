@@ -1,8 +1,8 @@
 """DNS messages as a stub resolver needs them: a question written, its reply checked and read, without any library.
 
-Pure: octets in, values out. Plain replies are read in ``plainwire``, all others in ``reply``. When to ask whom is the
-business of ``asking``; sockets are those of ``stub`` and ``bulk``. The server's side of messages is ``packet``, and no
-code is shared, so that each can hold the other to the truth in the tests.
+Pure: octets in, values out. Replies that are not plain are read in ``reply``. When to ask whom is the business of
+``asking``; sockets are those of ``stub`` and ``bulk``. The server's side of messages is ``packet``, and no code is
+shared, so that each can hold the other to the truth in the tests.
 """
 
 from __future__ import annotations
@@ -11,24 +11,33 @@ import struct
 from collections.abc import Callable, Sequence
 
 from maptr import names
+from maptr.discovery import Outcome
 from maptr.names import Labels
-from maptr.plainwire import EDNS_PAYLOAD, read_plain
-from maptr.reply import (
-    AAAA,
+from maptr.naptr import Naptr
+from maptr.plainwire import (
     AD,
-    BADVERS,
-    CD,
-    DO,
-    EDE_BOGUS,
-    FORMERR,
+    EDNS_PAYLOAD,
     HEADER_SIZE,
     IN,
     MAX_MESSAGE,
     MAX_TTL,
     NAPTR,
-    NOTIMP,
+    NAPTR_IN,
     OPT,
+    OPT_RECORD,
     RD,
+    mix_case,
+    plain_records,
+)
+from maptr.reply import (
+    AAAA,
+    BADVERS,
+    CD,
+    DO,
+    EDE_BOGUS,
+    FORMERR,
+    NOERROR,
+    NOTIMP,
     REFUSED,
     SERVFAIL,
     YXDOMAIN,
@@ -40,7 +49,7 @@ from maptr.reply import (
     read_name,
 )
 
-# Those of ``reply`` too: who asks needs one module.
+# Those of ``plainwire`` and ``reply`` too: who asks needs one module.
 __all__ = [
     "AAAA",
     "BADVERS",
@@ -60,18 +69,16 @@ __all__ = [
     "answers",
     "around_question",
     "make_query",
+    "plain_records",
     "questions",
     "read",
     "read_name",
+    "read_plain",
 ]
 
 # Rcodes with which a server may leave the question out of its reply.
 _BARE = frozenset({FORMERR, SERVFAIL, NOTIMP, REFUSED})
-_OPT_RECORD = struct.pack("!BHHIH", 0, OPT, EDNS_PAYLOAD, 0, 0)
 _DO_RECORD = struct.pack("!BHHIH", 0, OPT, EDNS_PAYLOAD, DO, 0)
-_PAIR = struct.Struct("!HH")
-_LETTERS = bytes(0x20 if chr(octet).isascii() and chr(octet).isalpha() else 0 for octet in range(256))
-_NAPTR_IN = _PAIR.pack(NAPTR, IN)
 # What follows the ID in the header of a query: by whether it asks for AD, and has an OPT.
 _HEADERS = {
     (ask_ad, edns): struct.pack("!5H", RD | AD if ask_ad else RD, 1, 0, 0, edns)
@@ -96,21 +103,14 @@ def make_query(
     validates: DO and CD, so that signatures come along and a resolver leaves the judging to us (RFC 6840 5.9)."""
     wire = names.to_wire(name)
     if mix:
-        wire = _mixed(wire, randomness[2:])
-    question = wire + (_NAPTR_IN if rdtype == NAPTR else _PAIR.pack(rdtype, IN))
+        wire = mix_case(wire, randomness[2:])
+    question = wire + (NAPTR_IN if rdtype == NAPTR else struct.pack("!HH", rdtype, IN))
     header = _HEADERS[ask_ad, edns]
-    opt = _OPT_RECORD if edns else b""
+    opt = OPT_RECORD if edns else b""
     if dnssec:
         header = _CD_HEADERS[edns]
         opt = _DO_RECORD if edns else b""
     return Query(name, randomness[:2] + header + question + opt, question, rdtype)
-
-
-def _mixed(octets: bytes, randomness: bytes) -> bytes:
-    """The octets with random letters in capitals, as many octets of randomness deciding which."""
-    size = len(octets)
-    flips = int.from_bytes(octets.translate(_LETTERS), "big") & int.from_bytes(randomness[:size], "big")
-    return (int.from_bytes(octets, "big") ^ flips).to_bytes(size, "big")
 
 
 def questions(asked: Sequence[bytes], randomness: Callable[[int], bytes]) -> list[bytes]:
@@ -118,12 +118,12 @@ def questions(asked: Sequence[bytes], randomness: Callable[[int], bytes]) -> lis
 
     Names go in as in ``names.to_wire``.
     """
-    plain = _NAPTR_IN.join(asked) + _NAPTR_IN
-    mixed = _mixed(plain, randomness(len(plain)))
+    plain = NAPTR_IN.join(asked) + NAPTR_IN
+    mixed = mix_case(plain, randomness(len(plain)))
     made: list[bytes] = []
     start = 0
     for name in asked:
-        stop = start + len(name) + len(_NAPTR_IN)
+        stop = start + len(name) + len(NAPTR_IN)
         made.append(mixed[start:stop])
         start = stop
     return made
@@ -131,7 +131,7 @@ def questions(asked: Sequence[bytes], randomness: Callable[[int], bytes]) -> lis
 
 def around_question(*, ask_ad: bool = False) -> tuple[bytes, bytes]:
     """What goes between a query's ID and its question, and after the question: EDNS."""
-    return _HEADERS[ask_ad, True], _OPT_RECORD
+    return _HEADERS[ask_ad, True], OPT_RECORD
 
 
 def answers(query: Query, packet: bytes) -> bool:
@@ -145,6 +145,18 @@ def answers(query: Query, packet: bytes) -> bool:
 
 def read(query: Query, packet: bytes, *, shortcut: bool = True) -> Reply:
     """The reply to a query; ValueError, with the reason, for one that cannot be read. RFC 1034 5.3.3, without 4d."""
-    if shortcut and query.rdtype == NAPTR and (reply := read_plain(query.question, packet)) is not None:
+    if shortcut and query.rdtype == NAPTR and (reply := read_plain(query.name, query.question, packet)) is not None:
         return reply
     return read_in_full(query, packet)
+
+
+def read_plain(name: Labels, question: bytes, packet: bytes) -> Reply | None:
+    """The commonest reply to a question for NAPTR, read by the shortest way: records of the name that was asked, and
+    behind them nothing odd. None for any other, and for any that is damaged: ``read`` then says what it is.
+
+    """
+    plain = plain_records(name, question, packet)
+    if plain is None:
+        return None
+    records, ttl, authentic = plain
+    return Reply(NOERROR, False, Outcome.ANSWER, tuple(map(Naptr._make, records)), (), ttl, "", authentic)

@@ -375,7 +375,7 @@ def test_keys_are_asked_for_once_however_many_questions_start_at_once() -> None:
 
 
 def on_terminal(*arguments: str, text: str, bar: bool) -> tuple[int, str, str]:
-    """Exit code and what ``maptr bulk`` writes to stdout, a pipe, and to stderr, a terminal or with no ``bar`` a pipe."""
+    """Exit code, stdout (a pipe), and stderr, which is a terminal where there is to be a ``bar``, and else a pipe."""
     ours, theirs = os.openpty() if bar else os.pipe()
     command = [sys.executable, "-m", "maptr", "bulk", *arguments]
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}

@@ -24,6 +24,8 @@ MODULES = (
     "serve.tcp",
     "serve.stream",
     "serve.workers",
+    "serve.workplace",
+    "serve.conversations",
     "serve.httpd",
     "serve.metrics",
     "serve.signer",

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from maptr import names, plainwire, wire
+from maptr import names, wire
 from maptr.ark import Ark
 from maptr.discovery import Discovery, Outcome
 from maptr.errors import ArkSyntaxError
+from maptr.lonehost import LoneReader, host_in_wire
 from maptr.many import Many
 from maptr.names import Labels
 from maptr.naptr import Naptr
@@ -149,16 +150,49 @@ def test_replies_are_read_alike(reply: tuple[wire.Query, bytes], damage: list[tu
     for at, value in damage:
         octets[at % len(octets)] = value
     packet = query.packet[:2] + bytes(octets[2:])
-    short = plainwire.read_plain(query.question, packet)
+    short = wire.read_plain(query.name, query.question, packet)
     if short is not None:
         assert wire.answers(query, packet)
         assert short == long_way(query, packet)
 
 
+@given(replies, st.lists(st.tuples(st.integers(2, 200), st.integers(0, 255)), max_size=2))
+def test_a_lone_host_is_read_alike(reply: tuple[wire.Query, bytes], damage: list[tuple[int, int]]) -> None:
+    query, packet = reply
+    octets = bytearray(packet)
+    for at, value in damage:
+        octets[at % len(octets)] = value
+    packet = query.packet[:2] + bytes(octets[2:])
+    lone = LoneReader()
+    lone(query.question, packet[:-11] + OPT)  # what it remembers changes nothing
+    short = lone(query.question, packet)
+    if short is None:
+        return
+    order, preference, target, ttl, authentic = short
+    whole = long_way(query, packet)
+    if host_in_wire(target, None) is None:
+        return
+    replacement = names.from_wire(target)
+    assert whole == wire.Reply(
+        0, False, Outcome.ANSWER, (Naptr(order, preference, b"h", b"ark", b"", replacement),), (), ttl, "", authentic
+    )
+
+
+def test_the_commonest_reply_of_all_takes_the_shortest_way() -> None:
+    host = Naptr(7, 8, b"h", b"ark", b"", (b"h", b"example"))
+    for flags, additional in ((0x0400, [OPT]), (0x0420, []), (0x0580, [OPT[:3] + b"\x10\0" + OPT[5:]])):
+        query, packet = packets([host], 60, None, flags, [], additional, 0)
+        assert LoneReader()(query.question, packet) == (7, 8, b"\1h\7example\0", 60, flags == 0x0420)
+        assert LoneReader()(query.question.swapcase(), packet) is None
+        for cut in range(len(packet)):
+            assert LoneReader()(query.question, packet[:cut]) is None
+        assert LoneReader()(query.question, packet + b"\0") is None
+
+
 @pytest.mark.parametrize("last", BEHIND)
 def test_whatever_is_behind_the_answer_is_read_alike(last: bytes) -> None:
     query, packet = packets([Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example"))], 60, None, 0x0400, [], [last], 0)
-    short = plainwire.read_plain(query.question, packet)
+    short = wire.read_plain(query.name, query.question, packet)
     assert short is None or short == long_way(query, packet)
 
 
@@ -167,7 +201,7 @@ def test_the_commonest_reply_takes_the_short_way() -> None:
     for authority in ([], [b"\xc0\x12" + struct.pack("!HHIH", NS, 1, 60, 1) + b"\0"]):
         for owner in (None, "12345.ark.ARPA."):
             query, packet = packets([host], 60, owner, 0x0400, authority, [OPT], 0)
-            assert plainwire.read_plain(query.question, packet) is not None
+            assert wire.read_plain(query.name, query.question, packet) is not None
 
 
 def same(one: Discovery, other: Discovery) -> None:
@@ -207,7 +241,7 @@ def test_a_plain_reply_is_discovered_alike(reply: tuple[wire.Query, bytes], how:
 def test_a_packet_larger_than_was_asked_for_is_not_kept_whole() -> None:
     stuffing = [b"\0" + struct.pack("!HHIH", 65280, 1, 60, 1200) + bytes(1200)]
     query, packet = packets([Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example"))], 60, None, 0x0400, stuffing, [OPT], 0)
-    assert plainwire.read_plain(query.question, packet) is not None
+    assert wire.read_plain(query.name, query.question, packet) is not None
     assert Reader(DEFAULTS)(names.to_wire(query.name), query.question, packet, "server", 0.5) is None
 
 
