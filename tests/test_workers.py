@@ -492,6 +492,7 @@ def test_a_generation_that_falls_leaves_the_one_before(site: Site) -> None:
         server.wait_for("internal error, a worker ends")
         falling.unlink()
         until(lambda: not site.status()["alarms"])
+        until(lambda: all(process["state"] != "giving way" for process in processes(site)))
         assert set(answers(port)) == {"192.0.2.2"}
     assert (flood.lost, flood.faults) == (0, [])
     site.write_zone("a.test", zone_text(3, "192.0.2.3"))
