@@ -20,7 +20,7 @@ LAYERS = (
     # What everything is said in.
     (
         *("errors", "limits", "names", "printable", "address", "serial", "url"),
-        *("nfa", "ere", "prefix", "regexp", "finding", "ark", "naptr", "duration"),
+        *("plainwire", "plainurl", "nfa", "ere", "prefix", "regexp", "finding", "ark", "naptr", "duration"),
     ),
     # What maptr knows, as functions over values.
     (
@@ -36,7 +36,7 @@ LAYERS = (
     ),
     # What asks the network and reads files.
     (
-        *("files", "natabfile", "places", "fetch", "pull"),
+        *("files", "natabfile", "places", "resolvconf", "fetch", "pull"),
         *(
             "trust",
             "call",
