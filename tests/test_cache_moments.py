@@ -115,7 +115,7 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
     secondary = Follower(the_zone(whole))
     server = Recording(whole)
     with answering(server):
-        # What DNS did not have is known for minutes; on a busy machine this takes longer, so the cache's time goes slower.
+        # What DNS did not have is known for minutes. This may take longer, so the cache's time goes slower.
         nameservers = [f"127.0.0.1#{server.bound[0].port}"]
         cache = Cache(table, nameservers=nameservers, lifetime=20.0, clock=lambda: time.monotonic() / 100)
         first = [drift for group in cache.drift_many() for drift in group]
