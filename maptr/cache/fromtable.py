@@ -9,6 +9,7 @@ from maptr.cache.watched import TableState
 from maptr.discovery import Discovery, Outcome
 from maptr.errors import ZoneError
 from maptr.names import Labels
+from maptr.plain import Plans
 from maptr.replay import walk_again
 from maptr.rules import fitting
 from maptr.table import Entry, Table
@@ -23,6 +24,7 @@ class TableReader:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
+        self._plans = Plans()
         self._table: Table | None = None
         self._answers: dict[str, Answer] = {}
 
@@ -63,4 +65,4 @@ class TableReader:
         def look_up(name: Labels) -> Answer:
             return answer if name == root else Answer(Outcome.NXDOMAIN, ttl=TTL, server="natab")
 
-        return walk_again(ark, settings, look_up, reader)
+        return walk_again(ark, settings, look_up, reader, self._plans)
