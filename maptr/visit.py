@@ -91,7 +91,10 @@ def get(target: str, *, seconds: float, accept: str = "*/*", allow_private: bool
         location = page.header("location")
         if page.status not in REDIRECTS or not location:
             return page
-        target = urljoin(target, location)
+        try:
+            target = urljoin(target, location)
+        except ValueError:
+            raise NmaError(f"{where.host.text}: redirects to {location[:200]!a}, which is no URL") from None
     raise NmaError(f"more than {MAX_REDIRECTS} redirects")
 
 

@@ -146,6 +146,11 @@ def test_redirects_are_followed_within_limits() -> None:
             assert told.url == away
     with pages(lambda path: (302, {"Location": "/again"}, b"")) as running, pytest.raises(NmaError, match="redirects"):
         describe(ARK, discovery=at(running.url), allow_private=True)
+    with (
+        pages(lambda path: (302, {"Location": "http://[::1/"}, b"")) as running,
+        pytest.raises(NmaError, match="no URL"),
+    ):
+        describe(ARK, discovery=at(running.url), allow_private=True)
     for away in ("file:///etc/passwd", "http://user@h.example/", "gopher://h.example/"):
         with (
             pages(lambda path, away=away: (302, {"Location": away}, b"")) as running,  # type: ignore[misc]
