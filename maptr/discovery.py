@@ -194,8 +194,8 @@ class Discovery(Sequence[Candidate]):
         said += f" ({step.note})" if step.note else ""
         if step.outcome is Outcome.NXDOMAIN and step.name[-2:] == (b"ark", b"arpa"):
             said += (
-                ". ark.arpa is not delegated on the public Internet today: maptr up serves it on this machine,"
-                " @SERVER names a server that has it, --origin another origin"
+                ". If no ARK is found at all: ark.arpa is not delegated on the public Internet today; maptr up"
+                " serves it on this machine, @SERVER names a server that has it, --origin another origin"
             )
         return said
 
