@@ -93,8 +93,8 @@ def get(target: str, *, seconds: float, accept: str = "*/*", allow_private: bool
             return page
         try:
             target = urljoin(target, location)
-        except ValueError:
-            raise NmaError(f"{where.host.text}: redirects to {location[:200]!a}, which is no URL") from None
+        except ValueError as error:  # a bracket that is never closed
+            raise NmaError(f"{where.host.text}: redirects to {location[:200]!a}: {error}") from None
     raise NmaError(f"more than {MAX_REDIRECTS} redirects")
 
 
@@ -107,6 +107,7 @@ def _ask(sock: socket.socket, where: url.Url, target: str, accept: str) -> Page:
     for name, value in (
         ("Host", where.host.in_url + port),
         ("Accept", accept),
+        ("Accept-Encoding", "identity"),
         ("User-Agent", USER_AGENT),
         ("Connection", "close"),
     ):

@@ -189,8 +189,8 @@ class Answering:
         else:
             complete = choice.take is Take.NONE
             source = "natab" if found is None else found.source
-            asked = () if found is None else found.trace
-            made = Discovery(request.ark, (), asked, complete, source, scheme=request.settings.scheme)
+            asked, security = ((), "indeterminate") if found is None else (found.trace, found.security)
+            made = Discovery(request.ark, (), asked, complete, source, security, scheme=request.settings.scheme)
         return made.expiring(self._wall(), reason=choice.reason)
 
     # ---- what comes of asking

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from maptr.cache.forklock import ForkLock
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
+from maptr.natabfile import MAX_FILE
 from maptr.plan import Plan
 from maptr.table import Table
 
@@ -27,7 +28,6 @@ log = logging.getLogger("maptr.cache")
 
 LOOK_EVERY = 1.0  # seconds between looks at the file's status
 READ_EVERY = 60.0  # seconds between readings whatever the status says: dates can be set, and stand still
-MAX_FILE = 64 << 20  # octets; the real registry has 1.2 million, natab for 100,000 NAANs has 8
 
 
 @dataclass(frozen=True, slots=True)
