@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -166,6 +168,17 @@ def test_ages_are_told_for_people(seconds: float, text: str) -> None:
     assert shown(seconds) == text
 
 
+@pytest.mark.parametrize("policy", ["dns-first", "natab-first", "natab-only"])
+def test_a_table_is_as_old_as_its_source_said_so_last(policy: str, tmp_path: Path) -> None:
+    source, natab = tmp_path / "source", tmp_path / "natab"
+    source.write_text("54321:\n    t.example.org\n")
+    assert run("table", "pull", str(source), "--into", str(natab), "--apply").exit_code == 0
+    os.utime(natab, (1, 1))
+    words = ("url", "ark:54321/x", "--natab", str(natab), "--policy", policy)
+    for line in ((*words, f"@{DEAD}"), words) if policy != "dns-first" else ((*words, f"@{DEAD}"),):
+        assert re.search(r"from the table, \d+ s old", at(0, *line)[2])
+
+
 # ---- a clock that is set
 
 
@@ -210,6 +223,9 @@ def test_a_clock_set_by_a_day_makes_no_answer_fresh_and_no_age_known(
     code, out, said = at(-3 * 86_400, "url", "ark:54321/x", "--natab", str(tmp_path / "natab"))
     assert (code, out) == (0, "https://t.example.org/ark:/54321/x")
     assert "from the table, of unknown age (DNS: silent" in said
+    for policy in ("natab-only", "natab-first"):
+        said = at(-3 * 86_400, "url", "ark:54321/x", "--natab", str(tmp_path / "natab"), "--policy", policy)[2]
+        assert "from the table, of unknown age (the table has it)" in said
     code, out, said = at(3 * 86_400, "url", ARK)
     assert (code, out) == (9, ""), "no answer is kept for ever"
 
