@@ -16,6 +16,8 @@ from maptr.trace import SECURITY, Link, Outcome, Reading, Step
 
 __all__ = ["REGEXP_STEPS", "SECURITY", "Candidate", "Discovery", "Link", "Outcome", "Reading", "Step"]
 
+CLOCK_SLACK = 60.0  # seconds; what was said later than now by more than this was said by another clock
+
 
 class Discovery(Sequence[Candidate]):
     """The result of a walk: its candidates, best first, and the trace that led to them.
@@ -143,8 +145,11 @@ class Discovery(Sequence[Candidate]):
         return [candidate.url(self.ark, scheme=self.scheme) for candidate in self.candidates]
 
     def age(self, now: float) -> float | None:
-        """Seconds since the data was said, by the same clock as ``fetched``; None where that is not known."""
-        return None if self.fetched is None else max(0.0, now - self.fetched)
+        """Seconds since the data was said, by the same clock as ``fetched``; None where that is not known, as where it
+        was said later than now: a clock was set since."""
+        if self.fetched is None or self.fetched > now + CLOCK_SLACK:
+            return None
+        return max(0.0, now - self.fetched)
 
     def expiring(self, now: float, **changes: Any) -> Discovery:
         """The same, its ``expiration`` counted from ``now``, and other values changed too."""
@@ -189,8 +194,8 @@ class Discovery(Sequence[Candidate]):
         said += f" ({step.note})" if step.note else ""
         if step.outcome is Outcome.NXDOMAIN and step.name[-2:] == (b"ark", b"arpa"):
             said += (
-                ". ark.arpa is not delegated on the public Internet today: maptr up serves it on this machine,"
-                " @SERVER names a server that has it, --origin another origin"
+                ". If no ARK is found at all: ark.arpa is not delegated on the public Internet today; maptr up"
+                " serves it on this machine, @SERVER names a server that has it, --origin another origin"
             )
         return said
 

@@ -69,14 +69,8 @@ def whom(servers: list[str], options: Options) -> Way:
     address, OSError for a configuration that cannot be read.
     """
     config = through.configured()
-    given = options.natab is not None or options.policy is not None
-    if options.no_cache and given:
-        raise ConfigError("--no-cache goes with neither --natab nor --policy")
-    if not options.no_cache and (given or not servers):
-        natab = options.natab or through.table(config)
-        if natab is not None or options.policy is not None or through.has_cache(config):
-            cache = through.cached(servers, options, config, natab)
-            return Way(cache.discover, cache)
+    if (cache := through.cache_for(servers, options, config)) is not None:
+        return Way(cache.discover, cache)
     return Way(_direct(servers, options, config))
 
 

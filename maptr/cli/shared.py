@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -38,6 +38,13 @@ OPTIONS = (
     ),
     click.option("--no-cache", is_flag=True, help="Ask DNS only, and keep nothing."),
 )
+
+
+def cache_options(command: Any) -> Any:
+    """OPTIONS as one decorator."""
+    for decorate in reversed(OPTIONS):
+        command = decorate(command)
+    return command
 
 
 def parse_words(words: Sequence[str], options: Options) -> tuple[list[Ark], Way]:
