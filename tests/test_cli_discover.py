@@ -200,9 +200,15 @@ def test_validation_from_a_trust_anchor(signed: tuple[str, Path], at: str) -> No
     unsigned = run("url", "ark:12345/x54", at, *secure)  # the same zone, its signatures stripped
     assert (unsigned.exit_code, unsigned.stdout) == (9, "\n")
     assert "the answers are bogus, not secure: 12345.ark.arpa. NAPTR:" in unsigned.stderr
-    refused = run("url", "ark:12345/x54", server, "--require", "secure")
-    assert refused.exit_code == 9
-    assert "the answers are indeterminate, not secure" in refused.stderr
+    require = ("ark:12345/x54", server, "--require", "secure")  # and no anchor
+    for command, shown in ((("url",), "\n"), (("discover",), ""), (("discover", "--short"), "")):
+        refused = run(*command, *require)
+        assert (refused.exit_code, refused.stdout) == (9, shown)  # nothing that anybody might follow
+        assert "the answers are indeterminate, not secure" in refused.stderr
+    assert json.loads(run("url", "--json", *require).stdout)["url"] is None
+    document = json.loads(run("discover", "--json", *require).stdout)
+    assert document["candidates"] == []
+    assert [record["counted"] for record in document["trace"][0]["records"]].count(True) > 0
 
 
 def test_info_asks_nobody_that_an_answer_names_without_a_signature(signed: tuple[str, Path], at: str) -> None:
