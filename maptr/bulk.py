@@ -80,7 +80,13 @@ async def discover_many_async(
     ordered: bool = True,
     **options: Unpack[BulkOptions],
 ) -> AsyncIterator[Discovery]:
-    """``discover_many``, awaited: same options, same discoveries, same errors. ``arks`` may be an async iterable."""
+    """``discover_many``, awaited: same options, same discoveries, same errors. ``arks`` may be an async iterable.
+
+    >>> async def urls(arks):
+    ...     return [found.url() async for found in discover_many_async(arks, nameservers=[server])]
+    >>> asyncio.run(urls(["ark:12345/x1", "ark:12345/x2"]))
+    ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
+    """
     nameservers = _listed(nameservers)
     asked = resolver or _by_urls(nameservers)
     if asked is not None and not isinstance(asked, Stub):

@@ -31,6 +31,12 @@ class Discovery(Sequence[Candidate]):
     Its values are not to be changed: ``replace`` makes another. Two are equal where all is equal but times,
     ``scheme`` and ``reason``. ``trace`` may be given as a function, which is called when somebody first looks: writing
     the reasons down costs more than finding the candidates.
+
+    >>> found = discover("ark:12345/x6np1wh8k", nameservers=[server])
+    >>> [(candidate.host, candidate.order) for candidate in found]
+    [('ark.example.org', 0)]
+    >>> found.complete, found.security, [step.outcome.name for step in found.trace]
+    (True, 'indeterminate', ['ANSWER'])
     """
 
     _ARGUMENTS = (
