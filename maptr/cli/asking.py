@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from maptr import call
 from maptr.ark import Ark
@@ -134,7 +134,7 @@ def show_discoveries(
     for ark, found, error in _each(arks, way, trace=trace and not options.as_json):
         code = max(code, _code(error))
         if options.as_json:
-            document = found.to_dict() if found is not None else {"ark": str(ark)}
+            document: dict[str, Any] = found.to_dict() if found is not None else {"ark": str(ark)}
             if error is not None:
                 document["candidates"] = []  # refused, but on the trace
             output.json_data({**document, "age": through.age_of(found), "error": str(error) if error else None})
