@@ -249,6 +249,17 @@ def test_an_h_record_is_asked_by_https_and_then_by_http() -> None:
             describe(ARK, discovery=by_rule, allow_private=True)  # a rule says the scheme
 
 
+def test_a_chooser_hears_of_an_authority_that_fails() -> None:
+    chooser = Reachable(probe=lambda where, seconds: None, allow_private=True)  # it takes a connection and no more
+    with raw(b"garbage", b"") as mute, pages(erc) as running:
+        found = at(f"http://127.0.0.1:{mute}", running.url).replace(scheme="https")
+        assert chooser(found).port == mute
+        assert describe(ARK, discovery=found, chooser=chooser, allow_private=True).spoken
+        assert [chooser(found).scheme for _ in range(2)] == ["http", "http"]  # by https the first one failed just now
+        assert describe(ARK, discovery=found, chooser=chooser, allow_private=True).spoken
+        assert chooser(found).port == running.port
+
+
 def test_a_silent_authority_leaves_time_for_the_next() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pages(erc) as running:
         found = at(f"http://127.0.0.1:{silent.getsockname()[1]}", running.url)
