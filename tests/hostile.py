@@ -128,6 +128,8 @@ class Hostile:
                     connection.settimeout(1)
                     size = int.from_bytes(connection.recv(2), "big")
                     query = connection.recv(size)
+                    if not query:  # a client whose time was over
+                        continue
                     self.queries.append((query, "tcp"))
                     for packet in self.script(query, "tcp"):
                         connection.sendall(struct.pack("!H", len(packet)) + packet)
@@ -145,7 +147,8 @@ def hostile(script: Script, host: str = "127.0.0.1", port: int = 0) -> Iterator[
         server.over.set()
         with suppress(OSError):  # so that neither thread waits for its timeout
             server.udp.sendto(b"", (server.host, server.port))
-            socket.create_connection((server.host, server.port), timeout=0.05).close()
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp:
+                tcp.connect((server.host, server.port))
         for thread in server.threads:
             thread.join()
         server.udp.close()
