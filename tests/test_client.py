@@ -8,7 +8,7 @@ import socketserver
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -366,8 +366,18 @@ def test_cancelling_leaves_no_socket_and_no_task_behind() -> None:
             gc.collect()
             assert open_files() == before
 
+    async def closed(port: int) -> None:
+        before = open_files()
+        arks = (f"ark:{i}/x" for i in range(1000))
+        async with aclosing(discover_many_async(arks, nameservers=[f"127.0.0.1#{port}"])) as stream:
+            await anext(stream)
+            assert open_files() > before
+        assert open_files() == before  # at once
+
     with serving(lambda query: None) as port:
         asyncio.run(cancelled(port))
+    with serving(zone({})) as port:
+        asyncio.run(closed(port))
 
 
 def test_a_discovery_is_a_sequence_with_everything_in_its_dict() -> None:
