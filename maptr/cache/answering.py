@@ -111,7 +111,7 @@ class Answering:
             if not self._may_ask(request, key):
                 why = f"not asked again yet: {self._names.why(key) or self._servers.why(request.view)}"
                 break
-            flight, fly = self._flights.join(request.key)
+            flight, fly = self._flights.join(request.key, request.lifetime)
             if flight is None:
                 why = "not asked: too many questions are under way"
                 break
@@ -145,7 +145,7 @@ class Answering:
         return self._names.admits(key) and self._servers.admits(request.view)
 
     def _refresh(self, request: Request) -> Generator[Wait, None, None]:
-        flight, fly = self._flights.join(request.key)
+        flight, fly = self._flights.join(request.key, request.lifetime)
         if flight is not None and fly:
             yield Wait(flight, request, fly=True, seconds=0.0)
 
