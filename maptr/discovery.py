@@ -172,6 +172,17 @@ class Discovery(Sequence[Candidate]):
         kind = errors.DiscoveryTimeout if timeout else errors.DiscoveryFailed
         raise kind(f"no mapping authority known for {self.ark}: {self._why()}", self)
 
+    def unsaid(self) -> str:
+        """What makes it incomplete, in words: the first question without an answer; empty where it is complete."""
+        if self.complete:
+            return ""
+        steps = [step for step in self.trace if not step.outcome.said]
+        if not steps:
+            return "a limit of the walk was reached"
+        note = f" ({steps[0].note})" if steps[0].note else ""
+        more = f", and {len(steps) - 1} more" if len(steps) > 1 else ""
+        return f"{names.to_text(steps[0].name)} NAPTR: {steps[0].outcome.value}{note}{more}"
+
     def raise_for_security(self, require: str | None) -> None:
         """Nothing, where the answers are as secure as required (None: any are); else DiscoveryFailed."""
         if require is None or self.security == require:

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from maptr.cli import main
+from tests.hostile import hostile, hosts, naptr, question, reply
 from tests.peers import Maptr
 from tests.test_client import serving
 
@@ -261,3 +262,21 @@ def test_a_tree_grows_on_a_terminal(at: str) -> None:
     assert done.stdout.startswith(b"https://ark.example.org/")
     assert "12345.ark.arpa. NAPTR: answer, 4 records from" in text.decode()
     assert "candidate ark.example.org" in text.decode()
+
+
+@pytest.mark.parametrize("command", ["discover", "url"])
+def test_what_may_not_be_all_is_said_so(command: str) -> None:
+    rules = hosts({"12345.ark.arpa.": [naptr("h.example."), naptr("down.example.", flags=b"")]})
+
+    def answer(query: bytes, transport: str) -> list[bytes]:
+        return [reply(query, rcode=2)] if question(query)[0][0] == b"down" else rules(query, transport)
+
+    with hostile(answer) as server:
+        done = run(command, "ark:12345/x1", f"@{server.name}")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("https://h.example/ark:12345/x1")
+    why = f"down.example. NAPTR: server failure ({server.name}: rcode 2)"
+    assert done.stderr == f"maptr: ark:12345/x1: this may not be all: {why}\n"
+    many = [naptr(f"h{i}.example.") for i in range(65)]
+    with hostile(hosts({"12345.ark.arpa.": many})) as server:
+        assert "65 candidates found, the best 64 kept" in run(command, "ark:12345/x1", f"@{server.name}").stderr

@@ -159,6 +159,8 @@ def _each(
             except DiscoveryError as error:
                 yield ark, error.discovery, error
             else:
+                if not found.complete and found.source == "dns":
+                    output.talk(f"maptr: {ark}: this may not be all: {found.unsaid()}")
                 yield ark, found, None
     finally:
         way.close()
