@@ -217,6 +217,8 @@ def test_info_asks_nobody_that_an_answer_names_without_a_signature(signed: tuple
     done = run("info", "ark:12345/x54", at, *secure)
     assert done.exit_code == 9
     assert "the answers are bogus, not secure" in done.stderr
+    word = run("info", "ark:12345/x54", at, "--trust-ad", "--require", "secure")
+    assert (word.exit_code, "the answers are insecure, not secure" in word.stderr) == (9, True)
     none = run("info", GONE, signed[0], *secure)
     assert none.exit_code == 1
     assert "no mapping authority for" in none.stderr
