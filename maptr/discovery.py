@@ -33,6 +33,12 @@ class Discovery(Sequence[Candidate]):
     Its values are not to be changed: ``replace`` makes another. Two are equal where all is equal but times,
     ``scheme`` and ``reason``. ``trace`` may be given as a function, which is called when somebody first looks: writing
     the reasons down costs more than finding the candidates.
+
+    >>> found = discover("ark:12345/x6np1wh8k", nameservers=[server])
+    >>> [(candidate.host, candidate.order) for candidate in found]
+    [('ark.example.org', 0)]
+    >>> found.complete, found.security, [step.outcome.name for step in found.trace]
+    (True, 'indeterminate', ['ANSWER'])
     """
 
     _ARGUMENTS = (
@@ -170,6 +176,17 @@ class Discovery(Sequence[Candidate]):
         timeout = any(step.outcome is Outcome.TIMEOUT for step in self.trace)
         kind = errors.DiscoveryTimeout if timeout else errors.DiscoveryFailed
         raise kind(f"no mapping authority known for {self.ark}: {self._why()}", self)
+
+    def unsaid(self) -> str:
+        """What makes it incomplete, in words: the first question without an answer; empty where it is complete."""
+        if self.complete:
+            return ""
+        steps = [step for step in self.trace if not step.outcome.said]
+        if not steps:
+            return "a limit of the walk was reached"
+        note = f" ({steps[0].note})" if steps[0].note else ""
+        more = f", and {len(steps) - 1} more" if len(steps) > 1 else ""
+        return f"{names.to_text(steps[0].name)} NAPTR: {steps[0].outcome.value}{note}{more}"
 
     def raise_for_security(self, require: str | None) -> None:
         """Nothing, where the answers are as secure as required (None: any are); else DiscoveryFailed."""

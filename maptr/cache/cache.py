@@ -51,6 +51,10 @@ class Cache:
     source has not confirmed is stale, None for never. ``history``: the SQLite file of verdicts, by default ``path``.
     ``size``: names kept in memory. ``rate``: packets a second to a server while ``drift_many`` asks it, None for as
     many as it bears. Raises ConfigError.
+
+    >>> with Cache(nameservers=[server]) as cache:
+    ...     [cache.discover(f"ark:12345/x{i}").source for i in range(3)]
+    ['dns', 'memory', 'memory']
     """
 
     def __init__(
