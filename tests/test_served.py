@@ -94,14 +94,14 @@ def test_what_a_running_server_says_of_random_zones(site: Site, workers: int) ->
             for query in some:
                 assert replies.get(query[:2]) == expected[query[:2]], (query.hex(), dns.message.from_wire(query))
     # One by one, which is another way: what is known comes between, or nothing would be taken alone.
-    known = [query for query in asked if (reply := expected[query[:2]]) and reply[3] & 15 == 0 and reply[7]][:8]
+    known = [query for query in asked if (said := expected[query[:2]]) and said[3] & 15 == 0 and said[7]][:8]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(PATIENCE)
         sock.connect(("127.0.0.1", port))
         for query in (part for one in asked[:ALONE] * 2 for part in (*known, one)):
-            if (reply := expected[query[:2]]) is not None:
+            if (said := expected[query[:2]]) is not None:
                 sock.send(query)
-                assert sock.recv(65535) == reply, query.hex()
+                assert sock.recv(65535) == said, query.hex()
     if workers == 1:
         batches = site.status()["batches"]
         assert isinstance(batches, dict)
