@@ -19,7 +19,8 @@ from collections.abc import Hashable, Sequence
 from operator import add
 
 from maptr.context import Transport
-from maptr.ready import HEADER
+from maptr.cookies import CLIENT_COOKIE
+from maptr.ready import HEADER, NXDOMAIN
 from maptr.rrl import Verdict
 from maptr.serve.alone import MAX_CLIENTS, Alone, Client, Control
 from maptr.serve.counters import SILENCE as UNANSWERED
@@ -190,13 +191,13 @@ class BatchListener:
         Which of them the rate limit has judged, or does not concern.
         """
         settled: set[int] = set()
-        missed, cookies = known.fill(plans, queries)
+        missed, with_client, with_whole = known.fill(plans, queries)
         for i in missed:
             plans[i], cookie = self._look_up(known, i, queries[i], settled)
             if cookie is not None:
-                cookies.append((i, cookie))
-        if cookies:
-            self._answer_cookies(cookies, plans, queries, settled)
+                (with_whole if len(cookie) > CLIENT_COOKIE else with_client).append(i)
+        if with_client or with_whole:
+            self._answer_cookies(with_client, with_whole, plans, queries, settled)
         return settled
 
     def _look_up(self, known: Plans, i: int, query: bytes, settled: set[int]) -> tuple[bytes, bytes | None]:
@@ -234,23 +235,29 @@ class BatchListener:
         return own(reply, self._slots.area_addresses[i])
 
     def _answer_cookies(
-        self, asked: list[tuple[int, bytes]], plans: list[bytes | None], queries: list[bytes], settled: set[int]
+        self,
+        with_client: list[int],
+        with_whole: list[int],
+        plans: list[bytes | None],
+        queries: list[bytes],
+        settled: set[int],
     ) -> None:
         """Put the cookies of replies where their plans have them; who showed a good one has no limit."""
         context = self._responder.context
         if not context.cookies.secrets:  # taken away a moment ago; what lies ready will follow
-            for i, _ in asked:
+            for i in (*with_client, *with_whole):
                 plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
             return
-        verified = self._jar.answer(asked, secrets=context.cookies.secrets, now=context.clock())
+        secrets, now = context.cookies.secrets, context.clock()
+        verified = self._jar.answer(queries, with_client, with_whole, secrets=secrets, now=now)
         settled.update(verified)
         self.counters.verified += len(verified)
         if context.cookies.required:
-            for i, _ in asked:
+            for i in (*with_client, *with_whole):
                 if i not in settled:
                     plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
         else:
-            self.counters.unverified += len(asked) - len(verified)
+            self.counters.unverified += len(with_client) + len(with_whole) - len(verified)
 
     def _limit(
         self,
@@ -307,10 +314,11 @@ class BatchListener:
         """Count the replies of a batch but those of the general path, which counts for itself."""
         ready = count - len(self._made)
         codes = joined[HEAD + 1 :: PLAN.size]
-        if not any(codes) and not silent and not self._made:
-            self.counters.count_ready(UDP, ready, {0: count})
-            return
-        counted = {code: codes.count(code) for code in {*codes}}
+        counted = {0: codes.count(0)}
+        if counted[0] < count:
+            counted[NXDOMAIN] = codes.count(NXDOMAIN)
+            if counted[0] + counted[NXDOMAIN] < count:
+                counted = {code: codes.count(code) for code in {0, *codes}}
         if silent:
             counted[0] -= silent  # the plan of silence reads as NOERROR
             counted[UNANSWERED] = silent
