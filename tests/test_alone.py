@@ -78,7 +78,7 @@ def test_the_octets_are_those_of_the_general_path(host: str, rrl: RrlSettings, c
     responder = Responder(rrl=rrl)
     with listening(responder, host) as (listener, address):
         client = client_of(clients, address)
-        for _ in range(5):
+        for _ in range(6):
             client.warm(listener)
             rng.shuffle(queries)
             for query in queries:
@@ -95,7 +95,7 @@ def test_the_octets_are_those_of_the_general_path(host: str, rrl: RrlSettings, c
                 counted = sum(counters.to_dict()["udp"].values()) + counters.general
                 assert counted == counters.received == counters.calls
         assert listener.counters.alone[0] > 3, "known names"
-        assert listener.counters.alone[3] > 1, "and names that are not there"
+        assert listener.counters.alone[3] > 0, "and names that are not there"
         assert counters.ready + counters.general == counters.received
 
 
