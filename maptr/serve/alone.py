@@ -28,7 +28,10 @@ from maptr.serve.udp import is_anywhere, reply_source
 log = logging.getLogger("maptr.serve")
 
 TURN = 256  # queries from one look whether others wait to the next
-MAX_OTHERS = TURN // 2  # of them that the plans do not know; beyond that batches are the shorter way
+# Of them that the plans do not know, beyond which batches are the shorter way; then more known ones in a row are wanted
+# before the next try, each time twice as many.
+MAX_OTHERS = TURN // 8
+FEW, MANY = 8, 1 << 12
 MAX_WHOLE = 1 << 14  # whole replies, some 300 octets each with their queries
 MAX_CLIENTS = 10_000  # addresses remembered that the rate limit does not count
 
@@ -72,6 +75,7 @@ class Alone:
         self._networks: dict[str, str] = {}
         self._sources: dict[bytes, Control] = {}  # packet information of replies by that of their queries
         self._others = 0
+        self.wanted = FEW  # known queries in a row that come alone, before the next ``run``
         self._answer_turn = self._answer_turn_anywhere if is_anywhere(sock) else self._answer_turn_here
 
     def stop(self) -> None:
@@ -92,7 +96,11 @@ class Alone:
                 continue  # an ICMP error that an earlier reply met
             except Exception:
                 log.exception("internal error, a query dropped")
-            if self._look() or self._others > MAX_OTHERS:
+            if self._others > MAX_OTHERS:
+                self.wanted = min(self.wanted * 2, MANY)
+                return
+            self.wanted = FEW
+            if self._look():
                 return
 
     def _answer_turn_here(self) -> None:
@@ -118,7 +126,7 @@ class Alone:
                 reply = get_denied(octets)
                 if reply is None or client[0] not in exempt or responder.ready is not ready:
                     self._answer_other(buffer[:size], client)
-                    if responder.ready is not ready:
+                    if responder.ready is not ready or self._others > MAX_OTHERS:
                         return
                     continue
                 counter[reply[1]] += 1
@@ -147,7 +155,7 @@ class Alone:
                 reply = get_denied(octets)
                 if reply is None or source is None or client[0] not in exempt or responder.ready is not ready:
                     self._answer_other(buffer[:size], client, control)
-                    if responder.ready is not ready:
+                    if responder.ready is not ready or self._others > MAX_OTHERS:
                         return
                     continue
                 counter[reply[1]] += 1
