@@ -19,6 +19,7 @@ import ctypes
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
+from maptr.cookies import CLIENT_COOKIE
 from maptr.fastpath import ReadyAnswers, is_alone
 from maptr.ready import (
     COOKIE,
@@ -34,6 +35,7 @@ from maptr.ready import (
     Found,
     with_cookie,
 )
+from maptr.serve.jar import WHOLE_COOKIE, Asked
 from maptr.serve.slots import HEAD, PLAN
 
 MAX_KNOWN = 1 << 17  # plans by whole keys, 300 octets each with their keys: 100,000 names asked in one way
@@ -45,7 +47,6 @@ FIRST = HEADER - 2
 DATA = bytes.__basicsize__ - 1  # its last octet is the zero after all others
 MIN_KEY = FIRST + 5
 
-CLIENT_COOKIE, WHOLE_COOKIE = 8, COOKIE_REPLY - 4
 USUAL_SIZE = (1232).to_bytes(2, "big")  # what most resolvers say since 2020; none of its octets is a letter
 _USUAL_END = USUAL_SIZE[1]
 _SIZED = 8  # octets of an OPT from its size on
@@ -94,29 +95,25 @@ class Plans:
         self._large: set[bytes] = set()  # keys and patterns of the usual size whose replies not everybody takes
         self._seen: set[bytes] = set()  # patterns met once
         self._types: dict[bytes, bytes] = {}  # by name, of patterns for other types
-        self._alive: list[object] = []  # what plans point into
+        self._alive: dict[int, object] = {}  # what plans point into, by identity
         self._full = False
         self._long_opts: dict[bytes, bytes] = {}
 
-    def fill(self, plans: list[bytes | None], queries: Sequence[bytes]) -> tuple[list[int], list[int], list[int]]:
-        """Put plans where there are none yet, for queries without IDs.
-
-        Which were not found; of those found, which end in a client's cookie, and which in a whole one.
-        """
-        with_client: list[int] = []
-        with_whole: list[int] = []
+    def fill(self, plans: list[bytes | None], queries: Sequence[bytes]) -> tuple[list[int], Asked]:
+        """Put plans where there are none yet, for queries without IDs. Which were not found, and who has cookies."""
+        asked = Asked([], [], [])
         with_cookie = self._with_cookie.get, self._patterns_with_cookie.get, -_SIZED - 3
         kinds = (
             (self.known.get, self._patterns.get, -_SIZED + 1, None),
-            (*with_cookie, with_client),
-            (*with_cookie, with_whole),
+            (*with_cookie, asked.with_client),
+            (*with_cookie, asked.with_whole),
             (self.known.get, self._patterns.get, 0, None),
         )
         which = [i for i, plan in enumerate(plans) if plan is None]
         missed, sized = self._fill_each(which, plans, queries, kinds, True)
         if sized:
             missed += self._fill_each(sized, plans, queries, kinds, False)[0]
-        return missed, with_client, with_whole
+        return missed, asked
 
     def _fill_each(
         self,
@@ -281,7 +278,7 @@ class Plans:
             self._full = True
         if ready.start:
             # The table of a zone may get an equal value in its place, where two threads pack a name at once.
-            self._alive.append(ready.body)
+            self._alive[id(ready.body)] = ready.body
             plan = self._pack(query, found)
             if ready.kind is not None:
                 self._kinds[plan] = ready.kind
@@ -292,7 +289,7 @@ class Plans:
             return shared
         if len(self._shared) >= MAX_SHARED:
             self._full = True
-        self._alive.append(ready)
+        self._alive[id(ready)] = ready
         plan = self._shared[key] = self._pack(query, found)
         if ready.kind is not None:
             self._kinds[plan] = ready.kind
