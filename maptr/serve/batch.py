@@ -177,7 +177,7 @@ class BatchListener:
             plans[i], cookie = self._look_up(known, i, queries[i], settled)
             if cookie is not None:
                 asked.others.append((i, cookie))
-        if any(asked):
+        if asked:
             self._answer_cookies(asked, plans, queries, settled)
         return settled
 

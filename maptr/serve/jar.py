@@ -22,6 +22,9 @@ class Asked(NamedTuple):
     with_whole: list[int]
     others: list[tuple[int, bytes]]
 
+    def __bool__(self) -> bool:
+        return bool(self.with_client or self.with_whole or self.others)
+
     def slots(self) -> list[int]:
         return [*self.with_client, *self.with_whole, *(i for i, _ in self.others)]
 
