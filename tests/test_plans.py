@@ -292,7 +292,7 @@ def test_packets_of_every_kind() -> None:
 def test_memory_is_bounded_and_forgotten_plans_live_until_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_KNOWN", 5)
     monkeypatch.setattr(module, "MAX_SHARED", 5)
-    monkeypatch.setattr("maptr.fastpath.MAX_LEARNED", 5)
+    monkeypatch.setattr("maptr.learned.MAX_LEARNED", 5)
     rng = random.Random(1)
     server = Server(SNAPSHOT)
     names = names_around(SNAPSHOT, rng)

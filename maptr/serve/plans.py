@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from maptr.cookies import CLIENT_COOKIE
-from maptr.fastpath import ReadyAnswers, is_alone
+from maptr.fastpath import ReadyAnswers
 from maptr.ready import (
     COOKIE,
     COOKIE_REPLY,
@@ -35,6 +35,7 @@ from maptr.ready import (
     Found,
     with_cookie,
 )
+from maptr.readyzone import is_alone
 from maptr.serve.jar import WHOLE_COOKIE, Asked
 from maptr.serve.slots import HEAD, PLAN
 
