@@ -268,13 +268,14 @@ def test_cookies_are_given_and_checked() -> None:
 
 
 def test_cookies_are_found_wherever_they_stand_among_the_options() -> None:
-    """Several in one batch: some end their query, one is followed by the client's subnet, which has eight octets too."""
+    """Several in one batch: some end their query, some are followed by the client's subnet, of eight octets too."""
     subnet = dns.edns.ECSOption("192.0.2.0", 32)
     responder = Responder()
     queries = []
     for number in range(20):
         cookie = dns.edns.CookieOption(number.to_bytes(8, "big"), b"")
-        options = ([cookie], [cookie, subnet], [subnet, cookie], [subnet])[number % 4]
+        orders: list[list[dns.edns.Option]] = [[cookie], [cookie, subnet], [subnet, cookie], [subnet]]
+        options = orders[number % 4]
         query = dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=options)
         queries.append(query.to_wire())
     with listening(responder) as (_, address):
