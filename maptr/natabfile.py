@@ -7,11 +7,13 @@ it, is not of the plainest form. Then the whole file is read, and the answer is 
 from __future__ import annotations
 
 import os
+from stat import S_ISREG
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+MAX_FILE = 64 << 20  # octets; the real registry has 1.2 million, natab for 100,000 NAANs has 8
 _CHUNK = 1 << 16  # octets searched at a time: what stays in a processor's cache
 _SOME = 4096  # octets read to find the end of a line
 _SCHEMES = (b"http://", b"https://", b"ftp://", b"mailto:", b"urn:", b"ark:/")
@@ -33,6 +35,33 @@ def find(path: str | os.PathLike[str], naan: str) -> list[str] | None:
     return _read(path, naan)
 
 
+def look_up(path: str, naan: str) -> tuple[list[str] | None, float]:
+    """The same of a file that is plain from its first line to its last octet, and when it was written, by its status.
+
+    So there is nothing in it of which the reader of the whole would think otherwise. Raises NotPlainError for any other
+    file and for one that changes meanwhile, OSError.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe without a writer must not hang us
+    try:
+        status = os.fstat(handle)
+        octets = _File(handle)
+        if not S_ISREG(status.st_mode) or not 0 < len(octets) <= MAX_FILE:
+            raise NotPlainError
+        _, head = next(_chunks(octets))
+        if not _begins_plainly(head, more=len(head) < len(octets)):
+            raise NotPlainError
+        found = search(octets, naan, to_the_end=True)
+        if _state(os.fstat(handle)) != _state(status):
+            raise NotPlainError
+    finally:
+        os.close(handle)
+    return found, status.st_mtime
+
+
+def _state(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 class _File:
     """The octets of a file, read where they are looked at, a few at a time.
 
@@ -48,7 +77,7 @@ class _File:
 
     def __getitem__(self, part: slice) -> bytes:
         start = part.start or 0
-        return os.pread(self._handle, min(part.stop, self._size) - start, start)
+        return os.pread(self._handle, max(0, min(part.stop, self._size) - start), start)
 
     def find(self, octet: bytes, start: int) -> int:
         while some := os.pread(self._handle, _SOME, start):
@@ -64,6 +93,25 @@ class NotPlainError(Exception):
 
 def is_plain(octets: bytes) -> bool:
     """True where the first entry shows that the reader takes the whole for a natab, and not for another format."""
+    try:
+        _check_text(octets)
+    except NotPlainError:
+        return False
+    return _begins_plainly(octets)
+
+
+def _check_text(octets: bytes) -> None:
+    """Raises NotPlainError for what is no text."""
+    if b"\0" in octets:
+        raise NotPlainError
+    try:
+        octets.isascii() or octets.decode()
+    except UnicodeDecodeError:
+        raise NotPlainError from None
+
+
+def _begins_plainly(octets: bytes, *, more: bool = False) -> bool:
+    """Of the whole, or of its first lines where there are ``more``."""
     at = 0
     while octets[at : at + 1] in (b"#", b"\n"):
         at = _line_end(octets, at) + 1
@@ -76,29 +124,35 @@ def is_plain(octets: bytes) -> bool:
     head = octets[:at] + following
     try:
         _check_policy(policy)
-        octets.isascii() or octets.decode()
         lines = head.decode()
     except (NotPlainError, UnicodeDecodeError):
         return False
     return (
         naan.isdigit()
         and bool(colon)
-        and b"\0" not in octets
+        and (below < len(octets) or not more)
         and b": " not in following + b" "  # which may be YAML
         and not _may_end(b"\n" + head.lower())
         and len(lines.splitlines()) == lines.count("\n") + (not lines.endswith("\n") if lines else 0)
     )
 
 
-def search(octets: bytes | _File, naan: str) -> list[str] | None:
-    """``find`` in the content of a natab. Raises NotPlainError where only the reader can tell."""
+def search(octets: bytes | _File, naan: str, *, to_the_end: bool = False) -> list[str] | None:
+    """``find`` in the content of a natab. Raises NotPlainError where only the reader can tell; with ``to_the_end`` also
+    for what is no text behind the entry."""
     if not (naan.isascii() and naan.isdigit() and len(naan) <= 16):  # a letter may be written in capitals
         raise NotPlainError
     if not (octets[:1].isdigit() or octets[:1] == b"#"):  # a blank in front may indent the whole
         raise NotPlainError
     key = f"\n{naan}:".encode()
     ended = False
-    for start, lines in _chunks(octets):
+    found: list[str] | None = None
+    for start, chunk in _chunks(octets):
+        if to_the_end:
+            _check_text(chunk)
+        if found is not None:
+            continue
+        lines = b"\n" + chunk.lower()
         if b"\r" in lines:
             raise NotPlainError
         # bytes.rfind is twice as fast as bytes.find, which is left to say which of several is the first.
@@ -107,16 +161,18 @@ def search(octets: bytes | _File, naan: str) -> list[str] | None:
         if at < len(lines):
             if ended:
                 raise NotPlainError
-            return _nmas(octets, start + at + len(key) - 1)
-    return None
+            found = _nmas(octets, start + at + len(key) - 1)
+            if not to_the_end:
+                break
+    return found
 
 
 def _chunks(octets: bytes | _File) -> Iterator[tuple[int, bytes]]:
-    """Whole lines in lower case, a line feed before them, and where in the file they begin."""
+    """Whole lines, and where in the file they begin."""
     start = 0
     while start < len(octets):
         end = octets.find(b"\n", start + _CHUNK) + 1 or len(octets)
-        yield start, b"\n" + octets[start:end].lower()
+        yield start, octets[start:end]
         start = end
 
 

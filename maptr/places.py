@@ -6,7 +6,10 @@ Texts, not Paths: a command line looks here at each start, most often in vain.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+
+TYPE_CHECKING = False  # typing's own takes milliseconds to import
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 TABLE = "naans"  # what ``maptr table pull`` brings, in any registry format
 RUNNING = "up.toml"  # there while ``maptr up`` runs

@@ -8,7 +8,6 @@ two to the same discovery.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +17,7 @@ from maptr.candidate import Candidate
 from maptr.names import Labels
 from maptr.naptr import Fields, Naptr
 from maptr.nfa import Budget
+from maptr.plainurl import host_of
 
 if TYPE_CHECKING:
     from maptr.regexp import Substitution
@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 MAX_RECORDS = 16  # the longest real answer has 17; beyond this the general way is hardly slower
 MAX_STEPS = 20_000  # of regexps, that so many records of this kind never need
 
-# Letter-digit-hyphen labels as url.parse_host takes them, the last of which is no number, nor part of an address.
-# Written, not compiled, as in ``ark``.
-_HOST = rb"(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _BY_HOST = (b"h", b"ark", b"")  # flags, service, regexp
-_ALNUM = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_."  # without a hyphen, nothing can be amiss
-_DIGITS = b"0123456789"
-MAX_HOST = 253  # characters, as url.parse_host
 
 _new = tuple.__new__  # half the time of a NamedTuple's own
 
@@ -75,7 +69,7 @@ def make_plan(
     owner = names.to_text(root)
     if len(records) == 1 and records[0][2:5] == _BY_HOST:  # by far the commonest, and quicker alone
         order, preference, *_, replacement = records[0]
-        host = _host(replacement, undotted)
+        host = host_of(replacement, undotted)
         if host is None:
             return None
         path = ((order, preference),)
@@ -88,7 +82,7 @@ def make_plan(
             return None
         path = ((order, preference),)
         if flags == b"h" and not regexp:
-            host = _host(replacement, undotted)
+            host = host_of(replacement, undotted)
             if host is None:
                 return None
             hosts.append(Candidate(host, None, order, preference, owner, ttl, "dns", "", path))
@@ -109,23 +103,6 @@ def make_plan(
 
 
 _NOBODY = Ark("0", "0")  # what is fixed does not look at it
-
-
-def _host(replacement: Labels, undotted: Labels | None) -> str | None:
-    """The host of a plain replacement."""
-    if not replacement:
-        return None
-    host = b".".join(replacement)
-    last = replacement[-1].lower()
-    if (
-        (undotted and last == undotted[-1].lower())  # may lack its final dot
-        or last == b"localhost"
-        or len(host) > MAX_HOST
-        or host.count(b".") != len(replacement) - 1
-        or ((host.translate(None, _ALNUM) or last[0] in _DIGITS) and re.fullmatch(_HOST, host) is None)
-    ):
-        return None
-    return host.decode("ascii")
 
 
 def _site(regexp: bytes, allow_private: bool) -> Site | None:

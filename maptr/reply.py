@@ -10,17 +10,15 @@ from maptr import names
 from maptr.discovery import Outcome
 from maptr.names import Labels
 from maptr.naptr import Naptr
+from maptr.plainwire import AD, HEADER_SIZE, IN, MAX_TTL, NAPTR, OPT, TC
 
-MAX_MESSAGE = 65535  # RFC 1035 4.2.2: the length field over TCP
 MAX_CHAIN = 16  # CNAMEs followed in one reply; dnspython's limit too
 MAX_JUMPS = 126  # pointers in one name: no name has more labels
-MAX_TTL = 0x7FFF_FFFF  # RFC 2181 8; a greater one counts as 0
 MAX_GLUE = 8  # addresses taken from one referral
-HEADER_SIZE = 12  # RFC 1035 4.1.1
 
-A, NS, CNAME, SOA, AAAA, NAPTR, OPT, IN = 1, 2, 5, 6, 28, 35, 41, 1
+A, NS, CNAME, SOA, AAAA = 1, 2, 5, 6, 28
 NOERROR, FORMERR, SERVFAIL, NXDOMAIN, NOTIMP, REFUSED, YXDOMAIN, BADVERS = 0, 1, 2, 3, 4, 5, 6, 16
-QR, OPCODE, AA, TC, RD, RA, AD, CD = 0x8000, 0x7800, 0x0400, 0x0200, 0x0100, 0x0080, 0x0020, 0x0010
+AA, RA, CD = 0x0400, 0x0080, 0x0010
 DO = 0x8000  # in the TTL of an OPT (RFC 3225 3)
 EDE = 15  # RFC 8914 2
 EDE_BOGUS = range(5, 13)  # RFC 8914 4.6 to 4.13: what validation found wrong, from "DNSSEC indeterminate" on

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from maptr import resolvconf
 from maptr.asking import Asked, Attempt, Exchange, RandomBytes, Server
 from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.names import Labels
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from maptr.trust import TrustAnchors, Validator
 
 PORT = 53  # RFC 1035 4.2
-RESOLV_CONF = "/etc/resolv.conf"
 MAX_SYSTEM_SERVERS = 3  # MAXNS of resolv.conf(5)
 MAX_ADDRESSES = 8  # of one server given by name
 
@@ -186,6 +186,8 @@ def find_servers(text: str, port: int = PORT) -> list[Server]:
         raise ValueError(f"{text} is no server: write HOST or HOST#PORT")
     if _is_address(host):
         return [Server(host, port)]
+    if set(host) & set(":/[]"):  # 127.0.0.1:53 and [::1] are no names, and nobody is to be asked for their addresses
+        raise ValueError(f"{text} is no server: write HOST or HOST#PORT, an IPv6 address without brackets")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
     except (OSError, UnicodeError) as error:
@@ -202,15 +204,12 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def system_servers(path: str = RESOLV_CONF) -> list[str]:
+def system_servers(path: str = resolvconf.PATH) -> list[str]:
     """The servers of resolv.conf(5), at most three; DiscoveryFailed where there is no such file or none in it."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - pathlib costs 2 ms to import
-            lines = file.read().splitlines()
+        found = [text for text in resolvconf.nameservers(path) if _is_address(text)]
     except OSError as error:
         raise DiscoveryFailed(f"no resolver is configured on this system: {error}") from None
-    words = [line.split() for line in lines]
-    found = [parts[1] for parts in words if len(parts) > 1 and parts[0] == "nameserver" and _is_address(parts[1])]
     if not found:
         raise DiscoveryFailed(f"no resolver is configured on this system: no nameserver in {path}")
     return found[:MAX_SYSTEM_SERVERS]

@@ -13,29 +13,33 @@ from collections.abc import Callable, Sequence
 from maptr import names
 from maptr.discovery import Outcome
 from maptr.names import Labels
-from maptr.naptr import Fields, Naptr
-from maptr.reply import (
-    AAAA,
+from maptr.naptr import Naptr
+from maptr.plainwire import (
     AD,
-    BADVERS,
-    CD,
-    DO,
-    EDE_BOGUS,
-    FORMERR,
+    EDNS_PAYLOAD,
     HEADER_SIZE,
     IN,
     MAX_MESSAGE,
     MAX_TTL,
     NAPTR,
+    NAPTR_IN,
+    OPT,
+    OPT_RECORD,
+    RD,
+    mix_case,
+    plain_records,
+)
+from maptr.reply import (
+    AAAA,
+    BADVERS,
+    CD,
+    DO,
+    EDE_BOGUS,
+    FORMERR,
     NOERROR,
     NOTIMP,
-    OPCODE,
-    OPT,
-    QR,
-    RD,
     REFUSED,
     SERVFAIL,
-    TC,
     YXDOMAIN,
     A,
     Query,
@@ -45,7 +49,7 @@ from maptr.reply import (
     read_name,
 )
 
-# Those of ``reply`` too: who asks needs one module.
+# Those of ``plainwire`` and ``reply`` too: who asks needs one module.
 __all__ = [
     "AAAA",
     "BADVERS",
@@ -72,24 +76,9 @@ __all__ = [
     "read_plain",
 ]
 
-EDNS_PAYLOAD = 1232  # octets; DNS flag day 2020, RFC 9715: no path fragments it
-
-_TELLING = QR | OPCODE | TC | 15  # bits of which the commonest reply has only the first; the last four are the rcode
-
 # Rcodes with which a server may leave the question out of its reply.
 _BARE = frozenset({FORMERR, SERVFAIL, NOTIMP, REFUSED})
-_OPT_RECORD = struct.pack("!BHHIH", 0, OPT, EDNS_PAYLOAD, 0, 0)
 _DO_RECORD = struct.pack("!BHHIH", 0, OPT, EDNS_PAYLOAD, DO, 0)
-_HEADER = struct.Struct("!6H")
-_FIXED = struct.Struct("!HHIH")
-_PAIR = struct.Struct("!HH")
-_LETTERS = bytes(0x20 if chr(octet).isascii() and chr(octet).isalpha() else 0 for octet in range(256))
-_QNAME_POINTER = b"\xc0\x0c"
-_NAPTR_IN = _PAIR.pack(NAPTR, IN)
-_SAME_NAPTR = _QNAME_POINTER + _NAPTR_IN
-_H_ARK = b"\1h\3ark\0"
-_H_ARK_FIELDS = (b"h", b"ark", b"")
-_PLAIN_FIXED = struct.Struct("!IHHHB")  # TTL, length of rdata; order, preference, length of flags
 # What follows the ID in the header of a query: by whether it asks for AD, and has an OPT.
 _HEADERS = {
     (ask_ad, edns): struct.pack("!5H", RD | AD if ask_ad else RD, 1, 0, 0, edns)
@@ -114,21 +103,14 @@ def make_query(
     validates: DO and CD, so that signatures come along and a resolver leaves the judging to us (RFC 6840 5.9)."""
     wire = names.to_wire(name)
     if mix:
-        wire = _mixed(wire, randomness[2:])
-    question = wire + (_NAPTR_IN if rdtype == NAPTR else _PAIR.pack(rdtype, IN))
+        wire = mix_case(wire, randomness[2:])
+    question = wire + (NAPTR_IN if rdtype == NAPTR else struct.pack("!HH", rdtype, IN))
     header = _HEADERS[ask_ad, edns]
-    opt = _OPT_RECORD if edns else b""
+    opt = OPT_RECORD if edns else b""
     if dnssec:
         header = _CD_HEADERS[edns]
         opt = _DO_RECORD if edns else b""
     return Query(name, randomness[:2] + header + question + opt, question, rdtype)
-
-
-def _mixed(octets: bytes, randomness: bytes) -> bytes:
-    """The octets with random letters in capitals, as many octets of randomness deciding which."""
-    size = len(octets)
-    flips = int.from_bytes(octets.translate(_LETTERS), "big") & int.from_bytes(randomness[:size], "big")
-    return (int.from_bytes(octets, "big") ^ flips).to_bytes(size, "big")
 
 
 def questions(asked: Sequence[Labels], randomness: Callable[[int], bytes]) -> list[bytes]:
@@ -142,17 +124,17 @@ def questions(asked: Sequence[Labels], randomness: Callable[[int], bytes]) -> li
         if name[1:] != rest or not name:  # names of one run mostly have one origin
             rest = name[1:]
             rest_wire = names.to_wire(rest)
-        part = bytes((len(name[0]),)) + name[0] + rest_wire + _NAPTR_IN if name else rest_wire + _NAPTR_IN
+        part = bytes((len(name[0]),)) + name[0] + rest_wire + NAPTR_IN if name else rest_wire + NAPTR_IN
         parts.append(part)
         end += len(part)
         ends.append(end)
-    mixed = _mixed(b"".join(parts), randomness(end))
+    mixed = mix_case(b"".join(parts), randomness(end))
     return [mixed[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
 
 
 def around_question(*, ask_ad: bool = False) -> tuple[bytes, bytes]:
     """What goes between a query's ID and its question, and after the question: EDNS."""
-    return _HEADERS[ask_ad, True], _OPT_RECORD
+    return _HEADERS[ask_ad, True], OPT_RECORD
 
 
 def answers(query: Query, packet: bytes) -> bool:
@@ -181,74 +163,3 @@ def read_plain(name: Labels, question: bytes, packet: bytes) -> Reply | None:
         return None
     records, ttl, authentic = plain
     return Reply(NOERROR, False, Outcome.ANSWER, tuple(map(Naptr._make, records)), (), ttl, "", authentic)
-
-
-def plain_records(name: Labels, question: bytes, packet: bytes) -> tuple[list[Fields], int, bool] | None:
-    """The same as fields, with the TTL and whether AD is set."""
-    end = len(packet)
-    if end < HEADER_SIZE or not packet.startswith(question, HEADER_SIZE):
-        return None
-    _, bits, questions, answers, authority, additional = _HEADER.unpack_from(packet)
-    if bits & _TELLING != QR or questions != 1 or not answers:
-        return None
-    at = HEADER_SIZE + len(question)
-    least = MAX_TTL
-    records: list[Fields] = []
-    try:
-        for _ in range(answers):
-            if packet[at : at + 6] == _SAME_NAPTR:
-                at += 6
-            else:
-                size = len(question)  # BIND writes the name out; no length octet is a letter
-                if packet[at : at + size].lower() != question.lower():
-                    return None
-                at += size
-            ttl, length, order, preference, size = _PLAIN_FIXED.unpack_from(packet, at)
-            stop = at + 6 + length
-            if packet.startswith(_H_ARK, at + 10):
-                flags, service, regexp = _H_ARK_FIELDS
-                name_at = at + 17
-            else:
-                service_at = at + 11 + size
-                regexp_at = service_at + 1 + packet[service_at]
-                name_at = regexp_at + 1 + packet[regexp_at]
-                flags = packet[at + 11 : service_at]
-                service = packet[service_at + 1 : regexp_at]
-                regexp = packet[regexp_at + 1 : name_at]
-            labels: list[bytes] = []
-            here = name_at
-            while size := packet[here]:
-                if size > names.MAX_LABEL:
-                    return None
-                labels.append(packet[here + 1 : here + 1 + size])
-                here += size + 1
-            if here + 1 != stop or here - name_at >= names.MAX_NAME:
-                return None
-            if ttl < least or ttl > MAX_TTL:
-                least = ttl if ttl <= MAX_TTL else 0
-            records.append((order, preference, flags, service, regexp, tuple(labels)))
-            at = stop
-        for _ in range(authority + additional):
-            if packet[at] == 0:
-                at += 1
-            elif packet[at] == 0xC0 and _is_label(name, packet[at + 1]):
-                at += 2
-            else:
-                return None
-            rdtype, _, ttl, length = _FIXED.unpack_from(packet, at)
-            at += 10 + length
-            if rdtype == OPT and (length or ttl >> 24):  # an option or an extended rcode
-                return None
-    except (struct.error, IndexError):
-        return None
-    return (records, least, bool(bits & AD)) if at == end else None
-
-
-def _is_label(name: Labels, offset: int) -> bool:
-    """True where a label of the question's name starts at the offset, the root among them."""
-    at = HEADER_SIZE
-    for label in name:
-        if at >= offset:
-            break
-        at += len(label) + 1
-    return at == offset

@@ -20,11 +20,11 @@ LAYERS = (
     # What everything is said in.
     (
         *("errors", "limits", "names", "printable", "address", "serial", "url"),
-        *("nfa", "ere", "prefix", "regexp", "finding", "ark", "naptr", "duration"),
+        *("plainwire", "plainurl", "nfa", "ere", "prefix", "regexp", "finding", "ark", "naptr", "duration"),
     ),
     # What maptr knows, as functions over values.
     (
-        *("candidate", "trace", "discovery", "question", "plain", "walk", "replay", "choose"),
+        *("candidate", "trace", "discovery", "question", "plain", "fullwalk", "walk", "replay", "choose"),
         *("table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
         *("zone", "masterfile", "rulecheck", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
@@ -36,7 +36,7 @@ LAYERS = (
     ),
     # What asks the network and reads files.
     (
-        *("files", "natabfile", "places", "fetch", "pull"),
+        *("files", "natabfile", "places", "resolvconf", "fetch", "pull"),
         *(
             "trust",
             "call",

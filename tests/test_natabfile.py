@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from maptr import natabfile, registry
 from maptr.errors import TableError
-from maptr.natabfile import find
+from maptr.natabfile import NotPlainError, find, look_up
 from tests.test_registry_natab_blocks import ACRONYMS, COMMENTS, HOSTS, MIXED, NAANS, PLAIN, POLICIES
 
 SAMPLE = Path(__file__).parent.parent / "zones" / "sample.natab"
@@ -29,6 +30,8 @@ def same(path: Path, text: str) -> None:
     path.write_bytes(f"99999:\n    z.example\n{text}".replace("\0", "").encode())
     for naan in {*NAANS, "54321", "99999"}:
         assert find(path, naan) == read(path, naan.lower()), naan
+        with suppress(NotPlainError):
+            assert look_up(str(path), naan)[0] == read(path, naan), naan
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what no command foresaw leaves with an exit code of its own, never as "none found"."""
-        with output.last_resort(passing=(click.exceptions.Exit, click.Abort, click.ClickException)):
+        with output.LastResort(passing=(click.exceptions.Exit, click.Abort, click.ClickException)):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

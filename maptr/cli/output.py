@@ -1,17 +1,22 @@
-"""The one place where the command line writes: data on stdout, talk on stderr, exit codes by name."""
+"""The one place where the command line writes: data on stdout, talk on stderr, exit codes by name.
+
+Light to import, for ``oneshot``.
+"""
 
 from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from maptr.printable import printable
 
+TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
+    from types import TracebackType
+    from typing import IO, Any, NoReturn
 
 SCHEMA = "maptr/1"
 
@@ -47,22 +52,28 @@ def _write(file: IO[str] | None, text: str) -> None:
     click.echo(text, file)
 
 
-@contextmanager
-def stream(path: Path | None, *, append: bool = False) -> Iterator[IO[str]]:
-    """A text file for rows as they come, or stdout. Raises OSError."""
-    if path is None:
-        yield sys.stdout
-        sys.stdout.flush()
-        return
-    with path.open("a" if append else "w", encoding="utf-8", newline="") as file:
-        yield file
+def stream(path: Path | None, *, append: bool = False) -> AbstractContextManager[IO[str]]:
+    """A text file for rows as they come, or stdout, which is flushed after them. Raises OSError."""
+    return _Stdout() if path is None else path.open("a" if append else "w", encoding="utf-8", newline="")
+
+
+class _Stdout:
+    def __enter__(self) -> IO[str]:
+        return sys.stdout
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is None:
+            sys.stdout.flush()
 
 
 def json_data(document: Mapping[str, Any]) -> None:
     """One JSON document on one line of stdout, its schema named first."""
     import json
 
-    _write(sys.stdout, json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False))
+    text = json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False)
+    if not text.isprintable():  # JSON may hold what terminals obey, such as U+009B; escaped it is the same document
+        text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    _write(sys.stdout, text)
 
 
 def fail(message: str, code: int) -> NoReturn:
@@ -71,21 +82,25 @@ def fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-@contextmanager
-def last_resort(*, passing: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    """What no command foresaw leaves with an exit code of its own, never as "none found"."""
-    try:
-        yield
-    except passing:
-        raise
-    except OSError as error:
-        if error.errno == errno.EPIPE:
-            raise  # whoever read stdout has read enough
-        fail(str(error), EXIT_UNREADABLE)
-    except Exception:
+class LastResort:
+    """A context in which what no command foresaw leaves with an exit code of its own, never as "none found"."""
+
+    def __init__(self, *, passing: tuple[type[BaseException], ...] = ()) -> None:
+        self._passing = passing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if not isinstance(error, Exception) or isinstance(error, self._passing):
+            return
+        if isinstance(error, OSError):
+            if error.errno != errno.EPIPE:  # whoever read stdout has read enough
+                fail(str(error), EXIT_UNREADABLE)
+            return
         import traceback
 
-        traceback.print_exc()
+        traceback.print_exception(error)
         fail("internal error, please report the lines above", EXIT_INTERNAL)
 
 

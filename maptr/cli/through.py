@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 from maptr import places
-from maptr.errors import DiscoveryError
 
+TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from maptr.cache.cache import Cache
     from maptr.cli.asking import Options
     from maptr.config import Config
     from maptr.discovery import Discovery
+    from maptr.errors import DiscoveryError
 
 ORIGIN = "ark.arpa."
 _OURS = (b"client", b"cache", b"table")
@@ -31,6 +33,22 @@ def configured(*, running: bool = True) -> Config | None:
 
     Raises ConfigError and OSError.
     """
+    files = set_up(running=running)
+    if files is None:
+        return None
+    from pathlib import Path
+
+    from maptr import config as configuration
+
+    for file in files:
+        config = configuration.load(Path(file), environment=os.environ, secrets=False)
+        if any(key.startswith(("client.", "cache.", "table.")) for key in config.places):
+            return config
+    return configuration.load(None, environment=os.environ, secrets=False)
+
+
+def set_up(*, running: bool = True) -> list[str] | None:
+    """The files to look into for that, None where neither a file nor the environment may say something of it."""
     environment = os.environ
     named = environment.get("MAPTR_CONFIG")
     files = [named] if named else [places.LOCAL_CONFIG, places.config_file(environment)]
@@ -43,15 +61,7 @@ def configured(*, running: bool = True) -> Config | None:
         name.startswith(("MAPTR_CLIENT_", "MAPTR_CACHE_", "MAPTR_TABLE_")) for name in environment
     ):
         return None
-    from pathlib import Path
-
-    from maptr import config as configuration
-
-    for file in files:
-        config = configuration.load(Path(file), environment=environment, secrets=False)
-        if any(key.startswith(("client.", "cache.", "table.")) for key in config.places):
-            return config
-    return configuration.load(None, environment=environment, secrets=False)
+    return files
 
 
 def origin_of(given: str | None, config: Config | None) -> str:
@@ -87,6 +97,7 @@ def cached(servers: list[str], given: Options, config: Config | None, natab: str
     """The cache to go through, as the command line and the configuration have it. Raises ConfigError."""
     from maptr.cache.cache import Cache
     from maptr.cache.once import OnceTable
+    from maptr.errors import DiscoveryError
     from maptr.stub import system_servers
     from maptr.walk import Settings
 
@@ -142,10 +153,14 @@ def _fails(error: DiscoveryError) -> Callable[..., Discovery]:
 
 def provenance(found: Discovery, now: float) -> str:
     """Where a discovery came from, how old it is and why it was taken, in words."""
-    age = found.age(now)
-    words = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}[found.source]
+    return told(found.source, found.age(now), found.stale, found.reason)
+
+
+def told(source: str, age: float | None, stale: bool, reason: str) -> str:
+    """The same of its parts, the age in seconds."""
+    words = {"dns": "DNS", "memory": "memory", "disk": "the cache on disk", "natab": "the table"}[source]
     old = "of unknown age" if age is None else f"{shown(age)} old"
-    return f"from {words}, {old}{', stale' if found.stale else ''} ({found.reason})"
+    return f"from {words}, {old}{', stale' if stale else ''} ({reason})"
 
 
 def age_of(found: Discovery | None) -> float | None:

@@ -1,4 +1,4 @@
-"""SipHash of the cookies of a batch, where they lie: by libsodium or by OpenSSL's libcrypto, or else in Python.
+"""SipHash of the cookies of a batch, where they lie: by libsodium or libcrypto if they are here, or in Python.
 
 Nearly all that a hash costs through ctypes is the calls: libsodium takes one, libcrypto three. So arguments are made
 once, as the objects that ctypes passes on as they are, and no octets object is made for what is hashed. In Python it

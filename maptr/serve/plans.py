@@ -121,6 +121,15 @@ class Plans:
             missed += self._fill_each(sized, plans, queries, kinds, False)[0]
         return missed, asked
 
+    def find_alone(self, query: bytes) -> bytes | None:
+        """The plan for one query without ID; None where that is not known, or has a cookie."""
+        plan = self.known.get(query)
+        if plan is None:
+            plans: list[bytes | None] = [None]
+            _, asked = self.fill(plans, (query,))
+            plan = None if asked else plans[0]
+        return plan
+
     def _fill_each(
         self,
         which: list[int],
@@ -361,6 +370,19 @@ def truncated(plan: bytes) -> bytes:
     slot, question_end, records, _, *opt, head, _ = PLAN.unpack(plan)
     flags = bytes((head[0] | TC,)) + head[1:4] + bytes(4)
     return PLAN.pack(slot, question_end, records, 0, *opt, flags, bytes((0, bool(opt[1]))))
+
+
+def whole(plan: bytes, query: bytes) -> bytes:
+    """The reply without its ID to a query without its ID, by a plan that has no place for a cookie."""
+    _, question_end, records, size, opt, opt_size, _, _, head, last = PLAN.unpack(plan)
+    parts = (
+        head,
+        last,
+        query[FIRST : question_end - 2],
+        ctypes.string_at(records, size),
+        ctypes.string_at(opt, opt_size),
+    )
+    return b"".join(parts)
 
 
 def address(octets: bytes) -> int:

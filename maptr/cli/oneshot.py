@@ -1,0 +1,133 @@
+"""``maptr url ARK``, for one ARK, by the shortest way: a process that asks once waits for imports more than for DNS.
+
+Taken are ``maptr url ARK [@ADDRESS[#PORT]]`` and ``maptr url ARK --natab FILE --policy natab-only`` (or
+``natab-first``), where nothing is configured, and ARK and answer are of the plainest form. For whatever else comes, in
+the line or in the answer, this gives None before a word was said, and ``brief`` begins again, in full: a question
+more, once in a while.
+
+Nothing is imported here, nor by what is imported here, that costs more than a fraction of a millisecond: no ``re``,
+``typing``, ``enum``, ``contextlib``, ``collections``, and nothing of dnspython. ``_socket`` is the C half of
+``socket``, whose Python half imports ``selectors`` and ``enum`` to name the numbers; what is used of it is the same.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from maptr import places, resolvconf
+from maptr.cli import output, through
+from maptr.plainurl import ARK_ARPA, read_ark, url_of
+
+TYPE_CHECKING = False  # typing's own takes milliseconds to import
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PATIENCE = 0.3  # seconds for the first reply; a question asked again does no harm, and a dead server must not cost more
+PORT = 53
+MAX_NMAS = 16  # of a table's entry; for more, what the records of a zone can hold is looked into
+_TABLE_FIRST = ("natab-only", "natab-first")  # policies by which a table that has the ARK is not held against DNS
+
+
+def answer(words: Sequence[str]) -> int | None:
+    """The exit code for the words after ``maptr url``; None for those that are to be read and answered in full."""
+    line = _read(words)
+    if line is None or through.set_up() is not None:
+        return None
+    ark, server, natab = line
+    if natab:
+        return _from_table(ark, natab)
+    if not server and places.there(places.table_file(os.environ)):
+        return None
+    return _from_dns(ark, server)
+
+
+def _read(words: Sequence[str]) -> tuple[str, str, str] | None:
+    """ARK, server and table of a line; the latter two may be empty, and one of them is."""
+    arks: list[str] = []
+    servers: list[str] = []
+    options = {"--natab": "", "--policy": ""}
+    rest = iter(words)
+    for word in rest:
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            if name not in options:
+                return None
+            options[name] = value if equals else next(rest, "")
+            if options[name][:1] in ("", "-"):
+                return None
+        else:
+            (servers if word.startswith("@") else arks).append(word)
+    natab, policy = options.values()
+    if len(arks) != 1 or len(servers) > 1 or servers == ["@"]:
+        return None
+    if (natab and (policy not in _TABLE_FIRST or servers)) or (policy and not natab):
+        return None
+    return arks[0], servers[0][1:] if servers else "", natab
+
+
+def _from_table(text: str, natab: str) -> int | None:
+    from maptr import natabfile
+
+    ark = read_ark(text)
+    if ark is None or places.there(f"{natab}.pull"):  # which says when it was confirmed, of content by its SHA-256
+        return None
+    naan, rest, tail = ark
+    try:
+        hosts, written = natabfile.look_up(natab, naan)
+    except (natabfile.NotPlainError, OSError):
+        return None
+    if not hosts or len(hosts) > MAX_NMAS or hosts[0].partition(":")[0].lower().endswith(".localhost"):
+        return None
+    age = max(0.0, time.time() - written)
+    told = f"maptr: ark:{naan}/{rest}: {through.told('natab', age, False, 'the table has it')}"
+    return _show(f"https://{hosts[0]}/ark:/{naan}/{rest}{tail}", told)
+
+
+def _from_dns(text: str, server: str) -> int | None:
+    ark = read_ark(text)
+    if ark is None:
+        return None
+    naan, rest, tail = ark
+    host, mark, port = server.partition("#")
+    if mark and not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536):
+        return None
+    if not server:
+        try:
+            host = resolvconf.nameservers()[0]
+        except (OSError, IndexError):
+            return None
+    made = _ask(naan, rest, host, int(port or PORT))
+    return None if made is None else _show(made + tail)
+
+
+def _ask(naan: str, rest: str, host: str, port: int) -> str | None:
+    """The URL by what the server says at once."""
+    import _socket
+
+    from maptr import names, plainwire
+
+    name = (naan.encode(), *ARK_ARPA)
+    query, question = plainwire.make_question(name, os.urandom(2 + names.wire_length(name)))
+    family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
+    try:
+        _socket.inet_pton(family, host)
+        sock = _socket.socket(family, _socket.SOCK_DGRAM)
+        try:
+            sock.settimeout(PATIENCE)
+            sock.connect((host, port))  # the system picks a random source port, and drops what others send
+            sock.send(query)
+            reply = sock.recv(plainwire.MAX_MESSAGE)
+        finally:
+            sock.close()
+    except (OSError, ValueError):
+        return None
+    plain = plainwire.plain_records(name, question, reply) if reply[:2] == query[:2] else None
+    return None if plain is None else url_of(plain[0], naan, rest)
+
+
+def _show(url: str, told: str = "") -> int:
+    if told:
+        output.talk(told)
+    output.data(url)
+    return output.EXIT_OK
