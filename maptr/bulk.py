@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -33,7 +33,7 @@ def discover_many(
     resolver: Stub | dns.resolver.Resolver | None = None,
     ordered: bool = True,
     **options: Unpack[BulkOptions],
-) -> Iterator[Discovery]:
+) -> Generator[Discovery, None, None]:
     """A discovery for each ARK; an empty one where there is no candidate, not ``complete`` where DNS did not say.
 
     Asks ``nameservers``, by default the system's, without dnspython; a dnspython ``resolver``, and ``nameservers`` by
@@ -64,8 +64,15 @@ async def discover_many_async(
     resolver: Stub | dns.asyncresolver.Resolver | None = None,
     ordered: bool = True,
     **options: Unpack[BulkOptions],
-) -> AsyncIterator[Discovery]:
-    """``discover_many``, awaited: same options, same discoveries, same errors. ``arks`` may be an async iterable."""
+) -> AsyncGenerator[Discovery, None]:
+    """``discover_many``, awaited: same options, same discoveries, same errors. ``arks`` may be an async iterable.
+    Closing it (``contextlib.aclosing``) leaves every socket.
+
+    >>> async def urls(arks):
+    ...     return [found.url() async for found in discover_many_async(arks, nameservers=[server])]
+    >>> asyncio.run(urls(["ark:12345/x1", "ark:12345/x2"]))
+    ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
+    """
     nameservers = _listed(nameservers)
     asked = resolver or _by_urls(nameservers)
     if asked is not None and not isinstance(asked, Stub):
@@ -76,8 +83,9 @@ async def discover_many_async(
         return
     bulk = Bulk(nameservers=nameservers, stub=asked, **options)
     numbered = _numbered_async(arks) if isinstance(arks, AsyncIterable) else _numbered(arks)
-    async for _, discovery in bulk.run_async(numbered, ordered=ordered):
-        yield discovery
+    async with aclosing(bulk.run_async(numbered, ordered=ordered)) as running:
+        async for _, discovery in running:
+            yield discovery
 
 
 class BulkOptions(TypedDict, total=False):

@@ -7,7 +7,7 @@ Memory does not grow with the stream.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Hashable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Hashable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import islice
@@ -94,7 +94,7 @@ class Bulk:
 
     async def run_async(
         self, arks: Iterable[tuple[Token, Ark]] | AsyncIterable[tuple[Token, Ark]], *, ordered: bool = True
-    ) -> AsyncIterator[tuple[Token, Discovery]]:
+    ) -> AsyncGenerator[tuple[Token, Discovery], None]:
         """The same on the running event loop."""
         waiter = LoopWaiter()
         with closing(_Run[Token](self, waiter, ordered)) as run:
