@@ -57,6 +57,7 @@ class Volley:
         self._reader = reader
         self._patience = min(seconds, FIRST_SECONDS)
         self._concurrency = concurrency
+        self._enough = min(BATCH, concurrency // 4) // 2
         self._clock = clock
         self._queue: deque[bytes] = deque()
         self._flying = 0
@@ -76,8 +77,10 @@ class Volley:
 
     @property
     def room(self) -> int:
-        """How many of the questions that wait could be sent now."""
-        return min(self._concurrency - self._flying - self._mux.flying, len(self._queue))
+        """How many of the questions that wait are to be sent now: none while there is room for a few only, and more
+        will come, for a turn costs as much as several questions."""
+        free = self._concurrency - self._flying - self._mux.flying
+        return 0 if free < self._enough and self._flying else min(free, len(self._queue))
 
     def tick(self) -> float | None:
         """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""
