@@ -114,6 +114,8 @@ class Plans:
         self._plans: dict[Hashable, Plan | None] = {}
 
     def __call__(self, records: tuple[Fields, ...], root: Labels, ttl: int, **options: Any) -> Plan | None:
+        if len(records) == 1 and records[0][2:5] == _BY_HOST:  # made sooner than looked up
+            return make_plan(records, root, ttl, **options)
         key = records, root, ttl, *options.values()
         try:
             return self._plans[key]

@@ -6,26 +6,32 @@ import os
 import threading
 from types import TracebackType
 
+_getpid = os.getpid
+
 
 class ForkLock:
     """``threading.Lock`` as a context, one for each process that has the object. What it guards must stay whole at
     any moment, for a fork may come in the midst of it."""
 
-    __slots__ = ("_locks",)
+    __slots__ = ("_lock", "_locks", "_pid")
 
     def __init__(self) -> None:
-        self._locks = {os.getpid(): threading.Lock()}
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._locks = {self._pid: self._lock}
 
     def __enter__(self) -> None:
-        pid = os.getpid()
-        lock = self._locks.get(pid) or self._locks.setdefault(pid, threading.Lock())
-        lock.acquire()
+        if self._pid != _getpid():
+            pid = _getpid()
+            self._lock = self._locks.setdefault(pid, threading.Lock())  # the same for all threads of the child
+            self._pid = pid
+        self._lock.acquire()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._locks[os.getpid()].release()
+        self._lock.release()
 
     def locked(self) -> bool:
-        lock = self._locks.get(os.getpid())
+        lock = self._locks.get(_getpid())
         return lock is not None and lock.locked()
