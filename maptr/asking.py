@@ -12,12 +12,13 @@ Without I/O, as ``walk`` is: a driver sends what ``next()`` gives, tells what ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from maptr import names, url, wire
 from maptr.attempt import Asked, Attempt, Server
 from maptr.discovery import Outcome
 from maptr.names import Labels
+from maptr.question import TIME_OVER
 from maptr.walk import Answer
 from maptr.wire import Referral, Reply
 
@@ -107,7 +108,7 @@ class Exchange:
         if self._turn >= len(self._servers):
             self._turn, self._round = 0, self._round + 1
         if not self._servers or self._round >= ROUNDS or self._tries >= MAX_TRIES:
-            self.expire(self._last)
+            self.answer = self._without(self._last, self._notes)
             return None
         self._tries += 1
         server = self._servers[self._turn]
@@ -160,7 +161,7 @@ class Exchange:
         self._tcp = False
         self._turn += 1
         self._last = Outcome.TIMEOUT
-        self._note(attempt, "no reply" + (" over TCP" if attempt.tcp else ""))
+        self._notes[_silence(attempt)] = None
 
     def unreachable(self, attempt: Attempt, why: object) -> None:
         """The system says that the server cannot be asked."""
@@ -169,12 +170,21 @@ class Exchange:
             return
         self._strike(attempt, Outcome.UNREACHABLE, str(why))
 
-    def expire(self, outcome: Outcome = Outcome.TIMEOUT) -> None:
-        """Settle it without an answer; by default because the walk's time is over."""
+    def expire(self) -> None:
+        """Settle it without an answer, because the walk's time is over."""
+        self.answer = self.unanswered(None)
+
+    def unanswered(self, attempt: Attempt | None) -> Answer:
+        """What it comes to for a walk whose time is over now, while ``attempt`` waits for its reply."""
+        notes = dict(self._notes)
+        if attempt is not None and (self._search is None or self._search.exchange is None):
+            notes[_silence(attempt)] = None
+        return self._without(Outcome.TIMEOUT, notes or (TIME_OVER,))
+
+    def _without(self, outcome: Outcome, notes: Iterable[str]) -> Answer:
         security = "bogus" if self._bogus else "indeterminate"
         through = [f"{self._through}, without recursion"] if self._through else []
-        note = "; ".join([*through, *self._notes])[:NOTE_LENGTH]
-        self.answer = Answer(outcome, note=note, security=security)
+        return Answer(outcome, note="; ".join([*through, *notes])[:NOTE_LENGTH], security=security)
 
     # ---- what a reply leads to
 
@@ -298,6 +308,10 @@ class _Search:
         self.cut = cut
         self.questions = questions
         self.exchange: Exchange | None = None
+
+
+def _silence(attempt: Attempt) -> str:
+    return f"{attempt.server}: no reply" + (" over TCP" if attempt.tcp else "")
 
 
 def _is_local(address: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Hashab
 from contextlib import closing
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from maptr import call, names
 from maptr.ark import MAX_NAAN, Ark
@@ -111,6 +111,10 @@ class Bulk:
                 if run.many.open:
                     await waiter.wait(0 if run.wanted else pause)
 
+    def many(self, reader: Reader) -> Many[Any]:
+        """The walks of one run."""
+        return Many(self.settings, lifetime=self._seconds, clock=self._clock, reader=reader, now=time.time)
+
     def mux(self, waiter: Waiter) -> Mux:
         return Mux(
             self._stub,
@@ -152,7 +156,7 @@ class _Run(Generic[Token]):
 
     def __init__(self, bulk: Bulk, waiter: Waiter, ordered: bool) -> None:
         reader = bulk.reader()
-        self.many: Many[tuple[int, Token]] = Many(bulk.settings, reader=reader, now=time.time)
+        self.many: Many[tuple[int, Token]] = bulk.many(reader)
         self._mux = bulk.mux(waiter)
         self._volley = bulk.volley(self._mux, waiter, self.many.tell, reader)
         self._drivers: tuple[Mux | Volley, ...] = (self._mux,) if self._volley is None else (self._volley, self._mux)
@@ -211,8 +215,9 @@ class _Run(Generic[Token]):
 
     def tick(self) -> float | None:
         """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""
+        over = self.many.tick()
         self._ask()
-        pauses = [pause for driver in self._drivers if (pause := driver.tick()) is not None]
+        pauses = [pause for pause in (over, *(driver.tick() for driver in self._drivers)) if pause is not None]
         if self.many.has_new or (self._volley is not None and self._volley.room > 0):
             return 0.0  # something ended just now and made room, or new questions
         return min(pauses, default=None)
@@ -231,8 +236,12 @@ class _Run(Generic[Token]):
         self._mux.ask(origin, go)
 
     def _ask(self) -> None:
+        onward = self.many.take_onward()
+        for one in onward:
+            flight = self._mux.ask_onward(names.from_wire(one.name), partial(self.many.tell, one.name))
+            one.unanswered, one.drop = partial(self._mux.unanswered, flight), partial(self._mux.drop, flight)
         asked = self.many.take()
-        self._bulk.questions += len(asked)
+        self._bulk.questions += len(asked) + len(onward)
         if self._volley is not None:
             self._volley.ask(asked)
             return

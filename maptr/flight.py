@@ -6,6 +6,7 @@ import contextlib
 import errno
 import socket
 from collections.abc import Callable
+from math import inf
 
 from maptr.asking import Asked, Attempt, Server
 from maptr.stub import family, framed, open_udp
@@ -17,17 +18,27 @@ Done = Callable[[Answer], None]
 
 
 class Flight:
-    """One question on its way."""
+    """One question on its way; ``seconds`` bound it from its first packet."""
 
-    __slots__ = ("attempt", "deadline", "done", "exchange", "key", "started", "tcp")
+    __slots__ = ("attempt", "deadline", "done", "exchange", "key", "seconds", "started", "tcp")
 
-    def __init__(self, exchange: Asked, done: Done) -> None:
+    def __init__(self, exchange: Asked, done: Done, seconds: float) -> None:
         self.exchange = exchange
         self.done = done
+        self.seconds = seconds
         self.attempt: Attempt | None = None
-        self.started = self.deadline = 0.0
+        self.started: float | None = None  # when its first packet was sent
+        self.deadline = inf
         self.key: tuple[Port, bytes] | None = None
         self.tcp: Connection | None = None
+
+    def start(self, now: float) -> None:
+        """Its first packet is sent now."""
+        self.started, self.deadline = now, now + self.seconds
+
+    def elapsed(self, now: float) -> float:
+        """Seconds since its first packet."""
+        return 0.0 if self.started is None else now - self.started
 
 
 class Port:

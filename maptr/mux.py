@@ -11,12 +11,14 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from math import inf
 
 from maptr.asking import Attempt, Server
 from maptr.flight import Connection, Done, Flight, Port
 from maptr.names import Labels
 from maptr.stub import Stub
 from maptr.waiters import Waiter
+from maptr.walk import Answer
 from maptr.wire import MAX_MESSAGE, Query
 
 SOCKETS = 4  # for each server: source ports a forger must guess among, on top of ID and letters
@@ -30,7 +32,7 @@ class Mux:
     """Asks what ``ask`` is given, within limits. Call ``tick()`` after every wait, and at least as often as it says.
 
     ``rate`` is packets a second to each server, without limit where it is None. ``seconds`` bounds each
-    question from its first packet on.
+    question from its first packet on, but for those whose end ``drop`` is.
     """
 
     def __init__(
@@ -49,7 +51,9 @@ class Mux:
         self.concurrency = concurrency
         self._rate = rate
         self._clock = clock
+        self.elsewhere = 0  # questions outstanding that count as ours, too
         self._queue: deque[Flight] = deque()
+        self._onward: deque[Flight] = deque()
         self._again: deque[Flight] = deque()
         self._flying = 0
         self._connections = 0
@@ -60,17 +64,39 @@ class Mux:
 
     def ask(self, name: Labels, done: Done) -> None:
         """Queue a question; ``done`` gets its answer, from within ``tick()`` or a callback of the waiter."""
-        self._queue.append(Flight(self._stub.exchange(name), done))
+        self._queue.append(Flight(self._stub.exchange(name), done, self._seconds))
+
+    def ask_onward(self, name: Labels, done: Done) -> Flight:
+        """A question before all that wait, for a walk whose time runs: until it is answered, or until ``drop``."""
+        flight = Flight(self._stub.exchange(name), done, inf)
+        self._onward.append(flight)
+        return flight
+
+    def unanswered(self, flight: Flight) -> Answer:
+        """What an onward question comes to for a walk that leaves now."""
+        attempt = flight.attempt if flight.key or flight.tcp else None  # one that was sent
+        return flight.exchange.unanswered(attempt).after(flight.elapsed(self._clock()))
+
+    def drop(self, flight: Flight) -> None:
+        """Give an onward question up, from outside ``tick()`` and callbacks. Nobody is told."""
+        if flight in self._onward:
+            self._onward.remove(flight)
+            return
+        if flight in self._again:
+            self._again.remove(flight)
+        self._hang_up(flight)
+        flight.attempt = None
+        self._flying -= 1
 
     def take_over(self, query: Query, server: Server, started: float, done: Done, came: bytes | OSError | None) -> None:
         """Go on with a question that ``volley`` has put to a server once: what came was no plain reply, or nothing."""
-        flight = Flight(self._stub.exchange(query.name), done)
+        flight = Flight(self._stub.exchange(query.name), done, self._seconds)
         flight.attempt = flight.exchange.next()
         if flight.attempt is None or flight.attempt.server != server:  # the order has changed: from the start
             self._queue.append(flight)
             return
         attempt = flight.attempt = flight.attempt._replace(query=query)
-        flight.started, flight.deadline = started, started + self._seconds
+        flight.start(started)
         self._flying += 1
         if isinstance(came, bytes):
             flight.exchange.hear(attempt, came)
@@ -88,7 +114,7 @@ class Mux:
     @property
     def waiting(self) -> int:
         """Questions not sent yet."""
-        return len(self._queue)
+        return len(self._queue) + len(self._onward)
 
     def tick(self) -> float | None:
         """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""
@@ -118,12 +144,10 @@ class Mux:
         """Until the queues are empty or a limit holds; seconds until the rate allows more, or 0."""
         held = 0.0
         waiting: list[Flight] = []
-        while self._again or (self._queue and self._flying < self.concurrency):
+        while self._again or (self.waiting and self._flying + self.elsewhere < self.concurrency):
             fresh = not self._again
-            flight = self._queue.popleft() if fresh else self._again.popleft()
-            if fresh:
-                self._flying += 1
-                flight.started, flight.deadline = now, now + self._seconds
+            flight = (self._again or self._onward or self._queue).popleft()
+            self._flying += fresh
             if flight.attempt is None:
                 flight.attempt = flight.exchange.next()
             if flight.attempt is None:
@@ -133,13 +157,15 @@ class Mux:
             if pause or (flight.attempt.tcp and self._connections >= MAX_TCP):
                 held = max(held, pause)
                 waiting.append(flight)
-                if fresh:
-                    flight.deadline = float("inf")  # counted from the first packet
                 if pause:
                     break
                 continue
-            if flight.deadline == float("inf"):
-                flight.started, flight.deadline = now, now + self._seconds
+            if flight.started is None:
+                flight.start(now)
+            if flight.deadline <= now:
+                flight.exchange.expire()
+                self._finish(flight, now)
+                continue
             self._launch(flight, flight.attempt, now)
         self._again.extendleft(reversed(waiting))
         return held
@@ -284,7 +310,7 @@ class Mux:
         self._flying -= 1
         answer = flight.exchange.answer
         assert answer is not None  # noqa: S101 - next() gives None only then
-        flight.done(answer.after(now - flight.started))
+        flight.done(answer.after(flight.elapsed(now)))
 
     def _hang_up(self, flight: Flight) -> None:
         if flight.key is not None:

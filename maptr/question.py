@@ -18,6 +18,8 @@ MAX_CANDIDATES = 64  # the best are kept
 MAX_RECORDS = 2048  # read in one walk; one reply has room for about that many, and the longest real one has 17
 MAX_TTL = 0x7FFF_FFFF  # RFC 2181 section 8; a greater TTL counts as 0
 
+TIME_OVER = "the walk's time was over"  # what the trace says of a question that was not asked any more
+
 ARK_ARPA: Labels = (b"ark", b"arpa")
 
 

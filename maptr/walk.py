@@ -35,6 +35,7 @@ from maptr.question import (
     MAX_QUESTIONS,
     MAX_RECORDS,
     MAX_TTL,
+    TIME_OVER,
     Answer,
     Question,
     Reader,
@@ -152,7 +153,7 @@ class Walk:
         while not self.over:
             for question in self._level.questions:
                 if question.name not in self._level.answers:
-                    self._level.answers[question.name] = Answer(Outcome.TIMEOUT, note="the walk's time was over")
+                    self._level.answers[question.name] = Answer(Outcome.TIMEOUT, note=TIME_OVER)
             self._read_level()
         return self._in_full().result(now)
 

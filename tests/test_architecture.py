@@ -40,6 +40,7 @@ LAYERS = (
             "lonehost",
             "plainreply",
             "heard",
+            "onward",
             "many",
             "validation",
             "minisign",

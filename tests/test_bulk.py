@@ -253,7 +253,7 @@ def test_who_stops_in_the_middle_leaves_no_socket_behind() -> None:
 
 
 def test_answers_are_kept_within_bounds() -> None:
-    many: Many[int] = Many(Settings(), max_kept=10)
+    many: Many[int] = Many(Settings(), lifetime=5.0, clock=lambda: 0.0, max_kept=10)
     for i in range(50):
         many.start(i, Ark.parse(f"ark:{i}/x"))
         (name,) = many.take()

@@ -394,14 +394,16 @@ def check_shared(
 
     reader = Reader(DEFAULTS)
     asked = asked + asked[::2]  # further ARKs of the same NAANs, when their roots are known
-    many: Many[int] = Many(DEFAULTS, reader=reader, max_kept=max_kept, now=lambda: 1000.0)
+    many: Many[int] = Many(
+        DEFAULTS, lifetime=5.0, clock=lambda: 0.0, reader=reader, max_kept=max_kept, now=lambda: 1000.0
+    )
     names_asked: list[bytes] = []
     left = list(enumerate(asked))
     while left or many.open:
         for number, ark in left[:at_once]:
             many.start(number, ark)
         del left[:at_once]
-        new = many.take()
+        new = many.take() + [onward.name for onward in many.take_onward()]
         names_asked += new
         for wanted in rng.sample(new, len(new)):
             name = names.from_wire(wanted)

@@ -60,9 +60,11 @@ class ValidatedExchange:
 
     def expire(self) -> None:
         """Settle it without an answer, because the walk's time is over."""
-        self._current.expire()
-        said = self._current.answer
-        self.answer = Answer(Outcome.TIMEOUT, note=said.note if said is not None else "")
+        self.answer = self.unanswered(None)
+
+    def unanswered(self, attempt: Attempt | None) -> Answer:
+        """What it comes to for a walk whose time is over now, while ``attempt`` waits for its reply."""
+        return Answer(Outcome.TIMEOUT, note=self._current.unanswered(attempt).note)
 
 
 def _heard(exchange: Exchange, elapsed: float) -> Heard:
