@@ -38,9 +38,9 @@ def discover_many(
 
     Asks ``nameservers``, by default the system's, without dnspython; a dnspython ``resolver``, and ``nameservers`` by
     TLS or HTTPS, are asked one question at a time. Without ``ordered`` discoveries come as they are ready. Options:
-    ``origin``, ``settings``, ``trust_ad`` and ``trust_anchors`` as for ``discover``; ``lifetime`` bounds each question,
-    in seconds from its first packet; ``concurrency`` questions are outstanding at most (default 256), ``rate`` packets
-    a second go to each server.
+    ``origin``, ``settings``, ``trust_ad`` and ``trust_anchors`` as for ``discover``; ``lifetime`` bounds each walk,
+    in seconds from the first packet of its first question; ``concurrency`` questions are outstanding at most (default
+    256), ``rate`` packets a second go to each server.
 
     Raises ArkSyntaxError for what is no ARK, ConfigError, DiscoveryFailed for a server without address.
 

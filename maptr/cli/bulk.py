@@ -49,7 +49,7 @@ Exit codes:
 )
 @click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Packets a second to each server.")
 @shared.ORIGIN_OPTION
-@click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For each question.")
+@click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For each ARK, once it is asked.")
 @click.option("--allow-private", is_flag=True, help="Take candidates on hosts that are not public.")
 @click.option("--trust-ad", is_flag=True, help="Take the servers' word on DNSSEC: only for a validating one of yours.")
 @click.option("--trust-anchor", metavar="FILE", help="Validate DNSSEC from these DS or DNSKEY records.")
