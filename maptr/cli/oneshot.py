@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 
-from maptr import places, resolvconf
+from maptr import places
 from maptr.cli import output, through
 from maptr.plainurl import ARK_ARPA, read_ark, url_of
 
@@ -88,6 +88,8 @@ def _from_dns(text: str, server: str) -> int | None:
     ark = read_ark(text)
     if ark is None:
         return None
+    from maptr import resolvconf
+
     naan, rest, tail = ark
     host, mark, port = server.partition("#")
     if mark and not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536):
