@@ -17,6 +17,10 @@ UDP_PAYLOAD = 1232
 MIN_PAYLOAD = 512  # RFC 6891 6.2.3: smaller values are treated as this
 MAX_PAYLOAD = 4096  # RFC 6891 6.2.5: the usual largest; beyond it UDP is only good for amplification
 
+# The options of EDNS that we answer: RFC 5001 2.3, RFC 7873 4, RFC 7828 3.1, RFC 7830 3.
+NSID, COOKIE, KEEPALIVE, PADDING = 3, 10, 11, 12
+OPTION_HEADER = 4  # octets before an option's data, RFC 6891 6.1.2
+
 MAX_IDENTITY = 255  # octets: one character string (RFC 1035 3.3)
 
 

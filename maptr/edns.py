@@ -12,14 +12,10 @@ from dnslib import DNSError
 from dnslib.dns import RR, EDNSOption
 from dnslib.label import DNSLabel
 
-from maptr.context import MIN_PAYLOAD, Context
+from maptr.context import COOKIE, KEEPALIVE, MIN_PAYLOAD, NSID, OPTION_HEADER, PADDING, Context
 from maptr.cookies import is_well_formed
 from maptr.packet import OPT
 
-NSID = 3  # RFC 5001 2.3
-COOKIE = 10  # RFC 7873 4
-KEEPALIVE = 11  # RFC 7828 3.1
-PADDING = 12  # RFC 7830 3
 EDE = 15  # RFC 8914 2
 EDE_NOT_READY = 14  # RFC 8914 4.15
 EDE_PROHIBITED = 18  # RFC 8914 4.19
@@ -27,7 +23,6 @@ EDE_NOT_AUTHORITATIVE = 20  # RFC 8914 4.21
 EDE_NOT_SUPPORTED = 21  # RFC 8914 4.22
 
 PADDING_BLOCK = 468  # RFC 8467 4.1: padded replies are multiples of this
-OPTION_HEADER = 4  # RFC 6891 6.1.2
 KEEPALIVE_UNITS = 10  # a second, RFC 7828 3.1
 
 

@@ -11,7 +11,7 @@ None sends the query there. Three ways lead to a ready reply, none of which pars
 
 Bodies of the last two kinds are *learned*: the general path is asked once, without EDNS, with it, and with DO, and
 what its replies have in common is taken apart. So no rule is written twice. What may depend on more than the
-question stays general: names below a DNAME, replies near the size limit, options other than a cookie.
+question stays general: names below a DNAME, replies near the size limit, options that are answered, but a cookie.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ import struct
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from maptr.context import Transport
+from maptr import context
+from maptr.context import OPTION_HEADER, Transport
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, is_below, to_wire, wire_length
 from maptr.packed import RRSET, WILDCARD, PackedNodes, read_labels, read_rrsets, types_of
 from maptr.ready import (
     CLASS_IN,
     COOKIE,
     COOKIE_REPLY,
+    COOKIE_SIZES,
     DO,
     EDNS,
     EDNS_COUNTS,
@@ -46,6 +48,7 @@ from maptr.ready import (
     Ready,
     before_cookie,
     find_malformed,
+    find_options,
 )
 from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, Snapshot, ZoneView
 
@@ -153,7 +156,10 @@ class ReadyAnswers:
         self._moulds: dict[object, Mould] = {}
         self._opts = self._learn_opts(edns)
         self._max_payload = int.from_bytes(self._opts[EDNS][3:5], "big")
-        self._cookies = self._probe_cookies() if edns is None else edns.cookies
+        self._cookies, nsid = self._probe_edns() if edns is None else (edns.cookies, edns.nsid)
+        # Options that only the general path answers, over UDP and over a stream.
+        self._options = frozenset({context.NSID} if nsid else ())
+        self._stream_options = self._options | {context.KEEPALIVE, context.PADDING}
 
     def find(self, query: bytes, *, stream: bool = True) -> Found | None:
         """The ready reply; None for the general path.
@@ -175,8 +181,14 @@ class ReadyAnswers:
                 return None  # cut short
             if query[end : end + 3] != OPT_START or query[-2:] != b"\0\0":
                 end = before_cookie(query)
-                if self._cookies:
-                    cookie, size = query[end + OPT_SIZE + 4 :], COOKIE_REPLY
+                if end:
+                    cookie = query[end + OPT_SIZE + OPTION_HEADER :]
+                else:
+                    end, cookie = self._read_options(query, stream)
+                if not self._cookies:
+                    cookie = None
+                elif cookie is not None:
+                    size = COOKIE_REPLY
             if end <= HEADER or query[end + 6]:  # no OPT known here, or another version than 0
                 return None
             form = DO if query[end + 7] & 0x80 else EDNS
@@ -193,6 +205,18 @@ class ReadyAnswers:
         if ready is None or end + ready.end - ready.start + len(ready.opt) + size > limit:
             return None
         return Found(ready, end, cookie)
+
+    def _read_options(self, query: bytes, stream: bool) -> tuple[int, bytes | None]:
+        """Where the OPT starts, and the cookie in it; 0 where an option is for the general path to answer."""
+        found = find_options(query)
+        if found is None:
+            return 0, None
+        start, options = found
+        cookie = options.get(context.COOKIE)
+        answered = self._stream_options if stream else self._options
+        if (cookie is not None and len(cookie) + OPTION_HEADER not in COOKIE_SIZES) or not answered.isdisjoint(options):
+            return 0, None
+        return start, cookie
 
     def fellows(self, query: bytes, found: Found) -> Fellows | None:
         """Which questions have the same reply but for the first label; None where the reply is of this name alone.
@@ -382,12 +406,21 @@ class ReadyAnswers:
         plain, do = (ready.opt if ready else b"" for ready in asked)
         return b"", plain, do
 
-    def _probe_cookies(self) -> bool:
-        """Whether the general path answers cookies; where it does not, they change nothing."""
+    def _probe_edns(self) -> tuple[bool, bool]:
+        """Whether the general path answers cookies, and who asks for NSID; where it does not, they change nothing."""
         question = b"\0" + SOA.to_bytes(2, "big") + CLASS_IN
-        opt = _QUERY_OPTS[EDNS][:-2] + b"\0\x0c" + COOKIE + b"\0\x08" + bytes(8)
+        opt = (
+            _QUERY_OPTS[EDNS][:-2]
+            + b"\0\x10"
+            + context.NSID.to_bytes(2, "big")
+            + b"\0\0"
+            + COOKIE
+            + b"\0\x08"
+            + bytes(8)
+        )
         reply = self._general(b"\0\0\0\0" + EDNS_COUNTS + question + opt, transport=Transport.TCP)
-        return reply is not None and COOKIE + b"\0\x18" in reply.wire
+        _, told = (reply and find_options(reply.wire)) or (0, {})
+        return context.COOKIE in told, context.NSID in told
 
 
 def is_alone(packed: bytes) -> bool:

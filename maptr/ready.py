@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
+from maptr import context
+from maptr.context import OPTION_HEADER
+from maptr.cookies import is_well_formed
 from maptr.names import MAX_LABEL, MAX_NAME
 from maptr.snapshot import RDATA_NAMES
 
@@ -17,7 +20,7 @@ PLAIN_COUNTS = bytes((0, 1, 0, 0, 0, 0, 0, 0))  # one question and nothing else
 EDNS_COUNTS = bytes((0, 1, 0, 0, 0, 0, 0, 1))
 OPT_START = b"\0\0\x29"  # the root and type 41 (RFC 6891 6.1.2)
 OPT_SIZE = 11
-COOKIE = b"\0\x0a"  # RFC 7873 4
+COOKIE = context.COOKIE.to_bytes(2, "big")
 # Whole options: a client cookie alone, and one with a server cookie of the usual size (RFC 9018 4).
 COOKIE_SIZES = (4 + 8, 4 + 24)
 COOKIE_REPLY = 4 + 24
@@ -30,10 +33,11 @@ NO_EDNS, EDNS, DO = range(3)  # the three forms of a reply, apart from its size
 
 
 class Edns(NamedTuple):
-    """What is said by EDNS to whoever asks nothing special: ``payload`` octets fit, ``cookies`` are answered."""
+    """What is said by EDNS: ``payload`` octets fit, ``cookies`` are answered, and so is who asks for ``nsid``."""
 
     payload: int
     cookies: bool
+    nsid: bool
 
     def opt(self, *, do: bool = False) -> bytes:
         """The OPT of a reply without an option, as ``edns.make_opt`` has it (RFC 6891 6.1.2)."""
@@ -159,6 +163,32 @@ def before_cookie(query: bytes) -> int:
         ):
             return start
     return 0
+
+
+def find_options(query: bytes) -> tuple[int, dict[int, bytes]] | None:
+    """Where the OPT starts that follows the question and ends the query, and its options, the first of each code.
+
+    None where there is none, or one to find fault with: an option cut short, a cookie of a wrong length.
+    """
+    at, size = HEADER, len(query)
+    while at < size and (length := query[at]):
+        if length > MAX_LABEL:
+            return None
+        at += length + 1
+    start = at + MIN_QUESTION
+    at = start + OPT_SIZE
+    if query[start : start + 3] != OPT_START or int.from_bytes(query[at - 2 : at], "big") != size - at:
+        return None
+    options: dict[int, bytes] = {}
+    while at < size:
+        code, length = (int.from_bytes(query[field : field + 2], "big") for field in (at, at + 2))
+        at += OPTION_HEADER
+        option = query[at : at + length]
+        at += length
+        if at > size or (code == context.COOKIE and not is_well_formed(option)):
+            return None
+        options.setdefault(code, option)
+    return start, options
 
 
 def find_malformed(query: bytes) -> Found | None:

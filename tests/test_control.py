@@ -25,7 +25,7 @@ from click.testing import CliRunner, Result
 from maptr.cli import main
 from maptr.cli.serve import serve
 from maptr.errors import ConfigError
-from maptr.serve import control, sdnotify
+from maptr.serve import control, conversations, sdnotify
 from tests.test_serve_cli import PATIENCE, Server, address_of, zone_text
 
 
@@ -365,7 +365,7 @@ def test_requests_that_are_none_get_an_error(site: Site, request_line: bytes) ->
 def test_connections_that_say_nothing_do_not_fill_it_for_ever(site: Site) -> None:
     """Past the limit a connection is hung up on at once; what is open is answered."""
     site.start()
-    silent = [socket.socket(socket.AF_UNIX) for _ in range(control.MAX_CONNECTIONS)]
+    silent = [socket.socket(socket.AF_UNIX) for _ in range(conversations.MAX_CONNECTIONS)]
     try:
         for sock in silent:
             sock.connect(str(site.socket))

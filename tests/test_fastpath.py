@@ -7,6 +7,7 @@ import random
 import tomllib
 from pathlib import Path
 
+import dns.edns
 import dns.message
 import dns.zone
 import pytest
@@ -28,6 +29,13 @@ VECTORS = Path(__file__).parent / "vectors"
 ANSWER = tomllib.loads((VECTORS / "answer.toml").read_text(encoding="utf-8"))
 PACKETS = tomllib.loads((VECTORS / "packets.toml").read_text(encoding="utf-8"))
 COOKIE = bytes((0, 10, 0, 8)) + b"clientck"
+ECS = bytes.fromhex("0008000700011800c00002")
+# Cookies right and wrong, what we answer, what we do not, and what is none: cut short, or two octets of nothing.
+OPTIONS = (
+    *(COOKIE, COOKIE + b"x", COOKIE[:-1], COOKIE[:3] + b"\x10" + COOKIE[4:] + b"anothers", COOKIE[:3] + b"\3abc"),
+    *(b"\0\3\0\0", b"\0\3\0\1x", b"\0\x0b\0\0", b"\0\x0c\0\5" + bytes(5), b"\xfd\xe9\0\0", ECS, b"\0\0"),
+    b"\xfd\xe9\0\x0b" + bytes.fromhex("00002904d0000000000000"),  # an OPT within an option
+)
 SHAPES = (
     "",
     "000029020000000000",
@@ -67,7 +75,7 @@ def wire(name: str, rdtype: str, rng: random.Random) -> bytes:
     flags = bytes((rng.choice((0, 1, 1)), rng.choice((0, 0x10, 0x20))))
     body = bytes(rng.choice((octet, octet ^ 0x20)) if chr(octet).isalpha() else octet for octet in query[12:-4])
     shape = bytes.fromhex(rng.choice(SHAPES))
-    options = rng.choice((b"", b"", COOKIE, COOKIE + b"x", COOKIE[:-1], b"\0\3\0\0")) if shape else b""
+    options = b"".join(rng.choices(OPTIONS, k=rng.choice((0, 0, 1, 1, 2, 3)))) if shape else b""
     opt = shape + len(options).to_bytes(2, "big") + options if shape else b""
     counts = b"\0\1\0\0\0\0\0" + bytes((bool(opt),))
     return rng.randbytes(2) + flags + counts + body + query[-4:] + opt
@@ -156,6 +164,28 @@ def test_what_floods_ask_is_ready(name: str, rdtype: str, shape: str) -> None:
     query = dns.message.make_query(name, rdtype, use_edns=False).to_wire()
     query = query[:11] + bytes((bool(opt),)) + query[12:] + opt
     assert hold(READY, SNAPSHOT, query)
+
+
+@pytest.mark.parametrize(
+    "option", ["0003 0000", "0008 0007 00011800c00002", "000b 0000", "000c 0003 000000", "fde9 0001 78"]
+)
+def test_options_that_change_nothing_are_ready(option: str) -> None:
+    """Without them an attacker could have everything made anew, and clients with ECS would wait for it."""
+    options = bytes.fromhex(option)
+    plain = dns.message.make_query("12345.example.", "NAPTR", use_edns=False).to_wire()
+    for extra in (options, options + COOKIE, COOKIE + options, options * 3):
+        opt = bytes.fromhex(SHAPES[2]) + len(extra).to_bytes(2, "big") + extra
+        assert hold(READY, SNAPSHOT, plain[:11] + b"\1" + plain[12:] + opt)
+
+
+def test_who_asks_for_nsid_gets_it_from_the_general_path() -> None:
+    context = Context(identity=Identity("here"))
+    ready = make_ready(SNAPSHOT, context)
+    query = dns.message.make_query("12345.example.", "NAPTR", options=[dns.edns.NSIDOption(b"")]).to_wire()
+    assert ready.find(query, stream=False) is None
+    reply = make_reply(query, SNAPSHOT, transport=Transport.UDP, context=context)
+    assert reply is not None
+    assert b"here" in reply.wire
 
 
 def test_types_that_differ_by_32_are_not_one() -> None:
@@ -268,4 +298,5 @@ def test_packed_nodes_read_as_they_were(seed: int) -> None:
 def test_what_the_server_says_by_edns_is_what_the_general_path_would_say(context: Context) -> None:
     asked = ReadyAnswers(SNAPSHOT, functools.partial(make_reply, snapshot=SNAPSHOT, context=context))
     told = make_ready(SNAPSHOT, context)
-    assert (told._opts, told._cookies, told._max_payload) == (asked._opts, asked._cookies, asked._max_payload)
+    assert (told._opts, told._cookies, told._options) == (asked._opts, asked._cookies, asked._options)
+    assert told._max_payload == asked._max_payload

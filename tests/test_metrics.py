@@ -26,7 +26,7 @@ from maptr.address import Address
 from maptr.cli.serve import serve
 from maptr.errors import ConfigError
 from maptr.keyfolder import add_key
-from maptr.serve import httpd, metrics
+from maptr.serve import conversations, httpd, metrics
 from maptr.serve.counters import GROUPS
 from maptr.zonekeys import Algorithm, Role, State
 from tests.peers import find
@@ -352,7 +352,7 @@ def test_head_and_half_requests(told: int) -> None:
 def test_silent_clients_are_closed_and_make_room(monkeypatch: pytest.MonkeyPatch, told: int) -> None:
     """Past the limit new ones are closed; those that say nothing go by themselves."""
     monkeypatch.setattr(httpd, "REQUEST_SECONDS", 2.0)
-    idle = [socket.create_connection(("127.0.0.1", told), PATIENCE) for _ in range(httpd.MAX_CONNECTIONS + 1)]
+    idle = [socket.create_connection(("127.0.0.1", told), PATIENCE) for _ in range(conversations.MAX_CONNECTIONS + 1)]
     try:
         assert is_closed(idle[-1])
         idle[0].setblocking(False)

@@ -25,7 +25,7 @@ from maptr.serve.slots import HEAD, PLAN
 from maptr.snapshot import Snapshot
 from tests import peers, signers
 from tests.test_answer_oracle import ORIGIN, QUERY_TYPES, random_zone, zone_text
-from tests.test_fastpath import PACKETS, SEEDS, SNAPSHOT, snapshot_of
+from tests.test_fastpath import OPTIONS, PACKETS, SEEDS, SNAPSHOT, snapshot_of
 
 NOW = 1_700_000_000
 CLIENT = "192.0.2.1"
@@ -98,6 +98,8 @@ def wire(name: str, rdtype: str, rng: random.Random, shapes: Sequence[str] = SHA
         aged = make_cookie(client, ADDRESS, rng.choice(SECRETS), NOW - rng.choice((0, 60, 2000, 4000, -900)))
         option = rng.choice((None, None, None, client, client, aged, aged, aged[:-1] + b"x", client[:-1]))
         options = b"" if option is None else b"\0\x0a" + len(option).to_bytes(2, "big") + option
+        if rng.random() < 0.1:
+            options = b"".join(rng.sample((options, rng.choice(OPTIONS)), k=2))
         opt = b"\0\0\x29" + shape + len(options).to_bytes(2, "big") + options
     return rng.randbytes(2) + flags + b"\0\1\0\0\0\0\0" + bytes((bool(opt),)) + body + query[-4:] + opt
 
@@ -121,7 +123,7 @@ def test_what_is_learned_from_some_holds_for_all(seed: int) -> None:
         snapshot = snapshot._replace(broken=frozenset({(b"broken",), (b"b", b"example")}))
     server = Server(snapshot)
     ask_around(server, TYPES, rng)
-    assert server.found > 100, "zones of aliases and redirections leave little, but never so little"
+    assert server.found > 50, "zones of aliases and redirections leave little, but never so little"
 
 
 def ask_around(server: Server, types: Sequence[str], rng: random.Random) -> None:

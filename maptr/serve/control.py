@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from maptr.errors import ConfigError
+from maptr.serve.conversations import MAX_CONNECTIONS, Conversations
 
 log = logging.getLogger("maptr.serve")
 
@@ -27,7 +28,6 @@ Handler = Callable[[Request], Awaitable[dict[str, Any]]]
 
 MAX_REQUEST = 4096  # octets of a request: a command, a zone's name and a flag or two
 REQUEST_SECONDS = 10.0  # for a whole request to come, and for a reply to be taken
-MAX_CONNECTIONS = 16  # at once; people and their scripts, not crowds
 MAX_SOCKET_PATH = 107  # octets of sun_path without the final NUL (unix(7))
 CONNECT_SECONDS = 1.0  # to find out whether somebody listens on a socket that is there already
 
@@ -105,10 +105,10 @@ class ControlServer:
         self._path = Path(sock.getsockname())
         self._handle = handle
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._conversations = Conversations(self._serve)
 
     async def start(self) -> None:
-        self._server = await asyncio.start_unix_server(self._accept, sock=self._sock, limit=MAX_REQUEST)
+        self._server = await asyncio.start_unix_server(self._conversations.accept, sock=self._sock, limit=MAX_REQUEST)
 
     async def stop(self) -> None:
         if self._server is None:
@@ -117,18 +117,7 @@ class ControlServer:
             self._server.close()
         with contextlib.suppress(OSError):
             self._path.unlink()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= MAX_CONNECTIONS:
-            writer.transport.abort()
-            return
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: writer.transport.abort())
+        await self._conversations.stop()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request and its reply. What came in time and form is answered; the rest is hung up on."""

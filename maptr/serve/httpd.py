@@ -16,13 +16,13 @@ from http import HTTPStatus
 from maptr.address import Address
 from maptr.errors import ConfigError
 from maptr.serve.bind import open_tcp_socket
+from maptr.serve.conversations import Conversations
 
 log = logging.getLogger("maptr.serve")
 
 MAX_REQUEST = 8192  # octets of request line and headers: what most servers take, and no scraper comes near it
 REQUEST_SECONDS = 5.0  # for a whole request to come
 REPLY_SECONDS = 10.0  # for a reply to be made and taken: Prometheus waits as long by default
-MAX_CONNECTIONS = 16  # at once; a scraper or two, and somebody who looks
 
 TEXT = "text/plain; charset=utf-8"
 
@@ -55,26 +55,15 @@ class HttpServer:
         self._sock = sock
         self._handle = handle
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._conversations = Conversations(self._serve)
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, sock=self._sock, limit=MAX_REQUEST)
+        self._server = await asyncio.start_server(self._conversations.accept, sock=self._sock, limit=MAX_REQUEST)
 
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= MAX_CONNECTIONS:
-            writer.transport.abort()
-            return
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: writer.transport.abort())
+        await self._conversations.stop()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(TimeoutError, OSError):

@@ -84,7 +84,7 @@ class Plans:
         self._lettered: set[bytes] = set()  # keys with a small letter around the name, where a capital is another
         self._large: set[bytes] = set()  # keys and patterns of the usual size whose replies not everybody takes
         self._seen: set[bytes] = set()  # patterns met once
-        self._alive: list[object] = []  # what plans point into
+        self._alive: dict[int, object] = {}  # what plans point into, by identity
         self._full = False
         self._long_opts: dict[bytes, bytes] = {}
 
@@ -244,7 +244,7 @@ class Plans:
             self._full = True
         if ready.start:
             # The table of a zone may get an equal value in its place, where two threads pack a name at once.
-            self._alive.append(ready.body)
+            self._alive[id(ready.body)] = ready.body
             plan = self._pack(query, found)
             if ready.kind is not None:
                 self._kinds[plan] = ready.kind
@@ -255,7 +255,7 @@ class Plans:
             return shared
         if len(self._shared) >= MAX_SHARED:
             self._full = True
-        self._alive.append(ready)
+        self._alive[id(ready)] = ready
         plan = self._shared[key] = self._pack(query, found)
         if ready.kind is not None:
             self._kinds[plan] = ready.kind

@@ -41,7 +41,8 @@ def make_ready(snapshot: Snapshot, context: Context, elsewhere: Iterable[Labels]
 
         return make_reply(query, snapshot, transport=transport, context=context)
 
-    return ReadyAnswers(snapshot, general, elsewhere, Edns(context.udp_payload, bool(context.cookies.secrets)))
+    edns = Edns(context.udp_payload, bool(context.cookies.secrets), bool(context.identity.nsid))
+    return ReadyAnswers(snapshot, general, elsewhere, edns)
 
 
 class Responder:

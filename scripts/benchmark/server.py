@@ -21,7 +21,7 @@ import dns.message
 import dns.query
 import dns.rcode
 
-from scripts.benchmark import perf, reloads, report, servers
+from scripts.benchmark import perf, reloads, report, servers, soak
 from scripts.benchmark.loads import DELEGATIONS, LOADS, ORIGIN, Load, ark_zone, delegating_zone
 from tests.peers import HOST, Peer, PeerError, find
 
@@ -46,6 +46,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--reloads", type=int, metavar="N", help="instead, what is lost of 10,000 queries a second over N reloads"
     )
     parser.add_argument("--dnsperf", action="store_true", help="instead, queries a second as dnsperf counts them")
+    parser.add_argument("--soak", type=float, metavar="MINUTES", help="instead, memory through so long a mixed load")
     parser.add_argument("--smoke", action="store_true", help="one short round of two loads, whatever is installed")
     parser.add_argument("-o", "--output", type=Path, help="a folder for server.txt, server.json and server.svg")
     return parser.parse_args(arguments)
@@ -70,6 +71,9 @@ def main(arguments: Sequence[str]) -> int:
     if options.dnsperf:
         with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
             return perf.run(Path(folder), names, options.seconds, options.rounds)
+    if options.soak:
+        with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
+            return soak.run(Path(folder), names, options.soak)
     with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
         results, pss = run(Path(folder), names, loads, options)
     about = machine()
