@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from maptr.naptr import Fields
 
 MAX_TEXT = 255  # characters of an ARK
+MAX_RECORDS = 16  # as in ``plain``: fewer than could spend a walk's budget
 MAX_HOST = 253  # characters, as url.parse_host
 MAX_NAAN = MAX_LABEL = 63  # RFC 1035 2.3.4
 ARK_ARPA: Labels = (b"ark", b"arpa")
@@ -51,10 +52,12 @@ def read_ark(text: str) -> tuple[str, str, str] | None:
 
 def url_of(records: Sequence[Fields], naan: str, rest: str) -> str | None:
     """What the best of the records at ``NAAN.ark.arpa`` that is for the ARK makes of it, without its tail."""
+    if len(records) > MAX_RECORDS:
+        return None
     ranked = sorted(records)
-    for number, record in enumerate(ranked, 1):
+    for record, following in zip(ranked, [*ranked[1:], ()], strict=True):
         _, _, flags, service, regexp, replacement = record
-        if service != b"ark" or any(other[:2] == record[:2] for other in ranked[number:]):  # whose rdata decides
+        if service != b"ark" or record[:2] == following[:2]:  # of two of equal rank the canonical rdata decides
             return None
         if flags == b"h" and not regexp:
             host = host_of(replacement, undotted=ARK_ARPA)
