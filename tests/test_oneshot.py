@@ -261,6 +261,7 @@ def test_the_system_s_resolver_unless_a_table_was_pulled(
             words[1] for words in map(str.split, text.splitlines()) if len(words) > 1 and words[0] == "nameserver"
         ])  # fmt: skip
         assert oneshot.answer(["ark:12345/x1"]) == (0 if "192" in text else None)
+        assert oneshot.answer(["ark:12345/x1", "@"]) is None
     assert asked == ["192.0.2.1#53"]
     assert capsys.readouterr().out == "https://h.example/ark:12345/x1\n"
     table = tmp_path / "data" / "maptr" / "naans"
@@ -357,9 +358,9 @@ def test_a_table_whose_head_is_longer_than_what_is_read_at_once_is_left(tmp_path
     path.write_text("# a\n" * 20_000 + "12025:\n    h.example\n")
     with pytest.raises(natabfile.NotPlainError):
         natabfile.look_up(str(path), "12025")
-    path.write_text("12025:" + "\n" * 70_000 + " a: b\n")
+    path.write_text("12025:" + "\n" * 70_000 + "  type: naan\n12026:\n    h.example\n")  # YAML
     with pytest.raises(natabfile.NotPlainError):
-        natabfile.look_up(str(path), "12025")
+        natabfile.look_up(str(path), "12026")
 
 
 def test_a_table_that_changes_meanwhile_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
