@@ -87,6 +87,7 @@ class Exchange:
         self._tries = self._referrals = self._aliases = 0
         self._tcp = False
         self._bogus = False
+        self._vouched = True  # every alias on the way
         self._through = ""
         self._ttl = wire.MAX_TTL
         if not servers:
@@ -180,11 +181,15 @@ class Exchange:
     def _settle(self, attempt: Attempt, reply: Reply) -> None:
         security = "indeterminate"
         if self._trust_ad:
-            security = "secure" if reply.authentic else "insecure"
+            security = "secure" if self._vouched and self._vouches(attempt, reply) else "insecure"
         ttl = reply.ttl if reply.ttl is None else min(reply.ttl, self._ttl)
         note = reply.note or self._through
         self.addresses = reply.addresses
         self.answer = Answer(reply.outcome, reply.records, ttl, note, str(attempt.server), security=security)
+
+    def _vouches(self, attempt: Attempt, reply: Reply) -> bool:
+        """Whether a server that the caller trusts says that its reply is authentic; not one that another told of."""
+        return reply.authentic and attempt.server in self._top
 
     def _truncated(self, attempt: Attempt) -> None:
         if attempt.tcp:
@@ -200,6 +205,7 @@ class Exchange:
                 self._strike(attempt, Outcome.MALFORMED, f"more than {MAX_ALIASES} CNAMEs")
                 return
             self._asking, self._through, self._tcp = reply.alias, reply.note, False
+            self._vouched &= self._vouches(attempt, reply)
             self._ttl = min(self._ttl, wire.MAX_TTL if reply.ttl is None else reply.ttl)
             self._start(self._top, cut=0)
             return

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from maptr.ark import Ark
-from maptr.call import Call, Options
+from maptr.call import Call, Options, prefer
 from maptr.client import whom
 from maptr.discovery import Discovery
 from maptr.mux import Mux
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import dns.asyncresolver
     import dns.resolver
 
+    from maptr.choose import Chooser
     from maptr.trust import Validator
 
 
@@ -32,7 +33,8 @@ async def discover_async(
 ) -> Discovery:
     """``discover``, awaited: same arguments, same discovery, same errors.
 
-    Cancelling it cancels the questions under way. A server given by name is looked up before the first await.
+    Cancelling it cancels the questions under way. A server given by name is looked up before the first await. A chooser
+    that says that it ``waits``, as ``Reachable`` does, is called in a thread.
 
     >>> asyncio.run(discover_async("ark:12345/x6np1wh8k", nameservers=[server])).url()
     'https://ark.example.org/ark:12345/x6np1wh8k'
@@ -43,7 +45,7 @@ async def discover_async(
     while questions := run.walk.next():
         for question, answer in zip(questions, await ask(run, questions), strict=True):
             run.tell(question, answer)
-    return run.finish()
+    return await prefer_async(run.finish(), run.chooser)
 
 
 async def discover_at_async(
@@ -51,6 +53,13 @@ async def discover_at_async(
 ) -> Discovery:
     """``discover_at``, awaited."""
     return await discover_async(ark, nameservers=[where if "#" in where else f"{where}#{port}"], **options)
+
+
+async def prefer_async(discovery: Discovery, chooser: Chooser | None) -> Discovery:
+    """``call.prefer``; a chooser that asks mapping authorities does so in a thread, for it makes its caller wait."""
+    if getattr(chooser, "waits", False):
+        return await asyncio.to_thread(prefer, discovery, chooser)
+    return prefer(discovery, chooser)
 
 
 _Ask = Callable[[Call, list[Question]], Awaitable[list[Answer]]]

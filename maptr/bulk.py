@@ -7,8 +7,8 @@ Drivers and no more: the walks are in ``many``, the sockets in ``mux``; how to w
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Hashable, Iterable, Iterator
-from contextlib import closing
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Hashable, Iterable, Iterator
+from contextlib import aclosing, closing
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, Unpack
@@ -29,6 +29,7 @@ from maptr.waiters import LoopWaiter, SelectorWaiter, Waiter
 from maptr.walk import Answer, Settings
 
 if TYPE_CHECKING:
+    import dns.asyncresolver
     import dns.name
     import dns.resolver
 
@@ -50,21 +51,23 @@ def discover_many(
 ) -> Iterator[Discovery]:
     """A discovery for each ARK; an empty one where there is no candidate, not ``complete`` where DNS did not say.
 
-    Asks ``nameservers``, by default the system's, without dnspython; a dnspython ``resolver`` is asked
-    one question at a time. Without ``ordered`` discoveries come as they are ready. Options: ``origin``,
-    ``settings``, ``trust_ad`` and ``trust_anchors`` as for ``discover``; ``lifetime`` bounds each question, in
-    seconds from its first packet; ``concurrency`` questions are outstanding at most (default 256), ``rate`` packets a
-    second go to each server.
+    Asks ``nameservers``, by default the system's, without dnspython; a dnspython ``resolver``, and ``nameservers`` by
+    TLS or HTTPS, are asked one question at a time. Without ``ordered`` discoveries come as they are ready. Options:
+    ``origin``, ``settings``, ``trust_ad`` and ``trust_anchors`` as for ``discover``; ``lifetime`` bounds each question,
+    in seconds from its first packet; ``concurrency`` questions are outstanding at most (default 256), ``rate`` packets
+    a second go to each server.
 
     Raises ArkSyntaxError for what is no ARK, ConfigError, DiscoveryFailed for a server without address.
 
     >>> [found.url() for found in discover_many(["ark:12345/x1", "ark:12345/x2"], nameservers=[server])]
     ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
     """
-    if resolver is not None and not isinstance(resolver, Stub):
-        yield from _one_by_one(arks, resolver, options)
+    nameservers = _listed(nameservers)
+    asked = resolver or _by_urls(nameservers)
+    if asked is not None and not isinstance(asked, Stub):
+        yield from _one_by_one(arks, asked, _each_options(options, resolver, nameservers))
         return
-    bulk = Bulk(nameservers=nameservers, stub=resolver, **options)
+    bulk = Bulk(nameservers=nameservers, stub=asked, **options)
     for _, discovery in bulk.run(_numbered(arks), ordered=ordered):
         yield discovery
 
@@ -73,12 +76,20 @@ async def discover_many_async(
     arks: Iterable[Ark | str | bytes] | AsyncIterable[Ark | str | bytes],
     *,
     nameservers: Iterable[str] | None = None,
-    resolver: Stub | None = None,
+    resolver: Stub | dns.asyncresolver.Resolver | None = None,
     ordered: bool = True,
     **options: Unpack[BulkOptions],
 ) -> AsyncIterator[Discovery]:
     """``discover_many``, awaited: same options, same discoveries, same errors. ``arks`` may be an async iterable."""
-    bulk = Bulk(nameservers=nameservers, stub=resolver, **options)
+    nameservers = _listed(nameservers)
+    asked = resolver or _by_urls(nameservers)
+    if asked is not None and not isinstance(asked, Stub):
+        asking = _one_by_one_async(arks, asked, _each_options(options, resolver, nameservers))
+        async with aclosing(asking):
+            async for discovery in asking:
+                yield discovery
+        return
+    bulk = Bulk(nameservers=nameservers, stub=asked, **options)
     async for _, discovery in bulk.run_async(_numbered_async(arks), ordered=ordered):
         yield discovery
 
@@ -307,18 +318,62 @@ async def _numbered_async(
         number += 1
 
 
+def _listed(nameservers: Iterable[str] | None) -> list[str] | None:
+    return [nameservers] if isinstance(nameservers, str) else None if nameservers is None else list(nameservers)
+
+
+def _by_urls(nameservers: list[str] | None) -> dns.resolver.Resolver | None:
+    """Who asks servers of which some are URLs, each name once; None for plain ones."""
+    if not any("://" in text for text in nameservers or ()):
+        return None
+    import dns.resolver
+
+    from maptr.resolver import make_resolver
+
+    made = make_resolver(nameservers or ())
+    made.cache = dns.resolver.LRUCache()
+    return made
+
+
 def _one_by_one(
-    arks: Iterable[Ark | str | bytes], resolver: dns.resolver.Resolver, options: BulkOptions
+    arks: Iterable[Ark | str | bytes], resolver: dns.resolver.Resolver, options: call.Options
 ) -> Iterator[Discovery]:
-    if {"concurrency", "rate"} & options.keys():
-        raise ConfigError("a dnspython resolver is asked one question at a time: no concurrency, no rate")
-    anchors = options.get("trust_anchors")
-    if anchors is not None:  # what is validated for one ARK serves the next
-        options = {**options, "trust_anchors": make_validator(anchors, options.get("trust_ad", False))}
     for ark in arks:
         try:
-            yield discover(ark, resolver=resolver, raise_on_none=False, **options)  # type: ignore[misc]
+            yield discover(ark, resolver=resolver, **options)
         except DiscoveryFailed as failed:
             if failed.discovery is None:
                 raise
             yield failed.discovery
+
+
+async def _one_by_one_async(
+    arks: Iterable[Ark | str | bytes] | AsyncIterable[Ark | str | bytes],
+    resolver: dns.asyncresolver.Resolver | dns.resolver.Resolver,
+    options: call.Options,
+) -> AsyncGenerator[Discovery, None]:
+    import dns.asyncresolver
+
+    from maptr.asyncclient import discover_async
+    from maptr.resolver import as_async
+
+    asked = resolver if isinstance(resolver, dns.asyncresolver.Resolver) else as_async(resolver)
+    async for _, ark in _numbered_async(arks):
+        try:
+            yield await discover_async(ark, resolver=asked, **options)
+        except DiscoveryFailed as failed:
+            if failed.discovery is None:
+                raise
+            yield failed.discovery
+
+
+def _each_options(options: BulkOptions, resolver: object, nameservers: list[str] | None) -> call.Options:
+    """Those of a run that a dnspython resolver is asked in, for each of its discoveries. Raises ConfigError."""
+    if resolver is not None and nameservers is not None:
+        raise ConfigError("give resolver or nameservers, not both")
+    if {"concurrency", "rate"} & options.keys():
+        raise ConfigError("a dnspython resolver is asked one question at a time: no concurrency, no rate")
+    each: call.Options = {"raise_on_none": False, **options}  # type: ignore[typeddict-item]
+    if (anchors := options.get("trust_anchors")) is not None:  # what is validated for one ARK serves the next
+        each["trust_anchors"] = make_validator(anchors, options.get("trust_ad", False))
+    return each

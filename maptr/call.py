@@ -72,8 +72,8 @@ class Call:
         self.trust_ad = trust_ad
         self.trust_anchors = trust_anchors
         self._raise_on_none = raise_on_none
-        self._chooser = chooser
-        self._require = require
+        self.chooser = chooser
+        self._require = required(require)
         self._deadline = clock() + seconds(lifetime)
         self._on_step = on_step
         self._shown = 0
@@ -99,7 +99,7 @@ class Call:
             self._shown = len(steps)
 
     def finish(self, now: float | None = None) -> Discovery:
-        """The discovery, the chooser's choice first. Raises as ``discover`` says."""
+        """The discovery, not yet with the chooser's choice first. Raises as ``discover`` says."""
         discovery = self.walk.result(time.time() if now is None else now)
         if self._on_step is not None:
             for step in discovery.trace[self._shown :]:  # a limit that the end alone shows
@@ -107,7 +107,7 @@ class Call:
         discovery.raise_for_security(self._require)
         if self._raise_on_none or not discovery.complete:
             discovery.raise_for_none()
-        return discovery.preferring(self._chooser) if self._chooser is not None and discovery.candidates else discovery
+        return discovery
 
 
 def origin_labels(origin: str | dns.name.Name) -> names.Labels:
@@ -125,6 +125,18 @@ def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Setti
     if settings is None and origin == "ark.arpa.":
         return DEFAULTS
     return (settings or DEFAULTS)._replace(origin=origin_labels(origin))
+
+
+def required(require: str | None) -> str | None:
+    """What is required of the answers; ConfigError for anything but "secure"."""
+    if require not in (None, "secure"):
+        raise ConfigError(f"{require!r} cannot be required, only 'secure' can", key="require")
+    return require
+
+
+def prefer(discovery: Discovery, chooser: Chooser | None) -> Discovery:
+    """The same, the chooser's choice first where there is one to make."""
+    return discovery.preferring(chooser) if chooser is not None and discovery.candidates else discovery
 
 
 def seconds(lifetime: float | None) -> float:

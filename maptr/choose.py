@@ -42,11 +42,18 @@ def weighted(rng: random.Random) -> Chooser:
 def sticky(discovery: Discovery) -> Candidate:
     """The same candidate for the same ARK everywhere: the highest rendezvous hash of ARK and place.
 
-    A cluster of clients agrees without talking, and a candidate that goes away moves only its own ARKs.
+    A cluster of clients agrees without talking, whatever way each found the candidates, and one that goes away moves
+    only its own ARKs. Of the places that a rule makes, the rule counts, so that every spelling of an ARK goes to one.
     """
 
     def score(candidate: Candidate) -> bytes:
-        place = f"{discovery.ark}\0{candidate.host.lower()}\0{candidate.port}\0{candidate.path}"
+        place = f"{discovery.ark}\0{candidate.host.lower()}\0{candidate.port}\0{_rule(candidate)}"
         return hashlib.sha256(place.encode()).digest()
 
     return max(discovery.best, key=score)
+
+
+def _rule(candidate: Candidate) -> str:
+    """What makes a candidate's URLs, apart from its host; empty for an ``h`` record."""
+    parts = candidate.substitution.replacement if candidate.substitution is not None else ()
+    return "".join(part.decode("latin-1") if isinstance(part, bytes) else f"\\{part}" for part in parts)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
 from maptr.ark import Ark
-from maptr.call import Call, Clock, Options, StepHook
+from maptr.call import Call, Clock, Options, StepHook, prefer
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.stub import Stub, make_validator
@@ -79,7 +79,7 @@ def discover(
     while questions := run.walk.next():
         for question in questions:
             run.tell(question, ask(question))
-    return run.finish()
+    return prefer(run.finish(), run.chooser)
 
 
 def discover_at(where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Unpack[Options]) -> Discovery:

@@ -16,6 +16,7 @@ An authority that answers with anything else does not speak it, and the Descript
 
 from __future__ import annotations
 
+import codecs
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from maptr.call import Clock, StepHook
 from maptr.choose import Chooser
 from maptr.client import discover
 from maptr.discovery import Candidate, Discovery
-from maptr.errors import NmaError
+from maptr.errors import ConfigError, NmaError
 from maptr.registry import anvl
 from maptr.visit import Page
 from maptr.walk import Settings
@@ -40,8 +41,11 @@ if TYPE_CHECKING:
     from maptr.trust import TrustAnchors
 
 SECONDS = 10.0  # for the questions to authorities, redirects included
+MAX_SECONDS = 86_400.0  # a longer time is none that anybody waits; timers end somewhere, too
 MAX_AUTHORITIES = 3  # asked in turn where the first cannot be reached
 ACCEPT = "text/plain, text/anvl;q=0.9, */*;q=0.1"
+# Codecs of Python that no page is written in: they fail in ways of their own, or make surrogates of octets.
+NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"})
 KERNEL = ("who", "what", "when", "where")  # the four elements of an ERC written on one line
 
 
@@ -97,11 +101,11 @@ class Description:
         return next((segment for segment in self.segments if segment.name == name), None)
 
     def to_text(self) -> str:
-        """As ANVL again, decoded."""
+        """As ANVL again, decoded; further lines of a value begin with white space, so that none looks like a label."""
         blocks = []
         for segment in self.segments:
             lines = [f"{segment.name}:", *(f"{label}: {value}" for label, value in segment.elements)]
-            blocks.append("\n".join(lines))
+            blocks.append("\n".join("\n\t".join(line.splitlines()) for line in lines))
         return "\n\n".join(blocks)
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,11 +136,14 @@ def describe(
 
     ``inflections`` are asked in turn until one is understood: ``?info``, and ``?`` and ``??`` for older authorities.
     ``discovery`` is one made before; without it the ARK is discovered with ``options``, as ``discover`` takes them.
-    Redirects are limited, servers at addresses that are not public are refused unless ``allow_private``, and
-    ``seconds`` bounds all of it after the discovery.
+    An ``h`` candidate is asked by https, then by http. Redirects are limited, servers at addresses that are not public
+    are refused unless ``allow_private``, and ``seconds`` bounds all of it after the discovery; half of what is left is
+    for one place, where there is another.
 
     Raises as ``discover`` does, and NmaError where no authority could be asked.
     """
+    if not seconds >= 0:  # NaN is neither
+        raise ConfigError(f"{seconds} is no time in seconds", key="seconds")
     parsed = ark if isinstance(ark, Ark) else Ark.parse(ark)
     wanted = tuple(inflections)
     if unknown := [text for text in wanted if text not in INFLECTIONS] or not wanted:
@@ -144,14 +151,24 @@ def describe(
     found = discovery if discovery is not None else discover(parsed, **options)
     chosen = found.choose(chooser)
     candidates = [chosen, *(candidate for candidate in found if candidate != chosen)][:MAX_AUTHORITIES]
-    deadline = time.monotonic() + seconds
-    failures: list[str] = []
-    for candidate in candidates:
+    places = [(candidate, scheme) for candidate in candidates for scheme in _schemes(candidate, found.scheme)]
+    deadline = time.monotonic() + min(seconds, MAX_SECONDS)
+    failures: dict[str, None] = {}
+    for number, (candidate, scheme) in enumerate(places, 1):
+        now = time.monotonic()
+        until = deadline if number == len(places) else now + (deadline - now) / 2
         try:
-            return _ask(candidate, parsed, found.scheme, wanted, deadline, allow_private)
+            return _ask(candidate, parsed, scheme, wanted, until, allow_private)
         except NmaError as error:
-            failures.append(str(error))
+            failures[str(error)] = None
     raise NmaError(f"{parsed} cannot be asked about: {'; '.join(failures)}")
+
+
+def _schemes(candidate: Candidate, scheme: str) -> tuple[str, ...]:
+    """What to ask a candidate by: an ``h`` record says no scheme, and https goes first."""
+    if candidate.target or candidate.scheme or scheme != "https":
+        return (scheme,)
+    return "https", "http"
 
 
 def _ask(
@@ -176,15 +193,7 @@ def _ask(
 def read(ark: Ark, asked: str, page: Page) -> Description:
     """A response as a description; whatever it holds, never an error."""
     kind, _, parameters = page.header("content-type").partition(";")
-    charset = "utf-8"
-    for parameter in parameters.split(";"):
-        name, _, value = parameter.strip().partition("=")
-        if name.lower() == "charset":
-            charset = value.strip('" ')
-    try:
-        text = page.body.decode(charset, "replace")
-    except LookupError:
-        text = page.body.decode("utf-8", "replace")
+    text = page.body.decode(_charset(parameters), "replace")
     markup = kind.strip().lower() in ("text/html", "application/xhtml+xml")
     segments = () if markup or page.status >= 400 else _segments(text)
     note = ""
@@ -194,6 +203,21 @@ def read(ark: Ark, asked: str, page: Page) -> Description:
         note = f"cut at {visit.MAX_BODY} octets"
     links = tuple(value for name, value in page.headers if name == "link")
     return Description(ark, asked, page.url, page.status, page.header("thump-status"), links, segments, note)
+
+
+def _charset(parameters: str) -> str:
+    """That of a Content-Type, where it is one; else UTF-8."""
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.strip().partition("=")
+        if name.strip().lower() != "charset":
+            continue
+        try:
+            found = codecs.lookup(value.strip('" ')).name
+            b" ".decode(found, "replace")  # zlib and rot13 are codecs, too
+        except (LookupError, ValueError):
+            break
+        return "utf-8" if found in NO_CHARSETS else found
+    return "utf-8"
 
 
 def _segments(text: str) -> tuple[Segment, ...]:

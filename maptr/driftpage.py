@@ -45,21 +45,21 @@ AGREES = (Verdict.SAME, Verdict.LOSSY)
 
 STYLE = """
 :root { color-scheme: light dark; --bg: #fbfbf9; --fg: #1c1f23; --soft: #5a626c; --line: #d9dcdf; --card: #fff;
-  --same: #b9dcc3; --lossy: #d7e6c4; --missing: #b3261e; --extra: #6a3fb5; --differs: #a8500a; --stale: #6b5d00;
+  --same: #b9dcc3; --lossy: #e6e2ae; --missing: #b3261e; --extra: #6a3fb5; --differs: #a8500a; --stale: #6b5d00;
   --unknown: #4f5a66; --mark: #fff; --link: #0b57a4; }
 @media (prefers-color-scheme: dark) { :root { --bg: #14171a; --fg: #e7e9ea; --soft: #a2abb5; --line: #333a41;
   --card: #1b1f23; --same: #2c5a3b; --lossy: #465a2c; --missing: #ff8a80; --extra: #c4a7ff; --differs: #ffb070;
   --stale: #e6d35c; --unknown: #a9b6c4; --mark: #14171a; --link: #8ec2ff; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 76rem; background: var(--bg); color: var(--fg);
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: anywhere; }
 h1 { margin: 0; font-size: 1.75rem; letter-spacing: -.01em; }
 h2 { margin: 2.5rem 0 .75rem; font-size: 1.2rem; }
 p { max-width: 46rem; }
 .soft { color: var(--soft); }
 a { color: var(--link); }
 a:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
-code { font: .875em ui-monospace, "SF Mono", Menlo, Consolas, monospace; overflow-wrap: anywhere; }
+code { font: .875em ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
 .verdict { font-size: 1.15rem; font-weight: 600; margin: 1rem 0 0; }
 .counts { display: grid; grid-template-columns: repeat(auto-fill, minmax(13.5rem, 1fr)); gap: .6rem; padding: 0;
   margin: 1.25rem 0 0; list-style: none; }

@@ -17,7 +17,8 @@ question stays general: names below a DNAME, replies near the size limit, option
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from maptr import context
@@ -73,6 +74,8 @@ PLAIN_HEAD = struct.Struct("!5H")  # flags and the four counts
 
 _QUERY_OPTS = (b"", OPT_START + b"\x04\xd0" + bytes(6), OPT_START + b"\x04\xd0\0\0\x80" + bytes(3))
 
+_NOWHERE: Mapping[bytes, bytes] = MappingProxyType({})
+
 
 class General(Protocol):
     """``maptr.answer.make_reply`` with all but these set."""
@@ -83,11 +86,12 @@ class General(Protocol):
 class Fellows(NamedTuple):
     """Who has the same reply as a question: all that differ from it in the octets of the first label, but as long.
 
-    Not ``labels``, each after its length. If ``absent``, it is for the names of which ``find`` gives no packed RRsets;
-    otherwise for those of which it gives one RRset, of another type and no alias.
+    Not ``labels``, each after its length. If ``absent``, it is for the names of which ``find`` has no value; otherwise
+    for those of which ``read`` has one packed RRset, of another type and no alias. ``find`` may give lines instead.
     """
 
     find: Callable[[bytes], bytes | None]
+    read: Callable[[bytes], bytes]
     labels: frozenset[bytes]
     absent: bool
 
@@ -233,14 +237,14 @@ class ReadyAnswers:
             at += name[at] + 1
         labels = self._children.get(rest, frozenset())
         if not zone:
-            return Fellows(_nowhere, labels, True)
+            return Fellows(_NOWHERE.get, _NOWHERE.__getitem__, labels, True)
         labels |= zone.soa_labels if rest == zone.origin else zone.cuts.get(rest, frozenset())
         packed = zone.find(name)
         if packed is None:
-            return Fellows(zone.find, labels, True)
+            return Fellows(zone.table.get, zone.read, labels, True)
         empty = found.ready.kind is None and found.ready.head[4:6] == b"\0\0"
         if empty and not zone.layered and not zone.signed and is_alone(packed):
-            return Fellows(zone.find, labels, False)
+            return Fellows(zone.table.get, zone.read, labels, False)
         return None
 
     def _look_up(self, name: bytes, qtype: int, form: int) -> Ready | None:
@@ -426,10 +430,6 @@ class ReadyAnswers:
 def is_alone(packed: bytes) -> bool:
     """Whether a name has one RRset, and so nothing to say of any other type; an alias has."""
     return len(packed) - RRSET.size == int.from_bytes(packed[4:8], "big") and packed[:2] != _CNAME
-
-
-def _nowhere(name: bytes) -> bytes | None:
-    return None
 
 
 def _labels_above(base: Labels, names: Iterable[Labels]) -> frozenset[bytes]:

@@ -86,3 +86,10 @@ class Reader(Protocol):
 def question_rank(question: Question) -> tuple[object, ...]:
     """A key to sort by: best path first."""
     return question.path, names.fold(question.name), question.name, question.ttl
+
+
+def sane_ttl(ttl: int | None, unknown: int) -> int:
+    """A TTL in seconds; 0 for an impossible one."""
+    if ttl is None:
+        return unknown
+    return ttl if 0 <= ttl <= MAX_TTL else 0

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import ClassVar
 
 from maptr import url, visit
 from maptr.discovery import Candidate, Discovery
@@ -35,6 +36,8 @@ class Reachable:
     https; ``info`` is another. Candidates on servers that ``suspects`` names are tried after the others, and
     are never left out.
     """
+
+    waits: ClassVar[bool] = True  # so that ``discover_async`` calls it in a thread
 
     def __init__(
         self,

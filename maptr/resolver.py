@@ -31,6 +31,7 @@ from maptr.walk import Answer, Question
 from maptr.wire import EDE_BOGUS, EDNS_PAYLOAD
 
 DOT_PORT = 853  # RFC 7858 3.1
+TRUNCATED = "the reply is truncated over TCP"  # dnspython takes what is there for all there is
 
 Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolver)
 
@@ -44,6 +45,8 @@ def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool =
     """A resolver's answer as the walk's. A referral is no answer: its server does not serve the name."""
     server = _server(answer)
     response = answer.response
+    if response.flags & dns.flags.TC:
+        return Answer(Outcome.MALFORMED, note=TRUNCATED, server=server, elapsed=elapsed)
     security = _security(response, trust_ad)
     canonical = answer.canonical_name
     note = f"through CNAME {names.to_text(canonical.labels[:-1])}" if canonical != answer.qname else ""
@@ -65,6 +68,8 @@ def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> A
         response = next(iter(error.kwargs.get("responses", {}).values()), None)
         if response is None:
             return Answer(Outcome.NXDOMAIN, elapsed=elapsed)
+        if response.flags & dns.flags.TC:
+            return Answer(Outcome.MALFORMED, note=TRUNCATED, elapsed=elapsed)
         security = _security(response, trust_ad)
         return Answer(Outcome.NXDOMAIN, (), _negative_ttl(response), elapsed=elapsed, security=security)
     if isinstance(error, dns.resolver.YXDOMAIN):
@@ -198,6 +203,8 @@ def validating(resolver: Resolving) -> Resolving:
 
 def heard(answer: dns.resolver.Answer, elapsed: float) -> Heard:
     """A resolver's answer as validation wants it."""
+    if answer.response.flags & dns.flags.TC:
+        return Heard(Outcome.MALFORMED, None, TRUNCATED, _server(answer), elapsed)
     if answer.rrset is None and _is_referral(answer.response, aliased=False):
         return Heard(Outcome.REFERRAL, None, "asked without recursion", _server(answer), elapsed)
     outcome = Outcome.NODATA if answer.rrset is None else Outcome.ANSWER
@@ -208,7 +215,7 @@ def heard_error(error: Exception, elapsed: float) -> Heard:
     """What a resolver raised, likewise; what is no matter of DNS is raised again."""
     if isinstance(error, dns.resolver.NXDOMAIN):
         response = next(iter(error.kwargs.get("responses", {}).values()), None)
-        if response is not None:
+        if response is not None and not response.flags & dns.flags.TC:
             return Heard(Outcome.NXDOMAIN, response, elapsed=elapsed)
     answer = read_error(error, elapsed)
     return Heard(answer.outcome, None, answer.note, elapsed=elapsed)
@@ -221,5 +228,11 @@ def as_async(resolver: dns.resolver.Resolver) -> dns.asyncresolver.Resolver:
     twin.nameserver_ports = dict(resolver.nameserver_ports)
     twin.port, twin.timeout, twin.lifetime = resolver.port, resolver.timeout, resolver.lifetime
     twin.use_edns(resolver.edns, resolver.ednsflags, resolver.payload)
+    twin.cache = resolver.cache
     twin.flags, twin.keyring, twin.keyname = resolver.flags, resolver.keyring, resolver.keyname
+    twin.keyalgorithm, twin.rotate, twin.retry_servfail = (
+        resolver.keyalgorithm,
+        resolver.rotate,
+        resolver.retry_servfail,
+    )
     return twin

@@ -186,6 +186,8 @@ def find_servers(text: str, port: int = PORT) -> list[Server]:
         raise ValueError(f"{text} is no server: write HOST or HOST#PORT")
     if _is_address(host):
         return [Server(host, port)]
+    if set(host) & set(":/[]"):  # 127.0.0.1:53 and [::1] are no names, and nobody is to be asked for their addresses
+        raise ValueError(f"{text} is no server: write HOST or HOST#PORT, an IPv6 address without brackets")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
     except (OSError, UnicodeError) as error:

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import dns.name
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from maptr.validation.inquiry import Inquiry
 
-Anchors: TypeAlias = "Mapping[dns.name.Name | str, Iterable[dns.rdata.Rdata]]"
+# By dns.name.Name or str: keys of a Mapping are invariant, and a dict[str, ...] would be none of both.
+Anchors: TypeAlias = "Mapping[Any, Iterable[dns.rdata.Rdata]]"
 TrustAnchors: TypeAlias = "Validator | Anchors | str | os.PathLike[str]"
 
 

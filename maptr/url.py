@@ -34,16 +34,13 @@ class Host(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """True for ``localhost`` (RFC 6761 6.3) and for every address that is not global (RFC 6890)."""
+        """True for ``localhost`` (RFC 6761 6.3) and for every address that is not global (RFC 6890), in IPv6 too."""
         if self.address is None:
             name = self.text.rstrip(".").lower()
             return name == "localhost" or name.endswith(".localhost")
-        address = self.address
-        if address.version == 6:
-            inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
-            if inner is not None and not inner.is_global:
-                return True
-        return not address.is_global or address.is_multicast
+        if self.address.version == 4:
+            return not _is_global(self.address)
+        return not _is_global_ipv6(self.address)
 
 
 class Url(NamedTuple):
@@ -103,6 +100,39 @@ def _number(text: str) -> int:
             raise ValueError("not an IPv4 address")
         return int(text, 8)
     return int(text)
+
+
+# What some versions of Python hold for global, and IANA's registry of special-purpose addresses does not (RFC 6890):
+# protocol assignments, and the relays of 6to4 that are no more (RFC 7526); documentation (RFC 9637).
+_NOT_GLOBAL = ("192.0.0.0/24", "192.88.99.0/24"), ("3fff::/20",)
+_GLOBAL_UNICAST = "2000::/3"  # all of IPv6 that was ever given to anybody (RFC 3587 1)
+_NAT64 = "64:ff9b::/96"  # an IPv4 address in its last 32 bits, and never one that is not global (RFC 6052 3.1)
+
+
+def _is_global(address: ipaddress.IPv4Address) -> bool:
+    import ipaddress
+
+    if any(address in ipaddress.IPv4Network(network) for network in _NOT_GLOBAL[0]):
+        return False
+    return address.is_global and not address.is_multicast
+
+
+def _is_global_ipv6(address: ipaddress.IPv6Address) -> bool:
+    """An IPv4 address inside is judged as such. One with a zone (``%eth0``) is the business of this machine alone."""
+    import ipaddress
+
+    if address.scope_id is not None:
+        return False
+    if address in ipaddress.IPv6Network(_NAT64):
+        return _is_global(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
+    inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
+    if inner is not None and not _is_global(inner):
+        return False
+    if address.ipv4_mapped is not None:
+        return True
+    if any(address in ipaddress.IPv6Network(network) for network in _NOT_GLOBAL[1]):
+        return False
+    return address in ipaddress.IPv6Network(_GLOBAL_UNICAST) and address.is_global
 
 
 def parse_port(text: str) -> int:

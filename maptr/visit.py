@@ -91,7 +91,10 @@ def get(target: str, *, seconds: float, accept: str = "*/*", allow_private: bool
         location = page.header("location")
         if page.status not in REDIRECTS or not location:
             return page
-        target = urljoin(target, location)
+        try:
+            target = urljoin(target, location)
+        except ValueError as error:  # a bracket that is never closed
+            raise NmaError(f"{where.host.text}: redirects to {location[:200]!a}: {error}") from None
     raise NmaError(f"more than {MAX_REDIRECTS} redirects")
 
 
@@ -104,6 +107,7 @@ def _ask(sock: socket.socket, where: url.Url, target: str, accept: str) -> Page:
     for name, value in (
         ("Host", where.host.in_url + port),
         ("Accept", accept),
+        ("Accept-Encoding", "identity"),
         ("User-Agent", USER_AGENT),
         ("Connection", "close"),
     ):

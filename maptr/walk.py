@@ -7,24 +7,26 @@
        all branches, until exhausted.
     5. None found: no mapping authority. Otherwise choose by any criterion.
 
-Everything that decides a discovery lives here. A driver asks what ``next()`` gives, all at once or one by one, and
-tells the answers in any order; the result is the same, because a depth is read only when all of it is told.
+Everything that decides a discovery lives here and in ``fullwalk``. A driver asks what ``next()`` gives, all at once or
+one by one, and tells the answers in any order; the result is the same, because a depth is read only when all of it is
+told.
 
 A walk whose root says all there is, in the commonest way, ends there by a shortcut: ``plain``. Its trace, which
-costs more than its candidates, is then made by walking again in full, when somebody looks at it.
+costs more than its candidates, is then made by walking again in full, when somebody looks at it. Any other is walked
+in full: ``fullwalk`` reads its records.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
-from maptr import names, plain, url
+from maptr import names, plain
 from maptr.ark import Ark
-from maptr.candidate import Candidate, Found, rank
+from maptr.candidate import Candidate
 from maptr.discovery import Discovery
 from maptr.names import Labels
-from maptr.naptr import Kind, Naptr, Rule, read
-from maptr.nfa import Budget, BudgetSpent
+from maptr.naptr import read
 from maptr.question import (
     ARK_ARPA,
     DEFAULTS,
@@ -37,9 +39,12 @@ from maptr.question import (
     Question,
     Reader,
     Settings,
-    question_rank,
+    sane_ttl,
 )
-from maptr.trace import SECURITY, Outcome, Reading, Step
+from maptr.trace import Outcome, Step
+
+if TYPE_CHECKING:
+    from maptr.fullwalk import FullWalk
 
 __all__ = [
     "ARK_ARPA",
@@ -73,20 +78,8 @@ class Walk:
         self._read = reader or read
         self._shortcut = shortcut
         self._plain: tuple[tuple[Candidate, ...], Answer] | None = None
+        self._full: FullWalk | None = None  # from the first depth that the shortcut does not take
         self._level = _Level([Question(names.check((ark.naan.encode(), *self.settings.origin)))])
-        self._begun = False
-
-    def _begin(self) -> None:
-        """What only a walk in full keeps account of."""
-        self._begun = True
-        self._asked: set[Labels] = {names.fold(question.name) for question in self._level.questions}
-        self._steps: list[Step] = []
-        self._found: list[Found] = []
-        self._budget = Budget(self.settings.regexp_steps)
-        self._records_left = self.settings.max_records
-        self._complete = True
-        self._ttls: list[int] = []
-        self._security: set[str] = set()
 
     def next(self) -> list[Question]:
         """The questions that are open and were not given before, best path first; they may be asked side by side.
@@ -97,7 +90,7 @@ class Walk:
 
     def tell(self, question: Question, answer: Answer) -> None:
         """The answer to an open question, once."""
-        if not self._begun and self._shortcut and (found := self._take_shortcut(question, answer)) is not None:
+        if self._full is None and self._shortcut and (found := self._take_shortcut(question, answer)) is not None:
             self._plain = found, answer
             self._level = _OVER
             return
@@ -113,7 +106,7 @@ class Walk:
             plan = plain.make_plan(
                 answer.records,
                 question.name,
-                _sane(answer.ttl, MAX_TTL),
+                sane_ttl(answer.ttl, MAX_TTL),
                 undotted=self.settings.reading_origin(),
                 allow_private=self.settings.allow_private,
                 steps=self.settings.regexp_steps,
@@ -129,7 +122,7 @@ class Walk:
         """The trace so far: every question of the depths that have been read."""
         if self._plain is not None:
             return full_trace(self.ark, self.settings, self._plain[1])
-        return tuple(self._steps) if self._begun else ()
+        return () if self._full is None else tuple(self._full.steps)
 
     @property
     def over(self) -> bool:
@@ -139,7 +132,7 @@ class Walk:
         """The discovery, its expiration counted from ``now``. Questions still open count as without answer in time."""
         if self._plain is not None:
             found, answer = self._plain
-            ttl = None if answer.ttl is None else _sane(answer.ttl, 0)
+            ttl = None if answer.ttl is None else sane_ttl(answer.ttl, 0)
             return Discovery(
                 self.ark,
                 found,
@@ -154,178 +147,19 @@ class Walk:
                 if question.name not in self._level.answers:
                     self._level.answers[question.name] = Answer(Outcome.TIMEOUT, note="the walk's time was over")
             self._read_level()
-        ranked = rank(self._found)
-        most = self.settings.max_candidates
-        trace = tuple(self._steps)
-        complete = self._complete
-        if len(ranked) > most:
-            complete = False
-            note = f"{len(ranked)} candidates found, the best {most} kept"
-            trace += (Step(trace[0].name, 0, Outcome.LIMIT, note=note),)
-        ttl = min(self._ttls, default=None) if complete else None
-        security = max(self._security, key=SECURITY.index, default="indeterminate")
-        return Discovery(
-            self.ark,
-            ranked[:most],
-            trace,
-            complete,
-            security=security,
-            ttl=ttl,
-            expiration=None if ttl is None or now is None else now + ttl,
-            scheme=self.settings.scheme,
-        )
-
-    # ---- reading a depth, in an order that does not depend on how the answers came
+        return self._in_full().result(now)
 
     def _read_level(self) -> None:
-        if not self._begun:
-            self._begin()
-        onward: dict[Labels, Question] = {}
-        for question in self._level.questions:
-            answer = self._level.answers[question.name]
-            self._steps.append(self._read_answer(question, answer, onward))
-        self._level = _Level(self._admit(onward))
+        full = self._in_full()
+        self._level = _Level(full.read(self._level.questions, self._level.answers))
+        self.ark_read = full.ark_read
 
-    def _read_answer(self, question: Question, answer: Answer, onward: dict[Labels, Question]) -> Step:
-        self._complete &= answer.outcome.said
-        self._security.add(answer.security)
-        if answer.outcome.said and answer.ttl is not None:
-            self._ttls.append(_sane(answer.ttl, 0))
-        here = Question(question.name, question.path, min(question.ttl, _sane(answer.ttl, MAX_TTL)))
-        unique = {naptr.canonical(): naptr for naptr in answer.records}
-        taken = sorted(unique)[: self._records_left]
-        self._records_left -= len(taken)
-        note = answer.note
-        if len(taken) < len(unique):
-            self._complete = False
-            over = f"{len(taken)} of {len(unique)} records read, {self.settings.max_records} in one walk"
-            note = f"{note}; {over}" if note else over
-        readings = tuple(self._read_record(here, unique[key], key, onward) for key in taken)
-        outcome = Outcome.NODATA if answer.outcome is Outcome.ANSWER and not unique else answer.outcome
-        return Step(
-            question.name,
-            question.depth,
-            outcome,
-            readings,
-            note,
-            answer.ttl,
-            answer.server,
-            answer.elapsed,
-            answer.security,
-            answer.links,
-        )
+    def _in_full(self) -> FullWalk:
+        if self._full is None:
+            from maptr.fullwalk import FullWalk  # which most walks need not wait for
 
-    def _read_record(self, here: Question, naptr: Naptr, key: bytes, onward: dict[Labels, Question]) -> Reading:
-        spent = f"not read: the {self.settings.regexp_steps} regexp steps of this walk are spent"
-        try:
-            rule = self._read(naptr, undotted=self.settings.reading_origin(), budget=self._budget)
-        except BudgetSpent:
-            self._complete = False
-            return Reading(naptr, Kind.OTHER, False, (spent,))
-        path = (*here.path, (naptr.order, naptr.preference))
-        if rule.kind is Kind.OTHER:
-            return Reading(naptr, rule.kind, False, rule.notes)
-        try:
-            if rule.kind is Kind.HOST:
-                reasons = self._host(here, rule, path, key)
-            elif rule.kind is Kind.URL:
-                reasons = self._url(here, rule, path, key)
-            else:
-                reasons = self._redirect(here, rule, path, onward)
-        except BudgetSpent:
-            self._complete = False
-            reasons = [spent]
-        except _Passed as passed:
-            reasons = [str(passed)]
-        else:
-            return Reading(naptr, rule.kind, True, (*rule.notes, *reasons))
-        return Reading(naptr, rule.kind, False, (*rule.notes, *reasons))
-
-    def _host(self, here: Question, rule: Rule, path: tuple[tuple[int, int], ...], key: bytes) -> list[str]:
-        taken: list[str] = []
-        refused: list[str] = []
-        for index, (host, port) in enumerate(rule.hosts):
-            if url.parse_host(host).is_local and not self.settings.allow_private:
-                refused.append(f"{host} is not a public host")
-                continue
-            candidate = Candidate(host, port, *path[-1], names.to_text(here.name), here.ttl, path=path)
-            self._found.append(Found(candidate, key, index))
-            taken.append(f"candidate {host}" + (f":{port}" if port else ""))
-        if not taken:
-            raise _Passed("; ".join(refused))
-        return taken + refused
-
-    def _url(self, here: Question, rule: Rule, path: tuple[tuple[int, int], ...], key: bytes) -> list[str]:
-        made = self._apply(rule)
-        if made is None:
-            raise _Passed("its regexp does not match this ARK")
-        if refusal := url.refusal(made, allow_private=self.settings.allow_private):
-            raise _Passed(f"makes {made[:200]!a}: {refusal}")
-        where = url.parse(made)
-        candidate = Candidate(
-            where.host.in_url,
-            where.port,
-            *path[-1],
-            names.to_text(here.name),
-            here.ttl,
-            target=made,
-            path=path,
-            made_for=self.ark.resolution,
-            substitution=rule.substitution,
-        )
-        self._found.append(Found(candidate, key, 0))
-        return [f"candidate {made}"]
-
-    def _redirect(
-        self, here: Question, rule: Rule, path: tuple[tuple[int, int], ...], onward: dict[Labels, Question]
-    ) -> list[str]:
-        target = rule.naptr.replacement
-        if rule.substitution is not None:
-            made = self._apply(rule)
-            if made is None:
-                raise _Passed("its regexp does not match this ARK")
-            try:
-                target = names.parse(made)
-            except ValueError as error:
-                raise _Passed(f"makes {made[:200]!a}, which is no domain name: {error}") from None
-        shown = names.to_text(target)
-        key = names.fold(target)
-        if key in self._asked:
-            return [f"redirect to {shown}, asked already"]
-        question = Question(target, path, here.ttl)
-        if key in onward:
-            onward[key] = min(onward[key], question, key=question_rank)
-            return [f"redirect to {shown}, asked once for several records"]
-        onward[key] = question
-        return [f"redirect to {shown}"]
-
-    def _apply(self, rule: Rule) -> str | None:
-        if rule.substitution is None:  # pragma: no cover - naptr.read gives every such rule one
-            return None
-        self.ark_read = True
-        try:
-            made = rule.substitution.apply(self.ark.resolution.encode(), self._budget)
-        except ValueError as error:
-            raise _Passed(str(error)) from None
-        return None if made is None else made.decode("ascii", "backslashreplace")
-
-    def _admit(self, onward: dict[Labels, Question]) -> list[Question]:
-        """The questions of the next depth, within the limits; those beyond are on the trace as a limit."""
-        questions = sorted(onward.values(), key=question_rank)
-        admitted: list[Question] = []
-        for question in questions:
-            if question.depth > self.settings.max_depth:
-                self._refuse(question, f"deeper than {self.settings.max_depth} redirects")
-            elif len(self._asked) >= self.settings.max_questions:
-                self._refuse(question, f"more than {self.settings.max_questions} questions")
-            else:
-                self._asked.add(names.fold(question.name))
-                admitted.append(question)
-        return admitted
-
-    def _refuse(self, question: Question, why: str) -> None:
-        self._complete = False
-        self._steps.append(Step(question.name, question.depth, Outcome.LIMIT, note=why))
+            self._full = FullWalk(self.ark, self.settings, self._read, self._level.questions[0].name)
+        return self._full
 
 
 def full_trace(ark: Ark, settings: Settings, answer: Answer) -> tuple[Step, ...]:
@@ -333,17 +167,6 @@ def full_trace(ark: Ark, settings: Settings, answer: Answer) -> tuple[Step, ...]
     walk = Walk(ark, settings, shortcut=False)
     walk.tell(walk.next()[0], answer)
     return walk.result().trace
-
-
-def _sane(ttl: int | None, unknown: int) -> int:
-    """A TTL in seconds; 0 for an impossible one."""
-    if ttl is None:
-        return unknown
-    return ttl if 0 <= ttl <= MAX_TTL else 0
-
-
-class _Passed(Exception):
-    """A record that is a rule but does not count, its text being the reason."""
 
 
 class _Level:

@@ -6,7 +6,7 @@ import datetime
 import gzip
 import itertools
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,22 @@ def states(directory: Path) -> Iterator[tuple[float, dict[str, Any]]]:
             else:
                 records[event["what"]] = event["new"]
         yield datetime.datetime.fromisoformat(when).timestamp(), {**document, "data": list(records.values())}
+
+
+def ever_touched(documents: Iterable[dict[str, Any]]) -> set[str]:
+    """The NAANs of which some moment added, changed or removed a record."""
+    found = [{record["what"]: record for record in document["data"]} for document in documents]
+    return {
+        what.partition("/")[0]
+        for before, after in itertools.pairwise(found)
+        for what in before.keys() | after.keys()
+        if before.get(what) != after.get(what)
+    }
+
+
+def of_naans(document: dict[str, Any], naans: Collection[str]) -> dict[str, Any]:
+    """The registry's records of these NAANs alone."""
+    return {**document, "data": [record for record in document["data"] if record["what"].partition("/")[0] in naans]}
 
 
 def with_part(whole: ZoneView, part: ZoneView, naans: Collection[str]) -> ZoneView:

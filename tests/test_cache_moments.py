@@ -36,7 +36,7 @@ from maptr.serve.zones import ZoneSource
 from maptr.snapshot import Snapshot, ZoneView
 from maptr.table import Table
 from maptr.zone import build
-from tests.moments import ORIGIN, Follower, states, with_part
+from tests.moments import ORIGIN, Follower, ever_touched, of_naans, states, with_part
 from tests.test_serve import Running
 
 # After so many of the moments the secondary's zone is compared with the one built anew; MAPTR_MOMENTS=130 does each.
@@ -117,12 +117,16 @@ def check_natab(table: Table) -> None:
 def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Batches answer from what a reload made ready, and pass by whoever would keep each query.
     monkeypatch.setattr("maptr.serve.batch.why_not", lambda: "every query is kept")
-    moments = states(real_data)
+    (_, start), *moments = states(real_data)
     source, target = tmp_path / "source.json", tmp_path / "naans.json"
     serial = next_serial("date", 0.0)
-    source.write_text(json.dumps(next(moments)[1]))
+    source.write_text(json.dumps(start))
     apply(look(target, [str(source)]), wall=lambda: 0.0)
     table = registry.read(target.read_bytes())
+    # Moment by moment those records are pulled that any moment touches: the bulk, read each time, stays what it is.
+    some = ever_touched([start, *(document for _, document in moments)])
+    some_source, some_target = tmp_path / "some-source.json", tmp_path / "some.json"
+    some_target.write_text(json.dumps(of_naans(start, some)))
     whole = publish(table, serial, tmp_path)
     secondary = Follower(the_zone(whole))
     with answering(whole) as server:
@@ -131,8 +135,8 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
         assert {drift.verdict for drift in first} <= {Verdict.SAME, Verdict.LOSSY}
         reconciled = seen = 0
         for seen, (when, document) in enumerate(moments, 1):
-            source.write_text(json.dumps(document))
-            pull = look(target, [str(source)])
+            some_source.write_text(json.dumps(of_naans(document, some)))
+            pull = look(some_target, [str(some_source)], force=True)  # few are left, so that much of them changes
             apply(pull, wall=lambda: 0.0)
             touched = touched_by(pull.plan)
             table = pull.plan.apply(table)
@@ -155,6 +159,10 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
             assert [d for d in verdicts if d.verdict not in (Verdict.SAME, Verdict.LOSSY)] == []
             assert server.asked == {f"{naan}.ark.arpa." for naan in touched}
             reconciled += len(touched)
+        source.write_text(json.dumps(moments[-1][1]))
+        pull = look(target, [str(source)])
+        assert dict(pull.plan.apply(registry.read(target.read_bytes()))) == dict(table), "as all the moments together"
+        apply(pull, wall=lambda: 0.0)
         server.queries = []
         last = [drift for group in cache.drift_many() for drift in group]
     assert seen == 130

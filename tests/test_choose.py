@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
 
+import pytest
+
+from maptr import names
 from maptr.ark import Ark
 from maptr.choose import at_random, first, sticky, weighted
-from maptr.discovery import Candidate, Discovery
+from maptr.discovery import Candidate, Discovery, Outcome
+from maptr.naptr import Naptr
+from maptr.walk import Answer, Walk
 
 
 def discovery(*places: tuple[str, int, int], ark: str = "ark:12345/x1") -> Discovery:
@@ -46,3 +54,70 @@ def test_sticky_agrees_spreads_and_moves_only_what_it_must() -> None:
     assert min(Counter(before.values()).values()) > 50
     after = {ark: sticky(discovery(*crowd[1:], ark=ark)).host for ark in arks}
     assert all(after[ark] == host for ark, host in before.items() if host != "h0.example")
+
+
+def walked(ark: str, *records: tuple[int, int, bytes, bytes, str], inside: bool = False) -> Discovery:
+    """By NAPTR records at the NAAN, or where a redirect leads."""
+    rules = [Naptr(order, p, flags, b"ark", regexp, names.parse(to)) for order, p, flags, regexp, to in records]
+    walk = Walk(Ark.parse(ark))
+    (root,) = walk.next()
+    walk.tell(root, Answer(Outcome.ANSWER, [Naptr(0, 7, b"", b"ark", b"", (b"in",))] if inside else rules, 60))
+    for question in walk.next():
+        walk.tell(question, Answer(Outcome.ANSWER, rules, 60))
+    return walk.result()
+
+
+def test_sticky_agrees_however_the_candidates_were_found() -> None:
+    arks = [f"ark:12345/x{i}" for i in range(100)]
+
+    def hosts(*preferences: int, inside: bool = False) -> list[str]:
+        records = [(0, p, b"h", b"", f"h{i}.example.") for i, p in enumerate(preferences)]
+        return [sticky(walked(ark, *records, inside=inside)).host for ark in arks]
+
+    assert hosts(0, 0, 0) == hosts(0, 10, 5) == hosts(0, 0, 0, inside=True)
+
+
+def test_sticky_tells_rules_of_one_host_apart_and_no_spellings_of_an_ark() -> None:
+    rules = [(0, 0, b"u", b"!^(.*)$!https://h.example/%d/\\1!" % i, ".") for i in range(3)]
+    counts = Counter(sticky(walked(f"ark:12345/x{i}", *rules)).target[18] for i in range(300))
+    assert min(counts.values()) > 70
+    for i in range(50):
+        spellings = (f"ark:12345/x{i}/c", f"ark:/12345/x-{i}/c/", f"https://n2t.net/ark:12345/x{i}//c?info")
+        assert len({sticky(walked(text, *rules)).target[18] for text in spellings}) == 1
+
+
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_sticky_and_random_are_the_same_in_every_process(seed: str) -> None:
+    """Sticky in every version, too: what it says is written down, for a cluster may run several."""
+    code = """
+import random
+from maptr.choose import at_random, sticky, weighted
+from tests.test_choose import discovery
+crowd = [(f"h{i}.example", 0, i) for i in range(5)]
+found = [discovery(*crowd, ark=f"ark:12345/x{i}") for i in range(12)]
+for choose in (sticky, at_random(random.Random(7)), weighted(random.Random(7))):
+    print("".join(choose(one).host[1] for one in found))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    crowd = [(f"h{i}.example", 0, i) for i in range(5)]
+    found = [discovery(*crowd, ark=f"ark:12345/x{i}") for i in range(12)]
+    chosen = [
+        "".join(choose(one).host[1] for one in found)
+        for choose in (at_random(random.Random(7)), weighted(random.Random(7)))
+    ]
+    assert done.stdout.split() == ["002232120020", *chosen]
+
+
+def test_the_weights_of_weighted() -> None:
+    choose = weighted(random.Random(3))
+    counts = Counter(
+        choose(discovery(("a", 0, 0), ("b", 0, 1), ("c", 0, 3), ("d", 0, 65535))).host for _ in range(7000)
+    )
+    assert [round(counts[host] / 1000) for host in "abcd"] == [4, 2, 1, 0]

@@ -6,7 +6,7 @@ import asyncio
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ import dns.resolver
 import dns.rrset
 import pytest
 
-from maptr import Discovery, discover, discover_async, discover_at, discover_at_async, discover_many
+from maptr import Cache, Discovery, discover, discover_async, discover_at, discover_at_async, discover_many, url
 from maptr.ark import Ark
 from maptr.discovery import Candidate, Outcome, Step
 from maptr.errors import (
@@ -27,8 +27,10 @@ from maptr.errors import (
     DiscoveryFailed,
     DiscoveryTimeout,
     MaptrError,
+    NmaError,
     NoMappingAuthority,
 )
+from maptr.reachable import Reachable
 from maptr.walk import Settings
 
 ARK = "ark:12345/x1"
@@ -218,6 +220,38 @@ def test_a_cname_that_leads_out_of_a_servers_zones_is_no_answer() -> None:
 def test_a_lifetime_that_is_no_time(lifetime: float) -> None:
     with pytest.raises(ConfigError, match="lifetime"):
         discover_at("127.0.0.1", ARK, lifetime=lifetime)
+
+
+def test_what_can_be_required() -> None:
+    with pytest.raises(ConfigError, match="only 'secure' can"):
+        discover_at("127.0.0.1", ARK, require="sekure")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="only 'secure' can"):
+        Cache(require=True)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="lifetime"):
+        Cache(lifetime=float("nan"))
+
+
+def test_a_chooser_that_waits_keeps_nobody_else_waiting() -> None:
+    """In a thread of its own where the caller is a task, by ``discover_async`` and by a cache."""
+    asked = threading.Event()
+
+    def probe(where: url.Url, seconds: float) -> None:
+        assert asked.wait(10), "the event loop waits for the chooser"
+        if where.host.text == "a.example":
+            raise NmaError("down")
+
+    async def both_at_once(find: Callable[[], Awaitable[Discovery]]) -> Discovery:
+        asked.clear()
+        asyncio.get_running_loop().call_later(0.05, asked.set)
+        return await find()
+
+    records = {"12345.ark.arpa.": ['0 0 "h" "ark" "" a.example.', '0 0 "h" "ark" "" b.example.']}
+    with serving(zone(records)) as port, Cache(nameservers=[f"127.0.0.1#{port}"]) as cache:
+        for find in (
+            lambda: discover_at_async("127.0.0.1", ARK, port=port, chooser=Reachable(probe=probe)),
+            lambda: cache.discover_async(ARK, chooser=Reachable(probe=probe)),
+        ):
+            assert asyncio.run(both_at_once(find))[0].host == "b.example"
 
 
 def test_a_naan_too_long_for_its_origin() -> None:

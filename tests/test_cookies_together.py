@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import random
 import socket
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from maptr.cookies import answer_cookie, make_cookie
 from maptr.serve import hashing
-from maptr.serve.hashing import InPython, Libcrypto, make_hasher
+from maptr.serve.hashing import InPython, Libcrypto, Libsodium, make_hasher
 from maptr.serve.jar import CookieJar
 from maptr.serve.slots import BATCH, Slots
 from maptr.siphash import siphash24, siphash24_each
@@ -23,7 +25,17 @@ NOW = 1_700_000_000
 PLACES = [32 * i + 8 for i in range(BATCH)]
 MEMORY = mmap.mmap(-1, 32 * (BATCH + 1))
 START = ctypes.addressof(ctypes.c_char.from_buffer(MEMORY))
-FASTEST = make_hasher(MEMORY, START, PLACES)
+
+
+def hashers() -> Iterator[hashing.Hasher]:
+    """All that there are here."""
+    for library in (Libsodium, Libcrypto):
+        with contextlib.suppress(AttributeError, ImportError, OSError):
+            yield library(START, PLACES)
+    yield InPython(MEMORY, PLACES)
+
+
+HASHERS = pytest.mark.parametrize("hasher", [*hashers()], ids=lambda hasher: type(hasher).__name__)
 
 
 @given(KEYS, st.integers(0, 40), st.integers(0, 70), st.randoms(use_true_random=False))
@@ -33,7 +45,7 @@ def test_hashes(key: bytes, size: int, count: int, rng: random.Random) -> None:
 
 
 @given(st.lists(st.tuples(KEYS, st.integers(16, 32), st.sets(st.integers(0, BATCH - 1))), max_size=4), st.randoms())
-@pytest.mark.parametrize("hasher", [FASTEST, InPython(MEMORY, PLACES)], ids=["fastest", "python"])
+@HASHERS
 def test_hashes_where_they_lie(
     hasher: hashing.Hasher, runs: list[tuple[bytes, int, set[int]]], rng: random.Random
 ) -> None:
@@ -49,20 +61,27 @@ def test_hashes_where_they_lie(
 
 
 @pytest.mark.parametrize("error", [ImportError, OSError, AttributeError])
-def test_without_libcrypto_python_hashes(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(self: Libcrypto, *_: object) -> None:
+def test_without_a_library_python_hashes(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
         raise error
 
+    monkeypatch.setattr(Libsodium, "__init__", missing)
     monkeypatch.setattr(Libcrypto, "__init__", missing)
     assert isinstance(make_hasher(MEMORY, START, PLACES), InPython)
 
 
-def test_a_libcrypto_that_hashes_otherwise_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_libsodium_another_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hashing, "SODIUM", ("libsodium.so.of-no-version",))
+    assert not isinstance(make_hasher(MEMORY, START, PLACES), Libsodium)
+
+
+def test_a_library_that_hashes_otherwise_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Libsodium, "__call__", lambda *_: None)
     monkeypatch.setattr(Libcrypto, "__call__", lambda *_: None)
     assert isinstance(make_hasher(MEMORY, START, PLACES), InPython)
 
 
-@pytest.mark.parametrize("hasher", [FASTEST, InPython(MEMORY, PLACES)], ids=["fastest", "python"])
+@HASHERS
 def test_a_key_of_another_length(hasher: hashing.Hasher) -> None:
     with pytest.raises(ValueError, match="16 octets"):
         hasher(bytes(8), 20, [0])
@@ -100,8 +119,8 @@ def test_cookies(
     later: int,
 ) -> None:
     jar, slots = JARS[which]
-    size, now = (4 if which[0] == socket.AF_INET else 16), NOW + later
-    addresses = [rng.randbytes(size) for _ in range(BATCH)]
+    octets, now = (4 if which[0] == socket.AF_INET else 16), NOW + later
+    addresses = [rng.randbytes(octets) for _ in range(BATCH)]
     for place, address in zip(slots.addresses, addresses, strict=True):
         slots.memory[place] = address
     options = []
@@ -109,7 +128,11 @@ def test_cookies(
         age = (0, 0, 1900, 4000, -200, 0, -400)[kind]
         option = make_cookie(client, addresses[i], secrets[-1 if kind % 2 else 0], now - age)
         options.append((i, client if kind == 0 else option[:-1] + b"x" if kind == 5 else option))
-    verified = jar.answer(options, secrets=secrets, now=now)
+    queries = [b""] * BATCH
+    for i, option in options:
+        queries[i] = b"what is asked" + option
+    sizes = [[i for i, option in options if len(option) == size] for size in (8, 24)]
+    verified = jar.answer(queries, *sizes, secrets=secrets, now=now)
     replies = {
         i: answer_cookie(option, socket.inet_ntop(which[0], addresses[i]), secrets=secrets, now=now)
         for i, option in options

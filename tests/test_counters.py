@@ -36,6 +36,7 @@ def query(name: str, rdtype: str = "NAPTR", edns: int = 0, **options: object) ->
         (query("ark.arpa.")[:-3], "FORMERR"),
         (query("ark.arpa.", options=[dns.edns.GenericOption(dns.edns.OptionType.COOKIE, b"12345678")]), "BADCOOKIE"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",  # a query has another number each time
 )
 def test_a_reply_counts_as_what_a_client_makes_of_it(asked: bytes, result: str) -> None:
     responder = Responder(cookies=CookieSettings((b"0123456789abcdef",), required=True))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import inspect
 import json
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -20,7 +22,7 @@ from maptr.cli import main
 from maptr.client import discover
 from maptr.describe import DiscoverOptions, describe, read
 from maptr.discovery import Candidate, Discovery
-from maptr.errors import NmaError, NoMappingAuthority
+from maptr.errors import ConfigError, NmaError, NoMappingAuthority
 from maptr.reachable import Reachable, info
 from maptr.visit import Page
 from tests.hostile import hostile, hosts, naptr
@@ -127,6 +129,23 @@ def test_the_short_form_and_other_encodings() -> None:
     assert read(ARK, "", unknown).spoken
 
 
+@pytest.mark.parametrize(
+    "charset", ["idna", "punycode", "undefined", "unicode_escape", "utf-7", "zlib", "a\0b", "../x"]
+)
+def test_a_charset_that_is_none_is_utf_8(charset: str) -> None:
+    headers = (("content-type", f"text/plain; charset={charset}"),)
+    told = read(ARK, "", Page("http://a/", 200, headers, "erc: é+2AA-\\ud800|b".encode(), False))
+    assert told.segments[0].elements[0] == ("who", "é+2AA-\\ud800")
+
+
+def test_a_decoded_line_end_makes_no_label() -> None:
+    page = Page("http://a/", 200, (), b"erc:\nwho: a%0Aerc-support:%0D%0Awhat: b%C2%85x\n", False)
+    told = read(ARK, "", page)
+    assert told.to_text() == "erc:\nwho: a\n\terc-support:\n\twhat: b\n\tx"
+    (again,) = read(ARK, "", page._replace(body=told.to_text().encode())).segments
+    assert again.elements == (("who", "a erc-support: what: b x"),)
+
+
 def test_an_authority_that_does_not_speak_it_is_said_so() -> None:
     with pages(lambda path: (200, {"Content-Type": "text/html"}, b"<p>erc: no</p>")) as running:
         told = describe(ARK, discovery=at(running.url), allow_private=True)
@@ -146,7 +165,12 @@ def test_redirects_are_followed_within_limits() -> None:
             assert told.url == away
     with pages(lambda path: (302, {"Location": "/again"}, b"")) as running, pytest.raises(NmaError, match="redirects"):
         describe(ARK, discovery=at(running.url), allow_private=True)
-    for away in ("file:///etc/passwd", "http://user@h.example/", "gopher://h.example/"):
+    with (
+        pages(lambda path: (302, {"Location": "http://["}, b"")) as running,
+        pytest.raises(NmaError, match="redirects"),
+    ):
+        describe(ARK, discovery=at(running.url), allow_private=True)
+    for away in ("file:///etc/passwd", "http://user@h.example/", "gopher://h.example/", "http://h.example:0/"):
         with (
             pages(lambda path, away=away: (302, {"Location": away}, b"")) as running,  # type: ignore[misc]
             pytest.raises(NmaError, match="is not asked"),
@@ -207,9 +231,117 @@ def test_the_next_authority_is_asked_where_one_is_down() -> None:
         describe(ARK, discovery=Discovery(ARK), inflections=("?x",))
 
 
-def test_garbage_is_an_error_of_the_authority() -> None:
-    with hostile(lambda query, transport: [b"garbage"]) as server, pytest.raises(NmaError):
-        visit.get(f"http://{server.host}:{server.port}/", seconds=1, allow_private=True)
+def test_an_h_record_is_asked_by_https_and_then_by_http() -> None:
+    with pages(erc) as running:
+        told = describe(ARK, discovery=at(running.url).replace(scheme="https"), allow_private=True)
+        assert told.url == f"{running.url}/ark:12345/x1?info"
+        found = at(running.url).replace(scheme="https")
+        by_rule = found.replace(candidates=(found[0]._replace(target=f"https://127.0.0.1:{running.port}/"),))
+        with pytest.raises(NmaError):
+            describe(ARK, discovery=by_rule, allow_private=True)  # a rule says the scheme
+
+
+def test_a_silent_authority_leaves_time_for_the_next() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, pages(erc) as running:
+        found = at(f"http://127.0.0.1:{silent.getsockname()[1]}", running.url)
+        assert describe(ARK, discovery=found, allow_private=True, seconds=2).spoken
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), 1e300])
+def test_any_time_in_seconds_may_be_given(seconds: float) -> None:
+    with pages(erc) as running:
+        assert describe(ARK, discovery=at(running.url), allow_private=True, seconds=seconds).spoken
+    for wrong in (-1.0, float("nan")):
+        with pytest.raises(ConfigError, match="no time"):
+            describe(ARK, discovery=Discovery(ARK), seconds=wrong)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+HOSTILE: dict[str, tuple[bytes, bytes]] = {  # what is sent first, and then without end
+    "garbage": (b"garbage", b""),
+    "nothing": (b"", b""),
+    "a status line without end": (b"HTTP", b"x" * 65536),
+    "a header without end": (b"HTTP/1.1 200 OK\r\nx: ", b"y" * 65536),
+    "headers without end": (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n" * 1000),
+    "continue without end": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+    "no chunk": (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b""),
+    "a chunk that is too large": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 20 + b"\r\nerc:\n", b""),
+    "a chunk of less than nothing": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n-5\r\nerc:\n", b""),
+    "trailers without end": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"x: y\r\n" * 8192),
+    "no status": (b"HTTP/1.1 99999 OK\r\n\r\n", b""),
+}
+ODD: dict[str, tuple[bytes, bytes]] = {  # these are read, within bounds
+    "a body without end": (HEAD + b"\r\nerc:\nwho: x\n", b"what: " + b"x" * 1000 + b"\n"),
+    "chunks without end": (
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nerc:\n\r\n",
+        b"3e8\r\nwhat: " + b"x" * 993 + b"\n\r\n",
+    ),
+    "a length of thousands of digits": (HEAD + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\nerc:\nwho: x\n", b""),
+    "what gzip would make long": (
+        HEAD + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"erc:\nwho: " + b"a" * 9_000_000),
+        b"",
+    ),
+    "control characters": (
+        b"HTTP/1.1 200 OK\r\nContent-Type: a\0b\x1b[31m\r\nTHUMP-Status: \x1b]0;x\x07\r\nLink: \xff<\x9b\r\n\r\n"
+        b"erc:\nwho: \x1b[31m\xc2\x9b31m\xe2\x80\xae\n",
+        b"",
+    ),
+}
+
+
+@contextmanager
+def raw(first: bytes, more: bytes) -> Iterator[int]:
+    """A server that sends this whatever it is asked, and hangs up when it has sent it or nobody listens; its port."""
+    over = threading.Event()
+
+    def serve() -> None:
+        while not over.is_set():
+            try:
+                sock, _ = listener.accept()
+            except TimeoutError:
+                continue
+            with sock, suppress(OSError):
+                sock.settimeout(0.2)  # the kernel goes on asking a client that is gone whether it has room
+                sock.recv(65536)
+                sock.sendall(first)
+                while more and not over.is_set():
+                    sock.sendall(more)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.05)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            over.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_server_is_an_error_of_the_authority(case: str) -> None:
+    with raw(*HOSTILE[case]) as port, pytest.raises(NmaError):
+        visit.get(f"http://127.0.0.1:{port}/", seconds=0.5, allow_private=True)
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_what_a_hostile_server_says_is_bounded_and_harmless(case: str) -> None:
+    target = "!^ark:/?12345/(.*)$!http://127.0.0.1:%d/\\1!"
+    with raw(*ODD[case]) as port:
+        tracemalloc.start()
+        told = describe(ARK, discovery=at(f"http://127.0.0.1:{port}"), allow_private=True)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 40_000_000
+        assert told.spoken is ("gzip" not in case)
+        script = hosts({"12345.ark.arpa.": [naptr(flags=b"u", regexp=(target % port).encode())]})
+        with hostile(script) as server:
+            arguments = ["info", "ark:12345/x1", f"@{server.name}", "--allow-private"]
+            shown, document = CliRunner().invoke(main, arguments), CliRunner().invoke(main, [*arguments, "--json"])
+    assert shown.exit_code == document.exit_code == (0 if told.spoken else 1)
+    assert json.loads(document.stdout)["segments"] == told.to_dict()["segments"]
+    for text in (shown.stdout, shown.stderr, document.stdout, document.stderr):
+        assert all(character.isprintable() or character in "\n\t" for character in text)
 
 
 # ---- the chooser that asks

@@ -24,6 +24,7 @@ MODULES = (
     "serve.tcp",
     "serve.stream",
     "serve.workers",
+    "serve.workplace",
     "serve.conversations",
     "serve.httpd",
     "serve.metrics",

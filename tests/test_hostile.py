@@ -10,9 +10,11 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
+import dns.asyncresolver
+import dns.resolver
 import pytest
 
-from maptr import Discovery, Stub, discover_async, discover_many
+from maptr import Cache, Discovery, Stub, discover_async, discover_many, discover_many_async
 from maptr.client import discover
 from maptr.discovery import Outcome
 from maptr.errors import DiscoveryError
@@ -54,7 +56,20 @@ def by_bulk(server: str, lifetime: float) -> Discovery:
     return found
 
 
-DRIVERS = (by_discover, by_async, by_bulk)
+def by_async_bulk(server: str, lifetime: float) -> Discovery:
+    async def ask() -> Discovery:
+        (found,) = [found async for found in discover_many_async([ARK], nameservers=[server], lifetime=lifetime)]
+        return found
+
+    return asyncio.run(ask())
+
+
+def by_cache(server: str, lifetime: float) -> Discovery:
+    with Cache(nameservers=[server]) as cache:
+        return cache.discover(ARK, lifetime=lifetime, raise_on_none=False)
+
+
+DRIVERS = (by_discover, by_async, by_bulk, by_async_bulk, by_cache)
 Driver = Callable[[str, float], Discovery]
 
 
@@ -136,7 +151,8 @@ def test_a_fan_out_bomb_ends_at_the_limit(ask: Ask) -> None:
         found = ask(server, 60.0)
         asked = {question(query)[0] for query, _ in server.queries}  # a slow reply may be asked for again
     assert len(asked) == MAX_QUESTIONS
-    assert sum(step.outcome is Outcome.ANSWER for step in found.trace) == MAX_QUESTIONS
+    if not found.reason:  # a cache tells what it kept, which is less
+        assert sum(step.outcome is Outcome.ANSWER for step in found.trace) == MAX_QUESTIONS
     assert not found.complete
 
 
@@ -466,3 +482,89 @@ def test_a_silent_server_is_asked_last_from_then_on() -> None:
         assert [str(server) for server in stub.servers] == [good.name, silent.name]
         assert asyncio.run(discover_async(ARK, resolver=stub))
         assert len(silent.queries) == 1
+
+
+# ---- the same through dnspython's resolvers, whose sockets are their own
+
+
+def onward(query: bytes, transport: str) -> list[bytes]:
+    name = question(query)[0]
+    label = b"n" + name[0][-40:] if len(name[0]) < 60 else b"n"
+    return [reply(query, [record(None, NAPTR, naptr(f"{label.decode()}.example.", flags=b""))])]
+
+
+def wide(query: bytes, transport: str) -> list[bytes]:
+    first = question(query)[0][0][:20].decode()
+    fan = [record(None, NAPTR, naptr(f"{i}-{first}.example.", flags=b"")) for i in range(40)]
+    return [reply(query, fan) if transport == "tcp" else reply(query, flags=AA | TC)]
+
+
+TO_C = record(None, CNAME, b"\1c\7example\0")
+EVIL = [record(None, NAPTR, naptr("evil.example."))]
+SCRIPTS: dict[str, tuple[Script, bool]] = {  # with what they say, and whether that can be complete
+    "nothing": (lambda query, _: [], False),
+    "a failure": (lambda query, _: [reply(query, rcode=2)], False),
+    "a refusal": (lambda query, _: [reply(query, rcode=5)], False),
+    "garbage": (lambda query, _: [b"\xff" * 300], False),
+    "garbage behind a header": (lambda query, _: [query[:2] + b"\x84\0\0\1\0\1\0\0\0\0" + b"\xc0\x0c" * 9], False),
+    "the query": (lambda query, _: [query], False),
+    "answers to other questions": (
+        # dnspython sends no letters of its own, so it takes any
+        lambda query, _: [packet for what, packet in spoofed(query).items() if what != "letters"],
+        False,
+    ),
+    "a referral upwards": (
+        lambda query, _: [reply(query, authority=[record(".", NS, b"\1a\4root\0")], flags=0)],
+        False,
+    ),
+    "truncated for ever": (lambda query, _: [reply(query, flags=AA | TC)], False),
+    "no such name, truncated for ever": (lambda query, _: [reply(query, flags=AA | TC, rcode=3)], False),
+    "a part, truncated for ever": (lambda query, _: [reply(query, EVIL, flags=AA | TC)], False),
+    "an alias to itself": (lambda query, _: [reply(query, [record(None, CNAME, b"\xc0\x0c")])], False),
+    "an alias elsewhere": (lambda query, _: [reply(query, [TO_C])], False),
+    "records of another owner": (
+        lambda query, _: [reply(query, [record("x.example.", NAPTR, naptr("evil.example."))])],
+        True,
+    ),
+    "records of another class": (
+        lambda query, _: [reply(query, [record(None, NAPTR, naptr("evil.example."), rdclass=3)])],
+        True,
+    ),
+    "redirects in a loop": (hosts({ROOT: [naptr(ROOT, flags=b"")]}), True),
+    "redirects without end": (onward, False),
+    "redirects without number": (wide, False),
+    "what nobody may follow": (
+        hosts({ROOT: [naptr("127.0.0.1."), naptr("localhost."), naptr("a\\046b.example.")]}),
+        True,
+    ),
+}
+
+
+def by_resolver(server: Hostile, lifetime: float) -> Discovery:
+    resolver = dns.resolver.Resolver(configure=False)
+    resolver.nameservers, resolver.port = [server.host], server.port
+    return discover(ARK, resolver=resolver, lifetime=lifetime, raise_on_none=False)
+
+
+def by_async_resolver(server: Hostile, lifetime: float) -> Discovery:
+    resolver = dns.asyncresolver.Resolver(configure=False)
+    resolver.nameservers, resolver.port = [server.host], server.port
+    return asyncio.run(discover_async(ARK, resolver=resolver, lifetime=lifetime, raise_on_none=False))
+
+
+@pytest.mark.parametrize("by", [by_resolver, by_async_resolver], ids=lambda by: by.__name__)
+@pytest.mark.parametrize("said", SCRIPTS)
+def test_through_dnspython(said: str, by: Callable[[Hostile, float], Discovery]) -> None:
+    script, complete = SCRIPTS[said]
+    lifetime = 10.0 if complete else 0.3
+    started = time.monotonic()
+    with hostile(script) as server:
+        try:
+            found = by(server, lifetime)
+        except DiscoveryError as error:
+            assert error.discovery is not None
+            found = error.discovery
+        assert time.monotonic() - started < lifetime + BOUND
+        assert len(server.queries) < 2_000
+    assert not found
+    assert found.complete is complete

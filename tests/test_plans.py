@@ -51,9 +51,10 @@ class Server:
         """Every reply is the general path's."""
         keys = [query[2:] for query in queries]
         plans = [*map(self.plans.known.get, keys)]
-        missed, cookies = self.plans.fill(plans, keys)
+        missed, with_client, with_whole = self.plans.fill(plans, keys)
         self.found += len(queries) - len(missed)
-        given = dict(cookies)
+        assert not {*with_client, *with_whole}.intersection(missed)
+        given = {i: queries[i][-8:] for i in with_client} | {i: queries[i][-24:] for i in with_whole}
         for i in missed:
             found = self.ready.find(queries[i], stream=False)
             if found is not None:

@@ -18,6 +18,7 @@ from maptr.names import parse
 from maptr.publish import Guards, Published, choose_serial, decide
 from maptr.serial import is_newer
 from maptr.serve import publisher, serials
+from maptr.serve.served import Served
 from maptr.serve.zones import ZoneSource, read_checked
 from maptr.snapshot import ZoneView, view_zone
 
@@ -247,10 +248,10 @@ def test_a_serial_goes_on_over_a_restart(tmp_path: Path) -> None:
     path, state = tmp_path / "z", tmp_path / "state"
     source = ZoneSource(parse("ark.arpa"), path, Guards(serial="increment"), state)
 
-    def start() -> publisher.Served:
+    def start() -> Served:
         return publisher.start([source], clock=lambda: 0.0)
 
-    def serial(served: publisher.Served) -> int:
+    def serial(served: Served) -> int:
         (state,) = served.states.values()
         assert state.view is not None
         return state.view.serial

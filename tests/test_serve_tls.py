@@ -173,7 +173,11 @@ def test_rfc8467_replies_are_padded_and_keepalive_is_told(port: int, directory: 
     assert [int(option.otype) for option in dns.message.from_wire(reply).options] == [11, 12]
 
 
-@pytest.mark.parametrize("octets", [FRAME, b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, b""])
+@pytest.mark.parametrize(
+    "octets",
+    [FRAME, b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, b""],
+    ids=["DNS over TCP", "half a record", "HTTP", "zeros", "nothing"],
+)
 def test_what_is_no_tls_ends_its_connection_alone(port: int, directory: Path, octets: bytes) -> None:
     with connect(port) as sock:
         sock.sendall(octets)

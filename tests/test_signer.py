@@ -23,7 +23,7 @@ from maptr.names import parse, to_text
 from maptr.publish import Guards
 from maptr.resign import renew, to_zone
 from maptr.serve import keptzone, publisher, signer, status
-from maptr.serve.publisher import Outcome, Served
+from maptr.serve.served import Outcome, Served, ZoneState
 from maptr.serve.signer import Signing
 from maptr.serve.zones import ZoneSource
 from maptr.snapshot import ZoneView, view_zone
@@ -84,7 +84,7 @@ class Site:
         return outcomes[0].result
 
     @property
-    def state(self) -> publisher.ZoneState:
+    def state(self) -> ZoneState:
         return self.served.states[NAME]
 
     @property

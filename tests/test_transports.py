@@ -15,7 +15,7 @@ import dns.resolver
 import pytest
 from click.testing import CliRunner
 
-from maptr import discover, discover_async, discover_many
+from maptr import Discovery, discover, discover_async, discover_many, discover_many_async
 from maptr.cli import main
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError, DiscoveryFailed, NoMappingAuthority
@@ -114,6 +114,10 @@ def trusted(bind: Https, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(bind.folder / "tls.crt"))
 
 
+async def collected(arks: list[str], server: str) -> list[Discovery]:
+    return [found async for found in discover_many_async(arks, nameservers=server)]
+
+
 UNCLOSED = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # dnspython leaves transports to the collector
 
 
@@ -130,6 +134,9 @@ def test_dns_over_https_and_tls_of_bind(bind: Https) -> None:
     resolver.nameservers = [bind.url()]  # dnspython's own way to say it
     assert discover(ARK, resolver=resolver) == plain
     assert list(discover_many([ARK, ARK], resolver=resolver)) == [plain, plain]
+    for text in (bind.url(), f"tls://{HOST}#{bind.tls}"):
+        assert list(discover_many([ARK, "ark:00000/x", ARK], nameservers=[text]))[::2] == [plain, plain]
+        assert asyncio.run(collected([ARK, "ark:00000/x", ARK], text))[::2] == [plain, plain]
     if _has_ipv6():
         assert discover(ARK, nameservers=bind.url("[::1]")) == plain
     with pytest.raises(NoMappingAuthority):

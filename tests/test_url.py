@@ -77,6 +77,64 @@ def test_refused(text: str, because: str) -> None:
     assert because in refusal
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1.",
+        "0",
+        "0x",
+        "[::]",
+        "[::127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[0:0:0:0:0:ffff:127.0.0.1]",
+        "[::ffff:0:127.0.0.1]",
+        "[64:ff9b::7f00:1]",
+        "[64:ff9b::10.0.0.1]",
+        "[64:ff9b:1::1]",
+        "[fec0::1]",
+        "[3fff::1]",
+        "[5f00::1]",
+        "[fe80::1%25eth0]",
+        "[fe80::1%eth0]",
+        "[2a00:1450:4001:81b::200e%25eth0]",
+        "[::ffff:127.0.0.1%25lo]",
+        "[2001:0:1:1:1:1:80ff:fffe]",
+        "[2002:7f00:1::]",
+        "[ff02::1]",
+        "192.0.0.8",
+        "192.88.99.1",
+        "198.18.0.1",
+        "240.0.0.1",
+        "255.255.255.255",
+        "0x7f000001",
+        "017700000001",
+        "127.0.1",
+    ],
+)
+def test_no_spelling_hides_a_host_that_is_not_public(host: str) -> None:
+    assert "not a public host" in (url.refusal(f"https://{host}:8443/x") or "")
+    assert url.refusal(f"https://{host}/", allow_private=True) is None
+
+
+@pytest.mark.parametrize(
+    "host", ["[64:ff9b::8.8.8.8]", "[::ffff:8.8.8.8]", "[2002:808:808::1]", "134744072", "8.8.8.8."]
+)
+def test_nor_a_public_one(host: str) -> None:
+    assert url.refusal(f"https://{host}/") is None
+
+
+@pytest.mark.parametrize(
+    "host", ["00000000000177.0.0.1", "4294967296", "%31%32%37.0.0.1", "localhost..", "[::1]x", "[v1.a]", "1.2.3.256"]
+)
+def test_spellings_that_are_no_host_at_all(host: str) -> None:
+    assert url.refusal(f"https://{host}/", allow_private=True) is not None
+
+
+@pytest.mark.parametrize("host", ["８.8.8.8", "127。0。0。1", "ｌocalhost", "раура1.example"])
+def test_look_alikes_are_no_host(host: str) -> None:
+    assert "A-labels" in (url.refusal(f"https://{host}/", allow_private=True) or "")
+
+
 def test_private_hosts_are_followed_where_the_caller_says_so() -> None:
     assert url.refusal("http://127.0.0.1:8080/", allow_private=True) is None
     assert url.refusal("javascript:alert(1)", allow_private=True) is not None

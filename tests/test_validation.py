@@ -658,6 +658,7 @@ def key_text() -> str:
         (f'managed-keys {{ . initial-key 257 3 13 "{key_text()}"; }};', {"."}),
         (BIND_TEXT.replace(BIND_TEXT.split('"')[3], key_text()), {CHILD, PARENT}),
     ],
+    ids=["DS", "unbound's", "DNSKEY", "trusted-keys", "managed-keys", "bind.keys"],
 )
 def test_files_of_anchors(text: str, zones: set[str], tmp_path: Path) -> None:
     assert {zone.to_text() for zone in anchors.read(text)} == zones

@@ -25,6 +25,12 @@ from maptr.walk import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, Answer, Questio
 VECTORS: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "vectors" / "walk.toml").read_text("utf-8"))[
     "walk"
 ]
+URLS: list[dict[str, str]] = tomllib.loads((Path(__file__).parent / "vectors" / "urls.toml").read_text("utf-8"))["url"]
+RULES = {
+    "h": '0 0 "h" "ark" "" h.example\\0588443.',
+    "rest": r'0 0 "u" "ark" "!^ark:/?12345/(.*)$!https://u.example/p/ark:/12345/\\1!" .',
+    "query": r'0 0 "u" "ark" "!^(ark:/?12345/.*)$!https://u.example/?id=\\1!" .',
+}
 ARK = Ark.parse("ark:12345/x1")
 
 Dns = dict[Labels, list[Naptr] | Outcome]
@@ -43,13 +49,18 @@ def redirect(name: str, order: int = 0, preference: int = 0) -> Naptr:
     return Naptr(order, preference, b"", b"ark", b"", names.parse(name))
 
 
-def answer(dns: Dns, question: Question) -> Answer:
+def answer(dns: Dns, question: Question, ttls: dict[Labels, int] | None = None) -> Answer:
     said = dns.get(names.fold(question.name), Outcome.NXDOMAIN)
-    return Answer(said) if isinstance(said, Outcome) else Answer(Outcome.ANSWER, said, 60)
+    ttl = (ttls or {}).get(names.fold(question.name), 60)
+    return Answer(said) if isinstance(said, Outcome) else Answer(Outcome.ANSWER, said, ttl)
 
 
 def run(
-    ark: Ark, dns: Dns, settings: Settings | None = None, order: Callable[[list[Any]], None] = lambda _: None
+    ark: Ark,
+    dns: Dns,
+    settings: Settings | None = None,
+    order: Callable[[list[Any]], None] = lambda _: None,
+    ttls: dict[Labels, int] | None = None,
 ) -> Discovery:
     walk = Walk(ark, settings)
     asked: list[Labels] = []
@@ -58,7 +69,7 @@ def run(
         for question in questions:
             assert names.fold(question.name) not in asked
             asked.append(names.fold(question.name))
-            walk.tell(question, answer(dns, question))
+            walk.tell(question, answer(dns, question, ttls))
     assert walk.over
     return walk.result()
 
@@ -69,11 +80,17 @@ def test_vector(case: dict[str, Any]) -> None:
         names.fold(names.parse(name)): Outcome[records] if isinstance(records, str) else [naptr(r) for r in records]
         for name, records in case["dns"].items()
     }
-    discovery = run(Ark.parse(case["ark"]), table, Settings(origin=names.parse(case.get("origin", "ark.arpa."))))
+    ttls = {names.fold(names.parse(name)): ttl for name, ttl in case.get("ttls", {}).items()}
+    settings = Settings(origin=names.parse(case.get("origin", "ark.arpa.")))
+    discovery = run(Ark.parse(case["ark"]), table, settings, ttls=ttls)
     assert discovery.urls() == case["urls"]
     assert discovery.complete is case.get("complete", True)
     if "asked" in case:
         assert [names.to_text(names.fold(step.name)) for step in discovery.trace] == case["asked"]
+    if "steps" in case:
+        assert [step.outcome.name for step in discovery.trace] == case["steps"]
+    if "ttl" in case:
+        assert discovery.ttl == case["ttl"]
     if "best" in case:
         assert len(discovery.best) == case["best"]
     reasons = [reason for step in discovery.trace for reading in step.readings for reason in reading.reasons]
@@ -83,6 +100,23 @@ def test_vector(case: dict[str, Any]) -> None:
         for reading in step.readings:
             assert reading.reasons, "every record on the trace says why it counted or did not"
             assert not (reading.counted and reading.kind is Kind.OTHER)
+
+
+@pytest.mark.parametrize("case", URLS, ids=lambda case: case["title"])
+@pytest.mark.parametrize("rule", RULES)
+def test_urls_are_made(rule: str, case: dict[str, str]) -> None:
+    """By the walk, by its shortcut, and by a candidate that was found for another ARK; as a URL that is read again."""
+    ark, root = Ark.parse(case["ark"]), Answer(Outcome.ANSWER, [naptr(RULES[rule])], 60)
+    for shortcut in (True, False):
+        walk = Walk(ark, shortcut=shortcut)
+        walk.tell(walk.next()[0], root)
+        assert walk.result().urls() == [case[rule]]
+    walk = Walk(ARK)
+    walk.tell(walk.next()[0], root)
+    assert walk.result()[0].url(ark) == case[rule]
+    if rule == "h":
+        again = Ark.parse(case[rule])
+        assert (again, again.tail) == (ark, ark.tail)
 
 
 def test_none_and_not_known_are_different() -> None:

@@ -157,7 +157,19 @@ def test_servers_as_they_are_written(tmp_path: Path) -> None:
     assert find_servers("192.0.2.1") == [Server("192.0.2.1", 53)]
     assert find_servers("::1#5353") == [Server("::1", 5353)]
     assert Server("127.0.0.1", 5300) in find_servers("localhost", 5300) or find_servers("localhost", 5300)
-    for bad in ("", "#53", "a#", "a#0", "a#65536", "a#x", "192.0.2.1#99999999"):
+    for bad in (
+        "",
+        "#53",
+        "a#",
+        "a#0",
+        "a#65536",
+        "a#x",
+        "192.0.2.1#99999999",
+        "192.0.2.1:53",
+        "[::1]",
+        "[::1]:53",
+        "a/b",
+    ):
         with pytest.raises(ValueError, match="no server"):
             find_servers(bad)
     with pytest.raises(DiscoveryFailed, match="no address"):

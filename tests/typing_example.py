@@ -74,7 +74,11 @@ def validating(key: dns.rdata.Rdata) -> tuple[str, ...]:
     validator = Validator({"ark.arpa.": [key], dns.name.root: [key]})
     found = discover("ark:12345/x1", trust_anchors=validator, require="secure")
     discover("ark:12345/x1", trust_anchors="root.key")
+    by_text: dict[str, list[dns.rdata.Rdata]] = {"ark.arpa.": [key]}
+    by_name: dict[dns.name.Name, tuple[dns.rdata.Rdata, ...]] = {dns.name.root: (key,)}
     discover("ark:12345/x1", trust_anchors={"ark.arpa.": [key]})
+    discover("ark:12345/x1", trust_anchors=by_text)
+    discover_many(["ark:12345/x1"], trust_anchors=by_name)
     Stub.system(trust_anchors=Validator("root.key")).trusting(validator)
     return tuple(link.security for step in found.trace for link in step.links)
 
@@ -102,6 +106,11 @@ def many() -> Iterator[Discovery]:
 
 def many_awaited() -> AsyncIterator[Discovery]:
     return discover_many_async(["ark:12345/x1"], nameservers=["192.0.2.1"], ordered=False, rate=100.0, trust_ad=True)
+
+
+def many_over_tls() -> list[AsyncIterator[Discovery]]:
+    resolver = dns.asyncresolver.Resolver()
+    return [discover_many_async([], nameservers="tls://192.0.2.1"), discover_many_async([], resolver=resolver)]
 
 
 def described() -> str | None:

@@ -111,7 +111,7 @@ class Answering:
             if not self._may_ask(request, key):
                 why = f"not asked again yet: {self._names.why(key) or self._servers.why(request.view)}"
                 break
-            flight, fly = self._flights.join(request.key)
+            flight, fly = self._flights.join(request.key, request.lifetime)
             if flight is None:
                 why = "not asked: too many questions are under way"
                 break
@@ -145,7 +145,7 @@ class Answering:
         return self._names.admits(key) and self._servers.admits(request.view)
 
     def _refresh(self, request: Request) -> Generator[Wait, None, None]:
-        flight, fly = self._flights.join(request.key)
+        flight, fly = self._flights.join(request.key, request.lifetime)
         if flight is not None and fly:
             yield Wait(flight, request, fly=True, seconds=0.0)
 
@@ -159,8 +159,8 @@ class Answering:
         else:
             complete = choice.take is Take.NONE
             source = "natab" if found is None else found.source
-            asked = () if found is None else found.trace
-            made = Discovery(request.ark, (), asked, complete, source, scheme=request.settings.scheme)
+            asked, security = ((), "indeterminate") if found is None else (found.trace, found.security)
+            made = Discovery(request.ark, (), asked, complete, source, security, scheme=request.settings.scheme)
         return made.expiring(self._wall(), reason=choice.reason)
 
     # ---- what comes of asking

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from maptr import client
+from maptr import call, client
 from maptr.ark import Ark
 from maptr.cache import policy as policies
 from maptr.cache.answering import Answering
@@ -107,7 +107,8 @@ class Cache:
             return ready
         request = self._defaults.request(ark, options)
         steps = self._answering.steps(request, self._policy(request), self.table.current)
-        return self._finish(ark if not options else b"", request, *self._driver.drive(steps))
+        found = self._finish(ark if not options else b"", request, *self._driver.drive(steps))
+        return call.prefer(found, request.chooser)
 
     async def discover_async(self, ark: Ark | str | bytes, **options: Unpack[Options]) -> Discovery:
         """``discover``, awaited. Cancelling it leaves the question under way for whoever else waits for it."""
@@ -117,7 +118,12 @@ class Cache:
         if isinstance(self.table, WatchedTable) and not self.table.is_read:
             await _in_thread(self.table.current)
         steps = self._answering.steps(request, self._policy(request), self.table.current)
-        return self._finish(ark if not options else b"", request, *await self._awaiting().drive(steps))
+        found = self._finish(ark if not options else b"", request, *await self._awaiting().drive(steps))
+        if request.chooser is None:
+            return found
+        from maptr.asyncclient import prefer_async
+
+        return await prefer_async(found, request.chooser)
 
     def drift(self, naan: str) -> list[Drift]:
         """The verdicts on a NAAN and its shoulders: the table against what DNS says, asked only where it is not kept.
@@ -219,8 +225,6 @@ class Cache:
             found.raise_for_none()
         if type(text) is str and found.candidates:
             self._ready.put(text, found, until)
-        if request.chooser is not None and found.candidates:
-            return found.preferring(request.chooser)
         return found
 
 

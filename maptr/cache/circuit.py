@@ -7,9 +7,10 @@ pauses serve a single name whose answer keeps failing (RFC 9520 section 3.2).
 from __future__ import annotations
 
 import random
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+
+from maptr.cache.forklock import ForkLock
 
 OPEN_AFTER = 3  # failures in a row
 FIRST_PAUSE = 1.0  # seconds; RFC 9520 section 3.2: failures are kept for a second at least
@@ -39,7 +40,7 @@ class Circuits:
         self._threshold = threshold
         self._size = size
         self._circuits: OrderedDict[Hashable, Circuit] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def admits(self, key: Hashable) -> bool:
         """True where a caller may try. With an open circuit only one may after each pause, and claims it here."""

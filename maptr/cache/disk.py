@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -53,11 +54,19 @@ T = TypeVar("T")
 class Disk:
     """The cache in the file at ``path``. For threads, and across a fork. Raises ConfigError for a directory.
 
-    ``wall`` is the wall clock in seconds: nothing else lasts from one process to the next.
+    ``wall`` is the wall clock in seconds: nothing else lasts from one process to the next. ``clock`` is steady, and
+    says when a file that could not be had is tried again.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, wall: Callable[[], float], max_bytes: int = MAX_BYTES) -> None:
-        self._file = SqliteFile(path, _SCHEMA, max_bytes=max_bytes, make_room=_drop_a_quarter)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        wall: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._file = SqliteFile(path, _SCHEMA, max_bytes=max_bytes, make_room=_drop_a_quarter, clock=clock)
         self.path = self._file.path
         self._wall = wall
         self._writes = 0

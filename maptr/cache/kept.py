@@ -3,12 +3,12 @@ stale ones. Learns from every discovery; asks nothing."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from maptr.ark import Ark
+from maptr.cache.forklock import ForkLock
 from maptr.cache.memory import Kept, Key, Memory, keeping_time, longest_keeping
 from maptr.discovery import Discovery, Outcome
 from maptr.many import Rules
@@ -32,7 +32,7 @@ class LockedRules:
 
     def __init__(self) -> None:
         self._rules = Rules()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def __call__(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule:
         with self._lock:

@@ -6,10 +6,10 @@ decides what stale means to him; here an answer stays until it is pushed out or 
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from maptr.cache.forklock import ForkLock
 from maptr.discovery import Outcome
 from maptr.names import Labels
 from maptr.walk import Answer
@@ -57,18 +57,20 @@ class Memory:
     def __init__(self, size: int = MAX_NAMES) -> None:
         self._size = size
         self._kept: OrderedDict[Key, Kept] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def get(self, key: Key) -> Kept | None:
         """What is kept for the key, fresh or not."""
-        with self._lock:
-            kept = self._kept.get(key)
-            if kept is not None:
+        kept = self._kept.get(key)
+        if kept is not None:
+            try:  # noqa: SIM105 - suppress() takes longer than all the rest
                 self._kept.move_to_end(key)
-            return kept
+            except KeyError:  # pushed out at this very moment, by another thread
+                pass
+        return kept
 
     def put(self, key: Key, kept: Kept) -> None:
         with self._lock:

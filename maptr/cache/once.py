@@ -34,7 +34,7 @@ class OnceTable:
         self, path: str | os.PathLike[str], *, index: str | os.PathLike[str] | None, clock: Callable[[], float]
     ) -> None:
         self.path = Path(path)
-        if self.path.is_dir():
+        if os.path.isdir(path):  # noqa: PTH112 - False where nobody lets us look
             raise ConfigError(f"{path} is a directory", key="natab")
         self._index = None if index is None else Path(index)
         self._whole = WatchedTable(path, clock=clock)

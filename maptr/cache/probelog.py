@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable, Iterable
 from itertools import groupby
 
 from maptr import url
 from maptr.cache.disk import Disk
+from maptr.cache.forklock import ForkLock
 from maptr.liveness import Liveness, Outcome, Probe, place_of
 
 MAX_PROBES = 50  # of one place
@@ -28,7 +28,7 @@ class ProbeLog:
         self._disk = disk
         self._wall = wall
         self._read: tuple[float, dict[str, Liveness]] | None = None
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def record(self, probes: Iterable[Probe]) -> bool:
         """Keep those that were asked; False if that could not be done."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
+from maptr.cache.forklock import ForkLock
 from maptr.discovery import Discovery
 
 MAX_READY = 10_000
@@ -18,7 +18,7 @@ class Ready:
         self._clock = clock
         self._size = size
         self._kept: OrderedDict[str, tuple[float, Discovery]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def get(self, ark: str) -> Discovery | None:
         ready = self._kept.get(ark)

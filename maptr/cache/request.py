@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from maptr import call
 from maptr.ark import Ark
 from maptr.cache.memory import Key
-from maptr.call import LIFETIME, StepHook, with_origin
+from maptr.call import StepHook, with_origin
 from maptr.client import make_stub
 from maptr.errors import ConfigError
 from maptr.names import fold
@@ -85,10 +85,10 @@ class Defaults:
     ) -> None:
         self.origin = origin
         self.settings = with_origin(settings, origin)
-        self.lifetime = LIFETIME if lifetime is None else lifetime
+        self.lifetime = call.seconds(lifetime)
         self.nameservers = None if nameservers is None else _several(nameservers)
         self.trust = trust
-        self.require = require
+        self.require = call.required(require)
         self.view = _view(None, self.nameservers, trust)
         self._stub: Stub | None = None
 
@@ -102,7 +102,7 @@ class Defaults:
         if origin is not None or settings is not None:
             made = with_origin(settings or made, self.origin if origin is None else origin)
         given = options.get("lifetime")
-        lifetime = self.lifetime if given is None else given
+        lifetime = self.lifetime if given is None else call.seconds(given)
         ask: dict[str, Any] = {
             "origin": self.origin if origin is None else origin,
             "lifetime": lifetime,
@@ -110,7 +110,7 @@ class Defaults:
             "raise_on_none": False,
         }
         view = self._whom(options, ask)
-        require = options.get("require")
+        require = call.required(options.get("require"))
         return Request(
             parsed,
             made,

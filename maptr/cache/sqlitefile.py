@@ -10,21 +10,30 @@ import fcntl
 import logging
 import os
 import sqlite3
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from maptr.cache.forklock import ForkLock
 from maptr.errors import ConfigError
 
 log = logging.getLogger("maptr.cache")
 
 PAGE = 4096
 BUSY_MS = 20  # what a caller may wait for another process's write; then it does without
-BUSY_OPENING_MS = 5_000  # the same for the making of the tables
+BUSY_OPENING_MS = 500  # the same for the making of the tables
+FIRST_PAUSE = 1.0  # seconds until a file that was busy then is opened again; doubled each time
+LONGEST_PAUSE = 60.0
+REPORT_EVERY = 60.0  # seconds in which the same trouble is told once
 
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT}
+
+# Of a schema that holds something, and nothing that any release makes.
+_STRANGE = (
+    "SELECT 1 WHERE EXISTS (SELECT 1 FROM sqlite_master)"
+    " AND NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name IN ('answer', 'verdict', 'probe'))"
+)
 
 T = TypeVar("T")
 
@@ -40,7 +49,7 @@ class Schema:
 class SqliteFile:
     """The file at ``path``. For threads, and across a fork. Raises ConfigError for a directory, and nothing else.
 
-    ``make_room`` deletes what can be missed from a file that has reached ``max_bytes``.
+    ``make_room`` deletes what can be missed from a file that has reached ``max_bytes``. ``clock`` is steady.
     """
 
     def __init__(
@@ -50,22 +59,28 @@ class SqliteFile:
         *,
         max_bytes: int,
         make_room: Callable[[sqlite3.Connection], object],
+        clock: Callable[[], float],
     ) -> None:
         self.path = Path(path)
-        if self.path.is_dir():
+        if os.path.isdir(path):  # noqa: PTH112 - False where nobody lets us look
             raise ConfigError(f"{self.path} is a directory", key="cache.path")
         self._schema = schema
         self._make_room = make_room
         self._max_pages = max(16, max_bytes // PAGE)
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int, int] | None = None
-        self._trouble = ""
+        self._clock = clock
+        self._pause = 0.0
+        self._open_at = float("-inf")
+        self._told: dict[str, float] = {}
         self._inherited: list[sqlite3.Connection] = []
 
     def run(self, operation: Callable[[sqlite3.Connection], T]) -> T | None:
         """The operation's result, None where the disk has none to give. Heals a corrupt file, once a call."""
         with self._lock:
+            if self._connection is None and self._clock() < self._open_at:
+                return None
             for attempt in (1, 2):
                 try:
                     result = operation(self._open())
@@ -76,7 +91,6 @@ class SqliteFile:
                     self._report(f"{error.strerror or error}")
                     return None
                 else:
-                    self._trouble = ""
                     return result
         return None
 
@@ -87,13 +101,17 @@ class SqliteFile:
     def _recover(self, error: sqlite3.Error, attempt: int) -> bool:
         """Do what the error asks for; True if the operation is worth another try."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if attempt == 1 and code in _CORRUPT and not isinstance(error, _OtherVersionError):
+        if attempt == 1 and code in _CORRUPT and not isinstance(error, _NotOursError):
             return self._set_aside(str(error))
         if attempt == 1 and code == sqlite3.SQLITE_FULL and self._shrink():
             return True
         if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             self._report(str(error))
             self._close()
+        elif self._connection is None:  # whoever holds it holds it for longer than the making of tables takes
+            self._report(str(error))
+            self._pause = min(LONGEST_PAUSE, 2 * self._pause or FIRST_PAUSE)
+            self._open_at = self._clock() + self._pause
         return False
 
     def _shrink(self) -> bool:
@@ -122,9 +140,11 @@ class SqliteFile:
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, self._schema.version):
-                raise _OtherVersionError(
+                raise _NotOursError(
                     f"schema version {version}, this release has {self._schema.version}: used without a disk cache"
                 )
+            if connection.execute(_STRANGE).fetchone() is not None:
+                raise _NotOursError("a database of something else: left alone, and used without a disk cache")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA max_page_count = {self._max_pages}")
@@ -141,6 +161,7 @@ class SqliteFile:
             connection.close()
             raise
         self._connection, self._identity = connection, self._identify()
+        self._pause = 0.0
         return connection
 
     def _identify(self) -> tuple[int, int, int] | None:
@@ -156,7 +177,7 @@ class SqliteFile:
         identity = self._identity
         self._close()
         try:
-            with open(f"{self.path}.lock", "w") as guard:  # noqa: PTH123
+            with open(f"{self.path}.lock", "a") as guard:  # noqa: PTH123 - a link may lead to what is not ours to cut
                 fcntl.flock(guard, fcntl.LOCK_EX)
                 if identity is not None and identity != self._identify():
                     return True
@@ -176,9 +197,10 @@ class SqliteFile:
         return True
 
     def _report(self, trouble: str) -> None:
-        """Say what is wrong, once until it is something else."""
-        if trouble != self._trouble:
-            self._trouble = trouble
+        """Say what is wrong, once in a while: a disk that is full still reads, and each write of it fails."""
+        now = self._clock()
+        if now >= self._told.get(trouble, float("-inf")) + REPORT_EVERY:
+            self._told[trouble] = now
             log.warning("%s: %s; going on without the disk cache", self.path, trouble)
 
     def _close(self) -> None:
@@ -190,5 +212,5 @@ class SqliteFile:
                 log.warning("%s: not closed cleanly: %s", self.path, error)
 
 
-class _OtherVersionError(sqlite3.DatabaseError):
-    """The file is another release's."""
+class _NotOursError(sqlite3.DatabaseError):
+    """The file is another release's, or another program's."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from maptr.cache.forklock import ForkLock
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
 from maptr.natabfile import MAX_FILE
 from maptr.plan import Plan
@@ -71,7 +72,7 @@ class WatchedTable:
         self._status: tuple[int, ...] = ()
         self._look_at = self._read_at = float("-inf")
         self._marked_end = False
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def current(self, naan: str | None = None) -> TableState:
         """The state now, of every NAAN. The first call reads the file; later ones never wait for it."""
@@ -221,6 +222,6 @@ def table_source(natab: str | os.PathLike[str] | Table | TableSource | None, clo
         return FixedTable(natab)
     if not isinstance(natab, str | os.PathLike):
         return natab
-    if Path(natab).is_dir():
+    if os.path.isdir(natab):  # noqa: PTH112 - False where nobody lets us look
         raise ConfigError(f"{natab} is a directory", key="natab")
     return WatchedTable(natab, clock=clock)

@@ -26,7 +26,14 @@ Exit codes:
 @click.argument("words", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]...")
 @click.option("--older", is_flag=True, help="Ask ? and ?? too, where ?info is not understood.")
 @shared.ORIGIN_OPTION
-@click.option("--timeout", default=10.0, show_default=True, metavar="SECONDS", help="For asking one ARK's authorities.")
+@click.option(
+    "--timeout",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="For asking one ARK's authorities.",
+)
 @click.option("--trust-anchor", metavar="FILE", help="Validate DNSSEC from these DS or DNSKEY records.")
 @click.option("--require", type=click.Choice(["secure"]), help="Take nothing less: an answer not signed is none.")
 @click.option("--allow-private", is_flag=True, help="Ask servers that are not public, too.")

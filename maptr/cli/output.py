@@ -70,7 +70,10 @@ def json_data(document: Mapping[str, Any]) -> None:
     """One JSON document on one line of stdout, its schema named first."""
     import json
 
-    _write(sys.stdout, json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False))
+    text = json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False)
+    if not text.isprintable():  # JSON may hold what terminals obey, such as U+009B; escaped it is the same document
+        text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    _write(sys.stdout, text)
 
 
 def fail(message: str, code: int) -> NoReturn:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from maptr.config import Config
     from maptr.serve.daemon import Daemon
     from maptr.serve.early import Early
+    from maptr.serve.served import Served
 
 T = TypeVar("T")
 
@@ -75,9 +76,7 @@ def serve(line: Line) -> None:
         output.fail(str(error), output.EXIT_NONE)
 
 
-def daemon_of(
-    config: Config, served: publisher.Served, reread: Callable[[], Config], early: Early | None = None
-) -> Daemon:
+def daemon_of(config: Config, served: Served, reread: Callable[[], Config], early: Early | None = None) -> Daemon:
     """The daemon of a configuration and its zones. Raises ConfigError."""
     from maptr.serve.daemon import Daemon  # here, for queries are answered early while this is imported
 

@@ -30,7 +30,7 @@ from maptr.lint import publishable
 from maptr.names import Labels, fold, parse, to_text
 from maptr.serve import publisher, settings
 from maptr.serve.daemon import Daemon
-from maptr.serve.publisher import Served, ZoneState
+from maptr.serve.served import Served, ZoneState
 
 HOST = "127.0.0.1"
 PORT = 5353
@@ -209,7 +209,7 @@ def _tell(daemon: Daemon, state: ZoneState, registry: Registry, file: Path) -> N
     output.data(f"  maptr url ark:{naan}/x1")
     output.data(f"  maptr discover --trace ark:{naan}/x1")
     output.data(f"  dig +short NAPTR {naan}.{to_text(state.source.origin)} @{where}")
-    if daemon.config is not None and daemon.config.serve.control is not None:
+    if daemon.reloader.config is not None and daemon.reloader.config.serve.control is not None:
         output.data(f"  maptr status --config {file}")
     sys.stdout.flush()
 

@@ -19,8 +19,10 @@ from collections.abc import Hashable, Sequence
 from operator import add
 
 from maptr.context import Transport
-from maptr.ready import HEADER
+from maptr.cookies import CLIENT_COOKIE
+from maptr.ready import HEADER, NXDOMAIN
 from maptr.rrl import Verdict
+from maptr.serve.alone import MAX_CLIENTS, Alone, Client, Control
 from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
 from maptr.serve.jar import CookieJar
@@ -32,7 +34,9 @@ from maptr.serve.udp import Answer, is_anywhere
 log = logging.getLogger("maptr.serve")
 
 PATIENCE = 0.25  # seconds until a blocked thread looks whether it shall stop
-MAX_CLIENTS = 10_000  # addresses remembered for the rate limit
+# Known queries in a row that came alone, after which they are taken one by one (``alone.py``), and how many that
+# wait together end this: between the two either is as good.
+FEW, QUEUE = 8, 4
 
 UDP = Transport.UDP
 MSG_DONTWAIT = 0x40
@@ -59,6 +63,7 @@ class BatchListener:
     ) -> None:
         self.counters = counters or Counters()  # written by the listener's thread alone
         self._sock = sock
+        self._fd = sock.fileno()
         self._responder = responder
         self._general = general
         self._anywhere = is_anywhere(sock)
@@ -68,6 +73,8 @@ class BatchListener:
         self._recvmmsg, self._sendmmsg = libc.recvmmsg, libc.sendmmsg
         self._slots = Slots(sock.family, self._anywhere)
         self._plans: Plans | None = None
+        self._known = False  # whether all queries of the last batch were, by their octets
+        self._alone = Alone(sock, responder, self.counters, plans=self._learned, rest=self._take_one, look=self._look)
         self._jar = CookieJar(self._slots)
         # Clients that the rate limit does not count, and the networks by which it counts others.
         self._exempt: set[Hashable] = set()
@@ -83,48 +90,60 @@ class BatchListener:
 
     def stop(self, loop: object = None) -> None:
         self._stopping = True
+        self._alone.stop()
         self._thread.join()
         self._sock.close()
 
     def _run(self) -> None:
-        fd, receive, received = self._sock.fileno(), self._recvmmsg, self._slots.received
-        counters = self.counters
         while not self._stopping:
-            count = receive(fd, received, BATCH, MSG_WAITFORONE, None)
+            self._run_batches()
+            self._alone.run()
+
+    def _run_batches(self) -> None:
+        """Until queries come one by one, or ``stop``."""
+        receive, received = self._recvmmsg, self._slots.received
+        in_a_row = 0
+        while not self._stopping and in_a_row < FEW:
+            count = receive(self._fd, received, BATCH, MSG_WAITFORONE, None)
             if count <= 0:
                 # Nothing came for a while, or an ICMP error that an earlier reply met.
                 if count < 0 and ctypes.get_errno() == errno.EBADF:
                     return
                 continue
-            counters.count_batch(count)
-            try:
-                if count > 1 or not self._answer_alone(fd):
-                    self._answer(fd, count)
-            except Exception:
-                self._made.clear()
-                log.exception("internal error, %d queries dropped", count)
-            if self._anywhere:
-                self._slots.reset_control[0][:] = self._slots.reset_control[1]
+            self._take(count)
+            in_a_row = in_a_row + 1 if count == 1 and self._known else 0
 
-    def _answer_alone(self, fd: int) -> bool:
-        """The same as ``_answer`` for one query that is known by its octets: what comes where there is little to do.
-
-        Whether it was one.
-        """
-        known, slots = self._plans, self._slots
-        if known is None or known.ready is not self._responder.ready:
-            return False
-        memory, base = slots.memory, slots.bases[0]
-        plan = known.known.get(memory[base + 2 : base + slots.lengths[1][0]])
-        if plan is None or not self._exempt.issuperset(slots.clients(1)):
-            return False
-        memory[slots.plans + 8 : slots.plans + HEAD] = plan[8:HEAD]  # where its slot is stays
-        memory[base + 2 : base + HEADER] = plan[HEAD : HEAD + HEADER - 2]
+    def _take(self, count: int) -> None:
+        """Answer what lies in the first slots."""
+        self.counters.count_batch(count)
+        try:
+            self._answer(count)
+        except Exception:
+            self._made.clear()
+            log.exception("internal error, %d queries dropped", count)
         if self._anywhere:
-            self._answer_from_where_it_came(1)
-        self.counters.count_one_ready(UDP, plan[HEAD + 1])
-        self._send(fd, 0, 1)
-        return True
+            self._slots.reset_control[0][:] = self._slots.reset_control[1]
+
+    def _look(self) -> bool:
+        """Answer what waits. Whether that was a queue, for which batches are better."""
+        count = self._recvmmsg(self._fd, self._slots.received, BATCH, MSG_DONTWAIT, None)
+        if count > 0:
+            self._take(count)
+        return bool(count >= QUEUE)
+
+    def _take_one(self, query: bytes, client: Client, control: Control | None) -> None:
+        """A batch of one that was received elsewhere."""
+        self._slots.put(query, to_sockaddr(self._sock.family, client), control or ())
+        self._take(1)
+
+    def _learned(self) -> Plans | None:
+        """The plans of what is answered from now; None while there are no zones."""
+        ready = self._responder.ready
+        if ready is None:
+            return None
+        if self._plans is None or self._plans.ready is not ready:
+            self._plans = Plans(ready)
+        return self._plans
 
     def _answer_from_where_it_came(self, count: int) -> None:
         """Send from the addresses that the queries of a batch came to."""
@@ -132,20 +151,20 @@ class BatchListener:
         to[:] = of
         self._slots.no_interface[0][:] = self._slots.no_interface[1]
 
-    def _answer(self, fd: int, count: int) -> None:
-        ready = self._responder.ready
-        if ready is None:
-            return  # no zones yet
-        known = self._plans
-        if known is None or known.ready is not ready:
-            known = self._plans = Plans(ready)
+    def _answer(self, count: int) -> None:
+        known = self._learned()
+        if known is None:
+            return
         slots = self._slots
         memory = slots.memory
         ends = map(add, slots.bases, slots.lengths[count].tolist())
         # Without their IDs.
         queries = [memory[start:end] for start, end in zip(slots.starts, ends)]  # noqa: B905 - ends are fewer
         plans = [*map(known.known.get, queries)]
-        settled = None if all(plans) else self._fill(known, plans, queries)
+        settled = None
+        self._known = all(plans)
+        if not self._known:
+            settled = self._fill(known, plans, queries)
         clients = slots.clients(count)
         if not self._exempt.issuperset(clients):
             settled = settled or set()
@@ -162,7 +181,7 @@ class BatchListener:
         first = 0
         for end in (*silent, count):
             if first < end:
-                self._send(fd, first, end)
+                self._send(first, end)
             first = end + 1
         known.sent()
 
@@ -172,13 +191,13 @@ class BatchListener:
         Which of them the rate limit has judged, or does not concern.
         """
         settled: set[int] = set()
-        missed, cookies = known.fill(plans, queries)
+        missed, with_client, with_whole = known.fill(plans, queries)
         for i in missed:
             plans[i], cookie = self._look_up(known, i, queries[i], settled)
             if cookie is not None:
-                cookies.append((i, cookie))
-        if cookies:
-            self._answer_cookies(cookies, plans, queries, settled)
+                (with_whole if len(cookie) > CLIENT_COOKIE else with_client).append(i)
+        if with_client or with_whole:
+            self._answer_cookies(with_client, with_whole, plans, queries, settled)
         return settled
 
     def _look_up(self, known: Plans, i: int, query: bytes, settled: set[int]) -> tuple[bytes, bytes | None]:
@@ -216,23 +235,29 @@ class BatchListener:
         return own(reply, self._slots.area_addresses[i])
 
     def _answer_cookies(
-        self, asked: list[tuple[int, bytes]], plans: list[bytes | None], queries: list[bytes], settled: set[int]
+        self,
+        with_client: list[int],
+        with_whole: list[int],
+        plans: list[bytes | None],
+        queries: list[bytes],
+        settled: set[int],
     ) -> None:
         """Put the cookies of replies where their plans have them; who showed a good one has no limit."""
         context = self._responder.context
         if not context.cookies.secrets:  # taken away a moment ago; what lies ready will follow
-            for i, _ in asked:
+            for i in (*with_client, *with_whole):
                 plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
             return
-        verified = self._jar.answer(asked, secrets=context.cookies.secrets, now=context.clock())
+        secrets, now = context.cookies.secrets, context.clock()
+        verified = self._jar.answer(queries, with_client, with_whole, secrets=secrets, now=now)
         settled.update(verified)
         self.counters.verified += len(verified)
         if context.cookies.required:
-            for i, _ in asked:
+            for i in (*with_client, *with_whole):
                 if i not in settled:
                     plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
         else:
-            self.counters.unverified += len(asked) - len(verified)
+            self.counters.unverified += len(with_client) + len(with_whole) - len(verified)
 
     def _limit(
         self,
@@ -274,10 +299,10 @@ class BatchListener:
             self._networks[client] = network
         return network
 
-    def _send(self, fd: int, first: int, end: int) -> None:
+    def _send(self, first: int, end: int) -> None:
         """Send replies of a run of slots. One that the kernel refuses is lost, as on any network."""
         while first < end:
-            sent = self._sendmmsg(fd, self._slots.sent[first], end - first, MSG_DONTWAIT)
+            sent = self._sendmmsg(self._fd, self._slots.sent[first], end - first, MSG_DONTWAIT)
             if sent == end - first:
                 return
             first += max(sent, 0)
@@ -289,10 +314,11 @@ class BatchListener:
         """Count the replies of a batch but those of the general path, which counts for itself."""
         ready = count - len(self._made)
         codes = joined[HEAD + 1 :: PLAN.size]
-        if not any(codes) and not silent and not self._made:
-            self.counters.count_ready(UDP, ready, {0: count})
-            return
-        counted = {code: codes.count(code) for code in {*codes}}
+        counted = {0: codes.count(0)}
+        if counted[0] < count:
+            counted[NXDOMAIN] = codes.count(NXDOMAIN)
+            if counted[0] + counted[NXDOMAIN] < count:
+                counted = {code: codes.count(code) for code in {0, *codes}}
         if silent:
             counted[0] -= silent  # the plan of silence reads as NOERROR
             counted[UNANSWERED] = silent
@@ -308,3 +334,14 @@ class BatchListener:
 
     def _client(self, i: int) -> str:
         return socket.inet_ntop(self._sock.family, self._slots.memory[self._slots.addresses[i]])
+
+
+def to_sockaddr(family: socket.AddressFamily, client: Client) -> bytes:
+    """An address as the kernel has it, of one as Python has it (ip(7), ipv6(7))."""
+    host, port, *more = client
+    octets = socket.inet_pton(family, host)
+    head: bytes = struct.pack("=H", family) + port.to_bytes(2, "big")
+    if family == socket.AF_INET:
+        return head + octets
+    flow, scope = more
+    return b"".join((head, flow.to_bytes(4, "big"), octets, struct.pack("=I", scope)))

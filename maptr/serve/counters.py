@@ -40,7 +40,10 @@ GROUPS = {
     "connections": ("open", "accepted", "refused", "shed"),
 }
 NAMES = tuple(name for names in GROUPS.values() for name in names)
-_SIZE = len(_TRANSPORTS) * _RESULTS + len(NAMES)  # words of one Counters
+# A reply of ``alone.py`` went over UDP, came as a batch of its own and lay ready: four counters at once would cost it
+# more than its answer. So there is one for each RCODE of those, which is added to the four when they are read.
+_ALONE = len(_TRANSPORTS) * _RESULTS + len(NAMES)
+_SIZE = _ALONE + SILENCE  # words of one Counters
 
 
 _RECEIVED, _READY, _CALLS = (len(_TRANSPORTS) * _RESULTS + NAMES.index(name) for name in ("received", "ready", "calls"))
@@ -63,18 +66,32 @@ class _Count:
         counters._words[self._at] = value
 
 
+class _CountWithAlone(_Count):
+    """One of those that a reply of ``alone.py`` counts among."""
+
+    @overload
+    def __get__(self, counters: None, owner: type) -> _Count: ...
+    @overload
+    def __get__(self, counters: Counters, owner: type) -> int: ...
+    def __get__(self, counters: Counters | None, owner: type) -> int | _Count:
+        return self if counters is None else counters._words[self._at] + sum(counters.alone)
+
+    def __set__(self, counters: Counters, value: int) -> None:
+        counters._words[self._at] = value - sum(counters.alone)
+
+
 class Counters:
     """Queries by transport and by the RCODE of their reply, and what else happened, since the start."""
 
-    __slots__ = ("_queries", "_words")
+    __slots__ = ("_queries", "_words", "alone")
 
     # UDP in batches (``batch.py``): queries that came,
-    received = _Count()
-    ready = _Count()  # those answered by what lies ready,
+    received = _CountWithAlone()
+    ready = _CountWithAlone()  # those answered by what lies ready,
     general = _Count()  # by the general path,
     silent = _Count()  # with nothing, as they deserve,
     lost = _Count()  # replies that the kernel did not take,
-    calls = _Count()  # and calls of recvmmsg: received / calls is the size of batches.
+    calls = _CountWithAlone()  # and calls of recvmmsg: received / calls is the size of batches.
     # Replies that the rate limit withheld (``rrl.py``).
     dropped = _Count()
     truncated = _Count()
@@ -90,6 +107,7 @@ class Counters:
 
     def __init__(self, words: memoryview[int] | None = None) -> None:
         self._words = memoryview(bytearray(8 * _SIZE)).cast("q") if words is None else words
+        self.alone = self._words[_ALONE:]  # by RCODE, written by ``alone.py``
         self._queries = {
             transport: self._words[at * _RESULTS : (at + 1) * _RESULTS] for at, transport in enumerate(_TRANSPORTS)
         }
@@ -132,9 +150,12 @@ class Counters:
 
     def to_dict(self) -> dict[str, dict[str, int]]:
         """Queries by transport and result, those that came to nothing left out."""
+        queries = {transport: counts.tolist() for transport, counts in self._queries.items()}
+        for code, count in enumerate(self.alone):
+            queries[Transport.UDP][code] += count
         return {
             transport.value: {_NAMES[code]: count for code, count in enumerate(counts) if count}
-            for transport, counts in self._queries.items()
+            for transport, counts in queries.items()
             if any(counts)
         }
 

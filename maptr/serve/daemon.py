@@ -1,8 +1,8 @@
-"""The daemon: what owns configuration, zones, journals and sockets, and has their queries answered.
+"""The daemon: what owns sockets, zones and journals, and has their queries answered, from its start to its end.
 
-SIGHUP reads configuration and zones anew, SIGTERM and SIGINT stop, the control socket tells how it is. Answering is
-``front.py``, here in this process, or in several workers (``workers.py``). Whoever runs it configures logging
-("maptr.serve").
+SIGHUP reads configuration and zones anew (``reloader.py``), SIGTERM and SIGINT stop, the control socket tells how it
+is. Answering is ``front.py``, here in this process, or in several workers (``workers.py``). Whoever runs it configures
+logging ("maptr.serve").
 """
 
 from __future__ import annotations
@@ -14,60 +14,32 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from maptr.address import Address as Address  # whoever has a Daemon has these
 from maptr.config import Config
-from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Context, Identity
+from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Identity
 from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError
 from maptr.exchange import Access
 from maptr.rrl import RrlSettings
-from maptr.serve import (
-    alarm,
-    batch,
-    control,
-    hangup,
-    httpd,
-    metrics,
-    publisher,
-    sdnotify,
-    settings,
-    signer,
-    slots,
-    status,
-    stream,
-    tcp,
-    zones,
-)
+from maptr.serve import batch, control, hangup, httpd, metrics, sdnotify, slots, status, stream, tcp, zones
 from maptr.serve.background import in_thread
 from maptr.serve.bind import Sockets, bind
 from maptr.serve.counters import Counters, total
 from maptr.serve.early import Early
 from maptr.serve.front import Front, State
 from maptr.serve.primary import NO_SECONDARIES, Primary, PrimarySettings
-from maptr.serve.publisher import Clock, Outcome, Served, publish, sign_again, to_sign
+from maptr.serve.publisher import Clock
+from maptr.serve.reloader import Reloader
 from maptr.serve.responder import Responder
+from maptr.serve.served import Served
 from maptr.serve.tls import Certificate, TlsSettings
 from maptr.serve.workers import Workers
 from maptr.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from maptr.serve.puller import Puller
-
 log = logging.getLogger("maptr.serve")
-
-
-@dataclass(frozen=True, slots=True)
-class _Again:
-    """Everything that a reload swaps, made ready, and what became of each zone."""
-
-    config: Config | None
-    served: Served
-    state: State
-    outcomes: list[Outcome]
 
 
 class Daemon:
@@ -106,9 +78,6 @@ class Daemon:
     ) -> None:
         self._clock = clock
         self.primary = Primary(primary, clock=clock)
-        self.served = served or Served.of(sources, snapshot)
-        self.config = config
-        self.config_error = self.certificate_error = ""
         self.certificate = Certificate(tls) if tls else None
         responder = (
             early.responder
@@ -129,8 +98,17 @@ class Daemon:
             certificate=self.certificate,
             clock=clock,
         )
+        self.reloader = Reloader(
+            self.front,
+            self.primary,
+            served or Served.of(sources, snapshot),
+            sources=sources,
+            certificate=self.certificate,
+            config=config,
+            reread=reread,
+            clock=clock,
+        )
         self.workers: Workers | None = None  # where there are several
-        self.reloads = status.Reloads()
         self.started_at = clock()
         self.metrics_bound: Address | None = None
         self.bound: list[Address] = []
@@ -140,17 +118,12 @@ class Daemon:
         self._sources = tuple(sources)
         self._addresses = tuple(addresses)
         self._tls_addresses = tls.listen if tls else ()
-        self._reread = reread
         self._control = control
         self._metrics = metrics
         self._metrics_socket: socket.socket | None = None
         self._sockets: list[Sockets] = []
         self._control_socket: socket.socket | None = None
-        self.puller: Puller | None = None  # where there is a table
-        self._pulling: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._reload_wanted = asyncio.Event()
-        self._reloading = asyncio.Lock()
 
     @property
     def snapshot(self) -> Snapshot:
@@ -206,7 +179,7 @@ class Daemon:
                 self.front.start(sockets, counters, early)
                 stack.push_async_callback(self._stop_front)
             else:
-                self.workers = Workers(self.front, self._sockets, clock=self._clock)
+                self.workers = self.reloader.workers = Workers(self.front, self._sockets, clock=self._clock)
                 stack.push_async_callback(self.workers.stop)
                 try:
                     trouble = await self.workers.replace(state)
@@ -225,25 +198,15 @@ class Daemon:
 
     async def _serve(self, access: Access) -> None:
         """Queries are answered; do the rest until ``stop``."""
-        loop = asyncio.get_running_loop()
-        reloader = loop.create_task(self._reload_when_wanted())
         self._say_ready()
         sdnotify.notify(sdnotify.READY)
-        watchers = [
-            loop.create_task(alarm.watch(lambda: self.snapshot, lambda: self.served.expiring())),
-            loop.create_task(self._sign_when_due()),
-        ]
-        self._pull()
+        self.reloader.start()
         self.primary.tell(access, self.snapshot)
         try:
             await self._stopping.wait()
         finally:
             sdnotify.notify(sdnotify.STOPPING)
-            reloader.cancel()
-            for watcher in watchers:
-                watcher.cancel()
-            if self._pulling is not None:
-                self._pulling.cancel()
+            self.reloader.stop()
             await self.primary.stop()
 
     async def _stop_front(self) -> None:
@@ -271,7 +234,7 @@ class Daemon:
 
     def reload(self) -> None:
         """Read configuration, zones and certificate again soon; asked for during a reload, once more after it."""
-        self._reload_wanted.set()
+        self.reloader.want()
 
     async def command(self, request: dict[str, Any]) -> dict[str, Any]:
         """What the control socket asks: ``{"command": "status"}``, or ``reload`` with ``zone`` and ``force``."""
@@ -281,7 +244,7 @@ class Daemon:
                 live = status.Live.of(self)
                 return await in_thread(lambda: status.describe(self, self._clock(), live))
             case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
-                return await self.reload_now(zone, force=force)
+                return await self.reloader.reload_now(zone, force=force)
         return {"error": "no such command: status, or reload with zone (a text) and force (true or false)"}
 
     async def told(self, path: str) -> httpd.Reply | None:
@@ -296,133 +259,6 @@ class Daemon:
         # Where workers answer nobody waits for this loop, and threads, one after the other, would keep it from forking.
         return await in_thread(reply) if self.workers is None else reply()
 
-    async def reload_now(self, zone: str | None = None, *, force: bool = False) -> dict[str, Any]:
-        """Read one zone, or the configuration and every zone; what became of each, or an error that stopped it all."""
-        reply = await self._reload(zone, force)
-        self.reloads.count(reply, self._clock())
-        return reply
-
-    async def _reload(self, zone: str | None, force: bool) -> dict[str, Any]:
-        async with self._reloading:
-            sdnotify.notify(sdnotify.reloading())
-            secondaries = self.primary.settings
-            try:
-                # In a thread, for parsing takes far longer than any query may wait.
-                again = await in_thread(lambda: self._read_again(zone, force))
-                reply: dict[str, Any] = {"zones": [outcome.to_dict() for outcome in again.outcomes]}
-                if zone is None:
-                    await self._read_certificate(reply)
-                await self._adopt(again, reply)
-            except (ConfigError, OSError) as error:
-                self.primary.settings = secondaries
-                if zone is None:
-                    self.config_error = str(error)
-                    log.error("configuration not reloaded, everything stays: %s", error)
-                return {"error": str(error)}
-            else:
-                if zone is None:
-                    self.config_error = ""
-                    self._pull()
-                await in_thread(lambda: alarm.tell(again.state.snapshot, self._clock(), again.served.expiring()))
-                return reply
-            finally:
-                sdnotify.notify(sdnotify.READY)
-
-    def _pull(self) -> None:
-        """Pull the table now, and from now on, if there is one."""
-        if self.puller is not None:
-            self.puller.wake()
-        elif self.config is not None and settings.has_table(self.config):
-            from maptr.serve.puller import Puller  # and with it HTTP and every reader of registries
-
-            self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock)
-            self._pulling = asyncio.get_running_loop().create_task(self.puller.run())
-
-    def _read_again(self, zone: str | None, force: bool) -> _Again:
-        """The next state, made beside this one. Raises ConfigError, and OSError for the configuration's file."""
-        config, context, only = self.config, self.front.responder.context, None
-        if zone is not None:
-            only = settings.served_origin(zone, self.served.states)
-        elif self._reread is not None:
-            new = self._reread()
-            if config is not None:
-                settings.check_change(config, new)
-            config, context = new, settings.renewed(context, new)
-        sources = self._sources if config is None else settings.sources_of(config)
-        served, outcomes = publish(sources, self.served, clock=self._clock, only=only, force=force)
-        if served.answers_as(self.served) and config == self.config and (zone is not None or self.certificate is None):
-            assert self.front.state is not None  # noqa: S101 - it is answered from
-            return _Again(config, served, self.front.state, outcomes)
-        if config is not None:
-            self.primary.settings = settings.primary_of(config)
-        return self._ready(config, served, context, outcomes)
-
-    async def sign_now(self) -> None:
-        """Sign the zones whose keys changed or whose signatures are due, as their files were last read."""
-        async with self._reloading:
-            signs = any(state.source.signing for state in self.served.states.values())
-            if signs and (again := await in_thread(self._sign_again)) is not None:
-                with contextlib.suppress(ConfigError):  # no workers for it: that is in the log, and the next look tries
-                    await self._adopt(again, {})
-
-    def _sign_again(self) -> _Again | None:
-        """The next state, if zones are to be signed; None where nothing is to be done."""
-        if not (origins := to_sign(self.served, self._clock())):
-            return None
-        served, outcomes = sign_again(self.served, origins, clock=self._clock)
-        if served.answers_as(self.served):
-            assert self.front.state is not None  # noqa: S101 - it is answered from
-            return _Again(self.config, served, self.front.state, outcomes)
-        return self._ready(self.config, served, self.front.responder.context, outcomes)
-
-    def _ready(self, config: Config | None, served: Served, context: Context, outcomes: list[Outcome]) -> _Again:
-        snapshot = served.snapshot()
-        sources = [state.source for state in served.states.values()]
-        access = self.primary.follow(self.front.access, sources, self.snapshot, snapshot)
-        return _Again(config, served, State.of(snapshot, access, context), outcomes)
-
-    async def _read_certificate(self, reply: dict[str, Any]) -> None:
-        if self.certificate is None:
-            return
-        self.certificate_error = await in_thread(self.certificate.reload)
-        if self.certificate_error:
-            reply["error"] = f"certificate not reloaded, the old one stays: {self.certificate_error}"
-
-    async def _adopt(self, again: _Again, reply: dict[str, Any]) -> None:
-        """Answer from what was read, and then tell of it. Raises ConfigError where workers cannot be had for it."""
-        old, before, state = self.snapshot, self.front.access, again.state
-        if self.workers is None:
-            self.front.swap(state)
-        elif state.snapshot is not old:
-            try:
-                trouble = await self.workers.replace(state)
-            except OSError as error:
-                reason = error.strerror or str(error)
-                log.error("no workers can be forked for what was read, everything stays: %s", reason)
-                raise ConfigError(f"no workers can be forked for what was read: {reason}") from error
-            if trouble:
-                reply["error"] = trouble
-        self.config, self.served = again.config, again.served
-        publisher.tell(again.outcomes)
-        self.primary.tell(state.access, state.snapshot, old, before)
-
     def counted(self) -> Counters:
         """The sum of what all count who answer, or did since the start."""
         return total(self.front.counters) if self.workers is None else self.workers.counted()
-
-    async def _sign_when_due(self) -> None:
-        while True:
-            try:
-                await self.sign_now()
-            except Exception:
-                log.exception("internal error, zones not signed")
-            await asyncio.sleep(signer.LOOK_INTERVAL)
-
-    async def _reload_when_wanted(self) -> None:
-        while True:
-            await self._reload_wanted.wait()
-            self._reload_wanted.clear()
-            try:
-                await self.reload_now()
-            except Exception:
-                log.exception("internal error, nothing reloaded")

@@ -1,12 +1,18 @@
-"""SipHash of the cookies of a batch, where they lie: by OpenSSL's libcrypto where Python has it loaded, else in Python.
+"""SipHash of the cookies of a batch, where they lie: by libsodium or libcrypto if they are here, or in Python.
 
-A hash takes libcrypto 0.5 to 0.8 microseconds through ctypes, nearly all of it for three calls: so arguments are made
+Nearly all that a hash costs through ctypes is the calls: libsodium takes one, libcrypto three. So arguments are made
 once, as the objects that ctypes passes on as they are, and no octets object is made for what is hashed. In Python it
-takes ten, or less where many are made together (``maptr/siphash.py``).
+takes ten microseconds, or less where many are made together (``maptr/siphash.py``).
+
+Why no function that is cheaper from Python: CPython's own keyed hash of octets is SipHash-1-3, fewer rounds than RFC
+9018 has, under a secret that guards all dicts of the process too and that its environment may fix. AES takes one call
+for a whole batch, but would be another version of cookie (RFC 9018 4.1) beside the one that servers can share. One
+function for all cookies is easier to trust.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import mmap
@@ -15,6 +21,9 @@ from collections.abc import Callable, Iterable, Sequence
 from maptr.siphash import HASH_SIZE, KEY_SIZE, siphash24, siphash24_each
 
 HEAD = 16  # octets of a cookie before its hash: the hash replaces what follows them
+
+# Of libsodium 1.0.19 and later, and of those before, all with the same function.
+SODIUM = ("libsodium.so.26", "libsodium.so.23")
 
 # Hash so many octets at each of these of the places, with that key.
 Hasher = Callable[[bytes, int, Iterable[int]], None]
@@ -25,19 +34,20 @@ _TRIAL_KEY, _TRIAL_SIZE, _TRIAL_PLACE = bytes(range(KEY_SIZE)), 20, 32
 def make_hasher(memory: mmap.mmap, start: int, places: Sequence[int]) -> Hasher:
     """For one thread. ``start`` is the memory's address, at each of the ``places`` lie 32 octets of one message.
 
-    It proves itself on a trial first.
+    A library proves itself on a trial first.
     """
-    try:
-        trial = mmap.mmap(-1, 2 * _TRIAL_PLACE)
-        trial[:] = bytes(range(2 * _TRIAL_PLACE))
-        message = trial[_TRIAL_PLACE : _TRIAL_PLACE + _TRIAL_SIZE]
-        hasher = Libcrypto(ctypes.addressof(ctypes.c_char.from_buffer(trial)), (0, _TRIAL_PLACE))
-        hasher(_TRIAL_KEY, _TRIAL_SIZE, (1,))
-        at = _TRIAL_PLACE + HEAD
-        if trial[at : at + HASH_SIZE] == siphash24(_TRIAL_KEY, message):
-            return Libcrypto(start, places)
-    except (AttributeError, ImportError, OSError):
-        pass  # another libcrypto than of OpenSSL 3, one without SipHash, or none that can be called
+    for library in (Libsodium, Libcrypto):
+        try:
+            trial = mmap.mmap(-1, 2 * _TRIAL_PLACE)
+            trial[:] = bytes(range(2 * _TRIAL_PLACE))
+            message = trial[_TRIAL_PLACE : _TRIAL_PLACE + _TRIAL_SIZE]
+            hasher = library(ctypes.addressof(ctypes.c_char.from_buffer(trial)), (0, _TRIAL_PLACE))
+            hasher(_TRIAL_KEY, _TRIAL_SIZE, (1,))
+            at = _TRIAL_PLACE + HEAD
+            if trial[at : at + HASH_SIZE] == siphash24(_TRIAL_KEY, message):
+                return library(start, places)
+        except (AttributeError, ImportError, OSError):
+            pass  # not here, another version, or one that cannot be called
     return InPython(memory, places)
 
 
@@ -54,6 +64,33 @@ class InPython:
         hashes = siphash24_each(key, [memory[place : place + size] for place in places])
         for place, hash_ in zip(places, hashes, strict=True):
             memory[place + HEAD : place + HEAD + HASH_SIZE] = hash_
+
+
+class Libsodium:
+    """Its ``crypto_shorthash_siphash24``. Raises OSError or AttributeError where there is none."""
+
+    def __init__(self, start: int, places: Sequence[int]) -> None:
+        self._hash = _load_first(SODIUM).crypto_shorthash_siphash24
+        self._sizes: dict[int, object] = {}
+        self._messages = [ctypes.c_void_p.from_param(start + place) for place in places]
+        self._hashes = [ctypes.c_void_p.from_param(start + place + HEAD) for place in places]
+
+    def __call__(self, key: bytes, size: int, which: Iterable[int]) -> None:
+        """Raises ValueError for a key that is none."""
+        if len(key) != KEY_SIZE:
+            raise ValueError(f"a SipHash key has {KEY_SIZE} octets, not {len(key)}")
+        hash_, hashes, messages = self._hash, self._hashes, self._messages
+        octets = self._sizes.get(size) or self._sizes.setdefault(size, ctypes.c_ulonglong.from_param(size))
+        for i in which:
+            hash_(hashes[i], messages[i], octets, key)
+
+
+def _load_first(names: Iterable[str]) -> ctypes.PyDLL:
+    """The first of some libraries that is there. Raises OSError."""
+    for name in names:
+        with contextlib.suppress(OSError):
+            return ctypes.PyDLL(name)
+    raise OSError("no such library")
 
 
 class Libcrypto:

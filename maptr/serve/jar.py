@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from maptr.cookies import CLIENT_COOKIE, check_cookie, fresh_part
+from maptr.cookies import CLIENT_COOKIE, SERVER_COOKIE, check_cookie, fresh_part
 from maptr.serve.hashing import HEAD, make_hasher
 from maptr.serve.slots import BATCH, Slots
+
+WHOLE_COOKIE = CLIENT_COOKIE + SERVER_COOKIE
 
 
 class CookieJar:
@@ -27,8 +29,16 @@ class CookieJar:
         self._hashed = HEAD + address.stop - address.start
         self._seconds = -1
 
-    def answer(self, asked: Sequence[tuple[int, bytes]], *, secrets: Sequence[bytes], now: float) -> list[int]:
-        """Put the answers to cookies of 8 or 24 octets; ``asked`` has slots with them. Whose were verified.
+    def answer(
+        self,
+        queries: Sequence[bytes],
+        with_client: Sequence[int],
+        with_whole: Sequence[int],
+        *,
+        secrets: Sequence[bytes],
+        now: float,
+    ) -> list[int]:
+        """Put the answers to cookies into these slots, whose queries end in 8 or 24 octets of them. Which are verified.
 
         ``secrets`` and ``now`` as for ``cookies.answer_cookie``.
         """
@@ -39,19 +49,15 @@ class CookieJar:
         self._fresh[:] = self._fresh_part
         for to, of in self._copy:
             to[:] = of
-        whole: list[tuple[int, bytes]] = []
-        which = []
-        for i, option in asked:
-            which.append(i)
-            if len(option) == CLIENT_COOKIE:
-                memory[clients[i]] = option
-            else:
-                memory[self._heads[i]] = option[:HEAD]
-                whole.append((i, option))
-        self._hasher(secrets[0], self._hashed, which)
+        for i in with_client:
+            memory[clients[i]] = queries[i][-CLIENT_COOKIE:]
+        for i in with_whole:
+            memory[self._heads[i]] = queries[i][-WHOLE_COOKIE : HEAD - WHOLE_COOKIE]
+        self._hasher(secrets[0], self._hashed, [*with_client, *with_whole])
         verified = []
-        for i, option in whole:
+        for i in with_whole:
             place = self._cookies[i]
+            option = queries[i][-WHOLE_COOKIE:]
             reply = check_cookie(option, memory[place], memory[self._addresses[i]], secrets=secrets, now=now)
             memory[place] = reply.option
             if reply.verified:

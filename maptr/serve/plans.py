@@ -16,12 +16,11 @@ stays: patterns are learned the second time, names that do not exist never.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from maptr.fastpath import ReadyAnswers, is_alone
 from maptr.ready import (
-    CLASS_IN,
     COOKIE,
     COOKIE_REPLY,
     HEADER,
@@ -47,26 +46,36 @@ DATA = bytes.__basicsize__ - 1  # its last octet is the zero after all others
 MIN_KEY = FIRST + 5
 
 CLIENT_COOKIE, WHOLE_COOKIE = 8, COOKIE_REPLY - 4
-# What stands before the last eight octets of a query with a bare OPT: the end of the class, the root, type 41.
-_BARE_OPT = CLASS_IN[1:] + OPT_START
 USUAL_SIZE = (1232).to_bytes(2, "big")  # what most resolvers say since 2020; none of its octets is a letter
+_USUAL_END = USUAL_SIZE[1]
 _SIZED = 8  # octets of an OPT from its size on
-_CLIENT_OPTION, _WHOLE_OPTION = COOKIE + bytes((0, CLIENT_COOKIE)), COOKIE + bytes((0, WHOLE_COOKIE))
+_WHOLE_OPTION = COOKIE + bytes((0, WHOLE_COOKIE))
+# The octet before the last eight: the length of a client's cookie, or the type of a bare OPT.
+_MARK, _BARE = -CLIENT_COOKIE - 1, OPT_START[-1]
+_MIN_CLIENT = MIN_KEY + OPT_SIZE + 4 + CLIENT_COOKIE
+_MIN_WHOLE = MIN_KEY + OPT_SIZE + COOKIE_REPLY
+_BEFORE_WHOLE = slice(-WHOLE_COOKIE - 4, -WHOLE_COOKIE)
 
 
 class Pattern(NamedTuple):
     """For all names of a pattern: ``end`` of the name from the key's end, plans for absent names and other types.
 
     ``exact`` is what a query must have around its name where a letter is among that, for lower case would hide it.
-    ``find`` and ``labels`` as in Fellows.
+    ``find`` and ``read`` as in Fellows, ``labels`` those of them that are as long as the first label of the pattern.
     """
 
     end: int
     labels: frozenset[bytes]
     exact: bytes | None
     find: Callable[[bytes], bytes | None]
+    read: Callable[[bytes], bytes]
     absent: bytes | None
     other: bytes | None
+
+
+# What is done with a query that ends in some way: where its plan and pattern are found, where its payload size ends
+# (0 for none), and where it is noted for its cookie.
+_Kind = tuple[Callable[[bytes], bytes | None], Callable[[bytes], Pattern | None], int, list[int] | None]
 
 
 class Plans:
@@ -84,87 +93,123 @@ class Plans:
         self._lettered: set[bytes] = set()  # keys with a small letter around the name, where a capital is another
         self._large: set[bytes] = set()  # keys and patterns of the usual size whose replies not everybody takes
         self._seen: set[bytes] = set()  # patterns met once
+        self._types: dict[bytes, bytes] = {}  # by name, of patterns for other types
         self._alive: dict[int, object] = {}  # what plans point into, by identity
         self._full = False
         self._long_opts: dict[bytes, bytes] = {}
 
-    def fill(self, plans: list[bytes | None], queries: Sequence[bytes]) -> tuple[list[int], list[tuple[int, bytes]]]:
-        """Put plans where there are none yet, for queries without IDs. Which were not found, and which have cookies."""
+    def fill(self, plans: list[bytes | None], queries: Sequence[bytes]) -> tuple[list[int], list[int], list[int]]:
+        """Put plans where there are none yet, for queries without IDs.
+
+        Which were not found; of those found, which end in a client's cookie, and which in a whole one.
+        """
+        with_client: list[int] = []
+        with_whole: list[int] = []
+        with_cookie = self._with_cookie.get, self._patterns_with_cookie.get, -_SIZED - 3
+        kinds = (
+            (self.known.get, self._patterns.get, -_SIZED + 1, None),
+            (*with_cookie, with_client),
+            (*with_cookie, with_whole),
+            (self.known.get, self._patterns.get, 0, None),
+        )
+        which = [i for i, plan in enumerate(plans) if plan is None]
+        missed, sized = self._fill_each(which, plans, queries, kinds, True)
+        if sized:
+            missed += self._fill_each(sized, plans, queries, kinds, False)[0]
+        return missed, with_client, with_whole
+
+    def find_alone(self, query: bytes) -> bytes | None:
+        """The plan for one query without ID; None where that is not known, or has a cookie."""
+        plan = self.known.get(query)
+        if plan is None:
+            plans: list[bytes | None] = [None]
+            _, *cookies = self.fill(plans, (query,))
+            plan = None if any(cookies) else plans[0]
+        return plan
+
+    def _fill_each(
+        self,
+        which: list[int],
+        plans: list[bytes | None],
+        queries: Sequence[bytes],
+        kinds: Sequence[_Kind],
+        resize: bool,
+    ) -> tuple[list[int], list[int]]:
+        """Whose plans were not found, of the usual size and of others if they were to be found by the plans of that.
+
+        This is where floods spend their time, so there are no calls in it, but for those of tables.
+        """
         missed: list[int] = []
-        cookies: list[tuple[int, bytes]] = []
-        get_with_cookie, find = self._with_cookie.get, self._find
-        for i, plan in enumerate(plans):
-            if plan is not None:
-                continue
+        sized: list[int] = []
+        bare, client, whole, plain = kinds
+        lettered, large, types = self._lettered, self._large, self._types
+        for i in which:
             query = queries[i]
-            before = query[-CLIENT_COOKIE - 4 : -CLIENT_COOKIE]
-            if before == _CLIENT_OPTION:
-                size = CLIENT_COOKIE
-            elif before == _BARE_OPT or query[-WHOLE_COOKIE - 4 : -WHOLE_COOKIE] != _WHOLE_OPTION:
-                plans[i] = plan = find(query, 0)
-                if plan is None:
-                    missed.append(i)
-                continue
-            else:
-                size = WHOLE_COOKIE
-            key = query[:-size]
-            plan = get_with_cookie(key) or find(key, size)
-            if plan is None:
+            size = len(query)
+            if size < MIN_KEY:
                 missed.append(i)
                 continue
-            plans[i] = plan
-            cookies.append((i, query[-size:]))
-        return missed, cookies
-
-    def _find(self, query: bytes, size: int) -> bytes | None:
-        """The plan for a query without ID and cookie, of that size, which was not known by its octets as they are."""
-        known = self._with_cookie if size else self.known
-        at = -_SIZED - 4 if size else -_SIZED
-        if query[at : at + 2] == USUAL_SIZE or query[at - 3 : at] != OPT_START or len(query) < MIN_KEY - at:
+            # One octet tells what a query ends in; that it is so tells the key, which has all that stands before.
+            mark = query[_MARK]
+            if mark == _BARE:
+                get, get_pattern, at, cookies = bare
+            elif mark == CLIENT_COOKIE and size >= _MIN_CLIENT:
+                query = query[:-CLIENT_COOKIE]
+                get, get_pattern, at, cookies = client
+            elif query[_BEFORE_WHOLE] == _WHOLE_OPTION and size >= _MIN_WHOLE:
+                query = query[:-WHOLE_COOKIE]
+                get, get_pattern, at, cookies = whole
+            else:
+                get, get_pattern, at, cookies = plain
             key = query.lower()
-            if key != query:
-                plan = known.get(key)
-                if plan is not None and key not in self._lettered:
-                    return plan
-            return self._find_pattern(query, key, size)
-        large = self._large
-        usual = query[:at] + USUAL_SIZE + query[at + 2 :]
-        plan = known.get(usual)
-        if plan is not None and usual not in large:
-            return plan
-        key = usual.lower()
-        if key != usual:
-            plan = known.get(key)
-            if plan is not None and key not in self._lettered and key not in large:
-                return plan
-        plan = self._find_pattern(usual, key, size, large)
-        if plan is not None:
-            return plan
-        key = query.lower()  # a reply that is not for every size, by one of these ways
-        if key != query:
-            plan = known.get(key)
-            if plan is not None and key not in self._lettered:
-                return plan
-        return self._find_pattern(query, key, size)
+            other_size = resize and at and query[at] != _USUAL_END
+            if other_size:
+                query = query[: at - 1] + USUAL_SIZE + query[at + 1 :]
+                key = key[: at - 1] + USUAL_SIZE + key[at + 1 :]
+                plan = get(key)
+                if plan is not None and (key in large or (key != query and key in lettered)):
+                    plan = None
+            elif key != query:
+                plan = get(key)
+                if plan is None or key in lettered:
+                    plan = None if cookies is None else get(query)
+            else:
+                plan = None if cookies is None else get(key)
+            if plan is None:
+                after = FIRST + 1 + key[FIRST]
+                shape = key[: FIRST + 1] + key[after:]
+                pattern = get_pattern(shape)
+                if pattern is not None:
+                    end, labels, exact, find, read, absent, other = pattern
+                    if (
+                        not (labels and key[FIRST:after] in labels)
+                        and (exact is None or query[:FIRST] + query[end:] == exact)
+                        and not (other_size and shape in large)
+                    ):
+                        name = key[FIRST:end]
+                        rdtype = None if other is None else types.get(name)
+                        if rdtype is None:
+                            if find(name) is None:
+                                plan = absent
+                            elif other is not None:
+                                rdtype = self._learn_type(name, read)
+                        if rdtype and query[end : end + 2] != rdtype:
+                            plan = other
+                if plan is None:
+                    (sized if other_size else missed).append(i)
+                    continue
+            plans[i] = plan
+            if cookies is not None:
+                cookies.append(i)
+        return missed, sized
 
-    def _find_pattern(self, query: bytes, key: bytes, size: int, without: Container[bytes] = ()) -> bytes | None:
-        """The same by all but the first label; ``key`` is the query in small letters."""
-        if len(key) < MIN_KEY:
-            return None
-        after = FIRST + 1 + key[FIRST]
-        shape = key[: FIRST + 1] + key[after:]
-        pattern = (self._patterns_with_cookie if size else self._patterns).get(shape)
-        if pattern is None or shape in without:
-            return None
-        end, labels, exact, find, absent, other = pattern
-        if key[FIRST:after] in labels:
-            return None
-        if exact is not None and query[:FIRST] + query[end:] != exact:
-            return None
-        there = find(key[FIRST:end])
-        if there is None:
-            return absent
-        return other if other is not None and is_alone(there) and there[:2] != query[end:][:2] else None
+    def _learn_type(self, name: bytes, read: Callable[[bytes], bytes]) -> bytes:
+        """The only type that a name has, empty where it has none, an alias or several."""
+        if len(self._types) >= MAX_SHARED:
+            self._types.clear()
+        packed = read(name)
+        rdtype = self._types[name] = packed[:2] if is_alone(packed) else b""
+        return rdtype
 
     def learn(self, query: bytes, found: Found) -> bytes:
         """The plan of a ready reply, kept where it may serve again."""
@@ -217,7 +262,8 @@ class Plans:
             marked = None if exact.lower() == exact == exact.upper() else exact
             old = patterns.get(pattern)
             if old is None or old.exact != marked:
-                old = Pattern(name_end - whole, fellows.labels, marked, fellows.find, None, None)
+                labels = frozenset(label for label in fellows.labels if label[0] == name[0])
+                old = Pattern(name_end - whole, labels, marked, fellows.find, fellows.read, None, None)
             patterns[pattern] = old._replace(absent=plan) if fellows.absent else old._replace(other=plan)
         return plan
 
@@ -287,6 +333,7 @@ class Plans:
             self._patterns.clear()
             self._patterns_with_cookie.clear()
             self._seen.clear()
+            self._types.clear()
             self._shared.clear()
             self._kinds.clear()
             self._kinds_by_name.clear()
@@ -303,6 +350,19 @@ def truncated(plan: bytes) -> bytes:
     slot, question_end, records, _, *opt, head, _ = PLAN.unpack(plan)
     flags = bytes((head[0] | TC,)) + head[1:4] + bytes(4)
     return PLAN.pack(slot, question_end, records, 0, *opt, flags, bytes((0, bool(opt[1]))))
+
+
+def whole(plan: bytes, query: bytes) -> bytes:
+    """The reply without its ID to a query without its ID, by a plan that has no place for a cookie."""
+    _, question_end, records, size, opt, opt_size, _, _, head, last = PLAN.unpack(plan)
+    parts = (
+        head,
+        last,
+        query[FIRST : question_end - 2],
+        ctypes.string_at(records, size),
+        ctypes.string_at(opt, opt_size),
+    )
+    return b"".join(parts)
 
 
 def address(octets: bytes) -> int:

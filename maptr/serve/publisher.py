@@ -1,140 +1,32 @@
 """From zone files to what is served: each zone anew where it is good, as it was where it is not, and why.
 
-Everything is a value: a reload makes a new ``Served`` beside the old one, and the daemon swaps them.
+Everything is a value (``served.py``): a reload makes a new ``Served`` beside the old one, and the daemon swaps them.
 Reads files and takes long, so it belongs in a thread.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from maptr.errors import ZoneError
 from maptr.names import Labels, to_text
-from maptr.packed import count_names
 from maptr.publish import Published, choose_serial, decide
 from maptr.serve import serials
+from maptr.serve.served import Outcome, Served, ZoneState
 from maptr.serve.zones import ZoneSource, read_checked
-from maptr.snapshot import RRSIG, Snapshot, ZoneView
+from maptr.snapshot import ZoneView
 
-if TYPE_CHECKING:  # signed zones and reloads import what they need: a start answers sooner
+if TYPE_CHECKING:  # signed zones import what they need: a start answers sooner
     from maptr.serve.signer import Signed
-    from maptr.signatures import SignatureState, Validity
 
 log = logging.getLogger("maptr.serve")
 
 Clock = Callable[[], float]  # seconds since 1970
 
 MAX_WARNINGS = 10  # lines of a zone's findings in the log and the status; ``maptr zone check`` has them all
-
-
-class ZoneState(NamedTuple):
-    """One zone now. Without a ``view`` it never loaded and answers SERVFAIL; ``error`` is the last refusal, "" when
-    the last file was good; times are seconds since 1970. ``validity`` is that of the view's signatures; ``signed`` is
-    for zones that the server signs."""
-
-    source: ZoneSource
-    view: ZoneView | None = None
-    names: int = 0  # that have records
-    loaded_at: float | None = None
-    error: str = ""
-    failed_at: float | None = None
-    warnings: tuple[str, ...] = ()
-    validity: Validity | None = None
-    signed: Signed | None = None
-
-    def serving(self, view: ZoneView, now: float) -> ZoneState:
-        """The zone from the moment on in which it is served as this."""
-        names = count_names(view)
-        return self._replace(view=view, names=names, loaded_at=now, validity=_validity(view, now))
-
-    @property
-    def expiring(self) -> int:
-        """Seconds before the end of its signatures from which they are an alarm: where the server is to have made new
-        ones by then, no sooner than it was to begin."""
-        from maptr.signatures import EXPIRING
-
-        signing = self.source.signing
-        return EXPIRING if signing is None else min(EXPIRING, signing.policy.refresh)
-
-    def signatures(self, now: float) -> SignatureState:
-        """How its signatures are."""
-        from maptr.signatures import Signatures, SignatureState
-
-        if self.validity is None:
-            return SignatureState(Signatures.UNSIGNED)
-        return self.validity.state(now, expiring=self.expiring)
-
-    def plain(self) -> ZoneView | None:
-        """What its file said of what is served: without the signatures, and under the serial of the file."""
-        if self.view is None or self.source.signing is None:
-            return self.view
-        from maptr.zonediff import stripped
-
-        return stripped(self.view, None if self.signed is None else self.signed.unsigned)
-
-
-class Outcome(NamedTuple):
-    """What became of one zone: loaded, reloaded, signed (again, by the same file), unchanged, refused or removed."""
-
-    zone: str
-    result: str
-    serial: int | None = None
-    was: int | None = None
-    reason: str = ""
-    warnings: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "zone": self.zone,
-            "result": self.result,
-            "serial": self.serial,
-            "was": self.was,
-            "reason": self.reason,
-            "warnings": list(self.warnings),
-        }
-
-
-class Served(NamedTuple):
-    """All zones at one moment."""
-
-    states: Mapping[Labels, ZoneState]
-
-    @classmethod
-    def of(cls, sources: Iterable[ZoneSource], snapshot: Snapshot) -> Served:
-        """Zones that are loaded already."""
-        return cls({source.origin: _known(source, snapshot.zones[source.origin]) for source in sources})
-
-    def answers_as(self, other: Served) -> bool:
-        """Whether queries get the same from both: the very same views of the same zones."""
-        mine, others = self.states, other.states
-        return mine.keys() == others.keys() and all(mine[origin].view is others[origin].view for origin in mine)
-
-    def expiring(self) -> dict[Labels, int]:
-        """For each zone that is signed here, when its signatures are an alarm."""
-        return {origin: state.expiring for origin, state in self.states.items() if state.source.signing is not None}
-
-    def snapshot(self) -> Snapshot:
-        """What is answered from; raises nothing, for origins are keys."""
-        views = [state.view for state in self.states.values() if state.view is not None]
-        broken = [origin for origin, state in self.states.items() if state.view is None]
-        return Snapshot.of(views, broken=broken)
-
-
-def _known(source: ZoneSource, view: ZoneView) -> ZoneState:
-    return ZoneState(source, view, validity=_validity(view, time.time()))
-
-
-def _validity(view: ZoneView, now: float) -> Validity | None:
-    if RRSIG not in view.nodes[view.origin]:
-        return None  # not signed, and so need not import what says more
-    from maptr.signatures import Validity
-
-    return Validity.of(view, now)
 
 
 def start(sources: Iterable[ZoneSource], *, clock: Clock) -> Served:

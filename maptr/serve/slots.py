@@ -28,6 +28,7 @@ CONTROL = 64  # one in6_pktinfo with its header is 40
 
 PLAN = struct.Struct("=8Q8s2s6x")
 HEAD = 64  # in a plan: the ten octets of header
+_CONTROL_HEAD = struct.Struct("=Qii")  # struct cmsghdr: length with this, level, type (recvmsg(2), cmsg(3))
 SIZES = range(BATCH + 1)  # of batches
 _PLAN_WORDS, _SLOT_WORDS, _HEADER_WORDS = PLAN.size // 8, SLOT // 8, 8
 
@@ -59,6 +60,7 @@ class Slots:
         start = self.start = ctypes.addressof(self._anchor)
         places = [BATCH * sum(sizes[:i]) for i in range(len(sizes))]
         slots, self.areas, names, controls, self.plans, cookies, iovecs, received, sent = places
+        self._name, self._control = names, controls
         self.area_addresses = [start + self.areas + AREA * i for i in range(BATCH)]
         self.bases = [slots + SLOT * i + ORIGIN for i in range(BATCH)]
         self.starts = [base + 2 for base in self.bases]
@@ -95,6 +97,17 @@ class Slots:
         """What tells the addresses of the first messages apart."""
         first, *others = self._clients[count]
         return [*zip(*(part.tolist() for part in (first, *others)), strict=True)] if others else first.tolist()
+
+    def put(self, query: bytes, name: bytes, control: Sequence[tuple[int, int, bytes]]) -> None:
+        """As if the kernel had received this query first: ``name`` is its client's struct sockaddr."""
+        self.memory[self.bases[0] : self.bases[0] + len(query)] = query
+        self.memory[self._name : self._name + len(name)] = name
+        self.lengths[1][0] = len(query)
+        for level, kind, data in control:  # one at most: struct cmsghdr, then packet information
+            size = _CONTROL_HEAD.size + len(data)
+            octets = _CONTROL_HEAD.pack(size, level, kind) + data
+            self.memory[self._control : self._control + size] = octets
+            self.copy_control[1][1][0] = -(-size // 8) * 8
 
     def _view_memory(self, received: int, sent: int, start: int, interfaces: int) -> None:
         """Strided views of the first n messages, made once: ``to[n][:] = of[n]`` moves a field of a batch."""

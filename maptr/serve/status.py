@@ -15,7 +15,8 @@ from maptr.serve.counters import GROUPS, Counters
 
 if TYPE_CHECKING:
     from maptr.serve.daemon import Daemon
-    from maptr.serve.publisher import ZoneState
+    from maptr.serve.reloader import Reloader
+    from maptr.serve.served import ZoneState
 
 
 @dataclass(slots=True)
@@ -55,31 +56,32 @@ class Live:
         workers = daemon.workers
         if workers is None:
             return cls(daemon.counted(), [], [])
-        return cls(daemon.counted(), [_worker(worker) for worker in workers.describe()], list(workers.alarms()))
+        return cls(daemon.counted(), [_worker(worker) for worker in workers.describe()], workers.alarms())
 
 
 def describe(daemon: Daemon, now: float, live: Live) -> dict[str, Any]:
     """Everything there is to say; ``now`` is in seconds since 1970, times are given in UTC as RFC 3339 writes them."""
-    states = daemon.served.states.values()
+    reloader = daemon.reloader
+    config, states = reloader.config, reloader.served.states.values()
     named = live.counted.named()
     return {
         "version": __version__,
         "pid": os.getpid(),
-        "config": daemon.config.filename if daemon.config is not None and daemon.config.filename else None,
+        "config": config.filename if config is not None and config.filename else None,
         "started": _time(daemon.started_at),
         "uptime": round(max(0.0, now - daemon.started_at), 3),
         "listen": [str(address) for address in daemon.bound],
         "listen_tls": [str(address) for address in daemon.tls_bound],
         "metrics": None if daemon.metrics_bound is None else str(daemon.metrics_bound),
         "zones": [{**describe_zone(state, now), "secondaries": _secondaries(daemon, state)} for state in states],
-        "reloads": daemon.reloads.to_dict(),
-        "config_error": daemon.config_error,
-        "certificate_error": daemon.certificate_error,
-        "table": None if daemon.puller is None else daemon.puller.describe(_time),
+        "reloads": reloader.reloads.to_dict(),
+        "config_error": reloader.config_error,
+        "certificate_error": reloader.certificate_error,
+        "table": None if reloader.puller is None else reloader.puller.describe(_time),
         "workers": live.workers,
         "queries": live.counted.to_dict(),
         **{group: {name: named[name] for name in names} for group, names in GROUPS.items()},
-        "alarms": [*_alarms(daemon), *live.alarms, *(alarm for state in states for alarm in zone_alarms(state, now))],
+        "alarms": [*_alarms(reloader), *live.alarms, *(alarm for state in states for alarm in zone_alarms(state, now))],
     }
 
 
@@ -98,13 +100,13 @@ def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
         yield f"zone {name}: {words(found, now)}"
 
 
-def _alarms(daemon: Daemon) -> Iterator[str]:
-    if daemon.config_error:
-        yield f"the configuration was not reloaded: {daemon.config_error}"
-    if daemon.certificate_error:
-        yield f"the certificate was not reloaded: {daemon.certificate_error}"
-    if daemon.puller is not None:
-        yield from daemon.puller.alarms()
+def _alarms(reloader: Reloader) -> Iterator[str]:
+    if reloader.config_error:
+        yield f"the configuration was not reloaded: {reloader.config_error}"
+    if reloader.certificate_error:
+        yield f"the certificate was not reloaded: {reloader.certificate_error}"
+    if reloader.puller is not None:
+        yield from reloader.puller.alarms()
 
 
 def _worker(worker: dict[str, Any]) -> dict[str, Any]:

@@ -74,6 +74,25 @@ def fork(front: Front, places: Sequence[Sockets]) -> Forked:
     return Forked(pid, ours, counters)
 
 
+def reap(pid: int) -> int:
+    """How a child ended; 0 where nobody can say, for the process was started with SIGCHLD ignored."""
+    try:
+        return os.waitpid(pid, 0)[1]
+    except ChildProcessError:
+        return 0
+
+
+def ending(status: int) -> str:
+    """How a process ended, by what waitpid(2) says."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        try:
+            return f"was killed by {signal.Signals(number).name}"
+        except ValueError:
+            return f"was killed by signal {number}"
+    return f"ended with {os.waitstatus_to_exitcode(status)}"
+
+
 def _work(
     front: Front,
     places: Sequence[Sockets],

@@ -14,8 +14,7 @@ import errno
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from maptr.serve import worker as process
@@ -24,12 +23,10 @@ from maptr.serve.bind import Sockets
 from maptr.serve.counters import Counters, total
 from maptr.serve.front import Front, State
 from maptr.serve.worker import ANSWERING, GIVE_WAY, HELLO, LEAVE, MAX_MESSAGE, QUIET, Forked
+from maptr.serve.workplace import Place, Worker
 
 log = logging.getLogger("maptr.serve")
 
-STEADY = 10.0  # seconds that a worker lives to count as sound; one that ends sooner may do so again and again
-FIRST_PAUSE = 0.1  # seconds before the second such worker in a row is replaced; doubled each time,
-MAX_PAUSE = 5.0  # up to this: who asks meanwhile waits in the socket, or is lost
 ALONE_TIMEOUT = 300.0  # seconds that a fork waits for other threads of the owner, one that pulls a table for one
 START_TIMEOUT = 30.0  # seconds for a generation to answer
 QUIET_TIMEOUT = 10.0  # seconds for a worker to give way, before it is killed: it would answer from what is old
@@ -40,32 +37,6 @@ FORK_PAUSE = 1.0  # seconds until a fork that the system refused is tried again
 MAX_GENERATIONS = 4  # that may still have connections; those of older ones are closed
 
 
-@dataclass(slots=True, eq=False)
-class _Worker:
-    forked: Forked
-    generation: int
-    began: float  # by the event loop's clock
-    place: _Place | None = None
-    told: bool = False  # to give way or to leave: its end is no surprise
-    asked: bool = False  # whether it is there, and has not said so yet
-    unheard: int = 0  # looks since
-    quiet: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _Place:
-    """Who answers at one place, and who is about to."""
-
-    number: int  # from 1, as people count
-    answering: _Worker | None = None
-    starting: _Worker | None = None
-    since: float = 0.0  # seconds since 1970 that this one answers
-    ends: int = 0  # workers that ended without being told to
-    in_a_row: int = 0  # of those, how many in a row had not lived long
-    pausing: bool = False
-    reason: str = ""  # of the last end
-
-
 class Workers:
     """As many workers as there are places. For the event loop of the main thread, where no other thread stays."""
 
@@ -73,9 +44,9 @@ class Workers:
         self._front = front
         self._sockets = list(places)
         self._clock = clock
-        self._places = [_Place(number) for number in range(1, len(places) + 1)]
-        self._all: dict[int, _Worker] = {}
-        self._reserve: _Worker | None = None
+        self._places = [Place(number) for number in range(1, len(places) + 1)]
+        self._all: dict[int, Worker] = {}
+        self._reserve: Worker | None = None
         self._restocking: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._generation = 0
@@ -103,9 +74,9 @@ class Workers:
             self._send_to(place, worker)
         trouble = ""
         try:
-            await self._until(lambda: all(_generation(place) >= generation for place in self._places), START_TIMEOUT)
+            await self._until(lambda: all(place.generation >= generation for place in self._places), START_TIMEOUT)
         except TimeoutError:
-            late = ", ".join(str(place.number) for place in self._places if _generation(place) < generation)
+            late = ", ".join(str(place.number) for place in self._places if place.generation < generation)
             trouble = f"worker {late} did not start within {START_TIMEOUT:g} seconds"
             log.error("worker %s did not start within %g seconds", late, START_TIMEOUT)
         self._expected = generation
@@ -141,32 +112,15 @@ class Workers:
 
     def describe(self) -> list[dict[str, Any]]:
         """Each process, as plain values; a place that nobody is at has none."""
-        found: list[dict[str, Any]] = []
-        for place in self._places:
-            worker = place.answering or place.starting
-            state = "absent" if worker is None else "answering" if place.answering else "starting"
-            found.append(
-                {
-                    "worker": place.number,
-                    "pid": worker and worker.forked.pid,
-                    "state": state,
-                    "since": place.since if place.answering else None,
-                    "ends": place.ends,
-                    "last_end": place.reason,
-                }
-            )
+        found = [place.describe() for place in self._places]
         for worker in self._all.values():
             if worker is self._reserve or (worker.told and worker.place is not None):
                 state = "reserve" if worker is self._reserve else "giving way"
                 found.append({"worker": worker.place and worker.place.number, "pid": worker.forked.pid, "state": state})
         return found
 
-    def alarms(self) -> Iterator[str]:
-        for place in self._places:
-            if place.answering is None and place.reason:
-                yield f"worker {place.number} does not answer, the last one {place.reason}"
-            elif place.answering is not None and place.answering.generation < self._expected:
-                yield f"worker {place.number} answers from before the last reload"
+    def alarms(self) -> list[str]:
+        return [alarm for place in self._places if (alarm := place.alarm(self._expected))]
 
     # --- forking
 
@@ -184,29 +138,26 @@ class Workers:
         except BaseException:
             for each in forked:
                 each.channel.close()  # by which it knows that it is not wanted
-                _reap(each.pid)
+                process.reap(each.pid)
             if before is not None:
                 self._front.swap(before)
             raise
         return forked
 
-    def _adopt(self, forked: Forked) -> _Worker:
+    def _adopt(self, forked: Forked) -> Worker:
         loop = asyncio.get_running_loop()
-        worker = _Worker(forked, self._generation, loop.time())
+        worker = Worker(forked, self._generation, loop.time())
         self._all[forked.pid] = worker
         loop.add_reader(forked.channel, self._hear, worker)
         return worker
 
-    def _fill(self, place: _Place) -> None:
+    def _fill(self, place: Place) -> None:
         """Send the reserve to a place that lacks a worker, and get another reserve."""
         place.pausing = False
-        if self._lacks(place) and self._reserve is not None:
+        if place.lacks(self._generation) and self._reserve is not None:
             worker, self._reserve = self._reserve, None
             self._send_to(place, worker)
         self._restock()
-
-    def _lacks(self, place: _Place) -> bool:
-        return not place.pausing and place.starting is None and _generation(place) < self._generation
 
     def _restock(self) -> None:
         if not self._stopping and (self._restocking is None or self._restocking.done()):
@@ -222,7 +173,7 @@ class Workers:
                     log.error("no worker can be forked, tried again in %g s: %s", FORK_PAUSE, error.strerror or error)
                     await asyncio.sleep(FORK_PAUSE)
                     continue
-            place = next(filter(self._lacks, self._places), None)
+            place = next((place for place in self._places if place.lacks(self._generation)), None)
             if place is None:
                 return
             self._fill(place)
@@ -233,17 +184,17 @@ class Workers:
 
     # --- orders and reports
 
-    def _send_to(self, place: _Place, worker: _Worker) -> None:
+    def _send_to(self, place: Place, worker: Worker) -> None:
         worker.place, place.starting, worker.began = place, worker, asyncio.get_running_loop().time()
         with contextlib.suppress(OSError):  # it has ended, which will be heard
             worker.forked.channel.send(str(place.number - 1).encode())
 
-    def _tell(self, worker: _Worker, order: bytes) -> None:
+    def _tell(self, worker: Worker, order: bytes) -> None:
         worker.told = True
         with contextlib.suppress(OSError):
             worker.forked.channel.send(order)
 
-    def _hear(self, worker: _Worker) -> None:
+    def _hear(self, worker: Worker) -> None:
         try:
             report = worker.forked.channel.recv(MAX_MESSAGE)
         except BlockingIOError:
@@ -285,23 +236,23 @@ class Workers:
                     with contextlib.suppress(OSError):
                         worker.forked.channel.send(HELLO)
 
-    def _kill(self, worker: _Worker) -> None:
+    def _kill(self, worker: Worker) -> None:
         log.error("process %d, a worker, has not been heard of for long and is killed", worker.forked.pid)
         os.kill(worker.forked.pid, signal.SIGKILL)
 
-    def _bury(self, worker: _Worker) -> None:
+    def _bury(self, worker: Worker) -> None:
         forked = worker.forked
         asyncio.get_running_loop().remove_reader(forked.channel)
         forked.channel.close()
-        status = _reap(forked.pid)
+        status = process.reap(forked.pid)
         for counters in forked.counters:
             counters.open = 0  # its connections went with it
             self._ended.add(counters)
         del self._all[forked.pid]
         if not worker.told and not self._stopping:
-            self._miss(worker, _ending(status))
+            self._miss(worker, process.ending(status))
 
-    def _miss(self, worker: _Worker, reason: str) -> None:
+    def _miss(self, worker: Worker, reason: str) -> None:
         """A worker is no more that was told nothing: fill its place, not too fast where that was so before."""
         loop = asyncio.get_running_loop()
         place, pid = worker.place, worker.forked.pid
@@ -311,14 +262,7 @@ class Workers:
                 self._reserve = None
                 loop.call_later(FORK_PAUSE, self._restock)
             return
-        if place.answering is worker:
-            place.answering = None
-        if place.starting is worker:
-            place.starting = None
-        place.ends += 1
-        place.reason = reason
-        place.in_a_row = 0 if loop.time() - worker.began >= STEADY else place.in_a_row + 1
-        pause = 0.0 if place.in_a_row < 2 else min(FIRST_PAUSE * 2.0 ** (place.in_a_row - 2), MAX_PAUSE)
+        pause = place.lose(worker, reason, loop.time())
         log.error(
             "worker %d, process %d, %s; another takes its place%s",
             place.number,
@@ -326,7 +270,6 @@ class Workers:
             reason,
             f" in {pause:g} s" if pause else "",
         )
-        place.pausing = True
         if pause:
             loop.call_later(pause, self._fill, place)
         else:
@@ -334,7 +277,7 @@ class Workers:
 
     # --- waiting
 
-    def _lingering(self) -> list[_Worker]:
+    def _lingering(self) -> list[Worker]:
         """Those of earlier generations that still take queries."""
         return [
             worker
@@ -348,27 +291,3 @@ class Workers:
             while not condition():
                 self._news.clear()
                 await self._news.wait()
-
-
-def _generation(place: _Place) -> int:
-    """Of who answers there; 0 for nobody."""
-    return 0 if place.answering is None else place.answering.generation
-
-
-def _reap(pid: int) -> int:
-    """How a child ended; 0 where nobody can say, for the process was started with SIGCHLD ignored."""
-    try:
-        return os.waitpid(pid, 0)[1]
-    except ChildProcessError:
-        return 0
-
-
-def _ending(status: int) -> str:
-    """How a process ended, by what waitpid(2) says."""
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        try:
-            return f"was killed by {signal.Signals(number).name}"
-        except ValueError:
-            return f"was killed by signal {number}"
-    return f"ended with {os.waitstatus_to_exitcode(status)}"

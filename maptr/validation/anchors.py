@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import dns.exception
 import dns.name
@@ -19,7 +20,7 @@ from maptr.errors import ConfigError
 from maptr.validation.signed import ALGORITHMS, Rdata, may_sign
 
 Anchors = Mapping[dns.name.Name, tuple[Rdata, ...]]
-Given = Mapping[dns.name.Name | str, Iterable[Rdata]]
+Given = Mapping[Any, Iterable[Rdata]]  # by dns.name.Name or str
 
 DIGESTS = frozenset({1, 2, 4})  # SHA-1, SHA-256, SHA-384: what RFC 9905 lets validators take
 SHA1 = 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import itertools
 import json
 import os
 import signal
@@ -25,6 +23,7 @@ from maptr import registry
 from maptr.lint import publishable
 from maptr.zone import build
 from tests.certificates import write_certificate
+from tests.moments import ever_touched, of_naans, states
 from tests.peers import HOST, Maptr, Peer, find, free_port, require
 from tests.secondaries import (
     CATALOG,
@@ -346,24 +345,6 @@ def test_all_four_follow_a_signed_zone(tmp_path: Path) -> None:
         assert primary.log().count("IXFR of zone") >= 3 * (len(SECONDARIES) - 1)
 
 
-def moments(directory: Path) -> list[str]:
-    """The registry after each of its real updates, the state before the first one included, as JSON text."""
-    document = json.loads(gzip.decompress((directory / "naan_records_2024-06-21.json.gz").read_bytes()))
-    records = {record["what"]: record for record in document["data"]}
-    states = [json.dumps(document)]
-    events = [
-        json.loads(line) for line in gzip.decompress((directory / "naan_updates.jsonl.gz").read_bytes()).splitlines()
-    ]
-    for _, group in itertools.groupby(events, key=lambda event: event["t"]):
-        for event in group:
-            if event["op"] == "remove":
-                del records[event["what"]]
-            else:
-                records[event["what"]] = event["new"]
-        states.append(json.dumps({**document, "data": list(records.values())}))
-    return states
-
-
 def printed(port: int, key: str = "") -> list[str]:
     """All records as dig prints them, which takes it a hundredth of dnspython's time."""
     lines = transfer("dig", port, "AXFR", "+nocmd", "+nostats", "+nocrypto", "+onesoa", key=key).splitlines()
@@ -373,11 +354,11 @@ def printed(port: int, key: str = "") -> list[str]:
 def test_all_four_follow_the_real_registry(real_data: Path, tmp_path: Path) -> None:
     """Through a sample of its real moments; after each, all have the same serial and the same records by IXFR."""
     require("dig", *(command for kind in SECONDARIES for command in kind.commands))
-    states = moments(real_data)
-    assert len(states) == 131
+    documents = [document for _, document in states(real_data)]
+    assert len(documents) == 131
 
     def text(number: int) -> str:
-        table = registry.read(states[number * 130 // MOMENTS].encode())
+        table = registry.read(json.dumps(documents[number * 130 // MOMENTS]).encode())
         return build(publishable(table)[0], 2026112000 + number).text
 
     (tmp_path / "ark.arpa.zone").write_text(text(0))
@@ -393,31 +374,17 @@ def test_all_four_follow_the_real_registry(real_data: Path, tmp_path: Path) -> N
         assert primary.log().count(f"IXFR of zone {ORIGIN} to {HOST} key xfr.: from") == MOMENTS * len(SECONDARIES)
 
 
-def touched(states: list[str]) -> list[str]:
-    """The same moments without the NAANs that no update ever touched: every change is there, the bulk is not."""
-    records = [{record["what"]: record for record in json.loads(state)["data"]} for state in states]
-    names = {
-        what.partition("/")[0]
-        for before, after in itertools.pairwise(records)
-        for what in before.keys() | after.keys()
-        if before.get(what) != after.get(what)
-    }
-    document = json.loads(states[0])
-    return [
-        json.dumps({**document, "data": [r for what, r in found.items() if what.partition("/")[0] in names]})
-        for found in records
-    ]
-
-
 def test_all_four_follow_every_change_of_the_real_registry(real_data: Path, tmp_path: Path) -> None:
     """All 130 updates, one by one, of the NAANs that they touch. BIND, Knot and NSD get each by itself; PowerDNS, which
     looks once a second, gets several in one IXFR, as all four do when they have been away."""
     require("dig", *(command for kind in SECONDARIES for command in kind.commands))
-    states = touched(moments(real_data))
-    assert len(states) == 131
+    documents = [document for _, document in states(real_data)]
+    assert len(documents) == 131
+    naans = ever_touched(documents)
 
     def text(number: int) -> str:
-        return build(publishable(registry.read(states[number].encode()))[0], 2026112000 + number).text
+        table = registry.read(json.dumps(of_naans(documents[number], naans)).encode())
+        return build(publishable(table)[0], 2026112000 + number).text
 
     (tmp_path / "ark.arpa.zone").write_text(text(0))
     config = tmp_path / "maptr.toml"  # Maptr's own checks would take half of the time, and are looked at elsewhere

@@ -126,7 +126,7 @@ def test_it_is_signed_again_before_the_end_and_unbound_never_sees_an_old_signatu
     thread.start()
 
     def look() -> None:
-        asyncio.run_coroutine_threadsafe(daemon.sign_now(), loop).result(PATIENCE)
+        asyncio.run_coroutine_threadsafe(daemon.reloader.sign_now(), loop).result(PATIENCE)
 
     try:
         server = Here(daemon)

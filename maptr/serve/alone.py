@@ -1,0 +1,227 @@
+"""UDP one query at a time, while no two wait together: what ``batch.py`` does between its batches.
+
+A server that sleeps between two queries finds the processor's caches cold, so what a query touches is what it costs.
+Two plain calls and one lookup touch least: the whole reply lies behind the octets of its query, without IDs, in one
+dict. Whatever is not known so, or whose client the rate limit counts, takes a longer way; what the plans do not know
+is handed back as a batch of one. So there is one truth, and this is the short way to what was asked before.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import mmap
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from maptr.context import Transport
+from maptr.ready import NOERROR
+from maptr.rrl import Verdict
+from maptr.serve.counters import SILENCE as UNANSWERED
+from maptr.serve.counters import Counters
+from maptr.serve.plans import Plans, truncated, whole
+from maptr.serve.responder import Responder
+from maptr.serve.slots import CONTROL, HEAD, SLOT
+from maptr.serve.udp import is_anywhere, reply_source
+
+log = logging.getLogger("maptr.serve")
+
+TURN = 256  # queries from one look whether others wait to the next
+MAX_OTHERS = TURN // 2  # of them that the plans do not know; beyond that batches are the shorter way
+MAX_WHOLE = 1 << 14  # whole replies, some 300 octets each with their queries
+MAX_CLIENTS = 10_000  # addresses remembered that the rate limit does not count
+
+UDP = Transport.UDP
+DONT_WAIT = int(socket.MSG_DONTWAIT)
+
+Client = tuple[Any, ...]  # an address as Python's sockets have it
+Control = list[tuple[int, int, bytes]]  # ancillary data likewise
+
+
+class Alone:
+    """Answers on one socket, in its listener's thread. ``plans`` gives those of this moment.
+
+    ``rest`` answers what the plans do not know, ``look`` what waits; the latter says whether that was a queue.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        responder: Responder,
+        counters: Counters,
+        *,
+        plans: Callable[[], Plans | None],
+        rest: Callable[[bytes, Client, Control | None], None],
+        look: Callable[[], bool],
+    ) -> None:
+        self._sock = sock
+        self._responder = responder
+        self._counters = counters
+        self._plans = plans
+        self._rest = rest
+        self._look = look
+        self._buffer = mmap.mmap(-1, SLOT)
+        self._turn = [None] * TURN
+        self._whole: dict[bytes, bytes] = {}
+        self._denied: dict[bytes, bytes] = {}  # with another RCODE than NOERROR
+        self._ready: object = None  # what those are of
+        self._exempt: set[str] = set()
+        self._sources: dict[bytes, Control] = {}  # packet information of replies by that of their queries
+        self._others = 0
+        self._answer_turn = self._answer_turn_anywhere if is_anywhere(sock) else self._answer_turn_here
+
+    def stop(self) -> None:
+        """For another thread: leave ``run`` after the query at hand. There is no way back."""
+        self._turn.clear()
+
+    def run(self) -> None:
+        """Until several wait together, or too few are known, or ``stop``."""
+        while self._turn:
+            self._others = 0
+            try:
+                self._answer_turn()
+            except BlockingIOError:
+                continue  # nothing came for a while
+            except OSError as error:
+                if error.errno == errno.EBADF:
+                    return
+                continue  # an ICMP error that an earlier reply met
+            if self._look() or self._others > MAX_OTHERS:
+                return
+
+    def _answer_turn_here(self) -> None:
+        """On a socket of one address. Raises OSError where receiving does.
+
+        All of it is on the path of each query: nothing that is not needed.
+        """
+        responder, exempt, buffer, dont_wait = self._responder, self._exempt, self._buffer, DONT_WAIT
+        receive, send = self._sock.recvfrom_into, self._sock.sendto
+        ready = self._forget_old()
+        get, get_denied = self._whole.get, self._denied.get
+        counter = self._counters.alone
+        count = counter[NOERROR]
+        for _ in self._turn:
+            size, client = receive(buffer)
+            octets = buffer[2:size]
+            reply = get(octets)
+            # Counted before it is sent: whoever has a reply finds it counted.
+            if reply is not None and client[0] in exempt and responder.ready is ready:
+                count += 1
+                counter[0] = count
+            else:
+                reply = get_denied(octets)
+                if reply is None or client[0] not in exempt or responder.ready is not ready:
+                    self._answer_other(buffer[:size], client)
+                    if responder.ready is not ready:
+                        return
+                    continue
+                counter[reply[1]] += 1
+            try:
+                send(buffer[:2] + reply, dont_wait, client)
+            except OSError:
+                self._counters.lost += 1
+
+    def _answer_turn_anywhere(self) -> None:
+        """The same on a socket of any address: the kernel says where a query came in, and is told again."""
+        responder, exempt, buffer, dont_wait = self._responder, self._exempt, self._buffer, DONT_WAIT
+        receive, send = self._sock.recvmsg_into, self._sock.sendmsg
+        ready = self._forget_old()
+        get, get_denied, get_source = self._whole.get, self._denied.get, self._sources.get
+        counter = self._counters.alone
+        count = counter[NOERROR]
+        into = (buffer,)
+        for _ in self._turn:
+            size, control, _flags, client = receive(into, CONTROL)
+            octets = buffer[2:size]
+            reply, source = get(octets), get_source(control[0][2])
+            if reply is not None and source is not None and client[0] in exempt and responder.ready is ready:
+                count += 1
+                counter[0] = count
+            else:
+                reply = get_denied(octets)
+                if reply is None or source is None or client[0] not in exempt or responder.ready is not ready:
+                    self._answer_other(buffer[:size], client, control)
+                    if responder.ready is not ready:
+                        return
+                    continue
+                counter[reply[1]] += 1
+            try:
+                send((buffer[:2], reply), source, dont_wait, client)
+            except OSError:
+                self._counters.lost += 1
+
+    def _forget_old(self) -> object:
+        """What replies are made of now; those made of something before are forgotten."""
+        ready = self._responder.ready
+        if ready is not self._ready:
+            self._ready = ready
+            self._whole.clear()
+            self._denied.clear()
+        return ready
+
+    def _answer_other(self, query: bytes, client: Client, control: Control | None = None) -> None:
+        """What is not known whole, or whose client the rate limit counts; a bug in it costs its query."""
+        try:
+            self._answer_by_plan(query, client, control)
+        except Exception:
+            log.exception("internal error, query dropped: %s", query.hex())
+
+    def _answer_by_plan(self, query: bytes, client: Client, control: Control | None) -> None:
+        octets = query[2:]
+        known = self._plans()
+        plan = None if known is None else known.find_alone(octets)
+        if plan is None or known is None:
+            self._others += 1
+            self._rest(query, client, control)
+            return
+        self._counters.count_batch(1)
+        verdict = self._judge(known, plan, octets, client[0])
+        if verdict is Verdict.DROP:
+            self._counters.silent += 1
+            self._counters.count_one_ready(UDP, UNANSWERED)
+            return
+        if verdict is Verdict.TRUNCATE:
+            plan = truncated(plan)
+        self._counters.count_one_ready(UDP, plan[HEAD + 1])
+        reply = whole(plan, octets)
+        if verdict is Verdict.SEND and known.ready is self._ready and octets == octets.lower():
+            self._learn(octets, reply)
+        self._send(query[:2] + reply, client, control)
+
+    def _learn(self, octets: bytes, reply: bytes) -> None:
+        if len(self._whole) + len(self._denied) >= MAX_WHOLE:
+            self._whole.clear()
+            self._denied.clear()
+        (self._denied if reply[1] else self._whole)[octets] = reply
+
+    def _send(self, reply: bytes, client: Client, control: Control | None) -> None:
+        try:
+            if control is None:
+                self._sock.sendto(reply, DONT_WAIT, client)
+            else:
+                self._sock.sendmsg((reply,), self._source(control), DONT_WAIT, client)
+        except OSError:
+            self._counters.lost += 1
+
+    def _judge(self, known: Plans, plan: bytes, query: bytes, client: str) -> Verdict:
+        """Hold a reply to the rate limit, and remember who has none."""
+        limiter = self._responder.limiter
+        network = limiter.network(client)
+        if network is None:
+            if len(self._exempt) >= MAX_CLIENTS:
+                self._exempt.clear()
+            self._exempt.add(client)
+            return Verdict.SEND
+        for _, verdict in limiter.judge_each([(network, known.kind(plan, query))]):
+            self._responder.report(client)
+            return verdict
+        return Verdict.SEND
+
+    def _source(self, control: Control) -> Control:
+        """The packet information for the reply to a query that came with this, and remember it."""
+        source = reply_source(control)
+        if len(self._sources) >= MAX_CLIENTS:
+            self._sources.clear()
+        self._sources[control[0][2]] = source
+        return source

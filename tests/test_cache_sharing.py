@@ -1,0 +1,223 @@
+"""A cache among others: in a forked child, on a file of somebody else's or held by him, after a loop that closed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from maptr.cache.disk import Disk
+from maptr.cache.flight import LOST_AFTER, Flights
+from maptr.cache.forklock import ForkLock
+from maptr.cache.memory import Key
+from maptr.cache.sqlitefile import FIRST_PAUSE, REPORT_EVERY, Schema, SqliteFile
+from maptr.discovery import Discovery
+from maptr.errors import DiscoveryFailed
+from maptr.names import parse
+from tests.caching import ARK, HOME, Clock, Rig, host, said
+
+H = {HOME: said(host("h.example."))}
+KEY: Key = ("", parse(HOME))
+
+
+# ---- a fork
+
+
+def test_a_child_asks_what_its_parent_was_asking_when_it_forked() -> None:
+    """And finds every lock free: the parent's thread that held one is none of the child's."""
+    program = """
+import os, sys, threading
+from tests.caching import *
+rig = Rig({HOME: said(host("h.example."))}, lifetime=60.0, patience=60.0)
+rig.dns.gate = threading.Event()
+asking = threading.Thread(target=lambda: rig.cache.discover(ARK))
+asking.start()
+while not rig.dns.calls:
+    pass
+locks = [rig.cache._ready._lock, rig.cache._answering.store.memory._lock, rig.cache._answering._flights._lock]
+for lock in locks:
+    lock.__enter__()
+child = os.fork()
+if not child:
+    rig.dns.gate.set()
+    os._exit(0 if rig.cache.discover(ARK).source == "dns" else 1)
+for lock in locks:
+    lock.__exit__(None, None, None)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+rig.dns.gate.set()
+asking.join()
+sys.exit(code)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_lock_of_the_same_process_locks() -> None:
+    lock = ForkLock()
+    got = threading.Event()
+
+    def get() -> None:
+        with lock:
+            got.set()
+
+    with lock:
+        assert lock.locked()
+        thread = threading.Thread(target=get)
+        thread.start()
+        assert not got.wait(0.05)
+    thread.join(10)
+    assert got.is_set()
+    assert not lock.locked()
+
+
+# ---- questions that nobody asks any more
+
+
+def test_a_loop_closed_over_a_question_leaves_it_to_the_next_caller_in_the_end() -> None:
+    rig = Rig(H, lifetime=0.01)
+    rig.dns.gate = threading.Event()
+
+    tasks: list[asyncio.Task[Discovery]] = []
+
+    async def leave() -> None:
+        tasks.append(asyncio.create_task(rig.cache.discover_async(ARK)))
+        while not rig.dns.calls:
+            await asyncio.sleep(0)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave())
+    rig.dns.gate.set()
+    with pytest.raises(DiscoveryFailed):
+        rig.cache.discover(ARK)
+    rig.pass_time(LOST_AFTER + 1)
+    assert rig.cache.discover(ARK).source == "dns"
+    pending = asyncio.all_tasks(loop)
+    for task in pending:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+    loop.close()
+    assert rig.cache.discover(ARK).source == "memory", "what lands late changes nothing"
+
+
+def test_lost_flights_take_no_room_and_landing_late_ends_no_other() -> None:
+    clock = Clock()
+    flights = Flights(clock, limit=2)
+    lost, fly = flights.join(KEY, 1.0)
+    assert lost is not None
+    assert fly
+    assert flights.join(KEY, 1.0) == (lost, False)
+    flights.join(("other", KEY[1]), 1.0)
+    assert flights.join(("third", KEY[1]), 1.0) == (None, False)
+    clock.now += 1.0 + LOST_AFTER + 0.1
+    assert flights.join(("third", KEY[1]), 1.0)[1]
+    second, fly = flights.join(KEY, 1.0)
+    assert fly
+    flights.land(lost, DiscoveryFailed(None, "late"))  # type: ignore[arg-type]
+    assert flights.join(KEY, 1.0) == (second, False)
+
+
+# ---- files that are not ours, or not now
+
+
+def test_the_database_of_another_program_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for version in (0, 1):
+        path = tmp_path / f"other-{version}"
+        with sqlite3.connect(path) as connection:
+            connection.execute("CREATE TABLE bookmark (url TEXT)")
+            connection.execute(f"PRAGMA user_version = {version}")
+        connection.close()
+        before = path.read_bytes()
+        assert Rig(H, path=path).cache.discover(ARK).source == "dns"
+        assert "of something else" in caplog.text
+        assert path.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other-0", "other-1"]
+
+
+def test_setting_aside_cuts_nothing_that_a_link_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("words")
+    (tmp_path / "c.lock").symlink_to(tmp_path / "precious")
+    (tmp_path / "c").write_text("not SQLite" * 1000)
+    Rig(H, path=tmp_path / "c").cache.discover(ARK)
+    assert (tmp_path / "c.corrupt-1").exists()
+    assert (tmp_path / "precious").read_text() == "words"
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    yield
+    connection.execute("ROLLBACK")
+    connection.close()
+
+
+def test_a_file_that_somebody_holds_is_waited_for_once_and_then_left_for_a_while(tmp_path: Path) -> None:
+    clock = Clock()
+    schema = Schema(1, "CREATE TABLE answer (a)")
+    file = SqliteFile(tmp_path / "c", schema, max_bytes=1 << 20, make_room=lambda c: None, clock=clock)
+    with held(tmp_path / "c"):
+        for pause in (FIRST_PAUSE, 2 * FIRST_PAUSE):
+            assert file.run(lambda connection: True) is None
+            (tmp_path / "c").rename(tmp_path / "held")  # from here on it could be had
+            clock.now += pause - 0.1
+            assert file.run(lambda connection: True) is None, "it is not even tried"
+            (tmp_path / "held").rename(tmp_path / "c")
+            clock.now += 0.1
+    clock.now += 2 * FIRST_PAUSE
+    assert file.run(lambda connection: connection.execute("SELECT count(*) FROM answer").fetchone()) == (0,)
+    file.close()
+
+
+def test_a_disk_that_reads_and_does_not_write_is_told_once_in_a_while(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    disk = Disk(tmp_path / "c", wall=clock, clock=clock)
+    disk.put("", KEY[1], H[HOME], 0.0, 1.0)
+    disk.run(lambda connection: connection.execute("PRAGMA query_only = 1"))
+    for _ in range(100):
+        assert disk.get("", KEY[1]) is not None
+        disk.put("", KEY[1], H[HOME], 0.0, 1.0)
+        disk.run(lambda connection: connection.execute("PRAGMA query_only = 1"))
+    assert caplog.text.count("going on without") == 1
+    clock.now += REPORT_EVERY
+    disk.put("", KEY[1], H[HOME], 0.0, 1.0)
+    assert caplog.text.count("going on without") == 2
+    disk.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's files are made by root")
+def test_another_user_s_file_and_folder_cost_no_answer(tmp_path: Path) -> None:
+    """Among them a folder that may not even be looked into, with the table in it, too."""
+    program = """
+import os, sys
+from tests.caching import *
+folder = sys.argv[1]
+H = {HOME: said(host("h.example."))}
+Rig(H, path=folder + "/theirs").cache.discover(ARK)
+os.chmod(folder + "/theirs", 0o600)
+Rig(H, path=folder + "/readable").cache.discover(ARK)
+os.mkdir(folder + "/closed", 0o700)
+with open(folder + "/closed/natab", "w") as natab:
+    natab.write("12345:\\n    t.example.org\\n")
+os.chdir(folder)
+os.chmod(folder, 0o755)
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+for name in ("theirs", "readable", "new", "closed/natab"):
+    rig = Rig(H, natab="closed/natab", path=name)
+    assert rig.cache.discover(ARK).source == "dns"
+    assert rig.cache.table.current().trouble == "Permission denied"
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("going on without the disk cache") == 4
