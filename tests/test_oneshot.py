@@ -11,6 +11,7 @@ from pathlib import Path
 
 import dns.flags
 import dns.message
+import dns.name
 import dns.rcode
 import pytest
 from click.testing import CliRunner
@@ -159,6 +160,7 @@ TAKEN = (
     ("ark:12345/x54", "AT"),
     ("AT", "ark:/12345/x54.pdf?info"),
     ("ark:12025/x6np1wh8k", "--natab", "NATAB", "--policy", "natab-only"),
+    ("ark:/54321/x54?info", "--natab", "NATAB", "--policy", "natab-only"),
     ("--policy=natab-first", "--natab=NATAB", "ark:/12026/x6/c3.pdf?info"),
     ("--policy", "dns-only", "ark:20775/x", "--natab", "gone", "--natab", "NATAB", "--policy", "natab-only"),
 )
@@ -188,7 +190,8 @@ LEFT = (
     ("ark:12345/x54", "--natab", "NATAB", "--policy", "nonsense"),
     ("ark:12345/x54", "--natab", "gone", "--policy", "natab-only"),
     ("ark:12345/x54", "--natab", "zones", "--policy", "natab-only"),
-    ("ark:54321/x54", "--natab", "NATAB", "--policy", "natab-only"),
+    ("ark:54321/x54", "--natab", "NATAB", "--policy", "natab-first"),
+    ("ark:b2/x54", "--natab", "NATAB", "--policy", "natab-only"),
     ("ark:12025/x5-4", "--natab", "NATAB", "--policy", "natab-only"),
     ("ark:12025/x54", "--natab", "zones/sample.json", "--policy", "natab-only"),
     ("ark:12025/x54", "--natab", "NATAB", "--policy", "natab-only", "--origin", "ark.example"),
@@ -216,7 +219,7 @@ def test_both_ways_say_the_same(
     code = oneshot.answer(line)
     ours = capsys.readouterr()
     assert (code, ours.out, ours.err) == shown(line)
-    assert code == 0
+    assert code == ("ark:/54321/x54?info" in words)
 
 
 @pytest.mark.parametrize("words", LEFT, ids=" ".join)
@@ -288,14 +291,15 @@ def altered(change: Callable[[dns.message.Message], object]) -> Script:
     return answer
 
 
-def lower_case(reply: dns.message.Message) -> None:
-    reply.question[0].name = reply.question[0].name.canonicalize()
+def other_letters(reply: dns.message.Message) -> None:
+    question = reply.question[0]
+    question.name = dns.name.Name(label.swapcase() for label in question.name.labels)
 
 
 ODD: dict[str, Script] = {
     "silent": lambda query: None,
     "another ID": altered(lambda reply: setattr(reply, "id", reply.id ^ 1)),
-    "letters not echoed": altered(lower_case),
+    "letters not echoed": altered(other_letters),
     "truncated": altered(lambda reply: setattr(reply, "flags", reply.flags | dns.flags.TC)),
     "no reply but a question": altered(lambda reply: setattr(reply, "flags", reply.flags & ~dns.flags.QR)),
     "refused": altered(lambda reply: reply.set_rcode(dns.rcode.REFUSED)),
