@@ -10,24 +10,25 @@ None sends the query there. Three ways lead to a ready reply, none of which pars
 * a question that cannot be read: no more than a header (``ready.py``).
 
 Bodies of the last two kinds are *learned*: the general path is asked once, without EDNS, with it, and with DO, and
-what its replies have in common is taken apart. So no rule is written twice. What may depend on more than the
-question stays general: names below a DNAME, replies near the size limit, options that are answered, but a cookie.
+what its replies have in common is taken apart (``learned.py``). So no rule is written twice. What may depend on more
+than the question stays general: names below a DNAME, replies near the size limit, options that are answered, but a
+cookie.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from maptr import context
-from maptr.context import OPTION_HEADER, Transport
-from maptr.names import MAX_LABEL, MAX_NAME, Labels, is_below, to_wire, wire_length
-from maptr.packed import RRSET, WILDCARD, PackedNodes, read_labels, read_rrsets, types_of
+from maptr.context import OPTION_HEADER
+from maptr.learned import General, Learned
+from maptr.names import MAX_LABEL, MAX_NAME, Labels, to_wire
+from maptr.packed import RRSET, WILDCARD, read_labels
 from maptr.ready import (
     CLASS_IN,
-    COOKIE,
     COOKIE_REPLY,
     COOKIE_SIZES,
     DO,
@@ -42,19 +43,15 @@ from maptr.ready import (
     OPT_SIZE,
     OPT_START,
     PLAIN_COUNTS,
-    TC,
     Edns,
     Found,
-    Mould,
     Ready,
     before_cookie,
     find_malformed,
     find_options,
 )
-from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, Snapshot, ZoneView
-
-if TYPE_CHECKING:
-    from maptr.answer import Reply
+from maptr.readyzone import ReadyZone, is_alone
+from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, Snapshot
 
 SOA, DS, NSEC, NSEC3 = 6, 43, 47, 50
 NODATA = 0  # in place of a type, all types that a name does not have: type 0 itself is reserved (RFC 6895 3.1)
@@ -62,25 +59,10 @@ NODATA = 0  # in place of a type, all types that a name does not have: type 0 it
 OPT, META_FIRST, META_LAST, ANY = 41, 128, 255, 255
 # Rdata that name hosts whose addresses go along, compress (RFC 3597 4), redirect or sign: never a part of the table.
 INVOLVED = frozenset({NS, 3, 4, CNAME, SOA, 7, 8, 9, 12, 14, MX, SRV, DNAME, DS, RRSIG, NSEC, NSEC3})
-# A node of one RRset of these needs no second look: A, TXT, AAAA and NAPTR.
-_COMMON = frozenset(rdtype.to_bytes(2, "big") for rdtype in (1, 16, 28, 35))
-# Learned replies, some hundred octets each, and as many moulds. Past that all are forgotten, and the common ones are
-# soon back.
-MAX_LEARNED = 8192
-
 QR_AA = 0x8400
-_ANY, _CNAME = ANY.to_bytes(2, "big"), CNAME.to_bytes(2, "big")
 PLAIN_HEAD = struct.Struct("!5H")  # flags and the four counts
 
-_QUERY_OPTS = (b"", OPT_START + b"\x04\xd0" + bytes(6), OPT_START + b"\x04\xd0\0\0\x80" + bytes(3))
-
 _NOWHERE: Mapping[bytes, bytes] = MappingProxyType({})
-
-
-class General(Protocol):
-    """``maptr.answer.make_reply`` with all but these set."""
-
-    def __call__(self, query: bytes, /, *, transport: Transport) -> Reply | None: ...
 
 
 class Fellows(NamedTuple):
@@ -96,45 +78,6 @@ class Fellows(NamedTuple):
     absent: bool
 
 
-class _Zone:
-    """One zone as the shortcut needs it."""
-
-    def __init__(self, view: ZoneView) -> None:
-        nodes = PackedNodes.pack(view.nodes)
-        self.table = nodes.table
-        self.read = nodes.read
-        self.find = nodes.table.get if nodes.packer is None else nodes.find
-        self.origin = to_wire(view.origin)
-        self.cuts: dict[bytes, frozenset[bytes]] = {}
-        self.odd: set[bytes] = set()  # what lies there or below is for the general path
-        self.signed = self.wild = False
-        for name in nodes.special:
-            self._note(name, self.table[name], view)
-            if name[:2] == WILDCARD:
-                self.wild = True
-        self.layered = bool(self.cuts or self.odd)
-        # NXDOMAIN by the place of the origin in the name and by form, in zones that are neither wild nor layered.
-        self.absent: dict[int, Ready] = {}
-        # Just above the origin these labels make names in the SOA compress further than its owner.
-        rdata = view.soa.rdatas[0].lower()
-        mname = read_labels(rdata)
-        names = mname, read_labels(rdata, wire_length(mname))
-        self.soa_labels = _labels_above(view.origin, names)
-        self.soa_words = frozenset(bytes((len(label),)) + label for labels in names for label in labels)
-        self.denial = view.denial
-
-    def _note(self, name: bytes, packed: bytes, view: ZoneView) -> None:
-        types = types_of(packed)
-        if DNAME in types or NSEC3 in types:
-            self.odd.add(name)
-        if not {RRSIG, NSEC, NSEC3}.isdisjoint(types):
-            self.signed = True
-        if NS in types and name != self.origin:
-            cut = read_labels(name)
-            hosts = next(rrset.hosts for rrset in read_rrsets(cut, packed) if rrset.rdtype == NS)
-            self.cuts[name] = _labels_above(cut, hosts)
-
-
 class ReadyAnswers:
     """The ready replies of one snapshot. ``general`` answers any query over a stream, as the general path does.
 
@@ -146,9 +89,8 @@ class ReadyAnswers:
         self, snapshot: Snapshot, general: General, elsewhere: Iterable[Labels] = (), edns: Edns | None = None
     ) -> None:
         self.snapshot = snapshot
-        self._general = general
-        self._zones: dict[bytes, _Zone | Literal[False]] = {
-            **{to_wire(origin): _Zone(view) for origin, view in snapshot.zones.items()},
+        self._zones: dict[bytes, ReadyZone | Literal[False]] = {
+            **{to_wire(origin): ReadyZone(view) for origin, view in snapshot.zones.items()},
             **{to_wire(origin): False for origin in (*snapshot.broken, *elsewhere)},
         }
         # By name, the labels next below that are origins.
@@ -156,11 +98,10 @@ class ReadyAnswers:
         for origin in self._zones:
             label, above = origin[: origin[0] + 1], origin[origin[0] + 1 :]
             self._children[above] = self._children.get(above, frozenset()) | {label}
-        self._learned: dict[object, Ready | None] = {}
-        self._moulds: dict[object, Mould] = {}
-        self._opts = self._learn_opts(edns)
+        self._learned = Learned(general)
+        self._opts = self._find_opts(edns)
         self._max_payload = int.from_bytes(self._opts[EDNS][3:5], "big")
-        self._cookies, nsid = self._probe_edns() if edns is None else (edns.cookies, edns.nsid)
+        self._cookies, nsid = self._learned.probe_edns() if edns is None else (edns.cookies, edns.nsid)
         # Options that only the general path answers, over UDP and over a stream.
         self._options = frozenset({context.NSID} if nsid else ())
         self._stream_options = self._options | {context.KEEPALIVE, context.PADDING}
@@ -256,7 +197,7 @@ class ReadyAnswers:
                 return None
             length = name[at]
             if length == 0:
-                return self._learn(("refused", form), name, qtype, form) if at == len(name) - 1 else None
+                return self._learned.ready(("refused", form), name, qtype, form) if at == len(name) - 1 else None
             if length > MAX_LABEL:
                 return None
             offsets.append(at)
@@ -276,7 +217,7 @@ class ReadyAnswers:
         return self._from_node(zone, name, at, offsets, source, qtype, form)
 
     def _descend(
-        self, zone: _Zone, name: bytes, at: int, offsets: list[int], qtype: int, form: int
+        self, zone: ReadyZone, name: bytes, at: int, offsets: list[int], qtype: int, form: int
     ) -> Ready | bytes | None:
         """From the origin down, as RFC 1034 4.3.2 has it: the name of a node, or the reply where none is reached."""
         encloser = zone.origin
@@ -302,17 +243,17 @@ class ReadyAnswers:
             return self._denied(zone, name, encloser, offsets, qtype)
         return self._negative(zone, name, at, offsets, (qtype, form, NXDOMAIN))
 
-    def _denied(self, zone: _Zone, name: bytes, encloser: bytes, offsets: list[int], qtype: int) -> Ready | None:
+    def _denied(self, zone: ReadyZone, name: bytes, encloser: bytes, offsets: list[int], qtype: int) -> Ready | None:
         """NXDOMAIN with its proof, the same for all names that the same records deny below the same encloser."""
         above = offsets.index(len(name) - len(encloser)) - 1 if encloser != zone.origin else len(offsets) - 1
         if zone.denial is None or name[offsets[above] : len(name) - len(encloser)] in zone.soa_words:
             return None
         labels = read_labels(name)
         proof = zone.denial.name_error(labels, labels[above + 1 :])
-        return self._mould((NXDOMAIN, encloser, *map(id, proof)), len(name), name, qtype, DO)
+        return self._learned.moulded((NXDOMAIN, encloser, *map(id, proof)), len(name), name, qtype, DO)
 
     def _from_node(
-        self, zone: _Zone, name: bytes, at: int, offsets: list[int], source: bytes, qtype: int, form: int
+        self, zone: ReadyZone, name: bytes, at: int, offsets: list[int], source: bytes, qtype: int, form: int
     ) -> Ready | None:
         packed = zone.read(source)
         signed = zone.signed and form == DO
@@ -330,13 +271,19 @@ class ReadyAnswers:
         if not alias and not signed:
             return self._negative(zone, name, at, offsets, (qtype, form, NOERROR), source)
         if not alias and source is name:
-            return self._learn((name, NODATA, form), name, qtype, form)
+            return self._learned.ready((name, NODATA, form), name, qtype, form)
         if source is not name:
             return None  # a wildcard has more names than could be learned
-        return self._learn((name, qtype, form), name, qtype, form)
+        return self._learned.ready((name, qtype, form), name, qtype, form)
 
     def _negative(
-        self, zone: _Zone, name: bytes, at: int, offsets: list[int], asked: tuple[int, int, int], source: bytes = b""
+        self,
+        zone: ReadyZone,
+        name: bytes,
+        at: int,
+        offsets: list[int],
+        asked: tuple[int, int, int],
+        source: bytes = b"",
     ) -> Ready | None:
         """NXDOMAIN, or NODATA from a name or wildcard."""
         qtype, form, rcode = asked
@@ -345,94 +292,24 @@ class ReadyAnswers:
         if offsets and name[offsets[-1] : at] in zone.soa_labels:
             return None
         if source is name:
-            return self._mould((zone.origin, form), at, name, qtype, form, by_name=True)
-        ready = self._mould((zone.origin, form, rcode, source), at, name, qtype, form)
+            return self._learned.moulded((zone.origin, form), at, name, qtype, form, by_name=True)
+        ready = self._learned.moulded((zone.origin, form, rcode, source), at, name, qtype, form)
         if ready is not None and rcode == NXDOMAIN and not zone.wild and not zone.layered:
             zone.absent[at << 2 | form] = ready
         return ready
 
     def _referral(
-        self, zone: _Zone, name: bytes, offsets: list[int], offset: int, qtype: int, form: int
+        self, zone: ReadyZone, name: bytes, offsets: list[int], offset: int, qtype: int, form: int
     ) -> Ready | None:
         cut = name[offset:]
         above = offsets.index(offset) - 1
         if above >= 0 and name[offsets[above] : offset] in zone.cuts[cut]:
             return None
-        return self._mould((cut, form, NS), offset, name, qtype, form)
+        return self._learned.moulded((cut, form, NS), offset, name, qtype, form)
 
-    def _learn(self, key: object, name: bytes, qtype: int, form: int) -> Ready | None:
-        """What is known by that key, or else learned from this question."""
-        if key in self._learned:
-            return self._learned[key]
-        if len(self._learned) >= MAX_LEARNED:
-            self._learned.clear()
-        ready = self._learned[key] = self._ask(name + qtype.to_bytes(2, "big") + CLASS_IN, form)
-        return ready
-
-    def _mould(
-        self, key: Hashable, place: int, name: bytes, qtype: int, form: int, by_name: bool = False
-    ) -> Ready | None:
-        """The same for all who have one name at some place of the question. ``by_name`` is of ``Ready.kind``."""
-        if (key, place) in self._learned:
-            return self._learned[key, place]
-        if len(self._learned) >= MAX_LEARNED:
-            self._learned.clear()
-        mould = self._moulds.get(key)
-        if mould is None:
-            if len(self._moulds) >= MAX_LEARNED:
-                self._moulds.clear()
-            made = self._ask(name + qtype.to_bytes(2, "big") + CLASS_IN, form)
-            if made is not None:
-                mould = self._moulds[key] = Mould.of(made._replace(kind=None) if by_name else made, place)
-        ready = self._learned[key, place] = mould.at(place) if mould else None
-        return ready
-
-    def _ask(self, question: bytes, form: int) -> Ready | None:
-        """Take the general path's reply apart; None where it is no ready one for all who ask this."""
-        end = HEADER + len(question)
-        # Over a stream nothing is cut; ANY is found for UDP alone, which has less of it.
-        transport = Transport.UDP if question[-4:-2] == _ANY else Transport.TCP
-        counts, opt = (PLAIN_COUNTS if form == NO_EDNS else EDNS_COUNTS), _QUERY_OPTS[form]
-        reply = self._general(b"\0\0\0\0" + counts + question + opt, transport=transport)
-        if reply is None or reply.wire[2] & TC:
-            return None
-        wire, opt_at = reply.wire, len(reply.wire) - reply.opt_size
-        return Ready(wire[2:HEADER], wire[end:opt_at], 0, opt_at - end, wire[opt_at:], reply.kind)
-
-    def _learn_opts(self, edns: Edns | None) -> tuple[bytes, bytes, bytes]:
+    def _find_opts(self, edns: Edns | None) -> tuple[bytes, bytes, bytes]:
         """The OPT of replies that are not errors, by form; all empty where there is no zone to ask about."""
         origin = next((origin for origin, zone in self._zones.items() if zone), None)
         if origin is None:
             return b"", b"", b""
-        if edns is not None:
-            return b"", edns.opt(), edns.opt(do=True)
-        asked = (self._ask(origin + SOA.to_bytes(2, "big") + CLASS_IN, form) for form in (EDNS, DO))
-        plain, do = (ready.opt if ready else b"" for ready in asked)
-        return b"", plain, do
-
-    def _probe_edns(self) -> tuple[bool, bool]:
-        """Whether the general path answers cookies, and who asks for NSID; where it does not, they change nothing."""
-        question = b"\0" + SOA.to_bytes(2, "big") + CLASS_IN
-        opt = (
-            _QUERY_OPTS[EDNS][:-2]
-            + b"\0\x10"
-            + context.NSID.to_bytes(2, "big")
-            + b"\0\0"
-            + COOKIE
-            + b"\0\x08"
-            + bytes(8)
-        )
-        reply = self._general(b"\0\0\0\0" + EDNS_COUNTS + question + opt, transport=Transport.TCP)
-        _, told = (reply and find_options(reply.wire)) or (0, {})
-        return context.COOKIE in told, context.NSID in told
-
-
-def is_alone(packed: bytes) -> bool:
-    """Whether a name has one RRset, and so nothing to say of any other type; an alias has."""
-    return len(packed) - RRSET.size == int.from_bytes(packed[4:8], "big") and packed[:2] != _CNAME
-
-
-def _labels_above(base: Labels, names: Iterable[Labels]) -> frozenset[bytes]:
-    """Of the folded names below a base, the label next to it, as wire."""
-    below = (name for name in names if len(name) > len(base) and is_below(name, base))
-    return frozenset(to_wire(name[-len(base) - 1 :])[: len(name[-len(base) - 1]) + 1] for name in below)
+        return self._learned.ask_opts(origin) if edns is None else (b"", edns.opt(), edns.opt(do=True))

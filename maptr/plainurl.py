@@ -51,23 +51,24 @@ def read_ark(text: str) -> tuple[str, str, str] | None:
 
 
 def url_of(records: Sequence[Fields], naan: str, rest: str) -> str | None:
-    """What the best of the records at ``NAAN.ark.arpa`` that is for the ARK makes of it, without its tail."""
-    if len(records) > MAX_RECORDS:
-        return None
-    ranked = sorted(records)
-    for record, following in zip(ranked, [*ranked[1:], ()], strict=True):
-        _, _, flags, service, regexp, replacement = record
-        if service != b"ark" or record[:2] == following[:2]:  # of two of equal rank the canonical rdata decides
-            return None
-        if flags == b"h" and not regexp:
+    """What the best of the records at ``NAAN.ark.arpa`` that is for the ARK makes of it, without its tail.
+
+    All of them must be plain, so that the walk ends here, and is complete.
+    """
+    if len(records) > MAX_RECORDS or len({record[:2] for record in records}) < len(records):
+        return None  # of two of equal rank the canonical rdata decides
+    best = ""
+    for _, _, flags, service, regexp, replacement in sorted(records):
+        made = None
+        if service == b"ark" and flags == b"h" and not regexp:
             host = host_of(replacement, undotted=ARK_ARPA)
-            return host and f"https://{host}/ark:{naan}/{rest}"
-        if flags != b"u" or replacement:
+            made = host and f"https://{host}/ark:{naan}/{rest}"
+        elif service == b"ark" and flags == b"u" and not replacement:
+            made = _rewritten(regexp, naan, rest)
+        if made is None:
             return None
-        made = _rewritten(regexp, naan, rest)
-        if made != "":
-            return made
-    return None
+        best = best or made
+    return best or None
 
 
 def host_of(replacement: Labels, undotted: Labels | None) -> str | None:

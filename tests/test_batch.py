@@ -267,6 +267,26 @@ def test_cookies_are_given_and_checked() -> None:
         assert len(ask(address, numbered([forged] * 100))) < 100
 
 
+def test_cookies_are_found_wherever_they_stand_among_the_options() -> None:
+    """Several in one batch: some end their query, some are followed by the client's subnet, of eight octets too."""
+    subnet = dns.edns.ECSOption("192.0.2.0", 32)
+    responder = Responder()
+    queries = []
+    for number in range(20):
+        cookie = dns.edns.CookieOption(number.to_bytes(8, "big"), b"")
+        orders: list[list[dns.edns.Option]] = [[cookie], [cookie, subnet], [subnet, cookie], [subnet]]
+        options = orders[number % 4]
+        query = dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=options)
+        queries.append(query.to_wire())
+    with listening(responder) as (_, address):
+        for _ in range(3):
+            replies = ask(address, numbered(queries))
+            for number in range(20):
+                reply = dns.message.from_wire(replies[number.to_bytes(2, "big")])
+                given = [option.to_wire()[:8] for option in reply.options if option.otype == dns.edns.OptionType.COOKIE]
+                assert given == ([] if number % 4 == 3 else [number.to_bytes(8, "big")])
+
+
 def test_cookies_that_are_no_longer_given_cost_no_query() -> None:
     cookie = dns.edns.CookieOption(b"clientck", b"")
     query = dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=[cookie]).to_wire()

@@ -132,3 +132,17 @@ def test_the_short_way_loads_no_click(at: str) -> None:
     url, _, loaded = done.stdout.splitlines()
     assert url == "https://ark.example.org/ark:/12345/x54"
     assert json.loads(loaded) == ["maptr.regexp"]  # the sample's 12345 has a u record
+
+
+def test_ctrl_c_while_it_starts_is_told_in_a_word() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'click': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "sys.argv = ['maptr', 'up', '--offline']\n"
+        "import maptr.__main__"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "Aborted!\n")

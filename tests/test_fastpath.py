@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maptr import fastpath
+from maptr import learned
 from maptr.answer import Transport, make_reply
 from maptr.context import PLAIN, Context, Identity
 from maptr.cookies import CookieSettings
@@ -212,12 +212,12 @@ def test_what_others_answer_for_is_not_ready() -> None:
 
 
 def test_learned_replies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fastpath, "MAX_LEARNED", 5)
+    monkeypatch.setattr(learned, "MAX_LEARNED", 5)
     ready = ready_of(SNAPSHOT)
     for length in range(1, 40):
         query = dns.message.make_query("x" * length + ".example.", "A").to_wire()
         assert hold(ready, SNAPSHOT, query)
-        assert len(ready._learned) <= 5
+        assert len(ready._learned._ready) <= 5
 
 
 @pytest.mark.interop

@@ -305,6 +305,7 @@ ODD: dict[str, Script] = {
     "refused": altered(lambda reply: reply.set_rcode(dns.rcode.REFUSED)),
     "nothing": altered(lambda reply: reply.answer.clear()),
     "a redirect": zone({"12345.ark.arpa.": ['0 0 "" "ark" "" x.example.', '1 0 "h" "ark" "" h.example.']}),
+    "a redirect behind": zone({"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.', '1 0 "" "ark" "" x.example.']}),
     "two of equal rank": zone({"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.', '0 0 "h" "ark" "" i.example.']}),
     "not a public host": zone({"12345.ark.arpa.": ['0 0 "h" "ark" "" 127.0.0.1.']}),
 }

@@ -51,10 +51,10 @@ class Server:
         """Every reply is the general path's."""
         keys = [query[2:] for query in queries]
         plans = [*map(self.plans.known.get, keys)]
-        missed, with_client, with_whole = self.plans.fill(plans, keys)
+        missed, asked = self.plans.fill(plans, keys)
         self.found += len(queries) - len(missed)
-        assert not {*with_client, *with_whole}.intersection(missed)
-        given = {i: queries[i][-8:] for i in with_client} | {i: queries[i][-24:] for i in with_whole}
+        assert not set(asked.slots()).intersection(missed)
+        given = {i: queries[i][-8:] for i in asked.with_client} | {i: queries[i][-24:] for i in asked.with_whole}
         for i in missed:
             found = self.ready.find(queries[i], stream=False)
             if found is not None:
@@ -292,7 +292,7 @@ def test_packets_of_every_kind() -> None:
 def test_memory_is_bounded_and_forgotten_plans_live_until_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_KNOWN", 5)
     monkeypatch.setattr(module, "MAX_SHARED", 5)
-    monkeypatch.setattr("maptr.fastpath.MAX_LEARNED", 5)
+    monkeypatch.setattr("maptr.learned.MAX_LEARNED", 5)
     rng = random.Random(1)
     server = Server(SNAPSHOT)
     names = names_around(SNAPSHOT, rng)
@@ -301,7 +301,25 @@ def test_memory_is_bounded_and_forgotten_plans_live_until_they_are_sent(monkeypa
         plans = server.plans
         assert len(plans.known) + len(plans._with_cookie) <= 5
         assert len(plans._patterns) + len(plans._patterns_with_cookie) <= 5
-        assert max(len(plans._shared), len(plans._seen), len(plans._kinds_by_name), len(plans._alive)) <= 6
+        tables = (plans._shared, plans._alive_shared, plans._kinds, plans._seen, plans._types, plans._kinds_by_name)
+        assert max(len(table) for table in (*tables, plans._alive, plans._lettered, plans._large)) <= 6
+
+
+def test_floods_push_out_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SHARED", 5)
+    cut = "sub 60 NS ns.sub\nns.sub 60 A 192.0.2.2\n"
+    zone = START + cut + "".join(f"n{i} 60 TXT x\n" for i in range(20))
+    server = Server(snapshot_of((zone, "example.")))
+    names = [dns.message.make_query(f"n{i}.example.", "TXT").to_wire() for i in range(20)]
+    server.hold(names)
+    for round_ in range(30):
+        label = "x" * (round_ + 1)
+        for name in (f"{label}.example.", f"{label}.sub.example.", f"{label}.test.", "n1.example."):
+            for rdtype in ("A", f"TYPE{300 + round_}", "TXT"):
+                server.hold([dns.message.make_query(name, rdtype).to_wire()] * 3)
+    before = server.found
+    server.hold(names)
+    assert server.found == before + 20
 
 
 def test_what_plans_point_into_lives_though_a_zone_lets_it_go() -> None:

@@ -83,7 +83,9 @@ def _from_table(text: str, natab: str, *, may_deny: bool) -> int | None:
         return output.EXIT_NONE
     if not hosts or len(hosts) > MAX_NMAS or hosts[0].partition(":")[0].lower().endswith(".localhost"):
         return None
-    age = max(0.0, time.time() - written)
+    age = time.time() - written
+    if age < 0:  # a clock was set
+        return None
     told = f"maptr: ark:{naan}/{rest}: {through.told('natab', age, False, 'the table has it')}"
     return _show(f"https://{hosts[0]}/ark:/{naan}/{rest}{tail}", told)
 

@@ -19,13 +19,12 @@ from collections.abc import Hashable, Sequence
 from operator import add
 
 from maptr.context import Transport
-from maptr.cookies import CLIENT_COOKIE
 from maptr.ready import HEADER, NXDOMAIN
 from maptr.rrl import Verdict
 from maptr.serve.alone import MAX_CLIENTS, Alone, Client, Control
 from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
-from maptr.serve.jar import CookieJar
+from maptr.serve.jar import Asked, CookieJar
 from maptr.serve.plans import SILENCE, Plans, address, own, read_address, truncated
 from maptr.serve.responder import Responder
 from maptr.serve.slots import AREA, BATCH, HEAD, PLAN, Slots
@@ -34,9 +33,7 @@ from maptr.serve.udp import Answer, is_anywhere
 log = logging.getLogger("maptr.serve")
 
 PATIENCE = 0.25  # seconds until a blocked thread looks whether it shall stop
-# Known queries in a row that came alone, after which they are taken one by one (``alone.py``), and how many that
-# wait together end this: between the two either is as good.
-FEW, QUEUE = 8, 4
+QUEUE = 4  # that wait together and end their being taken one by one (``alone.py``)
 
 UDP = Transport.UDP
 MSG_DONTWAIT = 0x40
@@ -103,7 +100,7 @@ class BatchListener:
         """Until queries come one by one, or ``stop``."""
         receive, received = self._recvmmsg, self._slots.received
         in_a_row = 0
-        while not self._stopping and in_a_row < FEW:
+        while not self._stopping and in_a_row < self._alone.wanted:
             count = receive(self._fd, received, BATCH, MSG_WAITFORONE, None)
             if count <= 0:
                 # Nothing came for a while, or an ICMP error that an earlier reply met.
@@ -191,13 +188,13 @@ class BatchListener:
         Which of them the rate limit has judged, or does not concern.
         """
         settled: set[int] = set()
-        missed, with_client, with_whole = known.fill(plans, queries)
+        missed, asked = known.fill(plans, queries)
         for i in missed:
             plans[i], cookie = self._look_up(known, i, queries[i], settled)
             if cookie is not None:
-                (with_whole if len(cookie) > CLIENT_COOKIE else with_client).append(i)
-        if with_client or with_whole:
-            self._answer_cookies(with_client, with_whole, plans, queries, settled)
+                asked.others.append((i, cookie))
+        if asked:
+            self._answer_cookies(asked, plans, queries, settled)
         return settled
 
     def _look_up(self, known: Plans, i: int, query: bytes, settled: set[int]) -> tuple[bytes, bytes | None]:
@@ -234,30 +231,23 @@ class BatchListener:
         self._slots.memory[place : place + len(reply) - HEADER] = reply[HEADER:]
         return own(reply, self._slots.area_addresses[i])
 
-    def _answer_cookies(
-        self,
-        with_client: list[int],
-        with_whole: list[int],
-        plans: list[bytes | None],
-        queries: list[bytes],
-        settled: set[int],
-    ) -> None:
+    def _answer_cookies(self, asked: Asked, plans: list[bytes | None], queries: list[bytes], settled: set[int]) -> None:
         """Put the cookies of replies where their plans have them; who showed a good one has no limit."""
         context = self._responder.context
         if not context.cookies.secrets:  # taken away a moment ago; what lies ready will follow
-            for i in (*with_client, *with_whole):
+            for i in asked.slots():
                 plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
             return
         secrets, now = context.cookies.secrets, context.clock()
-        verified = self._jar.answer(queries, with_client, with_whole, secrets=secrets, now=now)
+        verified = self._jar.answer(asked, queries, secrets=secrets, now=now)
         settled.update(verified)
         self.counters.verified += len(verified)
         if context.cookies.required:
-            for i in (*with_client, *with_whole):
+            for i in asked.slots():
                 if i not in settled:
                     plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
         else:
-            self.counters.unverified += len(with_client) + len(with_whole) - len(verified)
+            self.counters.unverified += len(asked.slots()) - len(verified)
 
     def _limit(
         self,

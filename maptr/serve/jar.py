@@ -6,12 +6,27 @@ So a client's cookie costs one copy, and the hash replaces the address that went
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from maptr.cookies import CLIENT_COOKIE, SERVER_COOKIE, check_cookie, fresh_part
 from maptr.serve.hashing import HEAD, make_hasher
 from maptr.serve.slots import BATCH, Slots
 
 WHOLE_COOKIE = CLIENT_COOKIE + SERVER_COOKIE
+
+
+class Asked(NamedTuple):
+    """Slots of a batch whose queries have cookies: those that end in a client's, in a whole one, and others with it."""
+
+    with_client: list[int]
+    with_whole: list[int]
+    others: list[tuple[int, bytes]]
+
+    def __bool__(self) -> bool:
+        return bool(self.with_client or self.with_whole or self.others)
+
+    def slots(self) -> list[int]:
+        return [*self.with_client, *self.with_whole, *(i for i, _ in self.others)]
 
 
 class CookieJar:
@@ -29,16 +44,8 @@ class CookieJar:
         self._hashed = HEAD + address.stop - address.start
         self._seconds = -1
 
-    def answer(
-        self,
-        queries: Sequence[bytes],
-        with_client: Sequence[int],
-        with_whole: Sequence[int],
-        *,
-        secrets: Sequence[bytes],
-        now: float,
-    ) -> list[int]:
-        """Put the answers to cookies into these slots, whose queries end in 8 or 24 octets of them. Which are verified.
+    def answer(self, asked: Asked, queries: Sequence[bytes], *, secrets: Sequence[bytes], now: float) -> list[int]:
+        """Put the answers to cookies of 8 or 24 octets where replies have them. Whose were verified.
 
         ``secrets`` and ``now`` as for ``cookies.answer_cookie``.
         """
@@ -49,15 +56,20 @@ class CookieJar:
         self._fresh[:] = self._fresh_part
         for to, of in self._copy:
             to[:] = of
-        for i in with_client:
+        for i in asked.with_client:
             memory[clients[i]] = queries[i][-CLIENT_COOKIE:]
-        for i in with_whole:
-            memory[self._heads[i]] = queries[i][-WHOLE_COOKIE : HEAD - WHOLE_COOKIE]
-        self._hasher(secrets[0], self._hashed, [*with_client, *with_whole])
+        whole = [(i, queries[i][-WHOLE_COOKIE:]) for i in asked.with_whole]
+        for i, option in asked.others:
+            if len(option) == CLIENT_COOKIE:
+                memory[clients[i]] = option
+            else:
+                whole.append((i, option))
+        for i, option in whole:
+            memory[self._heads[i]] = option[:HEAD]
+        self._hasher(secrets[0], self._hashed, asked.slots())
         verified = []
-        for i in with_whole:
+        for i, option in whole:
             place = self._cookies[i]
-            option = queries[i][-WHOLE_COOKIE:]
             reply = check_cookie(option, memory[place], memory[self._addresses[i]], secrets=secrets, now=now)
             memory[place] = reply.option
             if reply.verified:

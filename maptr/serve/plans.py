@@ -10,7 +10,7 @@ Keys are queries without ID and cookie, with the name in lower case. Two ways le
 
 Cookies have tables of their own, for their plans leave a place for the answer. Replies that fit into what every
 client takes are kept for queries with the usual payload size, and found for any other. Nothing that never comes twice
-stays: patterns are learned the second time, names that do not exist never.
+stays: patterns are learned the second time, names that do not exist never. All tables are bounded, each for itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import ctypes
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
-from maptr.fastpath import ReadyAnswers, is_alone
+from maptr.cookies import CLIENT_COOKIE
+from maptr.fastpath import ReadyAnswers
 from maptr.ready import (
     COOKIE,
     COOKIE_REPLY,
@@ -34,18 +35,20 @@ from maptr.ready import (
     Found,
     with_cookie,
 )
+from maptr.readyzone import is_alone
+from maptr.serve.jar import WHOLE_COOKIE, Asked
 from maptr.serve.slots import HEAD, PLAN
 
 MAX_KNOWN = 1 << 17  # plans by whole keys, 300 octets each with their keys: 100,000 names asked in one way
 MAX_SHARED = 1 << 14  # plans of replies that many questions share, and patterns
-# NODATA is learned by name for the types that resolvers ask unasked: A, TXT, AAAA, NAPTR, HTTPS.
-COMMON_TYPES = frozenset({1, 16, 28, 35, 65})
+# NODATA is learned by name, for some thousand names, for types that are asked much: A, TXT, AAAA, NAPTR. HTTPS is type
+# 65, which is a letter, and better known by patterns, which tell its case.
+COMMON_TYPES = frozenset({1, 16, 28, 35})
 # Octets of a key before the first label and after the type: header without ID, class.
 FIRST = HEADER - 2
 DATA = bytes.__basicsize__ - 1  # its last octet is the zero after all others
 MIN_KEY = FIRST + 5
 
-CLIENT_COOKIE, WHOLE_COOKIE = 8, COOKIE_REPLY - 4
 USUAL_SIZE = (1232).to_bytes(2, "big")  # what most resolvers say since 2020; none of its octets is a letter
 _USUAL_END = USUAL_SIZE[1]
 _SIZED = 8  # octets of an OPT from its size on
@@ -87,44 +90,44 @@ class Plans:
         self._with_cookie: dict[bytes, bytes] = {}
         self._patterns: dict[bytes, Pattern] = {}
         self._patterns_with_cookie: dict[bytes, Pattern] = {}
-        self._kinds: dict[bytes, Hashable] = {}  # of plans that have one whatever the name
+        self._kinds: dict[bytes, Hashable] = {}  # of shared plans that have one whatever the name
         self._kinds_by_name: dict[bytes, Hashable] = {}  # of plans that only one name has
-        self._shared: dict[tuple[int, int, int, bool], bytes] = {}
+        self._shared: dict[Hashable, bytes] = {}
         self._lettered: set[bytes] = set()  # keys with a small letter around the name, where a capital is another
-        self._large: set[bytes] = set()  # keys and patterns of the usual size whose replies not everybody takes
+        self._large: set[bytes] = set()  # keys of the usual size whose replies not everybody takes
+        self._large_patterns: set[bytes] = set()
         self._seen: set[bytes] = set()  # patterns met once
         self._types: dict[bytes, bytes] = {}  # by name, of patterns for other types
-        self._alive: dict[int, object] = {}  # what plans point into, by identity
-        self._full = False
+        # What plans point into, by identity; what shared plans do.
+        self._alive: dict[int, object] = {}
+        self._alive_shared: list[object] = []
+        self._denials = 0  # plans of names for types that they lack
+        self._names_full = self._shared_full = False
         self._long_opts: dict[bytes, bytes] = {}
 
-    def fill(self, plans: list[bytes | None], queries: Sequence[bytes]) -> tuple[list[int], list[int], list[int]]:
-        """Put plans where there are none yet, for queries without IDs.
-
-        Which were not found; of those found, which end in a client's cookie, and which in a whole one.
-        """
-        with_client: list[int] = []
-        with_whole: list[int] = []
+    def fill(self, plans: list[bytes | None], queries: Sequence[bytes]) -> tuple[list[int], Asked]:
+        """Put plans where there are none yet, for queries without IDs. Which were not found, and who has cookies."""
+        asked = Asked([], [], [])
         with_cookie = self._with_cookie.get, self._patterns_with_cookie.get, -_SIZED - 3
         kinds = (
             (self.known.get, self._patterns.get, -_SIZED + 1, None),
-            (*with_cookie, with_client),
-            (*with_cookie, with_whole),
+            (*with_cookie, asked.with_client),
+            (*with_cookie, asked.with_whole),
             (self.known.get, self._patterns.get, 0, None),
         )
         which = [i for i, plan in enumerate(plans) if plan is None]
         missed, sized = self._fill_each(which, plans, queries, kinds, True)
         if sized:
             missed += self._fill_each(sized, plans, queries, kinds, False)[0]
-        return missed, with_client, with_whole
+        return missed, asked
 
     def find_alone(self, query: bytes) -> bytes | None:
         """The plan for one query without ID; None where that is not known, or has a cookie."""
         plan = self.known.get(query)
         if plan is None:
             plans: list[bytes | None] = [None]
-            _, *cookies = self.fill(plans, (query,))
-            plan = None if any(cookies) else plans[0]
+            _, asked = self.fill(plans, (query,))
+            plan = None if asked else plans[0]
         return plan
 
     def _fill_each(
@@ -142,7 +145,8 @@ class Plans:
         missed: list[int] = []
         sized: list[int] = []
         bare, client, whole, plain = kinds
-        lettered, large, types = self._lettered, self._large, self._types
+        lettered, types = self._lettered, self._types
+        large, large_patterns = self._large, self._large_patterns
         for i in which:
             query = queries[i]
             size = len(query)
@@ -184,7 +188,7 @@ class Plans:
                     if (
                         not (labels and key[FIRST:after] in labels)
                         and (exact is None or query[:FIRST] + query[end:] == exact)
-                        and not (other_size and shape in large)
+                        and not (other_size and shape in large_patterns)
                     ):
                         name = key[FIRST:end]
                         rdtype = None if other is None else types.get(name)
@@ -237,10 +241,12 @@ class Plans:
         fellows = None if packed else self.ready.fellows(query, found)
         exists = fellows is None or not fellows.absent
         qtype = int.from_bytes(query[name_end : name_end + 2], "big")
-        if exists and (any(head[4:6]) or qtype in COMMON_TYPES):
+        answered = any(head[4:6])
+        if exists and (answered or (qtype in COMMON_TYPES and self._denials < MAX_SHARED)):
             known = self._with_cookie if size else self.known
             if len(self.known) + len(self._with_cookie) >= MAX_KNOWN:
-                self._full = True
+                self._names_full = True
+            self._denials += not answered
             key = query[2:HEADER] + name + rest
             known[key] = plan
             if large:
@@ -256,9 +262,9 @@ class Plans:
                 self._seen.add(pattern)
                 return plan
             if len(self._patterns) + len(self._patterns_with_cookie) >= MAX_SHARED:
-                self._full = True
+                self._forget_patterns()
             if large:
-                self._large.add(pattern)
+                self._large_patterns.add(pattern)
             marked = None if exact.lower() == exact == exact.upper() else exact
             old = patterns.get(pattern)
             if old is None or old.exact != marked:
@@ -286,22 +292,21 @@ class Plans:
     def _share(self, query: bytes, found: Found) -> bytes:
         """The plan of a reply, one object for all who ask as long a question for the same octets."""
         ready = found.ready
-        if len(self._alive) >= MAX_KNOWN:
-            self._full = True
-        if ready.start:
+        if ready.start and ready.kind is None:
+            if len(self._alive) >= MAX_KNOWN:
+                self._names_full = True
             # The table of a zone may get an equal value in its place, where two threads pack a name at once.
             self._alive[id(ready.body)] = ready.body
-            plan = self._pack(query, found)
-            if ready.kind is not None:
-                self._kinds[plan] = ready.kind
-            return plan
-        key = id(ready), found.question_end, query[2] & RD, found.cookie is not None
+            return self._pack(query, found)
+        # The records of a wildcard are a part of the table, too, but not its own reply.
+        what = (id(ready.body), ready.start, ready.opt, ready.kind) if ready.start else id(ready)
+        key = what, found.question_end, query[2] & RD, found.cookie is not None
         shared = self._shared.get(key)
         if shared is not None:
             return shared
         if len(self._shared) >= MAX_SHARED:
-            self._full = True
-        self._alive[id(ready)] = ready
+            self._shared_full = True
+        self._alive_shared.append(ready)
         plan = self._shared[key] = self._pack(query, found)
         if ready.kind is not None:
             self._kinds[plan] = ready.kind
@@ -323,21 +328,36 @@ class Plans:
         )
 
     def sent(self) -> None:
-        """After each batch: its plans are used no more, so what has grown too large can be forgotten."""
-        if self._full:
-            self._full = False
-            self.known.clear()
-            self._with_cookie.clear()
+        """After each batch: its plans are used no more, so what has grown too large can be forgotten.
+
+        What floods fill is not what names fill, and goes without it.
+        """
+        if self._names_full:
+            self._names_full, self._denials = False, 0
+            for table in (self.known, self._with_cookie, self._kinds_by_name, self._alive):
+                table.clear()
             self._lettered.clear()
             self._large.clear()
-            self._patterns.clear()
-            self._patterns_with_cookie.clear()
-            self._seen.clear()
-            self._types.clear()
-            self._shared.clear()
-            self._kinds.clear()
-            self._kinds_by_name.clear()
-            self._alive.clear()
+        if self._shared_full:
+            self._shared_full = False
+            self._forget_shared()
+
+    def _forget_shared(self) -> None:
+        self._forget_patterns()
+        shared = {*self._shared.values()}
+        for known in (self.known, self._with_cookie):
+            for key in [key for key, plan in known.items() if plan in shared]:
+                del known[key]
+        for keys in (self._lettered, self._large):
+            keys.intersection_update({*self.known, *self._with_cookie})
+        self._denials = 0
+        self._shared.clear()
+        self._kinds.clear()
+        self._alive_shared.clear()
+
+    def _forget_patterns(self) -> None:
+        for table in (self._patterns, self._patterns_with_cookie, self._seen, self._large_patterns, self._types):
+            table.clear()
 
 
 def own(reply: bytes, place: int) -> bytes:

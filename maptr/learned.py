@@ -1,0 +1,110 @@
+"""Learned: what the general path answers, asked once and taken apart, so that no rule of its is written twice."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Protocol
+
+from maptr import context
+from maptr.context import Transport
+from maptr.ready import (
+    CLASS_IN,
+    COOKIE,
+    DO,
+    EDNS,
+    EDNS_COUNTS,
+    HEADER,
+    NO_EDNS,
+    OPT_START,
+    PLAIN_COUNTS,
+    TC,
+    Mould,
+    Ready,
+    find_options,
+)
+
+if TYPE_CHECKING:
+    from maptr.answer import Reply
+
+SOA, ANY = 6, 255
+# Replies, some hundred octets each, and as many moulds. Past that all are forgotten, and the common ones are soon back.
+MAX_LEARNED = 8192
+
+_ANY = ANY.to_bytes(2, "big")
+_QUERY_OPTS = (b"", OPT_START + b"\x04\xd0" + bytes(6), OPT_START + b"\x04\xd0\0\0\x80" + bytes(3))
+
+
+class General(Protocol):
+    """``maptr.answer.make_reply`` with all but these set."""
+
+    def __call__(self, query: bytes, /, *, transport: Transport) -> Reply | None: ...
+
+
+class Learned:
+    """The replies of one ``general``, by keys that say who has the same."""
+
+    def __init__(self, general: General) -> None:
+        self._general = general
+        self._ready: dict[object, Ready | None] = {}
+        self._moulds: dict[object, Mould] = {}
+
+    def ready(self, key: object, name: bytes, qtype: int, form: int) -> Ready | None:
+        """What is known by that key, or else learned from this question."""
+        if key in self._ready:
+            return self._ready[key]
+        if len(self._ready) >= MAX_LEARNED:
+            self._ready.clear()
+        ready = self._ready[key] = self.ask(name + qtype.to_bytes(2, "big") + CLASS_IN, form)
+        return ready
+
+    def moulded(
+        self, key: Hashable, place: int, name: bytes, qtype: int, form: int, by_name: bool = False
+    ) -> Ready | None:
+        """The same for all who have one name at some place of the question. ``by_name`` is of ``Ready.kind``."""
+        if (key, place) in self._ready:
+            return self._ready[key, place]
+        if len(self._ready) >= MAX_LEARNED:
+            self._ready.clear()
+        mould = self._moulds.get(key)
+        if mould is None:
+            if len(self._moulds) >= MAX_LEARNED:
+                self._moulds.clear()
+            made = self.ask(name + qtype.to_bytes(2, "big") + CLASS_IN, form)
+            if made is not None:
+                mould = self._moulds[key] = Mould.of(made._replace(kind=None) if by_name else made, place)
+        ready = self._ready[key, place] = mould.at(place) if mould else None
+        return ready
+
+    def ask(self, question: bytes, form: int) -> Ready | None:
+        """Take the general path's reply apart; None where it is no ready one for all who ask this."""
+        end = HEADER + len(question)
+        # Over a stream nothing is cut; ANY is found for UDP alone, which has less of it.
+        transport = Transport.UDP if question[-4:-2] == _ANY else Transport.TCP
+        counts, opt = (PLAIN_COUNTS if form == NO_EDNS else EDNS_COUNTS), _QUERY_OPTS[form]
+        reply = self._general(b"\0\0\0\0" + counts + question + opt, transport=transport)
+        if reply is None or reply.wire[2] & TC:
+            return None
+        wire, opt_at = reply.wire, len(reply.wire) - reply.opt_size
+        return Ready(wire[2:HEADER], wire[end:opt_at], 0, opt_at - end, wire[opt_at:], reply.kind)
+
+    def ask_opts(self, origin: bytes) -> tuple[bytes, bytes, bytes]:
+        """The OPT of replies that are not errors, by form."""
+        asked = (self.ask(origin + SOA.to_bytes(2, "big") + CLASS_IN, form) for form in (EDNS, DO))
+        plain, do = (ready.opt if ready else b"" for ready in asked)
+        return b"", plain, do
+
+    def probe_edns(self) -> tuple[bool, bool]:
+        """Whether the general path answers cookies, and who asks for NSID; where it does not, they change nothing."""
+        question = b"\0" + SOA.to_bytes(2, "big") + CLASS_IN
+        opt = (
+            _QUERY_OPTS[EDNS][:-2]
+            + b"\0\x10"
+            + context.NSID.to_bytes(2, "big")
+            + b"\0\0"
+            + COOKIE
+            + b"\0\x08"
+            + bytes(8)
+        )
+        reply = self._general(b"\0\0\0\0" + EDNS_COUNTS + question + opt, transport=Transport.TCP)
+        _, told = (reply and find_options(reply.wire)) or (0, {})
+        return context.COOKIE in told, context.NSID in told

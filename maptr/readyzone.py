@@ -1,0 +1,62 @@
+"""ReadyZone: a zone as the ready answers need it: its packed table, and where in it they must not go the short way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from maptr.names import Labels, is_below, to_wire, wire_length
+from maptr.packed import RRSET, WILDCARD, PackedNodes, read_labels, read_rrsets, types_of
+from maptr.ready import Ready
+from maptr.snapshot import CNAME, DNAME, NS, NSEC, NSEC3, RRSIG, ZoneView
+
+_CNAME = CNAME.to_bytes(2, "big")
+
+
+class ReadyZone:
+    """``table`` has packed RRsets by name, or lines that ``read`` packs; ``find`` has them packed, or None."""
+
+    def __init__(self, view: ZoneView) -> None:
+        nodes = PackedNodes.pack(view.nodes)
+        self.table = nodes.table
+        self.read = nodes.read
+        self.find = nodes.table.get if nodes.packer is None else nodes.find
+        self.origin = to_wire(view.origin)
+        self.cuts: dict[bytes, frozenset[bytes]] = {}
+        self.odd: set[bytes] = set()  # what lies there or below is for the general path
+        self.signed = self.wild = False
+        for name in nodes.special:
+            self._note(name, self.table[name], view)
+            if name[:2] == WILDCARD:
+                self.wild = True
+        self.layered = bool(self.cuts or self.odd)
+        # NXDOMAIN by the place of the origin in the name and by form, in zones that are neither wild nor layered.
+        self.absent: dict[int, Ready] = {}
+        # Just above the origin these labels make names in the SOA compress further than its owner.
+        rdata = view.soa.rdatas[0].lower()
+        mname = read_labels(rdata)
+        names = mname, read_labels(rdata, wire_length(mname))
+        self.soa_labels = _labels_above(view.origin, names)
+        self.soa_words = frozenset(bytes((len(label),)) + label for labels in names for label in labels)
+        self.denial = view.denial
+
+    def _note(self, name: bytes, packed: bytes, view: ZoneView) -> None:
+        types = types_of(packed)
+        if DNAME in types or NSEC3 in types:
+            self.odd.add(name)
+        if not {RRSIG, NSEC, NSEC3}.isdisjoint(types):
+            self.signed = True
+        if NS in types and name != self.origin:
+            cut = read_labels(name)
+            hosts = next(rrset.hosts for rrset in read_rrsets(cut, packed) if rrset.rdtype == NS)
+            self.cuts[name] = _labels_above(cut, hosts)
+
+
+def is_alone(packed: bytes) -> bool:
+    """Whether a name has one RRset, and so nothing to say of any other type; an alias has."""
+    return len(packed) - RRSET.size == int.from_bytes(packed[4:8], "big") and packed[:2] != _CNAME
+
+
+def _labels_above(base: Labels, names: Iterable[Labels]) -> frozenset[bytes]:
+    """Of the folded names below a base, the label next to it, as wire."""
+    below = (name for name in names if len(name) > len(base) and is_below(name, base))
+    return frozenset(to_wire(name[-len(base) - 1 :])[: len(name[-len(base) - 1]) + 1] for name in below)
