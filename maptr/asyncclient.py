@@ -51,7 +51,11 @@ async def discover_async(
 async def discover_at_async(
     where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Unpack[Options]
 ) -> Discovery:
-    """``discover_at``, awaited."""
+    """``discover_at``, awaited.
+
+    >>> asyncio.run(discover_at_async(host, "ark:12345/x6np1wh8k", port=port)).complete
+    True
+    """
     return await discover_async(ark, nameservers=[where if "#" in where else f"{where}#{port}"], **options)
 
 

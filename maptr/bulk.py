@@ -7,7 +7,7 @@ Drivers and no more: the walks are in ``many``, the sockets in ``mux``; how to w
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Hashable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Hashable, Iterable, Iterator
 from contextlib import aclosing, closing
 from functools import partial
 from itertools import islice
@@ -48,7 +48,7 @@ def discover_many(
     resolver: Stub | dns.resolver.Resolver | None = None,
     ordered: bool = True,
     **options: Unpack[BulkOptions],
-) -> Iterator[Discovery]:
+) -> Generator[Discovery, None, None]:
     """A discovery for each ARK; an empty one where there is no candidate, not ``complete`` where DNS did not say.
 
     Asks ``nameservers``, by default the system's, without dnspython; a dnspython ``resolver``, and ``nameservers`` by
@@ -79,8 +79,15 @@ async def discover_many_async(
     resolver: Stub | dns.asyncresolver.Resolver | None = None,
     ordered: bool = True,
     **options: Unpack[BulkOptions],
-) -> AsyncIterator[Discovery]:
-    """``discover_many``, awaited: same options, same discoveries, same errors. ``arks`` may be an async iterable."""
+) -> AsyncGenerator[Discovery, None]:
+    """``discover_many``, awaited: same options, same discoveries, same errors. ``arks`` may be an async iterable.
+    Closing it (``contextlib.aclosing``) leaves every socket.
+
+    >>> async def urls(arks):
+    ...     return [found.url() async for found in discover_many_async(arks, nameservers=[server])]
+    >>> asyncio.run(urls(["ark:12345/x1", "ark:12345/x2"]))
+    ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
+    """
     nameservers = _listed(nameservers)
     asked = resolver or _by_urls(nameservers)
     if asked is not None and not isinstance(asked, Stub):
@@ -90,8 +97,9 @@ async def discover_many_async(
                 yield discovery
         return
     bulk = Bulk(nameservers=nameservers, stub=asked, **options)
-    async for _, discovery in bulk.run_async(_numbered_async(arks), ordered=ordered):
-        yield discovery
+    async with aclosing(bulk.run_async(_numbered_async(arks), ordered=ordered)) as running:
+        async for _, discovery in running:
+            yield discovery
 
 
 class BulkOptions(TypedDict, total=False):
@@ -166,7 +174,7 @@ class Bulk:
 
     async def run_async(
         self, arks: AsyncIterator[tuple[Token, Ark]], *, ordered: bool = True
-    ) -> AsyncIterator[tuple[Token, Discovery]]:
+    ) -> AsyncGenerator[tuple[Token, Discovery], None]:
         """The same on the running event loop."""
         waiter = LoopWaiter()
         with closing(_Run[Token](self, waiter, ordered)) as run:

@@ -23,6 +23,10 @@ class Candidate(NamedTuple):
     string, and empty for an ``h`` record, which says no more than the host. ``order`` and ``preference`` are those
     of its own record; ``path`` holds the pairs of every record on the way, its own last. ``ttl`` is the shortest
     of all these records, in seconds; it is not compared, nor what makes URLs for other ARKs.
+
+    >>> best = discover("ark:12345/x6np1wh8k", nameservers=[server])[0]
+    >>> best.url(Ark.parse("ark:12345/x5?info"))
+    'https://ark.example.org/ark:12345/x5?info'
     """
 
     host: str

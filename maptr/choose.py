@@ -44,6 +44,9 @@ def sticky(discovery: Discovery) -> Candidate:
 
     A cluster of clients agrees without talking, whatever way each found the candidates, and one that goes away moves
     only its own ARKs. Of the places that a rule makes, the rule counts, so that every spelling of an ARK goes to one.
+
+    >>> discover("ark:12345/x6np1wh8k", nameservers=[server], chooser=sticky)[0].host
+    'ark.example.org'
     """
 
     def score(candidate: Candidate) -> bytes:

@@ -29,6 +29,7 @@ from maptr.choose import Chooser
 from maptr.client import discover
 from maptr.discovery import Candidate, Discovery
 from maptr.errors import ConfigError, NmaError
+from maptr.reachable import Reachable
 from maptr.registry import anvl
 from maptr.visit import Page
 from maptr.walk import Settings
@@ -138,7 +139,7 @@ def describe(
     ``discovery`` is one made before; without it the ARK is discovered with ``options``, as ``discover`` takes them.
     An ``h`` candidate is asked by https, then by http. Redirects are limited, servers at addresses that are not public
     are refused unless ``allow_private``, and ``seconds`` bounds all of it after the discovery; half of what is left is
-    for one place, where there is another.
+    for one place, where there is another. A ``Reachable`` chooser hears of those that fail.
 
     Raises as ``discover`` does, and NmaError where no authority could be asked.
     """
@@ -161,6 +162,8 @@ def describe(
             return _ask(candidate, parsed, scheme, wanted, until, allow_private)
         except NmaError as error:
             failures[str(error)] = None
+            if isinstance(chooser, Reachable):
+                chooser.failed(candidate._replace(scheme=candidate.scheme or scheme), found)
     raise NmaError(f"{parsed} cannot be asked about: {'; '.join(failures)}")
 
 

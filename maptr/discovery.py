@@ -16,6 +16,8 @@ from maptr.trace import SECURITY, Link, Outcome, Reading, Step
 
 __all__ = ["REGEXP_STEPS", "SECURITY", "Candidate", "Discovery", "Link", "Outcome", "Reading", "Step"]
 
+CLOCK_SLACK = 60.0  # seconds; what was said later than now by more than this was said by another clock
+
 
 class Discovery(Sequence[Candidate]):
     """The result of a walk: its candidates, best first, and the trace that led to them.
@@ -31,6 +33,12 @@ class Discovery(Sequence[Candidate]):
     Its values are not to be changed: ``replace`` makes another. Two are equal where all is equal but times,
     ``scheme`` and ``reason``. ``trace`` may be given as a function, which is called when somebody first looks: writing
     the reasons down costs more than finding the candidates.
+
+    >>> found = discover("ark:12345/x6np1wh8k", nameservers=[server])
+    >>> [(candidate.host, candidate.order) for candidate in found]
+    [('ark.example.org', 0)]
+    >>> found.complete, found.security, [step.outcome.name for step in found.trace]
+    (True, 'indeterminate', ['ANSWER'])
     """
 
     _ARGUMENTS = (
@@ -143,8 +151,11 @@ class Discovery(Sequence[Candidate]):
         return [candidate.url(self.ark, scheme=self.scheme) for candidate in self.candidates]
 
     def age(self, now: float) -> float | None:
-        """Seconds since the data was said, by the same clock as ``fetched``; None where that is not known."""
-        return None if self.fetched is None else max(0.0, now - self.fetched)
+        """Seconds since the data was said, by the same clock as ``fetched``; None where that is not known, as where it
+        was said later than now: a clock was set since."""
+        if self.fetched is None or self.fetched > now + CLOCK_SLACK:
+            return None
+        return max(0.0, now - self.fetched)
 
     def expiring(self, now: float, **changes: Any) -> Discovery:
         """The same, its ``expiration`` counted from ``now``, and other values changed too."""
@@ -165,6 +176,17 @@ class Discovery(Sequence[Candidate]):
         timeout = any(step.outcome is Outcome.TIMEOUT for step in self.trace)
         kind = errors.DiscoveryTimeout if timeout else errors.DiscoveryFailed
         raise kind(f"no mapping authority known for {self.ark}: {self._why()}", self)
+
+    def unsaid(self) -> str:
+        """What makes it incomplete, in words: the first question without an answer; empty where it is complete."""
+        if self.complete:
+            return ""
+        steps = [step for step in self.trace if not step.outcome.said]
+        if not steps:
+            return "a limit of the walk was reached"
+        note = f" ({steps[0].note})" if steps[0].note else ""
+        more = f", and {len(steps) - 1} more" if len(steps) > 1 else ""
+        return f"{names.to_text(steps[0].name)} NAPTR: {steps[0].outcome.value}{note}{more}"
 
     def raise_for_security(self, require: str | None) -> None:
         """Nothing, where the answers are as secure as required (None: any are); else DiscoveryFailed."""
@@ -189,8 +211,8 @@ class Discovery(Sequence[Candidate]):
         said += f" ({step.note})" if step.note else ""
         if step.outcome is Outcome.NXDOMAIN and step.name[-2:] == (b"ark", b"arpa"):
             said += (
-                ". ark.arpa is not delegated on the public Internet today: maptr up serves it on this machine,"
-                " @SERVER names a server that has it, --origin another origin"
+                ". If no ARK is found at all: ark.arpa is not delegated on the public Internet today; maptr up"
+                " serves it on this machine, @SERVER names a server that has it, --origin another origin"
             )
         return said
 

@@ -16,6 +16,8 @@ from urllib.parse import urljoin, urlsplit
 
 from maptr import __version__
 from maptr.errors import MaptrError
+from maptr.printable import printable
+from maptr.visit import is_local
 
 MAX_OCTETS = 64 << 20  # the real registry has 1.2 million
 MAX_REDIRECTS = 5  # RFC 9110 section 15.4 leaves it to the client; five were the rule of RFC 2068
@@ -26,7 +28,10 @@ ACCEPT = "application/json, text/plain, application/yaml, */*;q=0.1"
 
 
 class FetchError(MaptrError):
-    """The file could not be got; the text says from where, and why."""
+    """The file could not be got; the text says from where, and why, in nothing but printable words."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +56,21 @@ def fetch(
 ) -> Fetched:
     """The file at an http or https URL; with ``etag`` or ``modified`` only if it changed (RFC 9110 section 13).
 
-    Certificates are checked, against ``cafile`` if given. A redirect from https to http is refused. Raises FetchError.
+    Certificates are checked, against ``cafile`` if given. A redirect from https to http is refused, and one from a
+    server at a public address to one that is not. Raises FetchError.
     """
     deadline = clock() + seconds
     seen: list[str] = []
+    public = False
     while True:
         seen.append(url)
-        reply, location = _get(url, etag, modified, cafile, deadline, max_octets, clock)
+        reply, location, public = _get(url, etag, modified, cafile, deadline, max_octets, clock, public)
         if reply is not None:
             return reply
-        target = urljoin(url, location)
+        try:
+            target = urljoin(url, location)
+        except ValueError:
+            raise FetchError(f"{url}: redirected to {location}, which is no URL") from None
         if len(seen) > MAX_REDIRECTS or target in seen:
             raise FetchError(f"{seen[0]}: redirected in a circle, or more than {MAX_REDIRECTS} times, last to {target}")
         if not target.startswith(("http://", "https://")):
@@ -78,8 +88,12 @@ def _get(
     deadline: float,
     max_octets: int,
     clock: Callable[[], float],
-) -> tuple[Fetched | None, str]:
-    """One request: the file, or None and the location that the server sends us to."""
+    only_public: bool,
+) -> tuple[Fetched | None, str, bool]:
+    """One request: the file, or None and the location that the server sends us to; and whether its address is public.
+
+    The address is judged that was connected to, so that no name can change its mind in between.
+    """
     connection, path = _connection(url, cafile, deadline - clock())
     headers = {"User-Agent": f"maptr/{__version__}", "Accept": ACCEPT, "Accept-Encoding": "identity"}
     if etag:
@@ -89,6 +103,9 @@ def _get(
     watchdog = None
     try:
         connection.connect()
+        public = not is_local(connection.sock.getpeername()[0])
+        if only_public and not public:
+            raise FetchError(f"{url}: redirected to a server that is not public")
         # A server that sends an octet now and then never meets a socket's timeout; this ends it at the deadline.
         # The connection forgets its socket when the server is to close it, so the socket itself is handed over.
         watchdog = threading.Timer(max(0.0, deadline - clock()), _cut, [connection.sock])
@@ -97,9 +114,9 @@ def _get(
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         if response.status in REDIRECTS and response.getheader("Location"):
-            return None, response.getheader("Location", "")
+            return None, response.getheader("Location", ""), public
         if response.status == 304 and (etag or modified):
-            return Fetched(url, None, etag, modified), ""
+            return Fetched(url, None, etag, modified), "", public
         if response.status != 200:
             raise FetchError(f"{url}: the server answers {response.status} {response.reason}")
         kind = response.getheader("Content-Type", "").partition(";")[0].strip().lower()
@@ -108,7 +125,8 @@ def _get(
         content = _read(url, response, max_octets)
         if clock() >= deadline:  # the watchdog's end looks like the server's, where no length was sent
             raise FetchError(f"{url}: not all there in time")
-        return Fetched(url, content, response.getheader("ETag", ""), response.getheader("Last-Modified", "")), ""
+        etag, modified = response.getheader("ETag", ""), response.getheader("Last-Modified", "")
+        return Fetched(url, content, etag, modified), "", public
     except (OSError, http.client.HTTPException, ValueError) as error:
         if clock() >= deadline or isinstance(error, TimeoutError):
             raise FetchError(f"{url}: not all there in time") from None

@@ -8,8 +8,8 @@ two to the same discovery.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maptr import names, url
 from maptr.ark import Ark
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from maptr.regexp import Substitution
 
 MAX_RECORDS = 16  # the longest real answer has 17; beyond this the general way is hardly slower
+MAX_PLANS = 10_000  # remembered
 MAX_STEPS = 20_000  # of regexps, that so many records of this kind never need
 
 _BY_HOST = (b"h", b"ark", b"")  # flags, service, regexp
@@ -100,6 +101,28 @@ def make_plan(
         rules = [rules[at] for at in sorted(range(len(rules)), key=keys.__getitem__)]
     made = Plan(None, tuple(rules))
     return Plan(made.candidates(_NOBODY), ()) if len(rules) == len(hosts) else made
+
+
+Planner = Callable[..., Plan | None]
+"""Takes what ``make_plan`` takes."""
+
+
+class Plans:
+    """``make_plan`` that remembers, for whoever walks over the same records again and again. For threads."""
+
+    def __init__(self) -> None:
+        self._plans: dict[Hashable, Plan | None] = {}
+
+    def __call__(self, records: tuple[Fields, ...], root: Labels, ttl: int, **options: Any) -> Plan | None:
+        key = records, root, ttl, *options.values()
+        try:
+            return self._plans[key]
+        except KeyError:
+            pass
+        if len(self._plans) >= MAX_PLANS:
+            self._plans = {}
+        made = self._plans[key] = make_plan(records, root, ttl, **options)
+        return made
 
 
 _NOBODY = Ark("0", "0")  # what is fixed does not look at it

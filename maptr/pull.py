@@ -9,10 +9,12 @@ is left the old file stays. Order is by content, never by a date.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,6 +68,7 @@ class Pull:
     passed_over: tuple[str, ...] = ()
     signed: int | None = None  # when, by its signer's word, in seconds since 1970
     broken: str = ""  # why the file that is there is no table, where it is none
+    before: str = ""  # the SHA-256 of the file that is there, "" for none
 
 
 def look(
@@ -85,7 +88,8 @@ def look(
     """
     old_content = path.read_bytes() if path.exists() else None
     old, broken = _there(path, old_content)
-    held = "" if old_content is None or broken else hashlib.sha256(old_content).hexdigest()
+    there = "" if old_content is None else hashlib.sha256(old_content).hexdigest()
+    held = "" if broken else there
     note = read_pull_file(path)
     reasons: list[str] = []
     unsafe: UnsafePlan | None = None
@@ -94,7 +98,7 @@ def look(
         try:
             got = _get(source, str(known.get("etag", "")), str(known.get("modified", "")), cafile, seconds)
             pull = _judge(path, source, got, old, held, demands.sha256, force, tuple(reasons))
-            pull = replace(pull, broken=broken)
+            pull = replace(pull, broken=broken, before=there)
             if demands.public_key is None:
                 return pull
             content = old_content if got.content is None else got.content
@@ -192,10 +196,30 @@ def apply(pull: Pull, *, wall: Callable[[], float], keep: int = KEEP) -> None:
     """Do what was planned: the old file becomes ``FILE.1``, older ones ``.2`` and so on; note when and from where.
     One that was broken is kept nowhere.
 
-    Where the content is the file's own, only the note is written. Raises OSError; the file is then as it was.
+    Where the content is the file's own, only the note is written. Raises OSError, and TableError where the file is
+    another one than the plan was made for; it is then as it was.
     """
-    if pull.content is not None and not _holds(pull.path, pull.sha256):
-        if pull.path.exists() and not pull.broken:
+    with _alone(pull.path.parent):
+        _apply(pull, wall, keep)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process at a time in a folder, of those that pull; no file is made for it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _apply(pull: Pull, wall: Callable[[], float], keep: int) -> None:
+    there = hashlib.sha256(pull.path.read_bytes()).hexdigest() if pull.path.exists() else ""
+    if there not in (pull.before, pull.sha256):
+        raise TableError("was changed since the plan was made; pull again", filename=str(pull.path))
+    if pull.content is not None and there != pull.sha256:
+        if there and not pull.broken:
             _rotate(pull.path, keep)
         write_atomically(pull.path, pull.content)
     note: dict[str, object] = {
@@ -208,10 +232,6 @@ def apply(pull: Pull, *, wall: Callable[[], float], keep: int = KEEP) -> None:
     if pull.signed is not None:
         note["signed"] = pull.signed
     write_atomically(pull_file(pull.path), json.dumps(note, indent=1).encode() + b"\n")
-
-
-def _holds(path: Path, digest: str) -> bool:
-    return path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == digest
 
 
 def _rotate(path: Path, keep: int) -> None:

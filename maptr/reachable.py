@@ -1,6 +1,6 @@
 """A chooser that asks: the first candidate that answers, remembered for a while.
 
-    find = Reachable()
+    find = Reachable()  # keep it: it remembers
     discover("ark:12345/x6np1wh8k", chooser=find).url()
 
 Candidates are tried in their order, those of higher orders too; an ``h`` candidate by https, then by http.

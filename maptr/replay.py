@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from maptr import names
+from maptr import names, plain
 from maptr.ark import Ark
 from maptr.discovery import Discovery, Outcome
 from maptr.names import Labels
@@ -29,12 +29,18 @@ def answers_of(discovery: Discovery) -> Iterator[tuple[Labels, Answer]]:
         )
 
 
-def walk_again(ark: Ark, settings: Settings, lookup: Lookup, reader: Reader | None = None) -> Discovery | None:
+def walk_again(
+    ark: Ark,
+    settings: Settings,
+    lookup: Lookup,
+    reader: Reader | None = None,
+    planner: plain.Planner = plain.make_plan,
+) -> Discovery | None:
     """The discovery that kept answers give; None as soon as a name is not among them.
 
     Raises ValueError where NAAN and origin make no domain name.
     """
-    walk = Walk(ark, settings, reader=reader)
+    walk = Walk(ark, settings, reader=reader, planner=planner)
     while questions := walk.next():
         for question in questions:
             answer = lookup(names.fold(question.name))

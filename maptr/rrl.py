@@ -118,6 +118,17 @@ class RateLimiter:
             return Verdict.SEND
         return next((verdict for _, verdict in self.judge_each([(network, kind)])), Verdict.SEND)
 
+    def passes(self, network: str, kind: Hashable) -> bool:
+        """Count one reply by its network and kind where it may go; else nothing, and ``judge_each`` shall say."""
+        now, reply = self._clock(), (network, kind)
+        accounts = self._accounts
+        free = accounts.get(reply, now)
+        free = (now if free < now else free) + self._price
+        if free > now + self._credit or len(accounts) >= self._settings.table_size:
+            return False
+        accounts[reply] = free
+        return True
+
     def judge_each(self, replies: Sequence[tuple[str, Hashable]]) -> Iterator[tuple[int, Verdict]]:
         """The same for replies of one moment, by network and kind; says the places of those that are not to go."""
         now, accounts, price = self._clock(), self._accounts, self._price

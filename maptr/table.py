@@ -123,6 +123,10 @@ class Entry:
     ``when`` is kept as the source writes it. ``extra`` holds, by the source's own names, the fields that
     the other attributes have no room for. ``line`` is where the record starts in a line-based source (0: no
     lines); it takes no part in comparison.
+
+    >>> entry = Entry("12345", "x6", (Nma("https://x6.example.org/${suffix}"),))
+    >>> entry.key, entry.urls(Ark.parse("ark:12345/x6np1?info"))
+    ('12345/x6', ['https://x6.example.org/np1?info'])
     """
 
     naan: str
@@ -156,6 +160,10 @@ class Table(Mapping[str, Entry]):
     """Entries by key, in the order of their source; immutable, equal when the entries and their order are.
 
     ``metadata`` is what the source says of itself (version, dates, description).
+
+    >>> table = Table([Entry("12345"), Entry("12345", "x6"), Entry("12345", "x60")])
+    >>> [table.lookup(Ark.parse(text)).key for text in ("ark:12345/x6np1", "ark:12345/x601", "ark:12345/b1")]
+    ['12345/x6', '12345/x60', '12345']
     """
 
     __slots__ = ("_entries", "_shoulders", "metadata")

@@ -66,7 +66,8 @@ def connection(where: url.Url, *, seconds: float, allow_private: bool = False) -
     try:
         if where.scheme == "https":
             context = ssl.create_default_context()
-            current[0] = context.wrap_socket(raw, server_hostname=where.host.text, do_handshake_on_connect=False)
+            name = where.host.text.removesuffix(".")  # RFC 6066 3: without
+            current[0] = context.wrap_socket(raw, server_hostname=name, do_handshake_on_connect=False)
             current[0].do_handshake()  # type: ignore[attr-defined]
         yield current[0]
         if ended.is_set():  # what was read may be cut short, without http.client noticing

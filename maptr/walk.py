@@ -70,12 +70,19 @@ class Walk:
     """
 
     def __init__(
-        self, ark: Ark, settings: Settings | None = None, *, reader: Reader | None = None, shortcut: bool = True
+        self,
+        ark: Ark,
+        settings: Settings | None = None,
+        *,
+        reader: Reader | None = None,
+        planner: plain.Planner = plain.make_plan,
+        shortcut: bool = True,
     ) -> None:
         self.ark = ark
         self.settings = settings or DEFAULTS
         self.ark_read = False  # beyond its NAAN: by a regexp, so that another ARK may walk elsewhere
         self._read = reader or read
+        self._make_plan = planner
         self._shortcut = shortcut
         self._plain: tuple[tuple[Candidate, ...], Answer] | None = None
         self._full: FullWalk | None = None  # from the first depth that the shortcut does not take
@@ -103,7 +110,7 @@ class Walk:
         if answer.outcome is Outcome.ANSWER:
             if len(answer.records) > min(self.settings.max_candidates, self.settings.max_records):
                 return None
-            plan = plain.make_plan(
+            plan = self._make_plan(
                 answer.records,
                 question.name,
                 sane_ttl(answer.ttl, MAX_TTL),

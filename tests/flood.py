@@ -1,4 +1,4 @@
-"""Clients that ask over UDP without a pause from many ports, so that the kernel spreads them over every worker."""
+"""Clients that ask without a pause: plain ones by UDP and TCP, and a flood by UDP from many ports."""
 
 from __future__ import annotations
 
@@ -7,35 +7,28 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Self
+
+import dns.exception
+import dns.message
+import dns.query
+import dns.rcode
+
+from tests.test_serve_cli import PATIENCE
 
 WINDOW = 8  # sockets a thread, each with one query under way
 
 
-class Flood:
-    """Threads that ask one question; ``lost`` queries had no answer in ``patience`` seconds, ``check`` finds faults."""
+class _Clients:
+    """Threads that ask until told to stop."""
 
-    def __init__(
-        self,
-        port: int,
-        wire: bytes,
-        check: Callable[[bytes], bool] = lambda reply: not reply[3] & 15,
-        *,
-        threads: int = 2,
-        patience: float = 20.0,
-    ) -> None:
-        self.port = port
-        self.answered = 0
-        self.lost = 0
-        self.faults: list[bytes] = []
-        self._wire = wire
-        self._check = check
-        self._patience = patience
+    def __init__(self, asking: Iterable[Callable[[], None]]) -> None:
         self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._ask) for _ in range(threads)]
+        self._threads = [threading.Thread(target=ask) for ask in asking]
 
-    def __enter__(self) -> Flood:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
@@ -48,6 +41,54 @@ class Flood:
         self._stop.set()
         for thread in self._threads:
             thread.join()
+
+
+class Load(_Clients):
+    """Clients by UDP, and every second one by TCP; every query is answered and none fails, or ``faults`` says so."""
+
+    def __init__(self, port: int, clients: int = 3, patience: float = PATIENCE) -> None:
+        super().__init__(partial(self._ask, number % 2 == 1) for number in range(clients))
+        self.port = port
+        self.patience = patience
+        self.asked = 0
+        self.faults: list[str] = []
+
+    def _ask(self, over_tcp: bool) -> None:
+        query = dns.message.make_query("ns.a.test.", "A")
+        ask: Callable[..., dns.message.Message] = dns.query.tcp if over_tcp else dns.query.udp
+        while not self._stop.is_set():
+            try:
+                reply = ask(query, "127.0.0.1", self.patience, self.port)
+            except (OSError, EOFError, dns.exception.DNSException) as error:
+                self.faults.append(repr(error))
+                continue
+            self.asked += 1
+            if reply.rcode() != dns.rcode.NOERROR or not reply.answer:
+                self.faults.append(str(reply))
+
+
+class Flood(_Clients):
+    """Threads that ask one question over UDP, from many ports, so that the kernel spreads them over every worker;
+    ``lost`` queries had no answer in ``patience`` seconds, ``check`` finds faults."""
+
+    def __init__(
+        self,
+        port: int,
+        wire: bytes,
+        check: Callable[[bytes], bool] = lambda reply: not reply[3] & 15,
+        *,
+        threads: int = 2,
+        patience: float = 20.0,
+    ) -> None:
+        super().__init__([self._ask] * threads)
+        self.port = port
+        self.answered = 0
+        self.lost = 0
+        self.faults: list[bytes] = []
+        self._wire = wire
+        self._check = check
+        self._patience = patience
+        self._lock = threading.Lock()
 
     def wait_for(self, answered: int) -> None:
         """Until so many more were answered. Raises AssertionError if that takes a minute."""

@@ -111,6 +111,8 @@ class Hostile:
         while not self.over.is_set():
             with suppress(TimeoutError):
                 query, client = self.udp.recvfrom(65535)
+                if self.over.is_set():
+                    return
                 self.queries.append((query, "udp"))
                 self.clients.add(client[1])
                 for packet in self.script(query, "udp"):
@@ -121,9 +123,13 @@ class Hostile:
             with suppress(OSError):
                 connection, _ = self.tcp.accept()
                 with connection:
+                    if self.over.is_set():
+                        return
                     connection.settimeout(1)
                     size = int.from_bytes(connection.recv(2), "big")
                     query = connection.recv(size)
+                    if not query:  # a client whose time was over
+                        continue
                     self.queries.append((query, "tcp"))
                     for packet in self.script(query, "tcp"):
                         connection.sendall(struct.pack("!H", len(packet)) + packet)
@@ -139,6 +145,10 @@ def hostile(script: Script, host: str = "127.0.0.1", port: int = 0) -> Iterator[
         yield server
     finally:
         server.over.set()
+        with suppress(OSError):  # so that neither thread waits for its timeout
+            server.udp.sendto(b"", (server.host, server.port))
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp:
+                tcp.connect((server.host, server.port))
         for thread in server.threads:
             thread.join()
         server.udp.close()

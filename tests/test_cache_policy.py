@@ -18,7 +18,15 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "cache.md"
 BEGIN, END = "<!-- policies: begin -->\n", "<!-- policies: end -->\n"
 
 DNS = ("answers", "says none", "silent", "silent, older answer kept", "bogus")
-NATAB = ("has it", "has not", "is missing", "is stale, has it", "is stale, has not", "is broken, had it")
+NATAB = (
+    "has it",
+    "has not",
+    "is missing",
+    "is stale, has it",
+    "is stale, has not",
+    "is broken, had it",
+    "is broken, had it not",
+)
 HAS = "12345:\n    t.example.org  ACR\n"
 HAS_NOT = "23456:\n    t.example.org  ACR\n"
 
@@ -27,7 +35,7 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
     """One word for what a cache answers, for whether it asked DNS, and for what it says of its answer."""
     path = directory / "natab"
     if natab != "is missing":
-        path.write_text(HAS if "ha" in natab and "has not" not in natab else HAS_NOT)
+        path.write_text(HAS_NOT if natab.endswith("not") else HAS)
     answer = said(host("d.example."))
     rig = Rig({HOME: answer}, path, policy, table_limit=100.0, patience=0.2)
     rig.wall.now = path.stat().st_mtime if path.exists() else rig.wall.now
@@ -101,6 +109,8 @@ WORDS = {
     ("dns-only", "silent, older answer kept", "has it"): "DNS (stale)",
     ("natab-only", "answers", "has not"): "none, unasked",
     ("natab-only", "answers", "is stale, has not"): "not known, unasked",
+    ("natab-only", "answers", "is broken, had it not"): "not known, unasked",
+    ("dns-first", "says none", "is broken, had it not"): "none",
     ("natab-only", "answers", "is missing"): "not known, unasked",
 }
 

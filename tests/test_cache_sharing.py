@@ -14,15 +14,21 @@ from pathlib import Path
 
 import pytest
 
+from maptr.ark import Ark
 from maptr.cache.disk import Disk
 from maptr.cache.flight import LOST_AFTER, Flights
 from maptr.cache.forklock import ForkLock
+from maptr.cache.fromtable import TableReader
+from maptr.cache.kept import LockedRules
 from maptr.cache.memory import Key
 from maptr.cache.sqlitefile import FIRST_PAUSE, REPORT_EVERY, Schema, SqliteFile
+from maptr.cache.watched import TableState
 from maptr.discovery import Discovery
 from maptr.errors import DiscoveryFailed
 from maptr.names import parse
-from tests.caching import ARK, HOME, Clock, Rig, host, said
+from maptr.table import Entry, Table
+from maptr.walk import DEFAULTS
+from tests.caching import ARK, HOME, Clock, Rig, host, said, table
 
 H = {HOME: said(host("h.example."))}
 KEY: Key = ("", parse(HOME))
@@ -122,6 +128,33 @@ def test_lost_flights_take_no_room_and_landing_late_ends_no_other() -> None:
     assert fly
     flights.land(lost, DiscoveryFailed(None, "late"))  # type: ignore[arg-type]
     assert flights.join(KEY, 1.0) == (second, False)
+
+
+# ---- a table that changes while it is read
+
+
+def test_what_an_old_table_said_is_never_kept_as_the_new_one_s() -> None:
+    """A thread that still reads the old table, while another one has begun with the new."""
+    reader = TableReader(LockedRules())
+    ark = Ark.parse(ARK)
+
+    def where(table: Table) -> str:
+        _, found = reader.read(ark, DEFAULTS, TableState(table), too_old=False)
+        assert found is not None
+        return found[0].host
+
+    class Overtaken(Table):
+        """In the midst of whose reading somebody reads the new one."""
+
+        def shoulders(self, naan: str) -> list[Entry]:
+            assert where(new) == "new.example"
+            return super().shoulders(naan)
+
+    new = table(("12345", "new.example"), ("23456", "new.example"))
+    old = Overtaken(table(("12345", "old.example")).values())
+    reader.read(Ark.parse("ark:23456/x"), DEFAULTS, TableState(new), too_old=False)
+    assert where(old) == "old.example"
+    assert where(new) == "new.example"
 
 
 # ---- files that are not ours, or not now

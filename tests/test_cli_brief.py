@@ -123,7 +123,7 @@ def test_a_closed_stream_is_no_bug(closed: str, at: str, monkeypatch: pytest.Mon
 
 def test_the_shortest_way_loads_no_click(at: str) -> None:
     code = (
-        f"import sys, json; sys.argv = ['maptr', 'url', 'ark:12345/x54', {at!r}]\n"
+        f"import os, sys, json; os._exit = sys.exit; sys.argv = ['maptr', 'url', 'ark:12345/x54', {at!r}]\n"
         "try:\n    import maptr.__main__\nexcept SystemExit as end:\n    assert end.code == 0\n"
         "heavy = ('click', 'dataclasses', 'inspect', 'dns.message', 'maptr.regexp')\n"
         "print(json.dumps([module for module in heavy if module in sys.modules]))"
@@ -131,4 +131,18 @@ def test_the_shortest_way_loads_no_click(at: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     url, loaded = done.stdout.splitlines()
     assert url == "https://ark.example.org/ark:/12345/x54"
-    assert json.loads(loaded) == ["maptr.regexp"]  # the sample's 12345 has a u record
+    assert json.loads(loaded) == []
+
+
+def test_ctrl_c_while_it_starts_is_told_in_a_word() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'click': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "sys.argv = ['maptr', 'up', '--offline']\n"
+        "import maptr.__main__"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "Aborted!\n")

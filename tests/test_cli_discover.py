@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from maptr.cli import main
+from tests.hostile import hostile, hosts, naptr, question, reply
 from tests.peers import Maptr
 from tests.test_client import serving
 
@@ -200,9 +201,15 @@ def test_validation_from_a_trust_anchor(signed: tuple[str, Path], at: str) -> No
     unsigned = run("url", "ark:12345/x54", at, *secure)  # the same zone, its signatures stripped
     assert (unsigned.exit_code, unsigned.stdout) == (9, "\n")
     assert "the answers are bogus, not secure: 12345.ark.arpa. NAPTR:" in unsigned.stderr
-    refused = run("url", "ark:12345/x54", server, "--require", "secure")
-    assert refused.exit_code == 9
-    assert "the answers are indeterminate, not secure" in refused.stderr
+    require = ("ark:12345/x54", server, "--require", "secure")  # and no anchor
+    for command, shown in ((("url",), "\n"), (("discover",), ""), (("discover", "--short"), "")):
+        refused = run(*command, *require)
+        assert (refused.exit_code, refused.stdout) == (9, shown)  # nothing that anybody might follow
+        assert "the answers are indeterminate, not secure" in refused.stderr
+    assert json.loads(run("url", "--json", *require).stdout)["url"] is None
+    document = json.loads(run("discover", "--json", *require).stdout)
+    assert document["candidates"] == []
+    assert [record["counted"] for record in document["trace"][0]["records"]].count(True) > 0
 
 
 def test_info_asks_nobody_that_an_answer_names_without_a_signature(signed: tuple[str, Path], at: str) -> None:
@@ -210,6 +217,8 @@ def test_info_asks_nobody_that_an_answer_names_without_a_signature(signed: tuple
     done = run("info", "ark:12345/x54", at, *secure)
     assert done.exit_code == 9
     assert "the answers are bogus, not secure" in done.stderr
+    word = run("info", "ark:12345/x54", at, "--trust-ad", "--require", "secure")
+    assert (word.exit_code, "the answers are insecure, not secure" in word.stderr) == (9, True)
     none = run("info", GONE, signed[0], *secure)
     assert none.exit_code == 1
     assert "no mapping authority for" in none.stderr
@@ -255,3 +264,21 @@ def test_a_tree_grows_on_a_terminal(at: str) -> None:
     assert done.stdout.startswith(b"https://ark.example.org/")
     assert "12345.ark.arpa. NAPTR: answer, 4 records from" in text.decode()
     assert "candidate ark.example.org" in text.decode()
+
+
+@pytest.mark.parametrize("command", ["discover", "url"])
+def test_what_may_not_be_all_is_said_so(command: str) -> None:
+    rules = hosts({"12345.ark.arpa.": [naptr("h.example."), naptr("down.example.", flags=b"")]})
+
+    def answer(query: bytes, transport: str) -> list[bytes]:
+        return [reply(query, rcode=2)] if question(query)[0][0] == b"down" else rules(query, transport)
+
+    with hostile(answer) as server:
+        done = run(command, "ark:12345/x1", f"@{server.name}")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("https://h.example/ark:12345/x1")
+    why = f"down.example. NAPTR: server failure ({server.name}: rcode 2)"
+    assert done.stderr == f"maptr: ark:12345/x1: this may not be all: {why}\n"
+    many = [naptr(f"h{i}.example.") for i in range(65)]
+    with hostile(hosts({"12345.ark.arpa.": many})) as server:
+        assert "65 candidates found, the best 64 kept" in run(command, "ark:12345/x1", f"@{server.name}").stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ __all__ = ["home"]
 ZONES = Path(__file__).resolve().parent.parent / "zones"
 SAMPLE = (ZONES / "sample.json").read_bytes()
 ARK = {True: "ark:12025/x1", False: "ark:54321/x1"}  # one that zone and sample have, and one that neither has
+STATUS = {"DNS": "found", "natab": "found", "none": "none", "not known": "unknown"}
 EXIT = {"DNS": 0, "natab": 0, "none": 1, "not known": 9}
 POLICIES = ("dns-first", "natab-first", "dns-only", "natab-only")
 
@@ -87,3 +89,10 @@ def test_every_combination(
         assert bool(done.stdout.strip()) is (done.exit_code == 0), (dns, word)
         assert ("from the table" in done.stderr) is (who == "natab"), (dns, word, done.stderr)
         assert (" old, stale (" in done.stderr) is stale, (dns, word, done.stderr)
+        many = run("bulk", "--natab", str(path), "--policy", policy, f"@{server}", text=f"{ARK[has]}\n")
+        (row,) = csv.DictReader(many.stdout.splitlines())
+        assert many.exit_code == EXIT[who], (dns, word, many.output)
+        assert (row["status"], row["url"]) == (STATUS[who], done.stdout.strip()), (dns, word, many.output)
+        assert ("from the table" in row["note"]) is (who == "natab"), (dns, word, many.output)
+        assert (" old, stale (" in row["note"]) is stale, (dns, word, many.output)
+        assert ("; 0 names asked" in many.stderr) is ("unasked" in word), (dns, word, many.output)

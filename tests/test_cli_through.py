@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +16,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from maptr.cli import main
+from maptr.cli.rows import InOrder
 from maptr.cli.through import shown
+from maptr.errors import DiscoveryFailed
 from tests.peers import Maptr
 from tests.test_client import serving
 
@@ -38,8 +45,8 @@ def server() -> Iterator[str]:
         yield f"127.0.0.1#{running.port}"
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments)
+def run(*arguments: str, text: str = "") -> Result:
+    return CliRunner().invoke(main, arguments, input=text)
 
 
 def url_of(file: Path) -> str:
@@ -159,3 +166,133 @@ def test_a_bad_configuration_is_told_with_its_line() -> None:
 )
 def test_ages_are_told_for_people(seconds: float, text: str) -> None:
     assert shown(seconds) == text
+
+
+@pytest.mark.parametrize("policy", ["dns-first", "natab-first", "natab-only"])
+def test_a_table_is_as_old_as_its_source_said_so_last(policy: str, tmp_path: Path) -> None:
+    source, natab = tmp_path / "source", tmp_path / "natab"
+    source.write_text("54321:\n    t.example.org\n")
+    assert run("table", "pull", str(source), "--into", str(natab), "--apply").exit_code == 0
+    os.utime(natab, (1, 1))
+    words = ("url", "ark:54321/x", "--natab", str(natab), "--policy", policy)
+    for line in ((*words, f"@{DEAD}"), words) if policy != "dns-first" else ((*words, f"@{DEAD}"),):
+        assert re.search(r"from the table, \d+ s old", at(0, *line)[2])
+
+
+# ---- a clock that is set
+
+
+def of_minutes(folder: Path) -> Path:
+    """The zone with a TTL of five minutes."""
+    path = folder / "zone"
+    path.write_text((ZONES / "ark.arpa.zone").read_text().replace("$TTL 86400", "$TTL 300"))
+    return path
+
+
+def at(seconds: float, *arguments: str) -> tuple[int, str, str]:
+    """A command on a machine whose clock was set so many seconds on, or back."""
+    program = (
+        f"import sys, time; real = time.time; time.time = lambda: real() + {seconds};"
+        "from maptr.cli.brief import run; run()"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout.strip(), done.stderr.strip()
+
+
+@pytest.mark.parametrize("days", [1, -1])
+def test_a_clock_set_by_a_day_makes_no_answer_fresh_and_no_age_known(
+    days: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MAPTR_CACHE_POLICY", "dns-first")
+    (tmp_path / "natab").write_text("54321:\n    t.example.org\n")
+    with Maptr({"ark.arpa.": of_minutes(tmp_path)}) as dns:
+        monkeypatch.setenv("MAPTR_CLIENT_NAMESERVERS", f"127.0.0.1#{dns.port}")
+        url = run("url", ARK, "--no-cache").stdout.strip()
+        assert at(0, "discover", ARK)[2].startswith(f"maptr: {ARK}: from DNS, 0 s old")
+        assert "from the cache on disk, " in at(0, "discover", ARK)[2]
+        code, out, said = at(days * 86_400, "discover", ARK)
+        assert (code, said.split(": ", 2)[2][:8]) == (0, "from DNS"), "asked again"
+        assert "from the cache on disk, " in at(days * 86_400, "discover", ARK)[2], "kept by the new clock"
+        assert "from DNS" in at(0, "discover", ARK)[2], "and asked again once the clock is right"
+    code, out, said = at(43_200, "url", ARK)
+    assert (code, out) == (0, url)
+    assert "from the cache on disk, 12 h old, stale (DNS does not say" in said
+    code, out, said = at(-3 * 86_400, "url", ARK)
+    assert (code, out) == (0, url)
+    assert "from the cache on disk, of unknown age, stale (DNS does not say" in said
+    code, out, said = at(-3 * 86_400, "url", "ark:54321/x", "--natab", str(tmp_path / "natab"))
+    assert (code, out) == (0, "https://t.example.org/ark:/54321/x")
+    assert "from the table, of unknown age (DNS: silent" in said
+    for policy in ("natab-only", "natab-first"):
+        said = at(-3 * 86_400, "url", "ark:54321/x", "--natab", str(tmp_path / "natab"), "--policy", policy)[2]
+        assert "from the table, of unknown age (the table has it)" in said
+    code, out, said = at(3 * 86_400, "url", ARK)
+    assert (code, out) == (9, ""), "no answer is kept for ever"
+
+
+# ---- many
+
+
+def bulk(text: str, *arguments: str) -> tuple[int, list[dict[str, object]], str]:
+    result = run("bulk", "--jsonl", *arguments, text=text)
+    return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()], result.stderr
+
+
+def test_many_arks_fall_to_the_table_that_was_pulled(monkeypatch: pytest.MonkeyPatch, server: str) -> None:
+    monkeypatch.setenv("MAPTR_CLIENT_NAMESERVERS", DEAD)
+    run("table", "pull", str(ZONES / "sample.json"), "--apply")
+    text = f"{ARK}\nnonsense\nark:54321/x\n"
+    code, rows, said = bulk(text)
+    assert [(row["line"], row["status"]) for row in rows] == [(1, "found"), (2, "bad"), (3, "unknown")]
+    assert (rows[0]["url"], rows[0]["source"], rows[0]["stale"]) == (run("url", ARK).stdout.strip(), "natab", False)
+    assert str(rows[0]["note"]).endswith("old (DNS: silent; the table has it)")
+    assert code == 9
+    assert "1 from the table" in said
+    assert bulk(text, "--no-cache")[1][0]["status"] == "unknown"
+    assert bulk(text, f"@{DEAD}")[1][0]["status"] == "unknown", "a server that is named is asked, and nobody else"
+    code, rows, said = bulk(text, f"@{server}")
+    assert ("source" in rows[0], rows[0]["note"], "table" in said) == (False, "", False)
+
+
+def test_what_dns_said_earlier_stands_in_for_a_silent_one(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    with Maptr({"ark.arpa.": of_minutes(home)}) as dns:
+        monkeypatch.setenv("MAPTR_CLIENT_NAMESERVERS", f"127.0.0.1#{dns.port}")
+        assert run("url", ARK, "--policy", "dns-first").exit_code == 0
+    with sqlite3.connect(home / "cache" / "maptr" / "cache.sqlite") as kept:
+        kept.execute("UPDATE answer SET fetched = fetched - 4000, expires = expires - 4000")
+    kept.close()
+    code, rows, _ = bulk("ark:12025/y\n", "--policy", "dns-first")
+    assert (code, rows[0]["source"], rows[0]["stale"]) == (0, "disk", True), rows
+    assert "67 min old, stale (DNS does not say" in str(rows[0]["note"])
+
+
+def test_without_a_resolver_the_table_answers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*arguments: object) -> None:
+        raise DiscoveryFailed(None, "no resolver")  # type: ignore[arg-type]
+
+    monkeypatch.setattr("maptr.stub.system_servers", none)
+    assert run("bulk", text=f"{ARK}\n").exit_code == 9
+    code, rows, said = bulk(f"{ARK}\nark:54321/x\n", "--natab", str(ZONES / "sample.natab"))
+    assert (code, [row["status"] for row in rows]) == (9, ["found", "unknown"])
+    assert "0 names asked, 1 from the table" in said
+
+
+@pytest.mark.parametrize("policy", ["dns-first", "natab-first"])
+def test_rows_are_in_the_order_of_the_lines_whoever_answers(policy: str, server: str) -> None:
+    lines = [("ark:12025/x", "nonsense", "ark:12345/x", "ark:54321/x", "ark:99999/x")[i * i % 5] for i in range(5000)]
+    _, rows, _ = bulk("\n".join(lines), "--natab", str(ZONES / "sample.natab"), "--policy", policy, f"@{server}")
+    assert [row["line"] for row in rows] == list(range(1, 5001))
+    status = {"nonsense": "bad", "ark:54321/x": "none"}
+    assert [row["status"] for row in rows] == [status.get(line, "found") for line in lines]
+
+
+def test_rows_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.cli.rows.MAX_HELD", 3)
+    written: list[object] = []
+    order = InOrder(lambda row: written.append(row["line"]))
+    order.announce(1)
+    for number in (2, 3, 4, 5):
+        order.put(number, {"line": number})
+    assert written == [4, 5]
+    order.put(1, {"line": 1})
+    assert written == [4, 5, 1, 2, 3]

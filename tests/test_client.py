@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socketserver
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
+from pathlib import Path
 from typing import Any
 
+import dns.asyncresolver
 import dns.edns
 import dns.flags
 import dns.message
@@ -18,7 +21,17 @@ import dns.resolver
 import dns.rrset
 import pytest
 
-from maptr import Cache, Discovery, discover, discover_async, discover_at, discover_at_async, discover_many, url
+from maptr import (
+    Cache,
+    Discovery,
+    discover,
+    discover_async,
+    discover_at,
+    discover_at_async,
+    discover_many,
+    discover_many_async,
+    url,
+)
 from maptr.ark import Ark
 from maptr.discovery import Candidate, Outcome, Step
 from maptr.errors import (
@@ -323,6 +336,48 @@ def test_cancelling_cancels_the_questions() -> None:
 
     with serving(lambda query: None) as port:
         asyncio.run(cancelled(port))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files")
+def test_cancelling_leaves_no_socket_and_no_task_behind() -> None:
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    async def many(server: str) -> list[Discovery]:
+        arks = (f"ark:{i}/x" for i in range(1000))
+        return [found async for found in discover_many_async(arks, nameservers=[server], lifetime=30)]
+
+    async def cancelled(port: int) -> None:
+        resolver = dns.asyncresolver.Resolver(configure=False)
+        resolver.nameservers, resolver.port = ["127.0.0.1"], port
+        await asyncio.sleep(0)
+        before = open_files()
+        for asking in (
+            lambda: discover_at_async("127.0.0.1", ARK, port=port, lifetime=30),
+            lambda: discover_async(ARK, resolver=resolver, lifetime=30),
+            lambda: many(f"127.0.0.1#{port}"),
+        ):
+            task = asyncio.ensure_future(asking())
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            gc.collect()
+            assert open_files() == before
+
+    async def closed(port: int) -> None:
+        before = open_files()
+        arks = (f"ark:{i}/x" for i in range(1000))
+        async with aclosing(discover_many_async(arks, nameservers=[f"127.0.0.1#{port}"])) as stream:
+            await anext(stream)
+            assert open_files() > before
+        assert open_files() == before  # at once
+
+    with serving(lambda query: None) as port:
+        asyncio.run(cancelled(port))
+    with serving(zone({})) as port:
+        asyncio.run(closed(port))
 
 
 def test_a_discovery_is_a_sequence_with_everything_in_its_dict() -> None:

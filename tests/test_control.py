@@ -9,9 +9,8 @@ import signal
 import socket
 import stat
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import dns.edns
@@ -26,6 +25,8 @@ from maptr.cli import main
 from maptr.cli.serve import serve
 from maptr.errors import ConfigError
 from maptr.serve import control, conversations, sdnotify
+from tests.flood import Load
+from tests.running import converse
 from tests.test_serve_cli import PATIENCE, Server, address_of, zone_text
 
 
@@ -265,45 +266,6 @@ def test_without_a_configuration_there_is_no_socket_unless_one_is_asked_for(site
 # --- twenty reloads under load
 
 
-class Load:
-    """Clients that ask without a pause; every query is answered and none fails, or ``faults`` says so."""
-
-    def __init__(self, port: int, clients: int = 3, patience: float = PATIENCE) -> None:
-        self.port = port
-        self.patience = patience
-        self.asked = 0
-        self.faults: list[str] = []
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(number % 2 == 1,)) for number in range(clients)]
-
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """Ask no more; what was asked has its answer then."""
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(PATIENCE)
-
-    def _ask(self, over_tcp: bool) -> None:
-        query = dns.message.make_query("ns.a.test.", "A")
-        ask: Callable[..., dns.message.Message] = dns.query.tcp if over_tcp else dns.query.udp
-        while not self._stop.is_set():
-            try:
-                reply = ask(query, "127.0.0.1", self.patience, self.port)
-            except (OSError, EOFError, dns.exception.DNSException) as error:
-                self.faults.append(repr(error))
-                continue
-            self.asked += 1
-            if reply.rcode() != dns.rcode.NOERROR or not reply.answer:
-                self.faults.append(str(reply))
-
-
 def test_twenty_reloads_lose_no_query(site: Site) -> None:
     many = "".join(f"n{number} A 192.0.2.9\n" for number in range(2000))
     site.write_zone("a.test", zone_text(1) + many)
@@ -325,16 +287,10 @@ def test_twenty_reloads_lose_no_query(site: Site) -> None:
 
 
 def ask(path: Path, octets: bytes, *, shut: bool = False) -> bytes:
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(PATIENCE)
-        sock.connect(str(path))
-        sock.sendall(octets)
-        if shut:
-            sock.shutdown(socket.SHUT_WR)
-        received = b""
-        while part := sock.recv(65536):
-            received += part
-    return received
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(PATIENCE)
+    sock.connect(str(path))
+    return converse(sock, octets, shut=shut)
 
 
 def test_the_socket_is_its_owners_alone_and_goes_with_the_server(site: Site) -> None:

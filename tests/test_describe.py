@@ -6,12 +6,14 @@ import gzip
 import inspect
 import json
 import socket
+import ssl
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -45,7 +47,9 @@ who:   Another
 class Pages:
     """An HTTP server that answers by path and query, and the raw targets it was asked."""
 
-    def __init__(self, respond: Callable[[str], tuple[int, dict[str, str], bytes]]) -> None:
+    def __init__(
+        self, respond: Callable[[str], tuple[int, dict[str, str], bytes]], tls: ssl.SSLContext | None = None
+    ) -> None:
         self.asked: list[str] = []
         outer = self
 
@@ -63,6 +67,8 @@ class Pages:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if tls is not None:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
         self.port = self.server.server_address[1]
 
     @property
@@ -71,8 +77,10 @@ class Pages:
 
 
 @contextmanager
-def pages(respond: Callable[[str], tuple[int, dict[str, str], bytes]]) -> Iterator[Pages]:
-    running = Pages(respond)
+def pages(
+    respond: Callable[[str], tuple[int, dict[str, str], bytes]], tls: ssl.SSLContext | None = None
+) -> Iterator[Pages]:
+    running = Pages(respond, tls)
     thread = threading.Thread(target=running.server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
@@ -241,6 +249,17 @@ def test_an_h_record_is_asked_by_https_and_then_by_http() -> None:
             describe(ARK, discovery=by_rule, allow_private=True)  # a rule says the scheme
 
 
+def test_a_chooser_hears_of_an_authority_that_fails() -> None:
+    chooser = Reachable(probe=lambda where, seconds: None, allow_private=True)  # it takes a connection and no more
+    with raw(b"garbage", b"") as mute, pages(erc) as running:
+        found = at(f"http://127.0.0.1:{mute}", running.url).replace(scheme="https")
+        assert chooser(found).port == mute
+        assert describe(ARK, discovery=found, chooser=chooser, allow_private=True).spoken
+        assert [chooser(found).scheme for _ in range(2)] == ["http", "http"]  # by https the first one failed just now
+        assert describe(ARK, discovery=found, chooser=chooser, allow_private=True).spoken
+        assert chooser(found).port == running.port
+
+
 def test_a_silent_authority_leaves_time_for_the_next() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pages(erc) as running:
         found = at(f"http://127.0.0.1:{silent.getsockname()[1]}", running.url)
@@ -384,6 +403,31 @@ def test_reachable_over_real_sockets() -> None:
         assert by_info(both).port == well.port
         assert well.asked == ["/ark:12345/x1?info"]
         assert Reachable(schemes=("http",))(both) == both[0]  # none of them is public, so none is asked
+
+
+def test_tls_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the host as it stands in the URL, by what the system trusts."""
+    pytest.importorskip("cryptography", reason="makes a certificate")
+    from tests.certificates import write_certificate
+
+    write_certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    with pages(erc, context) as secure, pages(erc) as plain:
+        found = at(f"https://127.0.0.1:{secure.port}", plain.url).replace(scheme="https")
+        with pytest.raises(NmaError, match="certificate verify failed"):
+            visit.get(f"https://127.0.0.1:{secure.port}/x?info", seconds=5, allow_private=True)
+        assert Reachable(allow_private=True)(found).scheme == "http"
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "tls.crt"))
+        chosen = Reachable(allow_private=True)(found)
+        assert (chosen.port, chosen.scheme) == (secure.port, "https")
+        told = describe(ARK, discovery=found, allow_private=True)
+        assert (told.spoken, told.url) == (True, f"https://127.0.0.1:{secure.port}/ark:12345/x1?info")
+        monkeypatch.setattr(visit, "look_up", lambda *_: ["127.0.0.1"])
+        for host in ("ns1.example", "NS1.example."):
+            assert visit.get(f"https://{host}:{secure.port}/?info", seconds=5, allow_private=True).status == 200
+        with pytest.raises(NmaError, match="certificate verify failed"):
+            visit.get(f"https://ns2.example:{secure.port}/?info", seconds=5, allow_private=True)
 
 
 # ---- the command

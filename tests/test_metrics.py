@@ -30,9 +30,10 @@ from maptr.serve import conversations, httpd, metrics
 from maptr.serve.counters import GROUPS
 from maptr.zonekeys import Algorithm, Role, State
 from tests.peers import find
+from tests.running import Running, converse
 from tests.test_control import Site
 from tests.test_control import site as site
-from tests.test_serve import Running, is_closed, wait_until_cut_off
+from tests.test_serve import is_closed, wait_until_cut_off
 from tests.test_serve_cli import PATIENCE, address_of, zone_text
 
 parser = pytest.importorskip("prometheus_client.parser", reason="metrics need maptr[metrics]")
@@ -302,14 +303,7 @@ def told() -> Iterator[int]:
 
 
 def raw(port: int, octets: bytes, *, shut: bool = False) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), PATIENCE) as sock:
-        sock.sendall(octets)
-        if shut:
-            sock.shutdown(socket.SHUT_WR)
-        received = b""
-        while part := sock.recv(65536):
-            received += part
-        return received
+    return converse(socket.create_connection(("127.0.0.1", port), PATIENCE), octets, shut=shut)
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,9 @@ from maptr.config import Config, parse
 from maptr.config.model import all_keys
 from maptr.keyfolder import add_key
 from maptr.zonekeys import Algorithm, Role, State
+from tests.flood import Load
 from tests.peers import find
-from tests.test_control import Load, Site
+from tests.test_control import Site
 from tests.test_control import site as site
 from tests.test_serve_cli import PATIENCE, address_of, zone_text
 

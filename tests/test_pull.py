@@ -10,7 +10,9 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,7 +22,7 @@ from click.testing import CliRunner
 
 from maptr.cache.watched import read_pull_file
 from maptr.cli import main
-from maptr.errors import UnsafePlan
+from maptr.errors import TableError, UnsafePlan
 from maptr.fetch import FetchError, fetch
 from maptr.pull import Demands, Pull, PullFailed, apply, look
 from tests.caching import until
@@ -133,6 +135,8 @@ FAULTS: dict[str, tuple[Handle, str]] = {
     "a stall": (stalls, "in time"),
     "redirects without end": (redirects_forever, "redirected"),
     "a redirect to itself": (redirects_to_itself, "redirected"),
+    "a redirect to no URL": (sends(b"", 302, Location="gopher://[::1/"), "no URL"),
+    "words for a terminal": (sends(b"", 302, Location="gopher://\x1b[2J\x07h/"), "no URL"),
     "a redirect to a file": (sends(b"", 302, Location="file:///etc/passwd"), "neither an http"),
 }
 
@@ -151,8 +155,28 @@ def test_a_source_that_sends_no_registry_leaves_the_old_table(fault: str, target
         look(target, [url], seconds=0.5)
     assert reason in str(failed.value)
     assert url in str(failed.value)
+    assert str(failed.value).isprintable()
     assert target.read_bytes() == OLD
     assert [path.name for path in target.parent.iterdir()] == ["natab"]
+
+
+def test_a_redirect_from_a_public_server_to_one_inside_is_refused(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with http(sends(NEW)) as inside:
+        elsewhere = inside.replace("127.0.0.1", "localhost")
+        with http(sends(b"", 302, Location=elsewhere)) as url:
+            assert look(target, [url]).content == NEW, "who asks inside may be sent to inside"
+            judged = []
+
+            def is_local(address: str) -> bool:
+                judged.append(address)
+                return len(judged) > 1
+
+            monkeypatch.setattr("maptr.fetch.is_local", is_local)
+            with pytest.raises(PullFailed, match=f"{elsewhere}: redirected to a server that is not public"):
+                look(target, [url])
+            assert judged == ["127.0.0.1", "127.0.0.1"], "the addresses that were connected to"
 
 
 def test_a_source_too_big_is_not_read_to_its_end() -> None:
@@ -213,6 +237,44 @@ def test_a_plan_is_only_a_plan_and_applying_keeps_the_last_good_states(target: P
     assert not (target.parent / "natab.4").exists()
     note = read_pull_file(target)
     assert (note["checked"], note["etag"], note["sha256"]) == (1234.5, '"1"', hashlib.sha256(states[4]).hexdigest())
+
+
+def test_a_file_changed_since_the_plan_was_made_stays(target: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(NEW)
+    planned = look(target, [str(source)])
+    target.write_bytes(OLD + b"\n# edited\n")
+    with pytest.raises(TableError, match="changed since the plan was made"):
+        apply(planned, wall=time.time)
+    assert target.read_bytes() == OLD + b"\n# edited\n"
+    target.unlink()
+    with pytest.raises(TableError):
+        apply(planned, wall=time.time)
+    assert not target.exists()
+    target.write_bytes(NEW)
+    apply(planned, wall=time.time)
+    assert not target.with_name("natab.1").exists(), "somebody else did the same: nothing is left to do"
+
+
+def test_many_who_pull_at_once_leave_whole_files(target: Path, tmp_path: Path) -> None:
+    sources = [tmp_path / f"source-{number}" for number in range(4)]
+    for number, source in enumerate(sources):
+        source.write_bytes(OLD + b"# %d\n" % number)
+
+    def pull(number: int) -> str:
+        try:
+            apply(look(target, [str(sources[number % 4])]), wall=time.time)
+        except TableError as error:
+            return error.reason
+        return ""
+
+    with ThreadPoolExecutor(8) as pool:
+        ends = set(pool.map(pull, range(80)))
+    assert ends <= {"", "was changed since the plan was made; pull again"}
+    assert "" in ends
+    whole = {source.read_bytes() for source in sources} | {OLD}
+    assert {(tmp_path / f"natab{suffix}").read_bytes() for suffix in ("", ".1", ".2", ".3")} <= whole
+    assert read_pull_file(target)["sha256"] == hashlib.sha256(target.read_bytes()).hexdigest()
 
 
 def test_what_did_not_change_is_not_sent_again_and_only_confirmed(target: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from maptr.ark import Ark
 from maptr.asking import Attempt, Exchange, Server
+from maptr.cli import oneshot
 from maptr.discovery import Discovery, Outcome
 from maptr.errors import DiscoveryError
 from maptr.question import ARK_ARPA, Question
@@ -110,3 +111,17 @@ def test_every_driver_by_a_server(
     assert found.trace[0].outcome is Outcome[case["outcome"]]
     assert case.get("note", "") in found.trace[0].note
     assert [candidate.host for candidate in found] == case.get("hosts", [])
+
+
+@pytest.mark.parametrize("case", VECTORS, ids=lambda case: case["title"])
+def test_the_shortest_way_of_the_shell_takes_none_that_is_not_plain(
+    case: dict[str, Any], server: Hostile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``maptr url`` prints what the walk finds, or leaves the reply to it."""
+    server.script = lambda query, transport: [
+        (query[:2] if octets(case).startswith(ID) else b"..") + octets(case)[2:].replace(ASKED, question(query)[1])
+    ]
+    taken = oneshot.answer(["ark:12345/x1", f"@{server.name}"])
+    hosts = case.get("hosts", [])
+    assert taken in ((None, 0) if hosts else (None,))
+    assert capsys.readouterr().out == (f"https://{hosts[0]}/ark:12345/x1\n" if taken == 0 else "")

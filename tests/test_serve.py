@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import errno
 import socket
-import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import cache
 
 import dns.flags
 import dns.message
@@ -31,6 +31,7 @@ from maptr.serve.dnslib_resolver import MaptrResolver
 from maptr.serve.primary import PrimarySettings
 from maptr.serve.tls import TlsSettings
 from maptr.snapshot import Snapshot
+from tests.running import PATIENCE, Running, answering
 
 ZONE = "\n".join(
     [
@@ -48,38 +49,13 @@ WIRE = QUERY.to_wire()
 FRAME = len(WIRE).to_bytes(2, "big") + WIRE
 BIG = dns.message.make_query("big.ark.arpa.", "TXT").to_wire()
 BIG_FRAME = len(BIG).to_bytes(2, "big") + BIG
-PATIENCE = 5.0  # seconds any one step may take before the test fails
-
-
-class Running:
-    """Something async in a thread of its own: the sockets are real and the tests stay plain."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def call(self, function: Callable[[], object]) -> None:
-        self.loop.call_soon_threadsafe(function)
-
-    def close(self) -> None:
-        self.call(self.loop.stop)
-        self._thread.join(PATIENCE)
-        self.loop.close()
 
 
 @contextlib.contextmanager
 def serving(*addresses: Address) -> Iterator[Daemon]:
-    running = Running()
     daemon = Daemon([], addresses or (Address("127.0.0.1", 0),), SNAPSHOT)
-    daemon.bind()
-    future = asyncio.run_coroutine_threadsafe(daemon.run(), running.loop)
-    try:
+    with answering(daemon):
         yield daemon
-    finally:
-        running.call(daemon.stop)
-        future.result(PATIENCE)
-        running.close()
 
 
 @contextlib.contextmanager
@@ -350,33 +326,24 @@ def test_under_dnslibs_stock_server(over_tcp: bool) -> None:
         server.thread.join(PATIENCE)
 
 
-LARGE = Snapshot.from_zones(
-    [
-        dns.zone.from_text(
-            "@ 60 SOA ns host 1 7200 3600 1209600 300\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
-            + "\n".join(f'n{i} 60 TXT "{i:0250d}"' for i in range(3000)),
-            "ark.arpa.",
-            relativize=False,
-        )
-    ]
-)
+@cache
+def large() -> Snapshot:
+    """A zone of a megabyte; made when asked for, for nearly every module of tests imports this one."""
+    text = "@ 60 SOA ns host 1 7200 3600 1209600 300\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
+    text += "\n".join(f'n{i} 60 TXT "{i:0250d}"' for i in range(3000))
+    return Snapshot.from_zones([dns.zone.from_text(text, "ark.arpa.", relativize=False)])
+
+
 ANYBODY = PrimarySettings(secondaries={(b"ark", b"arpa"): Secondaries(Acl.of(["127.0.0.1"]))})
 
 
 @contextlib.contextmanager
 def transferring(tls: TlsSettings | None = None, **timeouts: float) -> Iterator[Daemon]:
     """A daemon that gives anybody here its zone of a megabyte."""
-    running = Running()
     limits = stream.TcpLimits(**timeouts)  # type: ignore[arg-type]
-    daemon = Daemon([], [Address("127.0.0.1", 0)], LARGE, primary=ANYBODY, tcp_limits=limits, tls=tls)
-    daemon.bind()
-    future = asyncio.run_coroutine_threadsafe(daemon.run(), running.loop)
-    try:
+    daemon = Daemon([], [Address("127.0.0.1", 0)], large(), primary=ANYBODY, tcp_limits=limits, tls=tls)
+    with answering(daemon):
         yield daemon
-    finally:
-        running.call(daemon.stop)
-        future.result(PATIENCE)
-        running.close()
 
 
 def frame(query: dns.message.Message) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import ssl
@@ -23,7 +22,8 @@ from maptr.serve.daemon import Address, Daemon
 from maptr.serve.stream import TcpLimits
 from maptr.serve.tls import ALPN, Certificate, TlsSettings, make_context
 from tests.certificates import write_certificate
-from tests.test_serve import BIG, BIG_FRAME, FRAME, PATIENCE, QUERY, SNAPSHOT, Running, connect, is_closed, receive
+from tests.running import PATIENCE, Running, answering
+from tests.test_serve import BIG, BIG_FRAME, FRAME, QUERY, SNAPSHOT, connect, is_closed, receive
 
 T = TypeVar("T")
 
@@ -35,16 +35,9 @@ def settings_in(directory: Path) -> TlsSettings:
 @contextlib.contextmanager
 def serving_tls(directory: Path, **limits: float) -> Iterator[tuple[int, Daemon, Running]]:
     """A daemon with DNS over TLS alone; its port."""
-    running = Running()
     daemon = Daemon([], [], SNAPSHOT, tls=settings_in(directory), tcp_limits=TcpLimits(**limits))  # type: ignore[arg-type]
-    daemon.bind()
-    future = asyncio.run_coroutine_threadsafe(daemon.run(), running.loop)
-    try:
+    with answering(daemon) as running:
         yield daemon.tls_bound[0].port, daemon, running
-    finally:
-        running.call(daemon.stop)
-        future.result(PATIENCE)
-        running.close()
 
 
 @pytest.fixture(scope="module")
@@ -286,19 +279,12 @@ def test_ipv6_clients_are_counted_by_their_link() -> None:
 
 
 def test_dns_over_tls_over_ipv6(directory: Path) -> None:
-    running = Running()
     settings = TlsSettings((Address("::1", 0),), directory / "tls.crt", directory / "tls.key")
     daemon = Daemon([], [], SNAPSHOT, tls=settings)
-    daemon.bind()
-    future = asyncio.run_coroutine_threadsafe(daemon.run(), running.loop)
-    try:
+    with answering(daemon):
         (bound,) = daemon.tls_bound
         reply = dns.query.tls(
             QUERY, "::1", PATIENCE, bound.port, ssl_context=client_context(directory), server_hostname="ns1.example"
         )
         assert reply.answer
         assert daemon.tls_bound == [bound]
-    finally:
-        running.call(daemon.stop)
-        future.result(PATIENCE)
-        running.close()

@@ -6,6 +6,7 @@ That those are right is for ``test_answer_oracle.py``, and for NSD and Knot (``s
 from __future__ import annotations
 
 import random
+import socket
 from collections.abc import Iterator
 
 import dns.message
@@ -20,7 +21,7 @@ from maptr.serve.zones import ZoneSource, read_zone
 from maptr.snapshot import Snapshot, ZoneView
 from maptr.zonekeys import Algorithm, Role, State
 from tests import test_answer_oracle as generator
-from tests.test_batch import ask, numbered
+from tests.test_batch import PATIENCE, ask, numbered
 from tests.test_control import Site
 from tests.test_control import site as site
 
@@ -30,6 +31,7 @@ PLAIN, SIGNED = 12, 4
 QUESTIONS = 60  # of each zone
 ROUNDS = 3  # each from ports of its own, so from several workers, and the last from what the first had learned
 AT_ONCE = 200
+ALONE = 150  # questions asked one after another
 FORMS: tuple[dict[str, object], ...] = (
     {},
     {"use_edns": 0, "payload": 1232},
@@ -91,6 +93,15 @@ def test_what_a_running_server_says_of_random_zones(site: Site, workers: int) ->
             replies = ask(("127.0.0.1", port), some)
             for query in some:
                 assert replies.get(query[:2]) == expected[query[:2]], (query.hex(), dns.message.from_wire(query))
+    # One by one, which is another way: what is known comes between, or nothing would be taken alone.
+    known = [query for query in asked if (said := expected[query[:2]]) and said[3] & 15 == 0 and said[7]][:8]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect(("127.0.0.1", port))
+        for query in (part for one in asked[:ALONE] * 2 for part in (*known, one)):
+            if (said := expected[query[:2]]) is not None:
+                sock.send(query)
+                assert sock.recv(65535) == said, query.hex()
     if workers == 1:
         batches = site.status()["batches"]
         assert isinstance(batches, dict)

@@ -17,7 +17,9 @@ from maptr.errors import ArkSyntaxError
 from maptr.many import Many
 from maptr.names import Labels
 from maptr.naptr import Naptr
+from maptr.plain import Plans, make_plan
 from maptr.plainreply import Reader
+from maptr.replay import walk_again
 from maptr.walk import DEFAULTS, MAX_TTL, Answer, Settings, Walk
 from tests.hostile import NS, SOA, SOA_RDATA, record
 
@@ -237,6 +239,17 @@ answers = st.builds(
     st.just(0.5),
     st.sampled_from(["indeterminate", "secure", "bogus"]),
 )
+
+
+@given(answers, settings)
+def test_a_walk_over_what_was_planned_before_is_the_same(answer: Answer, how: Settings) -> None:
+    plans = Plans()
+    for ark in (ARK, ARK, Ark.parse("ark:1/y?info"), ARK):
+        remembered = walk_again(ark, how, lambda name: answer, None, plans)
+        made = walk_again(ark, how, lambda name: answer, None, make_plan)
+        assert remembered is not None
+        assert made is not None
+        same(remembered, made)
 
 
 @given(answers, settings)

@@ -28,9 +28,9 @@ from maptr.serve.slots import BATCH
 from maptr.serve.stream import TcpLimits
 from maptr.snapshot import Snapshot
 from tests.certificates import write_certificate
-from tests.flood import Flood
+from tests.flood import Flood, Load
 from tests.test_batch import ask, numbered
-from tests.test_control import Load, Site
+from tests.test_control import Site
 from tests.test_control import site as site
 from tests.test_fastpath import ANSWER, PACKETS, wire
 from tests.test_serve import connect, frame, receive, receive_message
@@ -44,6 +44,14 @@ MANY = "".join(f"n{number} A 192.0.2.9\n" for number in range(100))
 def start(site: Site, serve: str = "", extra: str = "", workers: int = 2) -> int:
     site.configure(extra, serve=f"workers = {workers}\n{serve}")
     return site.start()
+
+
+def start_program(site: Site, program: str, file: Path | str = "none") -> int:
+    """Two workers of a maptr that was tampered with, which looks at the file."""
+    site.configure(serve="workers = 2")
+    site.server = Server("--config", str(site.config), program=("-c", program, str(file)))
+    site.servers.append(site.server)
+    return site.server.ready()
 
 
 def processes(site: Site) -> list[dict[str, object]]:
@@ -201,8 +209,18 @@ def test_a_worker_that_dies_again_and_again_is_replaced_ever_later(site: Site) -
         return False
 
     until(is_told)
-    os.kill(pid_of(site, None, "reserve"), signal.SIGKILL)
-    site.server.wait_for("the worker in reserve, was killed by SIGKILL")
+
+    def reserve_is_killed() -> bool:
+        """Kills once more where the pause was over before, so that it had a place when it ended: the next is longer."""
+        assert site.server is not None
+        if any("the worker in reserve, was killed by SIGKILL" in line for line in site.server.lines):
+            return True
+        for pid in (int(str(p["pid"])) for p in processes(site) if p["state"] == "reserve"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return False
+
+    until(reserve_is_killed)
     pid_of(site, 2)
     pid_of(site, None, "reserve")
     assert site.status()["alarms"] == []
@@ -408,12 +426,10 @@ main()
 
 def test_a_system_that_does_not_fork(site: Site) -> None:
     """A reload is refused whole, a place stays with its worker, and a lost one is filled once that is possible."""
-    site.configure(serve="workers = 2")
     refusal = site.directory / "refuse"
-    server = Server("--config", str(site.config), program=("-c", REFUSING, str(refusal)))
-    site.servers.append(server)
-    site.server = server
-    port = server.ready()
+    port = start_program(site, REFUSING, refusal)
+    server = site.server
+    assert server is not None
     before = processes(site)
     refusal.touch()
     site.write_zone("a.test", zone_text(2, "192.0.2.2"))
@@ -468,12 +484,10 @@ from maptr.cli import main
 
 
 def test_a_generation_that_falls_leaves_the_one_before(site: Site) -> None:
-    site.configure(serve="workers = 2")
     falling = site.directory / "fall"
-    server = Server("--config", str(site.config), program=("-c", FALLING, str(falling)))
-    site.servers.append(server)
-    site.server = server
-    port = server.ready()
+    port = start_program(site, FALLING, falling)
+    server = site.server
+    assert server is not None
     falling.touch()
     site.write_zone("a.test", zone_text(2, "192.0.2.2"))
     with Flood(port, WIRE) as flood:
@@ -488,6 +502,7 @@ def test_a_generation_that_falls_leaves_the_one_before(site: Site) -> None:
         server.wait_for("internal error, a worker ends")
         falling.unlink()
         until(lambda: not site.status()["alarms"])
+        until(lambda: all(process["state"] != "giving way" for process in processes(site)))
         assert set(answers(port)) == {"192.0.2.2"}
     assert (flood.lost, flood.faults) == (0, [])
     site.write_zone("a.test", zone_text(3, "192.0.2.3"))
@@ -498,17 +513,15 @@ def test_a_generation_that_falls_leaves_the_one_before(site: Site) -> None:
 
 def test_a_worker_that_never_begins_is_killed(site: Site) -> None:
     """As one would that was forked amid somebody else's lock."""
-    site.configure(serve="workers = 2")
     falling = site.directory / "fall"
     hanging = FALLING.replace('raise RuntimeError("fallen")', "__import__('time').sleep(1000)")
     hanging = hanging.replace(
         "maptr.serve.workers.START_TIMEOUT = 2.0",
         "maptr.serve.workers.START_TIMEOUT = 2.0\nmaptr.serve.workers.HELLO_INTERVAL = 0.2",
     )
-    server = Server("--config", str(site.config), program=("-c", hanging, str(falling)))
-    site.servers.append(server)
-    site.server = server
-    port = server.ready()
+    port = start_program(site, hanging, falling)
+    server = site.server
+    assert server is not None
     falling.touch()
     os.kill(pid_of(site, 1), signal.SIGKILL)
     server.wait_for(r"^maptr: process \d+, a worker, has not been heard of for long and is killed$")
@@ -517,15 +530,15 @@ def test_a_worker_that_never_begins_is_killed(site: Site) -> None:
     assert set(answers(port)) == {"192.0.2.1"}
 
 
+def with_limit(name: str, seconds: float) -> str:
+    """A maptr that is less patient."""
+    return REFUSING.replace("os.fork = refused", f"import maptr.serve.workers\nmaptr.serve.workers.{name} = {seconds}")
+
+
 def test_a_worker_that_does_not_give_way_is_killed(site: Site) -> None:
     """It hangs, here by SIGSTOP; its place is another's when the reload says so."""
-    site.configure(serve="workers = 2")
-    impatient = REFUSING.replace(
-        "os.fork = refused", "import maptr.serve.workers\nmaptr.serve.workers.QUIET_TIMEOUT = 1.0"
-    )
-    site.server = Server("--config", str(site.config), program=("-c", impatient, "none"))
-    site.servers.append(site.server)
-    port = site.server.ready()
+    port = start_program(site, with_limit("QUIET_TIMEOUT", 1.0))
+    assert site.server is not None
     hanging = pid_of(site, 1)
     os.kill(hanging, signal.SIGSTOP)
     site.write_zone("a.test", zone_text(2, "192.0.2.2"))
@@ -536,13 +549,8 @@ def test_a_worker_that_does_not_give_way_is_killed(site: Site) -> None:
 
 
 def test_a_worker_that_hangs_is_killed(site: Site) -> None:
-    site.configure(serve="workers = 2")
-    watchful = REFUSING.replace(
-        "os.fork = refused", "import maptr.serve.workers\nmaptr.serve.workers.HELLO_INTERVAL = 0.2"
-    )
-    site.server = Server("--config", str(site.config), program=("-c", watchful, "none"))
-    site.servers.append(site.server)
-    port = site.server.ready()
+    port = start_program(site, with_limit("HELLO_INTERVAL", 0.2))
+    assert site.server is not None
     hanging = pid_of(site, 2)
     os.kill(hanging, signal.SIGSTOP)
     site.server.wait_for(rf"^maptr: process {hanging}, a worker, has not been heard of for long and is killed$")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, closing
 
 import dns.asyncresolver
 import dns.name
@@ -106,6 +107,14 @@ def many() -> Iterator[Discovery]:
 
 def many_awaited() -> AsyncIterator[Discovery]:
     return discover_many_async(["ark:12345/x1"], nameservers=["192.0.2.1"], ordered=False, rate=100.0, trust_ad=True)
+
+
+async def some() -> Discovery | None:
+    async with aclosing(discover_many_async(["ark:12345/x1"])) as stream:
+        async for found in stream:
+            return found
+    with closing(discover_many(["ark:12345/x1"])) as rest:
+        return next(rest, None)
 
 
 def many_over_tls() -> list[AsyncIterator[Discovery]]:

@@ -80,19 +80,46 @@ class Answering:
                 choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
                 until = min(self._clock() + READY_SECONDS, kept.refresh_at)
                 return self._made(request, choice, kept.discovery, None), until
-        state = table(request.ark.naan)
-        too_old = (
-            self._table_limit is not None
-            and state.fetched is not None
-            and self._wall() - state.fetched > self._table_limit
-        )
-        natab, offered = self._reader.read(request.ark, request.settings, state, too_old=too_old)
+        natab, offered = self._look(request, table)
         said, found, until = Dns.UNASKED, None, self._clock() + READY_SECONDS
         if policy.asks(natab):
             helps = policy.choose(Dns.SILENT, natab).take in (Take.NATAB, Take.NATAB_STALE)
             said, found, refresh_at = yield from self._from_dns(request, table_helps=helps)
             until = min(until, refresh_at)
         return self._made(request, policy.choose(said, natab), found, offered), until
+
+    def unasked(self, request: Request, policy: Policy, table: Callable[[str], TableState]) -> Discovery | None:
+        """What a policy makes of the table alone; None where it has DNS asked."""
+        natab, offered = self._look(request, table)
+        if policy.asks(natab):
+            return None
+        return self._made(request, policy.choose(Dns.UNASKED, natab), None, offered)
+
+    def judge(
+        self, request: Request, policy: Policy, table: Callable[[str], TableState], result: Discovery
+    ) -> Discovery:
+        """What a policy makes of what DNS said just now to somebody who asked without the cache."""
+        if getattr(policy, "takes_dns", False) and result.candidates and result.security != "bogus":
+            choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
+            return self._made(request, choice, result.replace(fetched=self._wall()), None)
+        natab, offered = self._look(request, table)
+        if result.security == "bogus":
+            said, found = Dns.BOGUS, result.replace(candidates=(), complete=False)
+        elif result.complete or result.candidates:
+            said, found = _said(result), result.replace(fetched=self._wall())
+        else:
+            said, found, _ = self._unsaid(request, _why(result), _outcome(result))
+        return self._made(request, policy.choose(said, natab), found, offered)
+
+    def _look(self, request: Request, table: Callable[[str], TableState]) -> tuple[Natab, Discovery | None]:
+        """What the table says."""
+        state = table(request.ark.naan)
+        too_old = (
+            self._table_limit is not None
+            and state.fetched is not None
+            and self._wall() - state.fetched > self._table_limit
+        )
+        return self._reader.read(request.ark, request.settings, state, too_old=too_old)
 
     def _from_dns(
         self, request: Request, *, table_helps: bool
@@ -133,9 +160,12 @@ class Answering:
             if found is not None and (found.complete or found.candidates):
                 return _said(found), found.replace(fetched=self._wall()), 0.0
             if not result.complete:
-                why = _why(result)
-                outcome = next((step.outcome for step in result.trace if not step.outcome.said), outcome)
+                why, outcome = _why(result), _outcome(result)
                 break
+        return self._unsaid(request, why, outcome)
+
+    def _unsaid(self, request: Request, why: str, outcome: Outcome) -> tuple[Dns, Discovery, float]:
+        """What is left where DNS does not say: what is kept, past its time or not."""
         there = self.store.all_there_is(request.view, request.ark, request.settings, why, outcome)
         if there.discovery.candidates:
             return (Dns.KEPT if there.stale else Dns.ANSWERS), there.discovery, 0.0
@@ -213,6 +243,10 @@ def _said(discovery: Discovery) -> Dns:
 def _why(discovery: Discovery) -> str:
     unsaid = next((step for step in discovery.trace if not step.outcome.said), None)
     return f"{unsaid.outcome.value} {unsaid.note}".strip() if unsaid is not None else "DNS did not say"
+
+
+def _outcome(discovery: Discovery) -> Outcome:
+    return next((step.outcome for step in discovery.trace if not step.outcome.said), Outcome.UNREACHABLE)
 
 
 def _unasked(request: Request, why: str) -> Discovery:

@@ -51,6 +51,10 @@ class Cache:
     source has not confirmed is stale, None for never. ``history``: the SQLite file of verdicts, by default ``path``.
     ``size``: names kept in memory. ``rate``: packets a second to a server while ``drift_many`` asks it, None for as
     many as it bears. Raises ConfigError.
+
+    >>> with Cache(nameservers=[server]) as cache:
+    ...     [cache.discover(f"ark:12345/x{i}").source for i in range(3)]
+    ['dns', 'memory', 'memory']
     """
 
     def __init__(
@@ -124,6 +128,21 @@ class Cache:
         from maptr.asyncclient import prefer_async
 
         return await prefer_async(found, request.chooser)
+
+    def unasked(self, ark: Ark | str | bytes, **options: Unpack[Options]) -> Discovery | None:
+        """What the table says, where the policy has nobody asked for it; None where DNS has to be. Raises for no ARK,
+        and never for want of a candidate."""
+        request = self._defaults.request(ark, options)
+        return self._answering.unasked(request, self._policy(request), self.table.current)
+
+    def judge(self, found: Discovery, **options: Unpack[Options]) -> Discovery:
+        """What the policy makes of a discovery that was just made without the cache, as by ``discover_many``.
+
+        What DNS said stands, or the table, or an older answer, as ``discover`` would have it. Nothing is asked, kept
+        or raised. The ``options`` are those it was made with.
+        """
+        request = self._defaults.request(found.ark, options)
+        return self._answering.judge(request, self._policy(request), self.table.current, found)
 
     def drift(self, naan: str) -> list[Drift]:
         """The verdicts on a NAAN and its shoulders: the table against what DNS says, asked only where it is not kept.

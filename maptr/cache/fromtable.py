@@ -9,6 +9,7 @@ from maptr.cache.watched import TableState
 from maptr.discovery import Discovery, Outcome
 from maptr.errors import ZoneError
 from maptr.names import Labels
+from maptr.plain import Plans
 from maptr.replay import walk_again
 from maptr.rules import fitting
 from maptr.table import Entry, Table
@@ -23,8 +24,8 @@ class TableReader:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._table: Table | None = None
-        self._answers: dict[str, Answer] = {}
+        self._plans = Plans()
+        self._kept: tuple[Table | None, dict[str, Answer]] = None, {}
 
     def read(self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool) -> tuple[Natab, Discovery | None]:
         """What the table says, and its discovery where it has the ARK."""
@@ -45,9 +46,11 @@ class TableReader:
         return natab, found.replace(candidates=candidates, source="natab", fetched=state.fetched)
 
     def _discover(self, ark: Ark, settings: Settings, table: Table, reader: Reader) -> Discovery | None:
-        if table is not self._table:
-            self._table, self._answers = table, {}
-        answer = self._answers.get(ark.naan)
+        of, answers = self._kept  # together, for another thread may be at another table
+        if table is not of:
+            answers = {}
+            self._kept = table, answers
+        answer = answers.get(ark.naan)
         if answer is None:
             shoulders = table.shoulders(ark.naan)
             if ark.naan not in table and not shoulders:
@@ -55,12 +58,12 @@ class TableReader:
             left_out: list[ZoneError] = []
             made = fitting(table.get(ark.naan) or Entry(ark.naan), shoulders, left_out)
             answer = Answer(Outcome.ANSWER, tuple(made), TTL, "; ".join(map(str, left_out)), "natab")
-            if len(self._answers) >= MAX_RULES:
-                self._answers = {}
-            self._answers[ark.naan] = answer
+            if len(answers) >= MAX_RULES:
+                answers.clear()
+            answers[ark.naan] = answer
         root = names.fold((ark.naan.encode(), *settings.origin))
 
         def look_up(name: Labels) -> Answer:
             return answer if name == root else Answer(Outcome.NXDOMAIN, ttl=TTL, server="natab")
 
-        return walk_again(ark, settings, look_up, reader)
+        return walk_again(ark, settings, look_up, reader, self._plans)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from maptr.ark import Ark
 from maptr.cache.forklock import ForkLock
 from maptr.cache.memory import Kept, Key, Memory, keeping_time, longest_keeping
-from maptr.discovery import Discovery, Outcome
+from maptr.discovery import CLOCK_SLACK, Discovery, Outcome
 from maptr.many import Rules
 from maptr.names import Labels
 from maptr.naptr import Naptr, Rule
 from maptr.nfa import Budget
+from maptr.plain import Plans
 from maptr.replay import answers_of, walk_again
 from maptr.walk import Answer, Settings
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 STALE_LIMIT = 86_400.0  # seconds past expiration; RFC 8767 section 5: one to three days
 STALE_TTL = 30  # seconds; RFC 8767 section 4: the TTL of a stale answer
 REFRESH_PART = 0.1  # of a lifetime: an answer used in this last part of it is asked again ahead
-CLOCK_SLACK = 60.0  # seconds; what was fetched later than now by more than this was fetched by another clock
 
 
 class LockedRules:
@@ -66,6 +66,7 @@ class Store:
         self._wall = wall
         self._stale_limit = stale_limit
         self.reader = LockedRules()
+        self.plans = Plans()
 
     def learn(self, view: str, discovery: Discovery) -> None:
         """Keep every answer that DNS gave in the course of a discovery."""
@@ -80,7 +81,7 @@ class Store:
     def lacks(self, view: str, ark: Ark, settings: Settings) -> tuple[Found | None, Labels]:
         """The discovery that fresh answers give; or None, and the first name that lacks one."""
         walk = _Rewalk(self, view)
-        discovery = walk_again(ark, settings, walk.look_up, self.reader)
+        discovery = walk_again(ark, settings, walk.look_up, self.reader, self.plans)
         return (walk.found(discovery), ()) if discovery is not None else (None, walk.lacking)
 
     def all_there_is(
@@ -88,19 +89,21 @@ class Store:
     ) -> Found:
         """The discovery that fresh and stale answers give, the rest unsaid: ``outcome``, with ``why`` as its note."""
         walk = _Rewalk(self, view, unsaid=Answer(outcome, note=why))
-        discovery = walk_again(ark, settings, walk.look_up, self.reader)
+        discovery = walk_again(ark, settings, walk.look_up, self.reader, self.plans)
         assert discovery is not None  # noqa: S101 - every name got an answer, if only that it is unsaid
         return walk.found(discovery)
 
     def helps(self, view: str, ark: Ark, settings: Settings, root: Key) -> bool:
         """True where fresh and stale answers give a candidate."""
-        return self.get(*root) is not None and bool(self.all_there_is(view, ark, settings, "").discovery.candidates)
+        return self.get(*root, self._clock()) is not None and bool(
+            self.all_there_is(view, ark, settings, "").discovery.candidates
+        )
 
     def share(self, view: str, ark: Ark, settings: Settings, other: Discovery) -> Discovery | None:
         """What another ARK's discovery, just made, and the fresh answers kept say of this one; None if they do not."""
         said = {name: answer for name, answer in answers_of(other) if answer.outcome.said}
         walk = _Rewalk(self, view)
-        return walk_again(ark, settings, lambda name: said.get(name) or walk.look_up(name), self.reader)
+        return walk_again(ark, settings, lambda name: said.get(name) or walk.look_up(name), self.reader, self.plans)
 
     def forget(self, view: str, name: Labels) -> None:
         """Keep nothing for a name any more."""
@@ -108,9 +111,11 @@ class Store:
         if self.disk is not None:
             self.disk.drop(view, name)
 
-    def get(self, view: str, name: Labels) -> Kept | None:
-        """The freshest answer kept for a name; one past the limit for stale ones is none."""
-        now = self._clock()
+    def get(self, view: str, name: Labels, now: float) -> Kept | None:
+        """The freshest answer kept for a name; one past the limit for stale ones is none.
+
+        ``now`` is that of the clock, the same as what is fresh is told by: an answer of unknown age ends at once.
+        """
         kept = self.memory.get((view, name))
         if (kept is None or kept.expires <= now) and self.disk is not None:
             kept = self._from_disk(view, name, now) or kept
@@ -128,9 +133,8 @@ class Store:
         left = min(expires - wall, lifetime)
         if fetched > wall + CLOCK_SLACK:
             left = 0.0  # the clock went back, or another machine wrote this: its age cannot be known
-        said, until = min(fetched, wall), now + left
-        self.memory.put((view, name), Kept(answer, said, until, lifetime))
-        return Kept(answer, said, until, lifetime, "disk")
+        self.memory.put((view, name), Kept(answer, fetched, now + left, lifetime))
+        return Kept(answer, fetched, now + left, lifetime, "disk")
 
     @property
     def now(self) -> float:
@@ -153,7 +157,7 @@ class _Rewalk:
         self.lacking: Labels = ()
 
     def look_up(self, name: Labels) -> Answer | None:
-        kept = self._store.get(self._view, name)
+        kept = self._store.get(self._view, name, self._now)
         fresh = kept is not None and kept.expires > self._now
         if kept is None or (self._unsaid is None and not fresh):
             if self._unsaid is None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from maptr import call
 from maptr.ark import Ark
@@ -69,14 +69,8 @@ def whom(servers: list[str], options: Options) -> Way:
     address, OSError for a configuration that cannot be read.
     """
     config = through.configured()
-    given = options.natab is not None or options.policy is not None
-    if options.no_cache and given:
-        raise ConfigError("--no-cache goes with neither --natab nor --policy")
-    if not options.no_cache and (given or not servers):
-        natab = options.natab or through.table(config)
-        if natab is not None or options.policy is not None or through.has_cache(config):
-            cache = through.cached(servers, options, config, natab)
-            return Way(cache.discover, cache)
+    if (cache := through.cache_for(servers, options, config)) is not None:
+        return Way(cache.discover, cache)
     return Way(_direct(servers, options, config))
 
 
@@ -112,13 +106,13 @@ def show_urls(arks: Sequence[Ark], way: Way, options: Options) -> int:
     code = output.EXIT_OK
     for ark, found, error in _each(arks, way, trace=False):
         code = max(code, _code(error))
-        made = found.url() if found else None
+        made = found.url() if found and error is None else None  # what is not secure enough has candidates
         if options.as_json:
             told = {} if found is None else {name: getattr(found, name) for name in ("source", "stale", "reason")}
             told["age"] = through.age_of(found)
             output.json_data({"ark": str(ark), "url": made, **told, "error": str(error) if error else None})
         else:
-            if found and (found.source == "natab" or found.stale):
+            if made and found and (found.source == "natab" or found.stale):
                 _tell_source(found)
             output.data(made or "")
         if error is not None:
@@ -134,9 +128,11 @@ def show_discoveries(
     for ark, found, error in _each(arks, way, trace=trace and not options.as_json):
         code = max(code, _code(error))
         if options.as_json:
-            document = found.to_dict() if found is not None else {"ark": str(ark), "candidates": []}
+            document: dict[str, Any] = found.to_dict() if found is not None else {"ark": str(ark)}
+            if error is not None:
+                document["candidates"] = []  # refused, but on the trace
             output.json_data({**document, "age": through.age_of(found), "error": str(error) if error else None})
-        elif found:
+        elif found and error is None:
             if way.cache is not None:
                 _tell_source(found)
             output.data("\n".join(found.urls()) if short else found.to_text())
@@ -157,6 +153,8 @@ def _each(
             except DiscoveryError as error:
                 yield ark, error.discovery, error
             else:
+                if not found.complete and found.source == "dns":
+                    output.talk(f"maptr: {ark}: this may not be all: {found.unsaid()}")
                 yield ark, found, None
     finally:
         way.close()

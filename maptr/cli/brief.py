@@ -95,6 +95,10 @@ def run() -> None:
     """The ``maptr`` command."""
     try:
         code = at_once(sys.argv[1:])
+        if code is None:
+            from maptr.cli import main
+
+            main(prog_name="maptr")
     except KeyboardInterrupt:
         sys.stderr.write("Aborted!\n")  # as click says it
         sys.exit(1)
@@ -103,8 +107,4 @@ def run() -> None:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to be flushed into the pipe
         sys.exit(1)
-    if code is None:
-        from maptr.cli import main
-
-        main(prog_name="maptr")
     sys.exit(code)

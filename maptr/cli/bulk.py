@@ -5,27 +5,25 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Literal
 
 import click
 
-from maptr.ark import MAX_TEXT, Ark
+from maptr.ark import Ark
 from maptr.cli import output, shared, through
-from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, NoMappingAuthority
-from maptr.printable import printable
+from maptr.cli.asking import Options
+from maptr.cli.lines import Lines, source_of
+from maptr.cli.rows import BAD, FOUND, NONE, UNKNOWN, Rows, writer
+from maptr.errors import ConfigError, DiscoveryError
 
 if TYPE_CHECKING:
+    from maptr.bulk import Bulk
+    from maptr.cache.cache import Cache
+    from maptr.config import Config
     from maptr.discovery import Discovery
-
-COLUMNS = ("line", "status", "ark", "url", "note")
-FOUND, NONE, UNKNOWN, BAD = "found", "none", "unknown", "bad"
-MAX_SHOWN = 20  # bad lines told one by one on stderr; every one has its row
-
-Row = dict[str, object]
 
 
 @click.command(
@@ -36,7 +34,7 @@ Exit codes:
   1  nobody serves one of them, or a line is no ARK
   2  bad usage
   8  a file cannot be read or written
-  9  DNS did not say, for one of them
+  9  DNS did not say, and no table, for one of them
 """
 )
 @click.argument("words", nargs=-1, metavar="[FILE] [@SERVER[#PORT]]...")
@@ -56,6 +54,7 @@ Exit codes:
 @click.option("--trust-ad", is_flag=True, help="Take the servers' word on DNSSEC: only for a validating one of yours.")
 @click.option("--trust-anchor", metavar="FILE", help="Validate DNSSEC from these DS or DNSKEY records.")
 @click.option("--require", type=click.Choice(["secure"]), help="What is not signed throughout is unknown.")
+@shared.cache_options
 def bulk(
     words: tuple[str, ...],
     target: Path | None,
@@ -69,14 +68,18 @@ def bulk(
     allow_private: bool,
     trust_ad: bool,
     trust_anchor: str | None,
-    require: str | None,
+    require: Literal["secure"] | None,
+    natab: str | None,
+    policy: str | None,
+    no_cache: bool,
 ) -> None:
     """Discover every ARK of FILE, one a line; - or nothing is stdin.
 
-    DNS is asked directly, at plain servers: no table and no cache answers, whatever is set up, and @tls:// and
-    @https:// are for the other commands. Each name is asked once, however many ARKs share it. Rows have line, status
-    (found, none, unknown, bad), ark, url and note. A line that is no ARK has its row too, and does not stop the rest.
-    Empty lines are passed over.
+    Plain servers are asked; @tls:// and @https:// are for the other commands. Each name is asked once, however many
+    ARKs share it. Where a table was pulled or a cache is configured, and no @SERVER is named, that answers what DNS
+    does not, by the policy, and the note says so; what DNS said is not kept. Rows have line, status (found, none,
+    unknown, bad), ark, url and note. A line that is no ARK has its row too, and does not stop the rest. Empty lines
+    are passed over.
 
     \b
     Examples:
@@ -84,9 +87,6 @@ def bulk(
       maptr bulk arks.txt @127.0.0.1#5353 -o urls.csv --resume
       cut -f1 list.tsv | maptr bulk --jsonl @127.0.0.1#5353
     """
-    from maptr.bulk import Bulk
-    from maptr.walk import Settings
-
     servers = [word[1:] for word in words if word.startswith("@")]
     files = [word for word in words if not word.startswith("@")]
     if len(files) > 1:
@@ -94,123 +94,82 @@ def bulk(
     if resume and target is None:
         raise click.UsageError("--resume needs -o OUT")
     config = shared.configured()
-    servers = through.servers_of(servers, config)
-    if url := next((server for server in servers if "://" in server), None):
-        raise click.UsageError(f"@{url}: maptr bulk asks plain servers only")
-    try:
-        engine = Bulk(
-            nameservers=servers or None,
-            origin=through.origin_of(origin, config),
-            lifetime=timeout,
-            settings=Settings(allow_private=allow_private),
-            concurrency=concurrency,
-            rate=rate,
-            trust_ad=trust_ad,
-            trust_anchors=trust_anchor,
-        )
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from None
-    except DiscoveryError as error:
-        output.fail(str(error), output.EXIT_NO_ANSWER)
-    counts: Counter[str] = Counter()
-    try:
-        with ExitStack() as stack:
+    given = Options(origin, timeout, trust_ad, trust_anchor, require, allow_private, natab, policy, no_cache)
+    with ExitStack() as stack:
+        try:
+            cache = through.cache_for(servers, given, config, many=True)
+            if cache is not None:
+                stack.enter_context(cache)
+            engine = _engine(servers, given, config, cache, concurrency=concurrency, rate=rate)
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from None
+        except DiscoveryError as error:
+            output.fail(str(error), output.EXIT_NO_ANSWER)
+        try:
             done = stack.enter_context(_resumed(target, jsonl)) if resume and target is not None else None
-            source = stack.enter_context(_source(files[0] if files else "-"))
+            source = stack.enter_context(source_of(files[0] if files else "-"))
             sink = stack.enter_context(output.stream(target, append=done is not None))
             advance = stack.enter_context(_progress(source, target))
-            write = _writer(sink, jsonl, header=done is None or (target is not None and not target.stat().st_size))
-            lines = _Lines(source, done or bytearray(), lambda row: _tell(row, counts, write), advance)
-            for number, discovery in engine.run(lines, ordered=not unordered):
-                _tell(_row(number, discovery, require), counts, write)
-    except OSError as error:
-        output.fail(f"{error.filename or target or 'output'}: {error.strerror}", output.EXIT_UNREADABLE)
+            write = writer(sink, jsonl, header=done is None or (target is not None and not target.stat().st_size))
+            rows = Rows(write, cache, ordered=not unordered, require=require)
+            asked = 0
+            for lines in Lines(source, done or bytearray(), rows, advance).parts():
+                for number, discovery in engine.run(lines, ordered=not unordered) if engine else _nobody(lines):
+                    rows.found(number, discovery)
+                asked += engine.questions if engine else 0
+        except OSError as error:
+            output.fail(f"{error.filename or target or 'output'}: {error.strerror}", output.EXIT_UNREADABLE)
+    counts = rows.counts
+    table = f", {counts['table']} from the table" if counts["table"] else ""
     output.talk(
-        f"maptr: {sum(counts.values())} lines: {counts[FOUND]} found, {counts[NONE]} none, "
-        f"{counts[UNKNOWN]} unknown, {counts[BAD]} bad; {engine.questions} names asked"
+        f"maptr: {sum(counts[status] for status in (FOUND, NONE, UNKNOWN, BAD))} lines: {counts[FOUND]} found, "
+        f"{counts[NONE]} none, {counts[UNKNOWN]} unknown, {counts[BAD]} bad; "
+        f"{asked} names asked{table}"
     )
     if counts[UNKNOWN]:
         sys.exit(output.EXIT_NO_ANSWER)
     sys.exit(output.EXIT_NONE if counts[NONE] or counts[BAD] else output.EXIT_OK)
 
 
-class _Lines:
-    """The ARKs of a file by line number; what is none is told as a bad row at once."""
+def _engine(
+    servers: list[str],
+    given: Options,
+    config: Config | None,
+    cache: Cache | None,
+    *,
+    concurrency: int,
+    rate: float | None,
+) -> Bulk | None:
+    """What asks DNS; None where there is nobody to ask, but a table that may answer. Raises as ``Bulk`` does."""
+    from maptr.bulk import Bulk
+    from maptr.walk import Settings
 
-    def __init__(
-        self, source: IO[bytes], done: bytearray, bad: Callable[[Row], None], advance: Callable[[int], None]
-    ) -> None:
-        self._source = source
-        self._done = done
-        self._bad = bad
-        self._advance = advance
-
-    def __iter__(self) -> Iterator[tuple[int, Ark]]:
-        for number, line in enumerate(_read_lines(self._source, self._advance), 1):
-            if not line.strip() or (number < len(self._done) and self._done[number]):
-                continue
-            try:
-                ark = Ark.parse(line)
-            except ArkSyntaxError as error:
-                shown = line.strip()[:200].decode("utf-8", "backslashreplace")
-                self._bad({"line": number, "status": BAD, "ark": shown, "url": "", "note": str(error)})
-            else:
-                yield number, ark
-
-
-def _read_lines(source: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
-    """Lines without the rest of those that are longer than any ARK may be, so that memory is bounded."""
-    while line := source.readline(MAX_TEXT + 2):
-        advance(len(line))
-        rest = line
-        while rest and not rest.endswith(b"\n"):
-            rest = source.readline(MAX_TEXT)
-            advance(len(rest))
-        yield line
-
-
-def _row(number: int, discovery: Discovery, require: str | None) -> Row:
-    row: Row = {"line": number, "status": FOUND, "ark": str(discovery.ark), "url": "", "note": ""}
+    servers = through.servers_of(servers, config)
+    if url := next((server for server in servers if "://" in server), None):
+        raise click.UsageError(f"@{url}: maptr bulk asks plain servers only")
     try:
-        discovery.raise_for_security(require)
-        row["url"] = discovery.url()
-    except NoMappingAuthority as error:
-        row |= {"status": NONE, "note": str(error)}
-    except DiscoveryError as error:
-        row |= {"status": UNKNOWN, "note": str(error)}
-    if discovery.security != "indeterminate":
-        row["security"] = discovery.security
-    return row
+        return Bulk(
+            nameservers=servers or None,
+            origin=through.origin_of(given.origin, config),
+            lifetime=given.timeout,
+            settings=Settings(allow_private=given.allow_private),
+            concurrency=concurrency,
+            rate=rate,
+            trust_ad=given.trust_ad,
+            trust_anchors=given.trust_anchor,
+        )
+    except DiscoveryError:
+        if cache is None or servers:
+            raise
+        return None
 
 
-def _tell(row: Row, counts: Counter[str], write: Callable[[Row], None]) -> None:
-    counts[str(row["status"])] += 1
-    if row["status"] == BAD and counts[BAD] <= MAX_SHOWN:
-        more = "; further bad lines are only in the output" if counts[BAD] == MAX_SHOWN else ""
-        output.talk(f"maptr: line {row['line']}: {row['note']}{more}")
-    write(row)
+def _nobody(lines: Iterable[tuple[int, Ark]]) -> Iterator[tuple[int, Discovery]]:
+    """What DNS says where this machine has no resolver."""
+    from maptr.discovery import Discovery
 
-
-def _writer(sink: IO[str], jsonl: bool, *, header: bool) -> Callable[[Row], None]:
-    if jsonl:
-        return lambda row: _write_json(sink, row)
-    rows = csv.DictWriter(sink, COLUMNS, extrasaction="ignore", lineterminator="\n")
-    if header:
-        rows.writeheader()
-    return lambda row: rows.writerow({key: printable(str(value)) for key, value in row.items()})
-
-
-def _write_json(sink: IO[str], row: Row) -> None:
-    sink.write(json.dumps({"schema": output.SCHEMA, **row}, ensure_ascii=False) + "\n")
-
-
-@contextmanager
-def _source(name: str) -> Iterator[IO[bytes]]:
-    if name == "-":
-        yield sys.stdin.buffer
-        return
-    with Path(name).open("rb") as file:
-        yield file
+    for number, ark in lines:
+        yield number, Discovery(ark, (), (), complete=False)
 
 
 @contextmanager

@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Compare a registry with what DNS says.")
 @click.argument("what", nargs=-1, metavar="[NAAN]... [@SERVER[#PORT]]")
-@click.option(
-    "--table",
-    "file",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The registry, in any format.  [default: the table pulled, or as configured]",
-)
+@shared.TABLE_OPTION
 @shared.ORIGIN_OPTION
 @click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For one record.")
 @click.option(
@@ -41,7 +35,7 @@ if TYPE_CHECKING:
 )
 def drift(
     what: tuple[str, ...],
-    file: Path | None,
+    file: str | None,
     origin: str | None,
     timeout: float,
     rate: float | None,
@@ -72,20 +66,14 @@ def drift(
     """
     from maptr.cache.cache import Cache
     from maptr.liveness import places_of
-    from maptr.table import parse_key
 
     servers = [word[1:] for word in what if word.startswith("@")]
     if len(servers) > 1:
         raise click.UsageError("one @SERVER at most")
-    try:
-        naans = [parse_key(word)[0] for word in what if not word.startswith("@")]
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+    naans = shared.parse_naans([word for word in what if not word.startswith("@")])
     config = shared.configured()
-    named, origin = str(file) if file else through.table(config), through.origin_of(origin, config)
-    if named is None:
-        raise click.UsageError("no table was pulled and none is configured: give --table FILE")
-    file, servers = Path(named), through.servers_of(servers, config)
+    named = shared.find_table(file, config)
+    origin, servers = through.origin_of(origin, config), through.servers_of(servers, config)
     table, bad = read_table(named)
     for record in bad:
         output.talk(f"left out: {record}")
@@ -107,13 +95,15 @@ def drift(
     except DiscoveryFailed as error:
         output.fail(str(error), output.EXIT_NO_ANSWER)
     silent = _silent(found, places_of(table, naans), history)
-    _report(found, file, everything, as_json, silent)
+    _report(found, named, everything, as_json, silent)
     if page is not None:
         from maptr.driftpage import render
 
         try:
             asked = " ".join(f"@{server}" for server in servers) or "the system's resolver"
-            output.write_atomically(page, render(found, table=file.name, asked=asked, origin=origin, silent=silent))
+            output.write_atomically(
+                page, render(found, table=Path(named).name, asked=asked, origin=origin, silent=silent)
+            )
         except OSError as error:
             output.fail(f"{page}: {error.strerror or error}", output.EXIT_UNREADABLE)
     codes = {output.EXIT_NONE for one in found if one.verdict.is_drift}
@@ -148,13 +138,13 @@ def _silent(found: list[Drift], places: list[str], history: str | None) -> list[
     return [known[place] for place in dict.fromkeys([*places, *said]) if place in known and known[place].failures]
 
 
-def _report(found: list[Drift], file: Path, everything: bool, as_json: bool, silent: list[Liveness]) -> None:
+def _report(found: list[Drift], table: str, everything: bool, as_json: bool, silent: list[Liveness]) -> None:
     counts = Counter(str(one.verdict) for one in found)
     shown = [one for one in found if everything or one.verdict not in ("same", "lossy")]
     if as_json:
         output.json_data(
             {
-                "table": str(file),
+                "table": str(Path(table)),
                 "counts": dict(sorted(counts.items())),
                 "records": [one.to_dict() for one in shown],
                 "silent": [one.to_dict() for one in silent],

@@ -34,6 +34,7 @@ Exit codes:
     metavar="SECONDS",
     help="For asking one ARK's authorities.",
 )
+@click.option("--trust-ad", is_flag=True, help="Take the server's word on DNSSEC: only a validating one of yours.")
 @click.option("--trust-anchor", metavar="FILE", help="Validate DNSSEC from these DS or DNSKEY records.")
 @click.option("--require", type=click.Choice(["secure"]), help="Take nothing less: an answer not signed is none.")
 @click.option("--allow-private", is_flag=True, help="Ask servers that are not public, too.")
@@ -43,6 +44,7 @@ def info(
     older: bool,
     origin: str | None,
     timeout: float,
+    trust_ad: bool,
     trust_anchor: str | None,
     require: Literal["secure"] | None,
     allow_private: bool,
@@ -59,7 +61,9 @@ def info(
     from maptr.ark import INFLECTIONS
     from maptr.describe import describe
 
-    options = Options(origin, trust_anchor=trust_anchor, require=require, allow_private=allow_private)
+    options = Options(
+        origin, trust_ad=trust_ad, trust_anchor=trust_anchor, require=require, allow_private=allow_private
+    )
     arks, way = shared.parse_words(words, options)
     inflections = INFLECTIONS if older else INFLECTIONS[:1]
     codes = {output.EXIT_OK}

@@ -79,7 +79,9 @@ def _from_table(text: str, natab: str) -> int | None:
         return None
     if not hosts or len(hosts) > MAX_NMAS or hosts[0].partition(":")[0].lower().endswith(".localhost"):
         return None
-    age = max(0.0, time.time() - written)
+    age = time.time() - written
+    if age < 0 or places.there(f"{natab}.pull"):  # a clock was set; or it is noted when its source said so last
+        return None
     told = f"maptr: ark:{naan}/{rest}: {through.told('natab', age, False, 'the table has it')}"
     return _show(f"https://{hosts[0]}/ark:/{naan}/{rest}{tail}", told)
 

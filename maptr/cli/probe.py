@@ -25,13 +25,7 @@ MAX_CONCURRENCY = 32
 
 @click.command(short_help="See whether the registry's servers answer.")
 @click.argument("naans", nargs=-1, metavar="[NAAN]...")
-@click.option(
-    "--table",
-    "file",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    help="The registry, in any format.  [default: the table pulled, or as configured]",
-)
+@shared.TABLE_OPTION
 @click.option(
     "--history",
     metavar="FILE",
@@ -76,16 +70,10 @@ def probe(
     from maptr.cache.probelog import ProbeLog
     from maptr.liveness import Outcome, places_of
     from maptr.probing import MIN_AGE, Prober
-    from maptr.table import parse_key
 
     config = shared.configured()
-    named = file or through.table(config)
-    if named is None:
-        raise click.UsageError("no table was pulled and none is configured: give --table FILE")
-    try:
-        wanted = [parse_key(naan)[0] for naan in naans]
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+    named = shared.find_table(file, config)
+    wanted = shared.parse_naans(naans)
     table, _ = read_table(named)
     try:
         disk = Disk(history or through.disk(config) or places.cache_file(os.environ), wall=time.time)

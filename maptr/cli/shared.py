@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 ORIGIN_OPTION = click.option(
     "--origin", metavar="NAME", help=f"DNS suffix below NAANs.  [default: {ORIGIN}, or as configured]"
 )
+TABLE_OPTION = click.option(
+    "--table",
+    "file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="The registry, in any format.  [default: the table pulled, or as configured]",
+)
 OPTIONS = (
     click.option(
         "--natab",
@@ -33,6 +40,13 @@ OPTIONS = (
 )
 
 
+def cache_options(command: Any) -> Any:
+    """OPTIONS as one decorator."""
+    for decorate in reversed(OPTIONS):
+        command = decorate(command)
+    return command
+
+
 def parse_words(words: Sequence[str], options: Options) -> tuple[list[Ark], Way]:
     """The ARKs among the arguments, and how they are discovered, by the ``@SERVER`` ones if there are any.
 
@@ -45,6 +59,24 @@ def parse_words(words: Sequence[str], options: Options) -> tuple[list[Ark], Way]
         raise click.UsageError(str(error)) from None
     except DiscoveryError as error:
         output.fail(str(error), output.EXIT_NO_ANSWER)
+
+
+def parse_naans(words: Sequence[str]) -> list[str]:
+    """The NAANs of NAANs and shoulders. UsageError for what is neither."""
+    from maptr.table import parse_key
+
+    try:
+        return [parse_key(word)[0] for word in words]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def find_table(file: str | None, config: Config | None) -> str:
+    """The table of TABLE_OPTION: the file given, or its default. UsageError where there is none."""
+    named = file or through.table(config)
+    if named is None:
+        raise click.UsageError("no table was pulled and none is configured: give --table FILE")
+    return named
 
 
 def configured(*, running: bool = True) -> Config | None:

@@ -93,7 +93,26 @@ def has_cache(config: Config | None) -> bool:
     return config is not None and any(key.startswith("cache.") for key in config.places)
 
 
-def cached(servers: list[str], given: Options, config: Config | None, natab: str | None) -> Cache:
+def cache_for(servers: list[str], given: Options, config: Config | None, *, many: bool = False) -> Cache | None:
+    """The cache to go through where one is set up and no server named; None where DNS is asked directly.
+
+    With ``many`` ARKs to come the table is read whole, and followed. Raises ConfigError for what makes no sense.
+    """
+    wanted = given.natab is not None or given.policy is not None
+    if given.no_cache and wanted:
+        from maptr.errors import ConfigError
+
+        raise ConfigError("--no-cache goes with neither --natab nor --policy")
+    if not given.no_cache and (wanted or not servers):
+        natab = given.natab or table(config)
+        if natab is not None or given.policy is not None or has_cache(config):
+            return cached(servers, given, config, natab, many=many)
+    return None
+
+
+def cached(
+    servers: list[str], given: Options, config: Config | None, natab: str | None, *, many: bool = False
+) -> Cache:
     """The cache to go through, as the command line and the configuration have it. Raises ConfigError."""
     from maptr.cache.cache import Cache
     from maptr.cache.once import OnceTable
@@ -116,7 +135,7 @@ def cached(servers: list[str], given: Options, config: Config | None, natab: str
         servers, options["ask"] = [], _fails(error)
     index = places.index_file(os.environ)
     return Cache(
-        None if natab is None else OnceTable(natab, index=index, clock=time.monotonic),
+        natab if natab is None or many else OnceTable(natab, index=index, clock=time.monotonic),
         disk(config),
         policy,
         nameservers=servers,

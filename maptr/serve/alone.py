@@ -12,7 +12,7 @@ import errno
 import logging
 import mmap
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from maptr.context import Transport
@@ -28,7 +28,10 @@ from maptr.serve.udp import is_anywhere, reply_source
 log = logging.getLogger("maptr.serve")
 
 TURN = 256  # queries from one look whether others wait to the next
-MAX_OTHERS = TURN // 2  # of them that the plans do not know; beyond that batches are the shorter way
+# Of them that the plans do not know, beyond which batches are the shorter way; then more known ones in a row are wanted
+# before the next try, each time twice as many.
+MAX_OTHERS = TURN // 8
+FEW, MANY = 8, 1 << 12
 MAX_WHOLE = 1 << 14  # whole replies, some 300 octets each with their queries
 MAX_CLIENTS = 10_000  # addresses remembered that the rate limit does not count
 
@@ -66,9 +69,13 @@ class Alone:
         self._whole: dict[bytes, bytes] = {}
         self._denied: dict[bytes, bytes] = {}  # with another RCODE than NOERROR
         self._ready: object = None  # what those are of
+        self._kinds: dict[bytes, Hashable] = {}  # of all those, as the rate limit counts them
+        # Clients that the rate limit does not count, and the networks by which it counts others.
         self._exempt: set[str] = set()
+        self._networks: dict[str, str] = {}
         self._sources: dict[bytes, Control] = {}  # packet information of replies by that of their queries
         self._others = 0
+        self.wanted = FEW  # known queries in a row that come alone, before the next ``run``
         self._answer_turn = self._answer_turn_anywhere if is_anywhere(sock) else self._answer_turn_here
 
     def stop(self) -> None:
@@ -87,7 +94,13 @@ class Alone:
                 if error.errno == errno.EBADF:
                     return
                 continue  # an ICMP error that an earlier reply met
-            if self._look() or self._others > MAX_OTHERS:
+            except Exception:
+                log.exception("internal error, a query dropped")
+            if self._others > MAX_OTHERS:
+                self.wanted = min(self.wanted * 2, MANY)
+                return
+            self.wanted = FEW
+            if self._look():
                 return
 
     def _answer_turn_here(self) -> None:
@@ -113,7 +126,7 @@ class Alone:
                 reply = get_denied(octets)
                 if reply is None or client[0] not in exempt or responder.ready is not ready:
                     self._answer_other(buffer[:size], client)
-                    if responder.ready is not ready:
+                    if responder.ready is not ready or self._others > MAX_OTHERS:
                         return
                     continue
                 counter[reply[1]] += 1
@@ -142,7 +155,7 @@ class Alone:
                 reply = get_denied(octets)
                 if reply is None or source is None or client[0] not in exempt or responder.ready is not ready:
                     self._answer_other(buffer[:size], client, control)
-                    if responder.ready is not ready:
+                    if responder.ready is not ready or self._others > MAX_OTHERS:
                         return
                     continue
                 counter[reply[1]] += 1
@@ -156,67 +169,87 @@ class Alone:
         ready = self._responder.ready
         if ready is not self._ready:
             self._ready = ready
-            self._whole.clear()
-            self._denied.clear()
+            self._forget()
         return ready
 
     def _answer_other(self, query: bytes, client: Client, control: Control | None = None) -> None:
         """What is not known whole, or whose client the rate limit counts; a bug in it costs its query."""
         try:
-            self._answer_by_plan(query, client, control)
+            reply = self._pass(query[2:], client[0]) or self._make(query, client, control)
         except Exception:
             log.exception("internal error, query dropped: %s", query.hex())
+            return
+        if reply is None:
+            return
+        try:
+            if control is None:
+                self._sock.sendto(query[:2] + reply, DONT_WAIT, client)
+            else:
+                self._sock.sendmsg((query[:2], reply), self._source(control), DONT_WAIT, client)
+        except OSError:
+            self._counters.lost += 1
 
-    def _answer_by_plan(self, query: bytes, client: Client, control: Control | None) -> None:
+    def _pass(self, octets: bytes, client: str) -> bytes | None:
+        """A reply that is known whole and may go, counted."""
+        reply = self._whole.get(octets) or self._denied.get(octets)
+        if reply is None or self._responder.ready is not self._ready:
+            return None
+        if client not in self._exempt:
+            network, kind = self._networks.get(client), self._kinds.get(octets)
+            if network is None or kind is None or not self._responder.limiter.passes(network, kind):
+                return None
+        self._counters.alone[reply[1]] += 1
+        return reply
+
+    def _make(self, query: bytes, client: Client, control: Control | None) -> bytes | None:
+        """A reply by its plan, remembered; None where there is no reply, or somebody else has sent it."""
         octets = query[2:]
         known = self._plans()
         plan = None if known is None else known.find_alone(octets)
         if plan is None or known is None:
             self._others += 1
             self._rest(query, client, control)
-            return
+            return None
         self._counters.count_batch(1)
-        verdict = self._judge(known, plan, octets, client[0])
+        network, kind = self._find_network(client[0]), known.kind(plan, octets)
+        over = [] if network is None else [*self._responder.limiter.judge_each([(network, kind)])]
+        verdict = over[0][1] if over else Verdict.SEND
+        if over:
+            self._responder.report(client[0])
         if verdict is Verdict.DROP:
             self._counters.silent += 1
             self._counters.count_one_ready(UDP, UNANSWERED)
-            return
-        if verdict is Verdict.TRUNCATE:
-            plan = truncated(plan)
+            return None
         self._counters.count_one_ready(UDP, plan[HEAD + 1])
         reply = whole(plan, octets)
-        if verdict is Verdict.SEND and known.ready is self._ready and octets == octets.lower():
-            self._learn(octets, reply)
-        self._send(query[:2] + reply, client, control)
+        if known.ready is self._ready and octets == octets.lower():
+            self._learn(octets, reply, kind)
+        return whole(truncated(plan), octets) if verdict is Verdict.TRUNCATE else reply
 
-    def _learn(self, octets: bytes, reply: bytes) -> None:
-        if len(self._whole) + len(self._denied) >= MAX_WHOLE:
-            self._whole.clear()
-            self._denied.clear()
-        (self._denied if reply[1] else self._whole)[octets] = reply
-
-    def _send(self, reply: bytes, client: Client, control: Control | None) -> None:
-        try:
-            if control is None:
-                self._sock.sendto(reply, DONT_WAIT, client)
-            else:
-                self._sock.sendmsg((reply,), self._source(control), DONT_WAIT, client)
-        except OSError:
-            self._counters.lost += 1
-
-    def _judge(self, known: Plans, plan: bytes, query: bytes, client: str) -> Verdict:
-        """Hold a reply to the rate limit, and remember who has none."""
-        limiter = self._responder.limiter
-        network = limiter.network(client)
-        if network is None:
-            if len(self._exempt) >= MAX_CLIENTS:
+    def _find_network(self, client: str) -> str | None:
+        """By which the rate limit counts a client; None for who has no limit."""
+        network = self._networks.get(client)
+        if network is None and client not in self._exempt:
+            network = self._responder.limiter.network(client)
+            if len(self._exempt) + len(self._networks) >= MAX_CLIENTS:
                 self._exempt.clear()
-            self._exempt.add(client)
-            return Verdict.SEND
-        for _, verdict in limiter.judge_each([(network, known.kind(plan, query))]):
-            self._responder.report(client)
-            return verdict
-        return Verdict.SEND
+                self._networks.clear()
+            if network is None:
+                self._exempt.add(client)
+            else:
+                self._networks[client] = network
+        return network
+
+    def _learn(self, octets: bytes, reply: bytes, kind: Hashable) -> None:
+        if len(self._whole) + len(self._denied) >= MAX_WHOLE:
+            self._forget()
+        (self._denied if reply[1] else self._whole)[octets] = reply
+        self._kinds[octets] = kind
+
+    def _forget(self) -> None:
+        self._whole.clear()
+        self._denied.clear()
+        self._kinds.clear()
 
     def _source(self, control: Control) -> Control:
         """The packet information for the reply to a query that came with this, and remember it."""

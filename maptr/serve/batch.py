@@ -33,9 +33,7 @@ from maptr.serve.udp import Answer, is_anywhere
 log = logging.getLogger("maptr.serve")
 
 PATIENCE = 0.25  # seconds until a blocked thread looks whether it shall stop
-# Known queries in a row that came alone, after which they are taken one by one (``alone.py``), and how many that
-# wait together end this: between the two either is as good.
-FEW, QUEUE = 8, 4
+QUEUE = 4  # that wait together and end their being taken one by one (``alone.py``)
 
 UDP = Transport.UDP
 MSG_DONTWAIT = 0x40
@@ -102,7 +100,7 @@ class BatchListener:
         """Until queries come one by one, or ``stop``."""
         receive, received = self._recvmmsg, self._slots.received
         in_a_row = 0
-        while not self._stopping and in_a_row < FEW:
+        while not self._stopping and in_a_row < self._alone.wanted:
             count = receive(self._fd, received, BATCH, MSG_WAITFORONE, None)
             if count <= 0:
                 # Nothing came for a while, or an ICMP error that an earlier reply met.

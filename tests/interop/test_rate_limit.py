@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +13,8 @@ import pytest
 from maptr.rrl import RrlSettings
 from maptr.serve.daemon import Address, Daemon
 from tests.peers import find, require
-from tests.test_serve import PATIENCE, SNAPSHOT, WIRE, Running
+from tests.running import answering
+from tests.test_serve import SNAPSHOT, WIRE
 
 FLOOD = 300
 RATE = 2
@@ -23,17 +23,10 @@ RATE = 2
 @pytest.fixture
 def port() -> Iterator[int]:
     """A server that limits loopback too."""
-    running = Running()
     settings = RrlSettings(responses_per_second=RATE, exempt=())
     daemon = Daemon([], [Address("127.0.0.1", 0)], SNAPSHOT, rrl=settings)
-    daemon.bind()
-    future = asyncio.run_coroutine_threadsafe(daemon.run(), running.loop)
-    try:
+    with answering(daemon):
         yield daemon.bound[0].port
-    finally:
-        running.call(daemon.stop)
-        future.result(PATIENCE)
-        running.close()
 
 
 def flood(port: int) -> list[bytes]:

@@ -1,0 +1,131 @@
+"""The rows of ``maptr bulk``: made of discoveries, written as CSV or JSON, in the order of the lines they are of."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING
+
+from maptr.cli import output, through
+from maptr.errors import DiscoveryError, NoMappingAuthority
+from maptr.printable import printable
+
+if TYPE_CHECKING:
+    from maptr.ark import Ark
+    from maptr.cache.cache import Cache
+    from maptr.discovery import Discovery
+
+COLUMNS = ("line", "status", "ark", "url", "note")
+FOUND, NONE, UNKNOWN, BAD = "found", "none", "unknown", "bad"
+
+MAX_SHOWN = 20  # bad lines told one by one on stderr; every one has its row
+MAX_HELD = 100_000  # rows; those beyond are written out of order
+
+Row = dict[str, object]
+
+
+def row_of(number: int, discovery: Discovery, require: str | None) -> Row:
+    """The row of a discovery; its note says why there is no URL, or from where one is that DNS did not say just now."""
+    row: Row = {"line": number, "status": FOUND, "ark": str(discovery.ark), "url": "", "note": ""}
+    try:
+        discovery.raise_for_security(require)
+        row["url"] = discovery.url()
+    except NoMappingAuthority as error:
+        row |= {"status": NONE, "note": str(error)}
+    except DiscoveryError as error:
+        row |= {"status": UNKNOWN, "note": str(error)}
+    else:
+        if discovery.source != "dns" or discovery.stale:
+            row["note"] = through.provenance(discovery, time.time())
+            row |= {"source": discovery.source, "age": through.age_of(discovery), "stale": discovery.stale}
+    if discovery.security != "indeterminate":
+        row["security"] = discovery.security
+    return row
+
+
+def bad_row(number: int, line: bytes, why: str) -> Row:
+    """That of a line that is no ARK."""
+    shown = line.strip()[:200].decode("utf-8", "backslashreplace")
+    return {"line": number, "status": BAD, "ark": shown, "url": "", "note": why}
+
+
+def writer(sink: IO[str], jsonl: bool, *, header: bool) -> Callable[[Row], None]:
+    if jsonl:
+        return lambda row: _write_json(sink, row)
+    rows = csv.DictWriter(sink, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    if header:
+        rows.writeheader()
+    return lambda row: rows.writerow({key: printable(str(value)) for key, value in row.items()})
+
+
+def _write_json(sink: IO[str], row: Row) -> None:
+    sink.write(json.dumps({"schema": output.SCHEMA, **row}, ensure_ascii=False) + "\n")
+
+
+class Rows:
+    """Where the rows go, and what a cache makes of what DNS said, where there is one."""
+
+    def __init__(
+        self, write: Callable[[Row], None], cache: Cache | None, *, ordered: bool, require: str | None
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self._write = write
+        self._order = InOrder(write) if ordered else None
+        self._cache = cache
+        self._require = require
+        self.may_be_answered = cache is not None and not getattr(cache.policy, "takes_dns", False)
+
+    def answered(self, number: int, ark: Ark) -> bool:
+        """True where the table answers and DNS is not asked; else the row is awaited."""
+        found = self._cache.unasked(ark) if self._cache is not None and self.may_be_answered else None
+        if found is not None:
+            self.put(number, row_of(number, found, self._require))
+            return True
+        if self._order is not None:
+            self._order.announce(number)
+        return False
+
+    def found(self, number: int, discovery: Discovery) -> None:
+        """What DNS said, or did not."""
+        if self._cache is not None:
+            discovery = self._cache.judge(discovery)
+        self.put(number, row_of(number, discovery, self._require))
+
+    def put(self, number: int, row: Row) -> None:
+        self.counts[str(row["status"])] += 1
+        self.counts["table"] += row.get("source") == "natab"
+        if row["status"] == BAD and self.counts[BAD] <= MAX_SHOWN:
+            more = "; further bad lines are only in the output" if self.counts[BAD] == MAX_SHOWN else ""
+            output.talk(f"maptr: line {row['line']}: {row['note']}{more}")
+        if self._order is not None:
+            self._order.put(number, row)
+        else:
+            self._write(row)
+
+
+class InOrder:
+    """Hands rows on in the order in which their lines were announced, those made at once behind those still awaited."""
+
+    def __init__(self, write: Callable[[Row], None]) -> None:
+        self._write = write
+        self._waiting: dict[int, Row | None] = {}
+
+    def announce(self, number: int) -> None:
+        """A line was read whose row comes later."""
+        self._waiting[number] = None
+
+    def put(self, number: int, row: Row) -> None:
+        if number not in self._waiting and len(self._waiting) >= MAX_HELD:
+            self._write(row)
+            return
+        self._waiting[number] = row
+        while self._waiting:
+            first = next(iter(self._waiting))
+            ready = self._waiting[first]
+            if ready is None:
+                return
+            del self._waiting[first]
+            self._write(ready)

@@ -1,0 +1,262 @@
+"""Queries that come one by one: the octets of the general path, counted and limited as in a batch."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from unittest import mock
+
+import dns.edns
+import dns.message
+import dns.zone
+import pytest
+
+from maptr.answer import Transport, make_reply, respond
+from maptr.rrl import RrlSettings
+from maptr.serve import alone, batch
+from maptr.serve.counters import Counters, total
+from maptr.serve.responder import Responder
+from maptr.snapshot import Snapshot
+from tests.test_batch import NO_EXEMPTION, PATIENCE, SNAPSHOT, ask, listening, numbered
+from tests.test_fastpath import ANSWER, wire
+
+pytestmark = pytest.mark.skipif(batch.why_not() is not None, reason=f"no batches: {batch.why_not()}")
+
+KNOWN = dns.message.make_query("12345.example.", "NAPTR", use_edns=0).to_wire()
+ABSENT = dns.message.make_query("nowhere.example.", "NAPTR", use_edns=0).to_wire()
+COOKIE = dns.message.make_query(
+    "12345.example.", "NAPTR", use_edns=0, options=[dns.edns.CookieOption(b"clientck", b"")]
+).to_wire()
+HOSTS = ["127.0.0.1", "::1", "0.0.0.0", "::"]
+
+
+class Client:
+    """Asks one question after another."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_DGRAM)
+        self._sock.settimeout(PATIENCE)
+        self._sock.connect(address)
+
+    def ask(self, query: bytes) -> bytes:
+        self._sock.send(query)
+        return self._sock.recv(65535)
+
+    def warm(self, listener: batch.BatchListener) -> None:
+        """Until a query is taken alone and known whole."""
+        deadline = time.monotonic() + PATIENCE
+        before = listener.counters.alone[0]
+        while listener.counters.alone[0] == before:
+            self.ask(KNOWN)
+            assert time.monotonic() < deadline
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+@pytest.fixture
+def clients() -> Iterator[list[Client]]:
+    made: list[Client] = []
+    yield made
+    for client in made:
+        client.close()
+
+
+def client_of(clients: list[Client], address: tuple[str, int]) -> Client:
+    clients.append(Client(address))
+    return clients[-1]
+
+
+@pytest.mark.parametrize("rrl", [RrlSettings(), RrlSettings(responses_per_second=1e6, exempt=())])
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_octets_are_those_of_the_general_path(host: str, rrl: RrlSettings, clients: list[Client]) -> None:
+    rng = random.Random(host)
+    queries = [wire(case["name"], case["type"], rng) for case in ANSWER["case"]] + [KNOWN, ABSENT, COOKIE]
+    responder = Responder(rrl=rrl)
+    with listening(responder, host) as (listener, address):
+        client = client_of(clients, address)
+        for _ in range(6):
+            client.warm(listener)
+            rng.shuffle(queries)
+            for query in queries:
+                query = rng.randbytes(2) + query[2:]
+                expected = make_reply(
+                    query, SNAPSHOT, transport=Transport.UDP, client=address[0], context=responder.context
+                )
+                assert expected is not None
+                got = client.ask(query)
+                assert len(got) == len(expected.wire)
+                if b"\0\x0a\0\x18" not in got:  # a cookie, in which the second may have passed
+                    assert got == expected.wire, query.hex()
+                counters = listener.counters
+                counted = sum(counters.to_dict()["udp"].values()) + counters.general
+                assert counted == counters.received == counters.calls
+        assert listener.counters.alone[0] > 3, "known names"
+        assert listener.counters.alone[3] > 0, "and names that are not there"
+        assert counters.ready + counters.general == counters.received
+
+
+def test_replies_come_from_where_the_query_went(clients: list[Client]) -> None:
+    """On connected sockets, so that a reply from elsewhere would not be heard."""
+    with listening(Responder(), "0.0.0.0") as (listener, (_, port)):
+        clients += [Client((f"127.0.0.{number}", port)) for number in range(1, 6)]
+        clients[0].warm(listener)
+        for _ in range(3):
+            for client in clients:
+                for query in (KNOWN, ABSENT, COOKIE):
+                    assert client.ask(query)[:2] == query[:2]
+
+
+def test_a_reload_forgets_what_was_known_whole(clients: list[Client]) -> None:
+    with listening(Responder()) as (listener, address):
+        client = client_of(clients, address)
+        client.warm(listener)
+        assert client.ask(ABSENT) == client.ask(ABSENT) == respond(ABSENT, SNAPSHOT)
+        text = "@ 60 SOA ns h 2 2 3 4 5\n@ 60 NS ns\n12345 60 TXT new\nnowhere 60 TXT there"
+        new = Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)])
+        listener._responder.prepare(new)
+        for _ in range(2):
+            assert client.ask(KNOWN) == respond(KNOWN, new)
+            assert client.ask(ABSENT) == respond(ABSENT, new)
+        client.warm(listener)
+
+
+@pytest.mark.parametrize("query", [KNOWN, ABSENT])
+def test_the_rate_limit_holds(query: bytes, clients: list[Client]) -> None:
+    """The first within the limit, of the others every second truncated; a good cookie has none."""
+    responder = Responder(rrl=NO_EXEMPTION, clock=lambda: 1000.0)
+    cut = make_reply(query, SNAPSHOT, transport=Transport.UDP)
+    assert cut is not None
+    with listening(responder) as (listener, address):
+        client, other = client_of(clients, address), client_of(clients, address)
+        given = dns.message.from_wire(other.ask(COOKIE)).options
+        good = dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=[*given]).to_wire()
+        for number in range(1, 101):
+            client._sock.send(query)
+            deadline = time.monotonic() + PATIENCE
+            while listener.counters.received < 2 * number:
+                assert time.monotonic() < deadline
+            assert other.ask(good)[:2] == good[:2]
+        tally = responder.limiter.tally
+        whole = 100 - tally.dropped - tally.truncated
+        assert whole in (4, 5), "with that of the first cookie"
+        assert tally.dropped - tally.truncated in (0, 1)
+        replies = [client._sock.recv(65535) for _ in range(whole + tally.truncated)]
+        assert replies == [respond(query, SNAPSHOT)] * whole + [cut.truncated()] * tally.truncated
+        assert listener.counters.silent == tally.dropped
+
+
+def test_a_queue_is_answered_in_batches_and_who_comes_alone_then_alone_again(clients: list[Client]) -> None:
+    queries = numbered([KNOWN, ABSENT, COOKIE] * 300)
+    with listening(Responder()) as (listener, address):
+        client = client_of(clients, address)
+        for _ in range(3):
+            client.warm(listener)
+            before, calls = listener.counters.received, listener.counters.calls
+            assert len(ask(address, queries)) == len(queries)
+            assert listener.counters.received == before + len(queries) + 1
+            assert listener.counters.calls < calls + len(queries)
+
+
+def test_strangers_go_back_to_batches(clients: list[Client]) -> None:
+    """Who sends cookies has no reply that could be known whole, and shall not be received twice."""
+    with listening(Responder()) as (listener, address):
+        client = client_of(clients, address)
+        client.warm(listener)
+        put = mock.Mock(wraps=listener._slots.put)
+        listener._slots.put = put  # type: ignore[method-assign]
+        for _ in range(3 * alone.TURN):
+            client.ask(COOKIE)
+        assert 0 < put.call_count <= 2 * alone.TURN
+
+
+def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch, clients: list[Client]) -> None:
+    monkeypatch.setattr(alone, "MAX_WHOLE", 3)
+    monkeypatch.setattr(alone, "MAX_CLIENTS", 3)
+    queries = [wire(case["name"], case["type"], random.Random(1)) for case in ANSWER["case"]]
+    with listening(Responder()) as (listener, (_, port)):
+        clients.append(Client(("127.0.0.1", port)))
+        clients[0].warm(listener)
+        for number in range(1, 8):
+            sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            sock.bind((f"127.0.0.{number}", 0))
+            clients.append(Client(("127.0.0.1", port)))
+            clients[-1]._sock.close()
+            clients[-1]._sock = sock
+            sock.settimeout(PATIENCE)
+            sock.connect(("127.0.0.1", port))
+            for query in queries:
+                clients[-1].ask(query)
+                one = listener._alone
+                assert len(one._whole) + len(one._denied) <= 3 >= len(one._kinds)
+                assert len(one._exempt) + len(one._networks) <= 3
+        assert one._exempt
+
+
+def test_replies_that_the_kernel_refuses_are_lost_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, clients: list[Client]
+) -> None:
+    class Refusing:
+        """The socket of the listener, whose every second reply is refused."""
+
+        sends = 0
+
+        def __init__(self, sock: socket.socket) -> None:
+            self.sock = sock
+            self.recvfrom_into = sock.recvfrom_into
+
+        def sendto(self, reply: bytes, flags: int, client: tuple[str, int]) -> int:
+            self.sends += 1
+            if self.sends % 2:
+                raise PermissionError(1, "as a firewall does")
+            return self.sock.sendto(reply, flags, client)
+
+    with listening(Responder()) as (listener, address):
+        client = client_of(clients, address)
+        client.warm(listener)
+        monkeypatch.setattr(listener._alone, "_sock", Refusing(listener._alone._sock))
+        deadline = time.monotonic() + PATIENCE
+        while listener.counters.lost < 100:
+            client._sock.send(ABSENT)
+            time.sleep(0.0001)
+            assert time.monotonic() < deadline
+
+
+def test_a_bug_costs_its_query_alone(monkeypatch: pytest.MonkeyPatch, clients: list[Client]) -> None:
+    with listening(Responder()) as (listener, address):
+        client = client_of(clients, address)
+        client.warm(listener)
+        monkeypatch.setattr(listener._alone, "_make", lambda *_: 1 // 0)
+        client._sock.send(ABSENT)
+        assert client.ask(KNOWN) == respond(KNOWN, SNAPSHOT)
+
+
+def test_counters_have_those_that_came_alone_among_all() -> None:
+    counters = Counters()
+    counters.count_batch(5)
+    counters.count_ready(Transport.UDP, 5, {0: 4, 3: 1})
+    counters.alone[0] = 3
+    counters.alone[3] += 2
+    both = total([counters, counters])
+    for each, times in ((counters, 1), (both, 2)):
+        assert each.to_dict() == {"udp": {"NOERROR": 7 * times, "NXDOMAIN": 3 * times}}
+        assert (each.received, each.ready, each.calls) == (10 * times, 10 * times, 6 * times)
+    counters.received += 1
+    assert counters.received == 11
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_addresses_are_as_the_kernel_has_them(family: socket.AddressFamily) -> None:
+    if family == socket.AF_INET:
+        octets = batch.to_sockaddr(family, ("192.0.2.1", 5353))
+        assert octets == struct.pack("=H", family) + bytes.fromhex("14e9 c0000201")
+    else:
+        octets = batch.to_sockaddr(family, ("2001:db8::1", 53, 0x12345, 7))
+        assert len(octets) == 28
+        assert octets[2:4] == b"\0\x35"
+        assert octets[4:8] == bytes.fromhex("00012345")
+        assert octets[8:24] == bytes.fromhex("20010db8000000000000000000000001")
+        assert struct.unpack("=I", octets[24:]) == (7,)
