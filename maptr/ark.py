@@ -114,7 +114,7 @@ class Ark(_Parts):
             plain = _AS_IT_IS.fullmatch(text if isinstance(text, str) else text.decode("latin-1"))
             if plain is not None:
                 naan, rest, name, qualifier, tail = plain.groups("")
-                return cls(naan, name, qualifier, f"ark:{naan}/{rest}", tail)
+                return _new(cls, (naan, name, qualifier, f"ark:{naan}/{rest}", tail, ""))
         text = re.sub(_BLANK, "", _decode(text))
         nma, text = _split_nma(text)
         text, mark, query = text.partition("?")

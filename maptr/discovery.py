@@ -31,8 +31,8 @@ class Discovery(Sequence[Candidate]):
     None where that is not known).
 
     Its values are not to be changed: ``replace`` makes another. Two are equal where all is equal but times,
-    ``scheme`` and ``reason``. ``trace`` may be given as a function, which is called when somebody first looks: writing
-    the reasons down costs more than finding the candidates.
+    ``scheme`` and ``reason``. ``trace`` may be given as a function of the ARK, which is called when somebody first
+    looks: writing the reasons down costs more than finding the candidates.
 
     >>> found = discover("ark:12345/x6np1wh8k", nameservers=[server])
     >>> [(candidate.host, candidate.order) for candidate in found]
@@ -51,7 +51,7 @@ class Discovery(Sequence[Candidate]):
         self,
         ark: Ark,
         candidates: tuple[Candidate, ...] = (),
-        trace: tuple[Step, ...] | Callable[[], tuple[Step, ...]] = (),
+        trace: tuple[Step, ...] | Callable[[Ark], tuple[Step, ...]] = (),
         complete: bool = True,
         source: str = "dns",
         security: str = "indeterminate",
@@ -80,7 +80,7 @@ class Discovery(Sequence[Candidate]):
         """Every question, in the order in which they were read."""
         trace = self._trace
         if callable(trace):
-            trace = self._trace = trace()
+            trace = self._trace = trace(self.ark)
         return trace
 
     def replace(self, **changes: Any) -> Discovery:

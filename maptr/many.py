@@ -1,7 +1,8 @@
 """Many walks side by side, without I/O: one question for each distinct name, however many ARKs ask it.
 
 What to ask and when it is answered goes through here; how it is asked is the business of ``mux``, of whom that of
-``asking``. Memory is bounded by the walks that a driver starts at once, and by MAX_KEPT.
+``asking``. Memory is bounded by the walks that a driver starts at once, and by what ``heard`` keeps. Names are in wire
+format: a driver writes them into packets as they are.
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from maptr import names, plainreply
+from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery
+from maptr.heard import MAX_KEPT, Heard
 from maptr.names import Labels
 from maptr.naptr import Naptr, Rule, read
 from maptr.nfa import Budget
-from maptr.plainreply import Kept, PlainReply
+from maptr.plainreply import PlainReply, Reader
 from maptr.walk import Answer, Question, Settings, Walk
-
-MAX_KEPT = 100_000  # records kept of answers already heard, an empty answer counting as one: 150 MB at the very worst
 
 MAX_SAME = 4_096  # NAANs whose plan or discovery is kept for further ARKs; the real registry has 1,432
 
@@ -33,24 +33,30 @@ class Many(Generic[Token]):
 
     An answer counts for the whole run, whatever its TTL, for as long as there is room to keep it. Of ARKs with one
     NAAN the first walks; where its walk looked at no more of the ARK than that, the others have its discovery.
+    ``reader`` is the one whose plain replies are told.
     """
 
-    def __init__(self, settings: Settings, *, max_kept: int = MAX_KEPT, now: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        reader: Reader | None = None,
+        max_kept: int = MAX_KEPT,
+        now: Callable[[], float] | None = None,
+    ) -> None:
         self.done: deque[tuple[Token, Discovery]] = deque()
         self.open = 0
         self.asked = 0
         self._settings = settings
-        self._folded = names.fold(settings.origin)
-        self._is_folded = self._folded == settings.origin
-        self._most = min(names.MAX_LABEL, names.MAX_NAME - 1 - names.wire_length(settings.origin))
-        self._answers: OrderedDict[Labels, Answer | Kept] = OrderedDict()
-        self._kept = 0
-        self._max_kept = max_kept
+        self._origin = names.to_wire(settings.origin)
+        self._most = min(names.MAX_LABEL, names.MAX_NAME - 1 - len(self._origin))
+        self._reader = reader or Reader(settings)
+        self._heard = Heard(max_kept)
         self._now = now
         self._rules = Rules()
-        self._roots: dict[Labels, list[tuple[Token, Ark]]] = {}  # root names asked, folded; who waits
-        self._waiting: dict[Labels, list[tuple[Token, Walk, Question]]] = {}  # other names
-        self._new: list[Labels] = []
+        self._roots: dict[bytes, list[tuple[Token, Ark]]] = {}  # root names asked, in lower case; who waits
+        self._waiting: dict[bytes, list[tuple[Token, Walk, Question]]] = {}  # other names
+        self._new: list[bytes] = []
         self._same: dict[str, Discovery | PlainReply] = {}  # by NAAN: what holds for every ARK of it
 
     def start(self, token: Token, ark: Ark) -> None:
@@ -62,27 +68,27 @@ class Many(Generic[Token]):
         label = ark.naan.encode()
         if not 0 < len(label) <= self._most:
             names.check((label, *self._settings.origin))
-        name = (label, *self._settings.origin)
-        # One tuple where one will do: a run may keep 100,000.
-        key = name if self._is_folded and label == label.lower() else (label.lower(), *self._folded)
+        name = _LENGTHS[len(label)] + label + self._origin
+        key = name.lower()
         self.open += 1
         waiting = self._roots.get(key)
         if waiting is not None:
             waiting.append((token, ark))
             return
-        known = self._answers.get(key)
-        if isinstance(known, Answer):
-            self._walk_all([(token, ark)], known, keep=True)
-        elif known is not None:
-            self._give([(token, ark)], plainreply.revive(known, name, self._settings), keep=True)
-        elif key in self._waiting:  # a redirect leads there
-            self._go_on(token, Walk(ark, self._settings, reader=self._rules))
-        else:
+        known = self._heard.get(key)
+        if known is None:
+            if key in self._waiting:  # a redirect leads there
+                self._go_on(token, Walk(ark, self._settings, reader=self._rules))
+                return
             self._roots[key] = [(token, ark)]
             self._new.append(name)
             self.asked += 1
+        elif isinstance(known, Answer):
+            self._walk_all([(token, ark)], known, keep=True)
+        else:
+            self._give([(token, ark)], self._reader.revive(known, name), keep=True)
 
-    def take(self) -> list[Labels]:
+    def take(self) -> list[bytes]:
         """The names to ask now; none of them twice while it is asked or kept."""
         new, self._new = self._new, []
         return new
@@ -92,23 +98,20 @@ class Many(Generic[Token]):
         """True where ``take()`` has something to give."""
         return bool(self._new)
 
-    def tell(self, name: Labels, answer: Answer | PlainReply) -> None:
+    def tell(self, name: bytes, answer: Answer | PlainReply) -> None:
         """The answer to a name that was taken, for every walk that waits for it."""
-        key = name
+        key = name.lower()
         arks = self._roots.pop(key, None)
-        if arks is None:
-            key = names.fold(name)
-            arks = self._roots.pop(key, None)
         waiting = self._waiting.pop(key, None) if self._waiting else None
         if isinstance(answer, PlainReply):
-            self._keep(key, answer.kept)
+            self._heard.keep_plain(key, answer.kept)
             if arks is not None:
                 self._give(arks, answer, keep=len(arks) > 1)
             if waiting is None:
                 return
-            answer = plainreply.answer(answer.kept)
+            answer = self._reader.answer(answer.kept)
         else:
-            self._keep(key, answer)
+            self._heard.keep(key, answer)
             if arks is not None:
                 self._walk_all(arks, answer, keep=len(arks) > 1)
         walks: dict[int, tuple[Token, Walk]] = {}
@@ -125,9 +128,9 @@ class Many(Generic[Token]):
         for token, ark in arks:
             if ark.naan == naan:
                 self.open -= 1
-                self.done.append((token, reply.discovery(ark, self._settings, expiration)))
+                self.done.append((token, reply.discovery(ark, expiration)))
             else:  # spelt otherwise, and so asked at a name of other letters
-                self._walk_all([(token, ark)], plainreply.answer(reply.kept), keep=False)
+                self._walk_all([(token, ark)], self._reader.answer(reply.kept), keep=False)
         if keep:
             self._keep_same(naan, reply)
 
@@ -157,42 +160,31 @@ class Many(Generic[Token]):
         """What was discovered, for another ARK of the NAAN."""
         expiration = None if same.ttl is None or self._now is None else self._now() + same.ttl
         if isinstance(same, PlainReply):
-            return same.discovery(ark, self._settings, expiration)
+            return same.discovery(ark, expiration)
         return same.of(ark, expiration)
 
     def _go_on(self, token: Token, walk: Walk) -> None:
         while not walk.over and (questions := walk.next()):
             for question in questions:
-                key = names.fold(question.name)
-                answer = self._known(key)
-                if answer is not None:
-                    walk.tell(question, answer)
+                name = names.to_wire(question.name)
+                key = name.lower()
+                known = self._heard.get(key)
+                if known is not None:
+                    walk.tell(question, known if isinstance(known, Answer) else self._reader.answer(known))
                     continue
                 waiting = self._waiting.get(key)
                 if waiting is None:
                     waiting = self._waiting[key] = []
                     if key not in self._roots:
-                        self._new.append(question.name)
+                        self._new.append(name)
                         self.asked += 1
                 waiting.append((token, walk, question))
         if walk.over:
             self.open -= 1
             self.done.append((token, walk.result(self._now() if self._now is not None else None)))
 
-    def _keep(self, key: Labels, answer: Answer | Kept) -> None:
-        self._answers[key] = answer
-        self._kept += _records(answer)
-        while self._kept > self._max_kept:
-            self._kept -= _records(self._answers.popitem(last=False)[1])
 
-    def _known(self, key: Labels) -> Answer | None:
-        """What was answered at a name, if it is kept."""
-        known = self._answers.get(key)
-        return known if known is None or isinstance(known, Answer) else plainreply.answer(known)
-
-
-def _records(answer: Answer | Kept) -> int:
-    return (len(answer.records) or 1) if isinstance(answer, Answer) else plainreply.records(answer)
+_LENGTHS = [bytes((size,)) for size in range(names.MAX_LABEL + 1)]  # of a label, on the wire
 
 
 class Rules:

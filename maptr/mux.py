@@ -85,6 +85,11 @@ class Mux:
         """Questions outstanding."""
         return self._flying
 
+    @property
+    def waiting(self) -> int:
+        """Questions not sent yet."""
+        return len(self._queue)
+
     def tick(self) -> float | None:
         """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""
         now = self._clock()

@@ -89,6 +89,16 @@ def to_wire(labels: Labels) -> bytes:
     return b"".join([bytes((len(label),)) + label for label in labels]) + b"\0"
 
 
+def from_wire(octets: bytes) -> Labels:
+    """The labels of a name that ``to_wire`` wrote."""
+    labels: list[bytes] = []
+    at = 0
+    while size := octets[at]:
+        labels.append(octets[at + 1 : at + 1 + size])
+        at += size + 1
+    return tuple(labels)
+
+
 def wire_length(labels: Labels) -> int:
     return sum(map(len, labels)) + len(labels) + 1
 

@@ -80,8 +80,13 @@ def host_of(replacement: Labels, undotted: Labels | None) -> str | None:
     if (
         (undotted and last == undotted[-1].lower())  # may lack its final dot
         or last == b"localhost"
-        or last[0] in _DIGITS  # a number, or an address
         or len(host) > MAX_HOST
+    ):
+        return None
+    if last.isalpha() and b"".join(replacement).isalnum():  # which says all of the rest, and quicker
+        return host.decode()
+    if (
+        last[0] in _DIGITS  # a number, or an address
         or host.count(b".") != len(replacement) - 1
         or ((odd := host.translate(None, _HOST)) and (odd.strip(b"-") or not all(map(_hyphened, replacement))))
     ):

@@ -16,34 +16,35 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from maptr import wire
+from maptr import names, wire
 from maptr.asking import FIRST_SECONDS, Server
 from maptr.flight import Port
 from maptr.mux import BURST, REUSES, SOCKETS, Mux
-from maptr.names import Labels
-from maptr.plainreply import PlainReply
+from maptr.plainreply import PlainReply, Reader
 from maptr.stub import Stub
 from maptr.waiters import Waiter
 from maptr.walk import Answer
 from maptr.wire import MAX_MESSAGE, NAPTR, Query
 
-Heard = Callable[[Labels, Answer | PlainReply], None]
-Read = Callable[[Labels, bytes, bytes, str, float], PlainReply | None]
-Sent = tuple[Labels, bytes, float]  # the name, the question in the letters it was sent, when
+Tell = Callable[[bytes, Answer | PlainReply], None]
+Sent = tuple[bytes, bytes, float]  # the name, the question in the letters it was sent, when
 
 BATCH = 64  # messages written together, to one socket
 
 
 class Volley:
-    """Asks what ``ask`` is given. Like a Mux it is driven by ``tick()``; it wants no rate and no validation."""
+    """Asks what ``ask`` is given, names in wire format, and tells their answers.
+
+    Like a Mux it is driven by ``tick()``; it wants no rate and no validation.
+    """
 
     def __init__(
         self,
         stub: Stub,
         mux: Mux,
         waiter: Waiter,
-        heard: Heard,
-        read: Read,
+        tell: Tell,
+        reader: Reader,
         *,
         seconds: float,
         concurrency: int,
@@ -52,26 +53,34 @@ class Volley:
         self._stub = stub
         self._mux = mux
         self._waiter = waiter
-        self._heard = heard
-        self._read_plain = read
+        self._tell = tell
+        self._reader = reader
         self._patience = min(seconds, FIRST_SECONDS)
         self._concurrency = concurrency
+        self._enough = min(BATCH, concurrency // 4) // 2
         self._clock = clock
-        self._queue: deque[Labels] = deque()
+        self._queue: deque[bytes] = deque()
         self._flying = 0
         self._batteries: dict[Server, list[_Battery]] = {}
         self._all: list[_Battery] = []
         self._turn = 0
         self._head, self._tail = wire.around_question(ask_ad=stub.trust_ad)
 
-    def ask(self, name: Labels) -> None:
-        """Queue a question for NAPTR."""
-        self._queue.append(name)
+    def ask(self, asked: list[bytes]) -> None:
+        """Queue questions for NAPTR."""
+        self._queue.extend(asked)
+
+    @property
+    def waiting(self) -> int:
+        """Questions not sent yet."""
+        return len(self._queue)
 
     @property
     def room(self) -> int:
-        """How many of the questions that wait could be sent now."""
-        return min(self._concurrency - self._flying - self._mux.flying, len(self._queue))
+        """How many of the questions that wait are to be sent now: none while there is room for a few only, and more
+        will come, for a turn costs as much as several questions."""
+        free = self._concurrency - self._flying - self._mux.flying
+        return 0 if free < self._enough and self._flying else min(free, len(self._queue))
 
     def tick(self) -> float | None:
         """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""
@@ -106,11 +115,11 @@ class Volley:
             battery = self._battery(self._stub.servers[0])
         except OSError:  # no way to this server: mux finds the words for it
             for name in asked:
-                self._mux.ask(name, partial(self._heard, name))
+                self._mux.ask(names.from_wire(name), partial(self._tell, name))
             return
         questions = wire.questions(asked, self._stub.randomness)
         idents = self._stub.randomness(2 * count)
-        outstanding, port, head, tail = battery.sent, battery.port.sock, self._head, self._tail
+        outstanding, send, head, tail = battery.sent, battery.port.sock.send, self._head, self._tail
         self._flying += count
         battery.port.reuses += count
         for at, name, question in zip(range(0, 2 * count, 2), asked, questions, strict=True):
@@ -119,7 +128,7 @@ class Volley:
                 ident = self._stub.randomness(2)
             sent = outstanding[ident] = name, question, now
             try:
-                port.send(ident + head + question + tail)
+                send(ident + head + question + tail)
             except BlockingIOError:
                 pass  # a full send buffer loses the packet, as the network may
             except OSError as error:
@@ -150,7 +159,8 @@ class Volley:
 
     def _read(self, battery: _Battery) -> None:
         now = self._clock()
-        receive, outstanding = battery.port.sock.recv, battery.sent
+        receive, outstanding, server = battery.port.sock.recv, battery.sent, battery.shown
+        read, tell = self._reader, self._tell
         for _ in range(BURST):
             try:
                 packet = receive(MAX_MESSAGE)
@@ -165,22 +175,22 @@ class Volley:
             if heard is None:
                 continue
             name, question, started = heard
-            reply = self._read_plain(name, question, packet, battery.shown, now - started)
+            reply = read(name, question, packet, server, now - started)
             if reply is None:
-                if wire.answers(Query(name, ident, question, NAPTR), packet):
+                if wire.answers(Query(names.from_wire(name), ident, question, NAPTR), packet):
                     self._hand_over(battery, ident, heard, packet)
                 continue
             del outstanding[ident]
             self._flying -= 1
-            self._heard(name, reply)
+            tell(name, reply)
 
     def _hand_over(self, battery: _Battery, ident: bytes, sent: Sent, came: bytes | OSError | None) -> None:
         """The rest is for ``mux``."""
         del battery.sent[ident]
         self._flying -= 1
         name, question, started = sent
-        query = Query(name, ident + self._head + question + self._tail, question, NAPTR)
-        self._mux.take_over(query, battery.port.server, started, partial(self._heard, name), came)
+        query = Query(names.from_wire(name), ident + self._head + question + self._tail, question, NAPTR)
+        self._mux.take_over(query, battery.port.server, started, partial(self._tell, name), came)
 
 
 class _Battery:

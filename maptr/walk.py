@@ -128,7 +128,7 @@ class Walk:
     def steps(self) -> tuple[Step, ...]:
         """The trace so far: every question of the depths that have been read."""
         if self._plain is not None:
-            return full_trace(self.ark, self.settings, self._plain[1])
+            return full_trace(self.settings, self._plain[1], self.ark)
         return () if self._full is None else tuple(self._full.steps)
 
     @property
@@ -143,7 +143,7 @@ class Walk:
             return Discovery(
                 self.ark,
                 found,
-                partial(full_trace, self.ark, self.settings, answer),
+                partial(full_trace, self.settings, answer),
                 security=answer.security,
                 ttl=ttl,
                 expiration=None if ttl is None or now is None else now + ttl,
@@ -169,7 +169,7 @@ class Walk:
         return self._full
 
 
-def full_trace(ark: Ark, settings: Settings, answer: Answer) -> tuple[Step, ...]:
+def full_trace(settings: Settings, answer: Answer, ark: Ark) -> tuple[Step, ...]:
     """The trace of a walk that ended at its root."""
     walk = Walk(ark, settings, shortcut=False)
     walk.tell(walk.next()[0], answer)

@@ -113,23 +113,20 @@ def make_query(
     return Query(name, randomness[:2] + header + question + opt, question, rdtype)
 
 
-def questions(asked: Sequence[Labels], randomness: Callable[[int], bytes]) -> list[bytes]:
-    """The question sections of many queries for NAPTR, with random letters: mixed together, far faster than singly."""
-    parts: list[bytes] = []
-    ends: list[int] = []
-    end = 0
-    rest: Labels = ()
-    rest_wire = b"\0"
+def questions(asked: Sequence[bytes], randomness: Callable[[int], bytes]) -> list[bytes]:
+    """The question sections of many queries for NAPTR, with random letters: mixed together, far faster than singly.
+
+    Names go in as in ``names.to_wire``.
+    """
+    plain = NAPTR_IN.join(asked) + NAPTR_IN
+    mixed = mix_case(plain, randomness(len(plain)))
+    made: list[bytes] = []
+    start = 0
     for name in asked:
-        if name[1:] != rest or not name:  # names of one run mostly have one origin
-            rest = name[1:]
-            rest_wire = names.to_wire(rest)
-        part = bytes((len(name[0]),)) + name[0] + rest_wire + NAPTR_IN if name else rest_wire + NAPTR_IN
-        parts.append(part)
-        end += len(part)
-        ends.append(end)
-    mixed = mix_case(b"".join(parts), randomness(end))
-    return [mixed[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
+        stop = start + len(name) + len(NAPTR_IN)
+        made.append(mixed[start:stop])
+        start = stop
+    return made
 
 
 def around_question(*, ask_ad: bool = False) -> tuple[bytes, bytes]:

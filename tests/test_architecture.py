@@ -32,7 +32,19 @@ LAYERS = (
         *("zonediff", "integrity", "publish"),
         *("packed", "ready", "readyzone", "learned", "fastpath", "masterline", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
-        *("reply", "wire", "attempt", "asking", "plainreply", "many", "validation", "minisign", "liveness"),
+        *(
+            "reply",
+            "wire",
+            "attempt",
+            "asking",
+            "lonehost",
+            "plainreply",
+            "heard",
+            "many",
+            "validation",
+            "minisign",
+            "liveness",
+        ),
     ),
     # What asks the network and reads files.
     (
@@ -48,6 +60,7 @@ LAYERS = (
             "resolver",
             "client",
             "asyncclient",
+            "bulkrun",
             "bulk",
             "cache",
             "config",

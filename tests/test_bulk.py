@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import csv
 import json
+import os
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
@@ -18,7 +20,17 @@ import dns.resolver
 import pytest
 from click.testing import CliRunner, Result
 
-from maptr import Discovery, Stub, Validator, discover, discover_async, discover_many, discover_many_async, volley
+from maptr import (
+    Discovery,
+    Stub,
+    Validator,
+    discover,
+    discover_async,
+    discover_many,
+    discover_many_async,
+    names,
+    volley,
+)
 from maptr.answer import Transport, respond
 from maptr.ark import Ark
 from maptr.bulk import Bulk
@@ -128,11 +140,10 @@ def test_no_more_questions_are_outstanding_than_was_said() -> None:
         server.settimeout(5)
         engine = Bulk(nameservers=[f"127.0.0.1#{server.getsockname()[1]}"], concurrency=8)
         mux = engine.mux(waiter)
-        shots = engine.volley(mux, waiter, lambda name, answer: heard.append(name[0]))
+        shots = engine.volley(mux, waiter, lambda name, answer: heard.append(name), engine.reader())
         assert shots is not None
         with closing(shots):
-            for i in range(56):
-                shots.ask((str(i).encode(), b"ark", b"arpa"))
+            shots.ask([names.to_wire((str(i).encode(), b"ark", b"arpa")) for i in range(56)])
             for done in (0, 3):
                 while len(heard) < done:
                     waiter.wait(5)
@@ -249,7 +260,7 @@ def test_answers_are_kept_within_bounds() -> None:
         records = [Naptr(0, n, b"h", b"ark", b"", (b"h", b"example")) for n in range(3)]
         many.tell(name, Answer(Outcome.ANSWER, records, 60))
     assert len(many.done) == 50
-    assert len(many._answers) == 3
+    assert len(many._heard) == 3
     many.start(99, Ark.parse("ark:49/y"))
     assert many.take() == []
     assert many.open == 0
@@ -358,3 +369,49 @@ def test_keys_are_asked_for_once_however_many_questions_start_at_once() -> None:
             assert 0 < len(keys) < 10  # one, and again where a slow machine loses time; not one for each of 256
         assert len({question(query)[0] for query, _ in server.queries}) == 301  # at the origin, too
         assert asyncio.run(collect(server.name)) == found
+
+
+# ---- the bar
+
+
+def on_terminal(*arguments: str, text: str, bar: bool) -> tuple[int, str, str]:
+    """Exit code, stdout (a pipe), and stderr, which is a terminal where there is to be a ``bar``, and else a pipe."""
+    ours, theirs = os.openpty() if bar else os.pipe()
+    command = [sys.executable, "-m", "maptr", "bulk", *arguments]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs, env=environment, text=True
+    ) as process:
+        os.close(theirs)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process.stdin as stdin:  # few enough for the pipe to take them at once
+            stdin.write(text)
+        told = bytearray()
+        with contextlib.suppress(OSError):  # EIO where the other end of a terminal is gone
+            while part := os.read(ours, 65536):
+                told += part
+        os.close(ours)
+        out = process.stdout.read()
+        return process.wait(), out, told.decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pty")
+def test_a_bar_on_a_terminal_and_none_in_a_pipe(server: Hostile, tmp_path: Path) -> None:
+    source = tmp_path / "arks.txt"
+    source.write_text("".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(20)))
+    rows = []
+    for bar in (True, False):
+        code, out, told = on_terminal(str(source), f"@{server.name}", text="", bar=bar)
+        assert code == 0
+        assert ("ARKs" in told) == bar
+        assert ("100%" in told) == bar  # of the octets of the file
+        assert ("\x1b" in told) == bar
+        assert "20 lines: 20 found" in told
+        rows.append(out)
+        assert "\x1b" not in out
+    assert rows[0] == rows[1]
+    code, _, told = on_terminal(f"@{server.name}", text=source.read_text(), bar=True)
+    assert code == 0
+    assert "ARKs" in told
+    assert "100%" not in told  # nobody knows how much stdin will have

@@ -14,6 +14,7 @@ from maptr import names, wire
 from maptr.ark import Ark
 from maptr.discovery import Discovery, Outcome
 from maptr.errors import ArkSyntaxError
+from maptr.lonehost import LoneReader, host_in_wire
 from maptr.many import Many
 from maptr.names import Labels
 from maptr.naptr import Naptr
@@ -157,6 +158,39 @@ def test_replies_are_read_alike(reply: tuple[wire.Query, bytes], damage: list[tu
         assert short == long_way(query, packet)
 
 
+@given(replies, st.lists(st.tuples(st.integers(2, 200), st.integers(0, 255)), max_size=2))
+def test_a_lone_host_is_read_alike(reply: tuple[wire.Query, bytes], damage: list[tuple[int, int]]) -> None:
+    query, packet = reply
+    octets = bytearray(packet)
+    for at, value in damage:
+        octets[at % len(octets)] = value
+    packet = query.packet[:2] + bytes(octets[2:])
+    lone = LoneReader()
+    lone(query.question, packet[:-11] + OPT)  # what it remembers changes nothing
+    short = lone(query.question, packet)
+    if short is None:
+        return
+    order, preference, target, ttl, authentic = short
+    whole = long_way(query, packet)
+    if host_in_wire(target, None) is None:
+        return
+    replacement = names.from_wire(target)
+    assert whole == wire.Reply(
+        0, False, Outcome.ANSWER, (Naptr(order, preference, b"h", b"ark", b"", replacement),), (), ttl, "", authentic
+    )
+
+
+def test_the_commonest_reply_of_all_takes_the_shortest_way() -> None:
+    host = Naptr(7, 8, b"h", b"ark", b"", (b"h", b"example"))
+    for flags, additional in ((0x0400, [OPT]), (0x0420, []), (0x0580, [OPT[:3] + b"\x10\0" + OPT[5:]])):
+        query, packet = packets([host], 60, None, flags, [], additional, 0)
+        assert LoneReader()(query.question, packet) == (7, 8, b"\1h\7example\0", 60, flags == 0x0420)
+        assert LoneReader()(query.question.swapcase(), packet) is None
+        for cut in range(len(packet)):
+            assert LoneReader()(query.question, packet[:cut]) is None
+        assert LoneReader()(query.question, packet + b"\0") is None
+
+
 @pytest.mark.parametrize("last", BEHIND)
 def test_whatever_is_behind_the_answer_is_read_alike(last: bytes) -> None:
     query, packet = packets([Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example"))], 60, None, 0x0400, [], [last], 0)
@@ -193,7 +227,7 @@ settings = st.builds(
 def test_a_plain_reply_is_discovered_alike(reply: tuple[wire.Query, bytes], how: Settings, trust_ad: bool) -> None:
     query, packet = reply
     how = how._replace(origin=NAME[1:])
-    short = Reader(how, trust_ad=trust_ad)(query.name, query.question, packet, "server", 0.5)
+    short = Reader(how, trust_ad=trust_ad)(names.to_wire(query.name), query.question, packet, "server", 0.5)
     if short is None:
         return
     whole = long_way(query, packet)
@@ -203,14 +237,14 @@ def test_a_plain_reply_is_discovered_alike(reply: tuple[wire.Query, bytes], how:
     walk.tell(
         walk.next()[0], Answer(whole.outcome, whole.records, whole.ttl, whole.note, "server", 0.5, security=security)
     )
-    same(short.discovery(ARK, how, 1000.0 + short.ttl), walk.result(1000.0))
+    same(short.discovery(ARK, 1000.0 + short.ttl), walk.result(1000.0))
 
 
 def test_a_packet_larger_than_was_asked_for_is_not_kept_whole() -> None:
     stuffing = [b"\0" + struct.pack("!HHIH", 65280, 1, 60, 1200) + bytes(1200)]
     query, packet = packets([Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example"))], 60, None, 0x0400, stuffing, [OPT], 0)
     assert wire.read_plain(query.name, query.question, packet) is not None
-    assert Reader(DEFAULTS, trust_ad=False)(query.name, query.question, packet, "server", 0.5) is None
+    assert Reader(DEFAULTS)(names.to_wire(query.name), query.question, packet, "server", 0.5) is None
 
 
 # ---- walks
@@ -358,10 +392,10 @@ def check_shared(
         head = query.packet[:2] + struct.pack("!5H", 0x8400, 1, len(parts), 0, 1)
         return query.question, head + query.question + b"".join(parts) + OPT
 
-    reader = Reader(DEFAULTS, trust_ad=False)
+    reader = Reader(DEFAULTS)
     asked = asked + asked[::2]  # further ARKs of the same NAANs, when their roots are known
-    many: Many[int] = Many(DEFAULTS, max_kept=max_kept, now=lambda: 1000.0)
-    names_asked: list[Labels] = []
+    many: Many[int] = Many(DEFAULTS, reader=reader, max_kept=max_kept, now=lambda: 1000.0)
+    names_asked: list[bytes] = []
     left = list(enumerate(asked))
     while left or many.open:
         for number, ark in left[:at_once]:
@@ -369,9 +403,10 @@ def check_shared(
         del left[:at_once]
         new = many.take()
         names_asked += new
-        for name in rng.sample(new, len(new)):
+        for wanted in rng.sample(new, len(new)):
+            name = names.from_wire(wanted)
             short = zone.get(names.fold(name)) and rng.random() < 0.7
-            many.tell(name, (reader(name, *packet(name), "server", 0.5) if short else None) or answer(name))
+            many.tell(wanted, (reader(wanted, *packet(name), "server", 0.5) if short else None) or answer(name))
     assert max_kept == 3 or len(set(names_asked)) == len(names_asked)
     assert len(many.done) == len(asked)
     for number, found in many.done:
@@ -387,7 +422,8 @@ def check_shared(
 @given(st.lists(st.sampled_from([*ROOTS, *ELSEWHERE, (), (b"a",), (b"a" * 63, b"b" * 63)]), min_size=1, max_size=9))
 def test_questions_written_together_are_questions(asked: list[Labels]) -> None:
     rng = random.Random(1)
-    for name, question in zip(asked, wire.questions(asked, rng.randbytes), strict=True):
+    for name, question in zip(asked, wire.questions([*map(names.to_wire, asked)], rng.randbytes), strict=True):
+        assert names.from_wire(question[:-4].lower()) == names.fold(name)
         assert question.lower() == wire.make_query(name, b"\0\0", mix=False).question.lower()
-    letters = wire.questions([(b"abcdefghijklmnopqrstuvwxyz",)] * 50, rng.randbytes)
+    letters = wire.questions([names.to_wire((b"abcdefghijklmnopqrstuvwxyz",))] * 50, rng.randbytes)
     assert len(set(letters)) == 50
