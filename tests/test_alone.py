@@ -14,6 +14,7 @@ import dns.message
 import dns.zone
 import pytest
 
+from maptr.address import read_network
 from maptr.answer import Transport, make_reply, respond
 from maptr.rrl import RrlSettings
 from maptr.serve import alone, batch
@@ -147,6 +148,31 @@ def test_the_rate_limit_holds(query: bytes, clients: list[Client]) -> None:
         replies = [client._sock.recv(65535) for _ in range(whole + tally.truncated)]
         assert replies == [respond(query, SNAPSHOT)] * whole + [cut.truncated()] * tally.truncated
         assert listener.counters.silent == tally.dropped
+
+
+def test_clients_with_a_limit_and_without_are_counted_together(clients: list[Client]) -> None:
+    settings = RrlSettings(responses_per_second=1e6, exempt=(read_network("127.0.0.1/32"),))
+    with listening(Responder(rrl=settings), "0.0.0.0") as (listener, (_, port)):
+        clients += [Client(("127.0.0.1", port)), Client(("127.0.0.2", port))]  # from there, too
+        clients[1]._sock.close()
+        clients[1]._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        clients[1]._sock.bind(("127.0.0.2", 0))
+        clients[1]._sock.connect(("127.0.0.1", port))
+        clients[1]._sock.settimeout(PATIENCE)
+        asked = 100
+        for number in range(asked):
+            clients[number % 2].ask(KNOWN)
+        assert listener._alone._networks
+        assert listener._alone._exempt
+        assert listener.counters.to_dict() == {"udp": {"NOERROR": asked}}
+        assert listener.counters.received == asked
+
+
+def test_a_socket_that_is_gone_ends_its_listener() -> None:
+    with listening(Responder()) as (listener, _):
+        listener._sock.close()
+        listener._thread.join(PATIENCE)
+        assert not listener._thread.is_alive()
 
 
 def test_a_queue_is_answered_in_batches_and_who_comes_alone_then_alone_again(clients: list[Client]) -> None:
