@@ -105,7 +105,7 @@ class BatchListener:
             if count <= 0:
                 # Nothing came for a while, or an ICMP error that an earlier reply met.
                 if count < 0 and ctypes.get_errno() == errno.EBADF:
-                    return
+                    self._stopping = True
                 continue
             self._take(count)
             in_a_row = in_a_row + 1 if count == 1 and self._known else 0
