@@ -33,7 +33,7 @@ from maptr.serve.udp import Answer, is_anywhere
 log = logging.getLogger("maptr.serve")
 
 PATIENCE = 0.25  # seconds until a blocked thread looks whether it shall stop
-QUEUE = 4  # that wait together and end their being taken one by one (``alone.py``)
+QUEUE = 4  # queries found waiting that end taking them one by one (``alone.py``)
 
 UDP = Transport.UDP
 MSG_DONTWAIT = 0x40
