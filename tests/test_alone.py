@@ -136,7 +136,7 @@ def test_a_reload_forgets_what_was_known_whole(clients: list[Client]) -> None:
         client.warm(listener)
 
 
-@pytest.mark.parametrize("query", [KNOWN, ABSENT])
+@pytest.mark.parametrize("query", [KNOWN, ABSENT], ids=["known", "absent"])
 def test_the_rate_limit_holds(query: bytes, clients: list[Client]) -> None:
     """The first within the limit, of the others every second truncated; who is exempt has none."""
     settings = NO_EXEMPTION._replace(exempt=(read_network("127.0.0.1/32"),))
