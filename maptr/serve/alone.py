@@ -95,7 +95,7 @@ class Alone:
                     return
                 continue  # an ICMP error that an earlier reply met
             except Exception:
-                log.exception("internal error, a query dropped")
+                log.exception("internal error, %d queries dropped", 1)
             if self._others > MAX_OTHERS:
                 self.wanted = min(self.wanted * 2, MANY)
                 return
