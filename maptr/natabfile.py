@@ -47,8 +47,8 @@ def look_up(path: str, naan: str) -> tuple[list[str] | None, float]:
         octets = _File(handle)
         if not S_ISREG(status.st_mode) or not 0 < len(octets) <= MAX_FILE:
             raise NotPlainError
-        _, head = next(_chunks(octets))
-        if not _begins_plainly(head, more=len(head) < len(octets)):
+        _, piece, end = next(_pieces(octets))
+        if not _begins_plainly(piece[1:end], more=end <= len(octets)):
             raise NotPlainError
         found = search(octets, naan, to_the_end=True)
         if _state(os.fstat(handle)) != _state(status):
@@ -94,18 +94,18 @@ class NotPlainError(Exception):
 def is_plain(octets: bytes) -> bool:
     """True where the first entry shows that the reader takes the whole for a natab, and not for another format."""
     try:
-        _check_text(octets)
+        _check_text(octets, len(octets))
     except NotPlainError:
         return False
     return _begins_plainly(octets)
 
 
-def _check_text(octets: bytes) -> None:
-    """Raises NotPlainError for what is no text."""
+def _check_text(octets: bytes, end: int) -> None:
+    """Raises NotPlainError for what is no text, up to ``end``."""
     if b"\0" in octets:
         raise NotPlainError
     try:
-        octets.isascii() or octets.decode()
+        octets.isascii() or octets[:end].decode()
     except UnicodeDecodeError:
         raise NotPlainError from None
 
@@ -132,7 +132,7 @@ def _begins_plainly(octets: bytes, *, more: bool = False) -> bool:
         and bool(colon)
         and (below < len(octets) or not more)
         and b": " not in following + b" "  # which may be YAML
-        and not _may_end(b"\n" + head.lower())
+        and not _may_end(b"\n" + head.lower(), len(head) + 1)
         and len(lines.splitlines()) == lines.count("\n") + (not lines.endswith("\n") if lines else 0)
     )
 
@@ -147,38 +147,45 @@ def search(octets: bytes | _File, naan: str, *, to_the_end: bool = False) -> lis
     key = f"\n{naan}:".encode()
     ended = False
     found: list[str] | None = None
-    for start, chunk in _chunks(octets):
+    for base, piece, end in _pieces(octets):
         if to_the_end:
-            _check_text(chunk)
+            _check_text(piece, end)
         if found is not None:
             continue
-        lines = b"\n" + chunk.lower()
+        lines = piece.lower()
         if b"\r" in lines:
             raise NotPlainError
         # bytes.rfind is twice as fast as bytes.find, which is left to say which of several is the first.
-        at = lines.find(key) if lines.rfind(key) >= 0 else len(lines)
-        ended = ended or _may_end(lines[:at])
-        if at < len(lines):
+        at = lines.find(key, 0, end) if lines.rfind(key, 0, end) >= 0 else end
+        ended = ended or _may_end(lines, at)
+        if at < end:
             if ended:
                 raise NotPlainError
-            found = _nmas(octets, start + at + len(key) - 1)
+            found = _nmas(octets, base + at + len(key))
             if not to_the_end:
                 break
     return found
 
 
-def _chunks(octets: bytes | _File) -> Iterator[tuple[int, bytes]]:
-    """Whole lines, and where in the file they begin."""
-    start = 0
-    while start < len(octets):
-        end = octets.find(b"\n", start + _CHUNK) + 1 or len(octets)
-        yield start, octets[start:end]
-        start = end
+def _pieces(octets: bytes | _File) -> Iterator[tuple[int, bytes, int]]:
+    """Where in the file a piece begins, its octets, and where in it the last whole line ends; the next piece begins
+    with that line's feed, the first with one of ours."""
+    start, size = 0, len(octets)
+    while start < size:
+        piece = octets[start - 1 : start + _CHUNK] if start else b"\n" + octets[:_CHUNK]
+        end = len(piece) if start + _CHUNK >= size else piece.rfind(b"\n") + 1
+        if end < 2:  # in the middle of a long line
+            piece = piece[:1] + octets[start : _line_end(octets, start + _CHUNK) + 1]
+            end = len(piece)
+            if end < 2:  # the file was cut short meanwhile
+                return
+        yield start - 1, piece, end
+        start += end - 1
 
 
-def _may_end(lines: bytes) -> bool:
-    """True where one of the lines may be the end of the data: ``of``, space of any alphabet, and ``data``."""
-    at = len(lines)
+def _may_end(lines: bytes, end: int) -> bool:
+    """True where a line before ``end`` may be the end of the data: ``of``, space of any alphabet, and ``data``."""
+    at = end
     while (at := lines.rfind(b"data", 0, at)) >= 0:
         before = at
         while lines[before - 1] in _BETWEEN_WORDS:
@@ -211,7 +218,7 @@ def _line_end(octets: bytes | _File, at: int) -> int:
 
 
 def _is_end(line: bytes) -> bool:
-    if not _may_end(b"\n" + line.lower()):
+    if not _may_end(b"\n" + line.lower(), len(line) + 1):
         return False
     if line.lower().lstrip(b" #-").rstrip(b" -") != b"end of data":
         raise NotPlainError

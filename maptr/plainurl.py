@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from maptr.naptr import Fields
 
 MAX_TEXT = 255  # characters of an ARK
+MAX_RECORDS = 16  # as in ``plain``: fewer than could spend a walk's budget
 MAX_HOST = 253  # characters, as url.parse_host
 MAX_NAAN = MAX_LABEL = 63  # RFC 1035 2.3.4
 ARK_ARPA: Labels = (b"ark", b"arpa")
@@ -50,21 +51,24 @@ def read_ark(text: str) -> tuple[str, str, str] | None:
 
 
 def url_of(records: Sequence[Fields], naan: str, rest: str) -> str | None:
-    """What the best of the records at ``NAAN.ark.arpa`` that is for the ARK makes of it, without its tail."""
-    ranked = sorted(records)
-    for number, record in enumerate(ranked, 1):
-        _, _, flags, service, regexp, replacement = record
-        if service != b"ark" or any(other[:2] == record[:2] for other in ranked[number:]):  # whose rdata decides
-            return None
-        if flags == b"h" and not regexp:
+    """What the best of the records at ``NAAN.ark.arpa`` that is for the ARK makes of it, without its tail.
+
+    All of them must be plain, so that the walk ends here, and is complete.
+    """
+    if len(records) > MAX_RECORDS or len({record[:2] for record in records}) < len(records):
+        return None  # of two of equal rank the canonical rdata decides
+    best = ""
+    for _, _, flags, service, regexp, replacement in sorted(records):
+        made = None
+        if service == b"ark" and flags == b"h" and not regexp:
             host = host_of(replacement, undotted=ARK_ARPA)
-            return host and f"https://{host}/ark:{naan}/{rest}"
-        if flags != b"u" or replacement:
+            made = host and f"https://{host}/ark:{naan}/{rest}"
+        elif service == b"ark" and flags == b"u" and not replacement:
+            made = _rewritten(regexp, naan, rest)
+        if made is None:
             return None
-        made = _rewritten(regexp, naan, rest)
-        if made != "":
-            return made
-    return None
+        best = best or made
+    return best or None
 
 
 def host_of(replacement: Labels, undotted: Labels | None) -> str | None:

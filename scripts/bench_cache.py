@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from maptr.registry.records import Records
 from maptr.snapshot import ZoneView, view_zone
 from maptr.table import Table
 from maptr.zone import build
+from scripts.benchmark.processes import processes
 from tests import test_cache_load
 from tests.caching import Rig, host, said
 from tests.moments import ORIGIN, Follower, states, with_part
@@ -142,19 +142,23 @@ def natab(directory: Path, rounds: int) -> None:
 
 
 def once(path: Path, rounds: int) -> None:
-    """A process that asks once and ends, by what it takes longer than one that does nothing."""
-
-    def process(program: str) -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    for where, naan in (("in the middle", FIRST + NAANS // 2), ("at the end", FIRST + NAANS - 1)):
-        program = f"from maptr.natabfile import find; print(find({str(path)!r}, '{naan}'))"
-        taken = sorted(process(program) - process("pass") for _ in range(4 * rounds))
-        print(f"{f'one look-up by a process of its own, {where}':<58} {taken[0] * 1e3:>9.2f}"
-              f" {statistics.median(taken) * 1e3:>9.2f} ms  5")  # fmt: skip
+    """Processes that ask once and end, by what they take longer than one that does nothing: CPU, then by the clock."""
+    with processes() as started:
+        commands = {"": started.nothing}
+        for where, naan in (("in the middle", FIRST + NAANS // 2), ("at the end", FIRST + NAANS - 1)):
+            program = f"from maptr.natabfile import find; print(find({str(path)!r}, '{naan}'))"
+            line = ["url", f"ark:{naan}/x1", "--natab", str(path), "--policy", "natab-only"]
+            commands[f"natabfile.find(), {where}"] = [*started.nothing[:-1], program]
+            commands[f"maptr url --natab, {where}"] = [*started.command, *line]
+        told = list(started.rounds(commands, 4 * rounds))
+        for name in list(commands)[1:]:
+            for clock, kind in ((1, "CPU"), (0, "time")):
+                taken = sorted(took[name][clock] - took[""][clock] for took in told)
+                print(f"{f'a process that asks once: {name}, {kind}':<58} {taken[0] * 1e3:>9.2f}"
+                      f" {statistics.median(taken) * 1e3:>9.2f} ms  5")  # fmt: skip
+        for clock, kind in ((1, "CPU"), (0, "time")):
+            least = statistics.median(took[""][clock] for took in told)
+            print(f"{f'the process that does nothing, {kind}':<58} {'':>9} {least * 1e3:>9.2f} ms")
 
 
 def worked(function: Callable[[], object]) -> float:

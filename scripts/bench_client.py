@@ -11,7 +11,6 @@ import asyncio
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +23,7 @@ import dns.resolver
 from maptr import Stub, discover, discover_many, discover_many_async
 from maptr.ark import Ark
 from maptr.bulk import Bulk
+from scripts.benchmark.processes import processes
 from tests.peers import Maptr, Nsd, Peer, find
 
 FIRST = 10_000  # the first NAAN of the zone
@@ -144,12 +144,8 @@ def shared(server: Peer, rounds: int, total: int, before: str, kind: str) -> str
 
 
 def process(server: Peer, rounds: int) -> list[Ratio]:
+    """``maptr url`` as a process of its own, as it is installed, against dig and Perl."""
     name = f"{FIRST}.ark.arpa."
-    commands = {
-        "maptr": [sys.executable, "-m", "maptr", "url", f"ark:{FIRST}/x", f"@{server.host}#{server.port}"],
-        "dig": ["dig", "+short", "-p", str(server.port), f"@{server.host}", name, "NAPTR"],
-        "perl": ["perl", "-e", PERL, str(server.port), "1", str(FIRST)],
-    }
     titles = {"dig": "maptr url ARK @server / dig +short", "perl": "maptr url ARK @server / the draft's Perl"}
     targets = {"dig": "2.0", "perl": "1.0"}
     ratios = {
@@ -157,26 +153,18 @@ def process(server: Peer, rounds: int) -> list[Ratio]:
         for key in titles
         for clock, name in enumerate(("time", "CPU"))
     }
-    with tempfile.TemporaryDirectory() as compiled:
-        # As installed: compiled once. A development environment may forbid to write that beside the source.
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": compiled}
-        for number in range(rounds + 1):
-            took = {key: spawn(command, environment) for key, command in commands.items() if find(command[0])}
+    with processes() as started:
+        commands = {
+            "maptr": [*started.command, "url", f"ark:{FIRST}/x", f"@{server.host}#{server.port}"],
+            "dig": ["dig", "+short", "-p", str(server.port), f"@{server.host}", name, "NAPTR"],
+            "perl": ["perl", "-e", PERL, str(server.port), "1", str(FIRST)],
+        }
+        there = {key: command for key, command in commands.items() if find(command[0])}
+        for took in started.rounds(there, rounds):
             for (key, clock), ratio in ratios.items():
-                if number and key in took:  # the first round compiles
+                if key in took:
                     ratio.add(took["maptr"][clock] * 1e3, took[key][clock] * 1e3)
     return [ratio for ratio in ratios.values() if ratio.pairs]
-
-
-def spawn(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Seconds that a process takes, by the clock and of CPU. Raises SystemExit where it fails."""
-    started = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = status
-    if status:
-        raise SystemExit(f"bench: {command[0]} failed")
-    return time.perf_counter() - started, usage.ru_utime + usage.ru_stime
 
 
 async def _dnspython(server: Peer, count: int) -> None:
@@ -208,6 +196,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1_000, help="questions one by one in a round")
     parser.add_argument("--names", type=int, default=20_000, help="distinct NAANs in bulk (the target says 100000)")
     parser.add_argument("--arks", type=int, default=200_000, help="ARKs over 1432 NAANs (the target says 1000000)")
+    parser.add_argument("--processes", action="store_true", help="only maptr url against dig and Perl")
     parser.add_argument("--server", choices=("nsd", "maptr"), action="append", help="both, unless named")
     options = parser.parse_args()
     servers = {"nsd": Nsd, "maptr": Maptr}
@@ -223,12 +212,13 @@ def main() -> None:
                 print(
                     f"== against {name}, {options.rounds} rounds; {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}"
                 )
-                for ratio in single(server, options.rounds, options.count):
-                    print(ratio)
-                for ratio in many(server, max(2, options.rounds // 2), options.names):
-                    print(ratio)
-                print(shared(server, options.rounds, options.arks, "", "h"))
-                print(shared(server, options.rounds, options.arks, "b", "u"))
+                if not options.processes:
+                    for ratio in single(server, options.rounds, options.count):
+                        print(ratio)
+                    for ratio in many(server, max(2, options.rounds // 2), options.names):
+                        print(ratio)
+                    print(shared(server, options.rounds, options.arks, "", "h"))
+                    print(shared(server, options.rounds, options.arks, "b", "u"))
                 for ratio in process(server, options.rounds * 3):
                     print(ratio, flush=True)
 

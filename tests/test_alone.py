@@ -14,6 +14,7 @@ import dns.message
 import dns.zone
 import pytest
 
+from maptr.address import read_network
 from maptr.answer import Transport, make_reply, respond
 from maptr.rrl import RrlSettings
 from maptr.serve import alone, batch
@@ -55,6 +56,17 @@ class Client:
 
     def close(self) -> None:
         self._sock.close()
+
+
+def client_from(clients: list[Client], host: str, port: int) -> Client:
+    """One of another address of this machine, which asks 127.0.0.1."""
+    client = client_of(clients, ("127.0.0.1", port))
+    client._sock.close()
+    client._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    client._sock.bind((host, 0))
+    client._sock.connect(("127.0.0.1", port))
+    client._sock.settimeout(PATIENCE)
+    return client
 
 
 @pytest.fixture
@@ -124,29 +136,52 @@ def test_a_reload_forgets_what_was_known_whole(clients: list[Client]) -> None:
         client.warm(listener)
 
 
-@pytest.mark.parametrize("query", [KNOWN, ABSENT])
+@pytest.mark.parametrize("query", [KNOWN, ABSENT], ids=["known", "absent"])
 def test_the_rate_limit_holds(query: bytes, clients: list[Client]) -> None:
-    """The first within the limit, of the others every second truncated; a good cookie has none."""
-    responder = Responder(rrl=NO_EXEMPTION, clock=lambda: 1000.0)
+    """The first within the limit, of the others every second truncated; who is exempt has none."""
+    settings = NO_EXEMPTION._replace(exempt=(read_network("127.0.0.1/32"),))
+    responder = Responder(rrl=settings, clock=lambda: 1000.0)
     cut = make_reply(query, SNAPSHOT, transport=Transport.UDP)
     assert cut is not None
     with listening(responder) as (listener, address):
-        client, other = client_of(clients, address), client_of(clients, address)
-        given = dns.message.from_wire(other.ask(COOKIE)).options
-        good = dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=[*given]).to_wire()
+        exempt = client_of(clients, address)
+        limited = client_from(clients, "127.0.0.2", address[1])
+        exempt.warm(listener)
+        for _ in range(5):
+            exempt.ask(query)
+        before = listener.counters.received
         for number in range(1, 101):
-            client._sock.send(query)
+            limited._sock.send(query)
             deadline = time.monotonic() + PATIENCE
-            while listener.counters.received < 2 * number:
+            while listener.counters.received < before + number:
                 assert time.monotonic() < deadline
-            assert other.ask(good)[:2] == good[:2]
+        exempt.ask(KNOWN)  # so all before is done
         tally = responder.limiter.tally
-        whole = 100 - tally.dropped - tally.truncated
-        assert whole in (4, 5), "with that of the first cookie"
-        assert tally.dropped - tally.truncated in (0, 1)
-        replies = [client._sock.recv(65535) for _ in range(whole + tally.truncated)]
-        assert replies == [respond(query, SNAPSHOT)] * whole + [cut.truncated()] * tally.truncated
-        assert listener.counters.silent == tally.dropped
+        assert (tally.dropped, tally.truncated) == (48, 47)
+        replies = [limited._sock.recv(65535) for _ in range(52)]
+        assert replies == [respond(query, SNAPSHOT)] * 5 + [cut.truncated()] * 47
+        assert listener.counters.silent == 48
+
+
+def test_clients_with_a_limit_and_without_are_counted_together(clients: list[Client]) -> None:
+    settings = RrlSettings(responses_per_second=1e6, exempt=(read_network("127.0.0.1/32"),))
+    with listening(Responder(rrl=settings), "0.0.0.0") as (listener, (_, port)):
+        client_of(clients, ("127.0.0.1", port))
+        client_from(clients, "127.0.0.2", port)
+        asked = 100
+        for number in range(asked):
+            clients[number % 2].ask(KNOWN)
+        assert listener._alone._networks
+        assert listener._alone._exempt
+        assert listener.counters.to_dict() == {"udp": {"NOERROR": asked}}
+        assert listener.counters.received == asked
+
+
+def test_a_socket_that_is_gone_ends_its_listener() -> None:
+    with listening(Responder()) as (listener, _):
+        listener._sock.close()
+        listener._thread.join(PATIENCE)
+        assert not listener._thread.is_alive()
 
 
 def test_a_queue_is_answered_in_batches_and_who_comes_alone_then_alone_again(clients: list[Client]) -> None:
@@ -176,24 +211,20 @@ def test_strangers_go_back_to_batches(clients: list[Client]) -> None:
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch, clients: list[Client]) -> None:
     monkeypatch.setattr(alone, "MAX_WHOLE", 3)
     monkeypatch.setattr(alone, "MAX_CLIENTS", 3)
-    queries = [wire(case["name"], case["type"], random.Random(1)) for case in ANSWER["case"]]
+    absent = [dns.message.make_query(f"no{number}.example.", "A").to_wire() for number in range(9)]
     with listening(Responder()) as (listener, (_, port)):
-        clients.append(Client(("127.0.0.1", port)))
-        clients[0].warm(listener)
+        one = listener._alone
+        client_of(clients, ("127.0.0.1", port)).warm(listener)
+        learned = 0
         for number in range(1, 8):
-            sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            sock.bind((f"127.0.0.{number}", 0))
-            clients.append(Client(("127.0.0.1", port)))
-            clients[-1]._sock.close()
-            clients[-1]._sock = sock
-            sock.settimeout(PATIENCE)
-            sock.connect(("127.0.0.1", port))
-            for query in queries:
-                clients[-1].ask(query)
-                one = listener._alone
+            client = client_from(clients, f"127.0.0.{number}", port)
+            for query in absent:
+                client.ask(query)
+                client.ask(KNOWN)
+                learned += len(one._denied)
                 assert len(one._whole) + len(one._denied) <= 3 >= len(one._kinds)
                 assert len(one._exempt) + len(one._networks) <= 3
-        assert one._exempt
+        assert learned > 1
 
 
 def test_replies_that_the_kernel_refuses_are_lost_and_nothing_else(

@@ -88,14 +88,14 @@ def test_plain_entries_are_found_without_reading(path: Path, monkeypatch: pytest
 
 def test_a_file_cut_short_while_it_is_searched_kills_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_text("".join(f"{naan}:\n    h{naan}.example\n" for naan in range(10000, 30000)))
-    chunks = natabfile._chunks  # the first chunk is searched, then the rest is gone
+    chunks = natabfile._pieces  # the first chunk is searched, then the rest is gone
 
-    def cut(octets: natabfile._File) -> Iterator[tuple[int, bytes]]:
+    def cut(octets: natabfile._File) -> Iterator[tuple[int, bytes, int]]:
         for chunk in chunks(octets):
             yield chunk
             os.truncate(path, 70_000)
 
-    monkeypatch.setattr(natabfile, "_chunks", cut)
+    monkeypatch.setattr(natabfile, "_pieces", cut)
     assert find(path, "29000") is None
     assert find(path, "10001") == ["h10001.example"]
 

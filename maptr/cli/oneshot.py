@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 
-from maptr import places, resolvconf
+from maptr import places
 from maptr.cli import output, through
 from maptr.plainurl import ARK_ARPA, read_ark, url_of
 
@@ -34,16 +34,16 @@ def answer(words: Sequence[str]) -> int | None:
     line = _read(words)
     if line is None or through.set_up() is not None:
         return None
-    ark, server, natab = line
+    ark, server, natab, policy = line
     if natab:
-        return _from_table(ark, natab)
+        return _from_table(ark, natab, may_deny=policy == "natab-only")
     if not server and places.there(places.table_file(os.environ)):
         return None
     return _from_dns(ark, server)
 
 
-def _read(words: Sequence[str]) -> tuple[str, str, str] | None:
-    """ARK, server and table of a line; the latter two may be empty, and one of them is."""
+def _read(words: Sequence[str]) -> tuple[str, str, str, str] | None:
+    """ARK, server, table and policy of a line, each empty where it is not given; server or table is."""
     arks: list[str] = []
     servers: list[str] = []
     options = {"--natab": "", "--policy": ""}
@@ -63,10 +63,10 @@ def _read(words: Sequence[str]) -> tuple[str, str, str] | None:
         return None
     if (natab and (policy not in _TABLE_FIRST or servers)) or (policy and not natab):
         return None
-    return arks[0], servers[0][1:] if servers else "", natab
+    return arks[0], servers[0][1:] if servers else "", natab, policy
 
 
-def _from_table(text: str, natab: str) -> int | None:
+def _from_table(text: str, natab: str, *, may_deny: bool) -> int | None:
     from maptr import natabfile
 
     ark = read_ark(text)
@@ -77,10 +77,14 @@ def _from_table(text: str, natab: str) -> int | None:
         hosts, written = natabfile.look_up(natab, naan)
     except (natabfile.NotPlainError, OSError):
         return None
+    if hosts is None and may_deny:
+        output.data("")
+        output.talk(f"maptr: no mapping authority for ark:{naan}/{rest}: DNS: not asked; the table: has not")
+        return output.EXIT_NONE
     if not hosts or len(hosts) > MAX_NMAS or hosts[0].partition(":")[0].lower().endswith(".localhost"):
         return None
     age = time.time() - written
-    if age < 0 or places.there(f"{natab}.pull"):  # a clock was set; or it is noted when its source said so last
+    if age < 0:  # a clock was set
         return None
     told = f"maptr: ark:{naan}/{rest}: {through.told('natab', age, False, 'the table has it')}"
     return _show(f"https://{hosts[0]}/ark:/{naan}/{rest}{tail}", told)
@@ -90,6 +94,8 @@ def _from_dns(text: str, server: str) -> int | None:
     ark = read_ark(text)
     if ark is None:
         return None
+    from maptr import resolvconf
+
     naan, rest, tail = ark
     host, mark, port = server.partition("#")
     if mark and not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536):

@@ -95,7 +95,7 @@ class Alone:
                     return
                 continue  # an ICMP error that an earlier reply met
             except Exception:
-                log.exception("internal error, a query dropped")
+                log.exception("internal error, %d queries dropped", 1)
             if self._others > MAX_OTHERS:
                 self.wanted = min(self.wanted * 2, MANY)
                 return
@@ -126,6 +126,7 @@ class Alone:
                 reply = get_denied(octets)
                 if reply is None or client[0] not in exempt or responder.ready is not ready:
                     self._answer_other(buffer[:size], client)
+                    count = counter[NOERROR]  # it counts there, too
                     if responder.ready is not ready or self._others > MAX_OTHERS:
                         return
                     continue
@@ -155,6 +156,7 @@ class Alone:
                 reply = get_denied(octets)
                 if reply is None or source is None or client[0] not in exempt or responder.ready is not ready:
                     self._answer_other(buffer[:size], client, control)
+                    count = counter[NOERROR]  # it counts there, too
                     if responder.ready is not ready or self._others > MAX_OTHERS:
                         return
                     continue

@@ -33,7 +33,7 @@ from maptr.serve.udp import Answer, is_anywhere
 log = logging.getLogger("maptr.serve")
 
 PATIENCE = 0.25  # seconds until a blocked thread looks whether it shall stop
-QUEUE = 4  # that wait together and end their being taken one by one (``alone.py``)
+QUEUE = 4  # queries found waiting that end taking them one by one (``alone.py``)
 
 UDP = Transport.UDP
 MSG_DONTWAIT = 0x40
@@ -105,7 +105,7 @@ class BatchListener:
             if count <= 0:
                 # Nothing came for a while, or an ICMP error that an earlier reply met.
                 if count < 0 and ctypes.get_errno() == errno.EBADF:
-                    return
+                    self._stopping = True
                 continue
             self._take(count)
             in_a_row = in_a_row + 1 if count == 1 and self._known else 0

@@ -168,11 +168,12 @@ class Plans:
             key = query.lower()
             other_size = resize and at and query[at] != _USUAL_END
             if other_size:
-                query = query[: at - 1] + USUAL_SIZE + query[at + 1 :]
                 key = key[: at - 1] + USUAL_SIZE + key[at + 1 :]
                 plan = get(key)
-                if plan is not None and (key in large or (key != query and key in lettered)):
-                    plan = None
+                if plan is None or key in large or key in lettered:
+                    query = query[: at - 1] + USUAL_SIZE + query[at + 1 :]
+                    if key in large or key != query:
+                        plan = None
             elif key != query:
                 plan = get(key)
                 if plan is None or key in lettered:
