@@ -107,9 +107,9 @@ class Mux:
             self._fail(flight, attempt, came, self._clock())
 
     @property
-    def flying(self) -> int:
-        """Questions outstanding."""
-        return self._flying
+    def claimed(self) -> int:
+        """Questions outstanding, and those that wait for their turn."""
+        return self._flying + len(self._queue) + len(self._onward)
 
     @property
     def waiting(self) -> int:

@@ -79,7 +79,7 @@ class Volley:
     def room(self) -> int:
         """How many of the questions that wait are to be sent now: none while there is room for a few only, and more
         will come, for a turn costs as much as several questions."""
-        free = self._concurrency - self._flying - self._mux.flying - self._mux.waiting
+        free = self._concurrency - self._flying - self._mux.claimed
         return 0 if free < self._enough and self._flying else min(free, len(self._queue))
 
     def tick(self) -> float | None:
