@@ -91,12 +91,12 @@ class Mux:
     def take_over(self, query: Query, server: Server, started: float, done: Done, came: bytes | OSError | None) -> None:
         """Go on with a question that ``volley`` has put to a server once: what came was no plain reply, or nothing."""
         flight = Flight(self._stub.exchange(query.name), done, self._seconds)
+        flight.start(started)
         flight.attempt = flight.exchange.next()
-        if flight.attempt is None or flight.attempt.server != server:  # the order has changed: from the start
+        if flight.attempt is None or flight.attempt.server != server:  # the order has changed: the first of it
             self._queue.append(flight)
             return
         attempt = flight.attempt = flight.attempt._replace(query=query)
-        flight.start(started)
         self._flying += 1
         if isinstance(came, bytes):
             flight.exchange.hear(attempt, came)
@@ -153,6 +153,10 @@ class Mux:
             if flight.attempt is None:
                 self._finish(flight, now)
                 continue
+            if flight.deadline <= now or flight.seconds <= 0:
+                flight.exchange.expire()
+                self._finish(flight, now)
+                continue
             pause = self._pause(flight.attempt.server, now)
             if pause or (flight.attempt.tcp and self._connections >= MAX_TCP):
                 held = max(held, pause)
@@ -162,10 +166,6 @@ class Mux:
                 continue
             if flight.started is None:
                 flight.start(now)
-            if flight.deadline <= now:
-                flight.exchange.expire()
-                self._finish(flight, now)
-                continue
             self._launch(flight, flight.attempt, now)
         self._again.extendleft(reversed(waiting))
         return held

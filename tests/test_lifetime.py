@@ -271,3 +271,11 @@ def test_further_questions_are_outstanding_within_the_same_limit() -> None:
         onward = [query for query, _ in server.queries if question(query)[0][-1] == b"example"]
     assert len(onward) == 1  # three first questions are outstanding
     assert [note for _, note in outcomes(found)] == ["", f"{server.name}: no reply"] + [TIME_OVER] * 5
+
+
+def test_a_server_that_another_walk_found_silent_gives_no_time_back() -> None:
+    with hostile(lambda query, transport: []) as one, hostile(lambda query, transport: []) as other:
+        arks = [f"ark:{i}/x" for i in range(9)]
+        found = list(discover_many(arks, nameservers=[one.name, other.name], lifetime=0.5))
+        assert [outcome for late in found for outcome, _ in outcomes(late)] == [Outcome.TIMEOUT] * 9
+        assert (len(one.queries), len(other.queries)) == (9, 0)
