@@ -1,4 +1,4 @@
-"""The reply of a bulk run: one ``h`` record and nothing else, read by the shortest way there is.
+"""The commonest reply of a bulk run, one ``h`` record, read by the shortest way there is.
 
 What is not taken here is for ``plainwire`` and then ``reply``; property tests hold them to the same reading. The ID is
 not looked at, the question is: it must come back octet for octet.
@@ -13,26 +13,27 @@ from typing import Any
 from maptr import names
 from maptr.names import Labels
 from maptr.plainurl import host_of
-from maptr.plainwire import AD, HEADER_SIZE, MAX_TTL, NAPTR_IN, OPCODE, OPT, QR, TC
+from maptr.plainwire import AD, HEADER_SIZE, MAX_TTL, NAPTR_IN, OPCODE, QR, TC, plain_records
 
 _TELLING = QR | OPCODE | TC | 15  # bits of which the commonest reply has only the first; the last four are the rcode
 _SAME_NAPTR = b"\xc0\x0c" + NAPTR_IN
 _H_ARK = b"\1h\3ark\0"
-_ONE, _ONE_AND_OPT = 1 << 48 | 1 << 32, 1 << 48 | 1 << 32 | 1  # the four counts of a header as one number
-_OPT = struct.Struct("!BHHBBHH")  # with a payload size, extended rcode, version, flags and length of options
+_ONE = 1 << 16 | 1  # question and answer, in the upper half of the four counts of a header as one number
+MAX_BEHIND = 4_096
 _RECORD_FIXED = 12  # octets of a record before its rdata, where the owner is a pointer
 _LONE_LEAST = 12  # octets of rdata that is "h" "ark" "" and the root
 
 
 class LoneReader:
-    """Reads replies that are one ``h`` record and nothing else, by far the commonest: one unpacking, five comparisons.
+    """Reads replies whose answer is one ``h`` record, by far the commonest: one unpacking, a few comparisons.
 
-    It remembers where things are, by the length of the question, and the OPT that it saw last.
+    For questions that have one label below one origin, as all of a run. It remembers where things are by the length of
+    the question, and what stood last behind the answer (name servers, OPT), which ``plainwire`` found nothing odd in.
     """
 
     def __init__(self) -> None:
         self._unpack: dict[int, Callable[[bytes], tuple[Any, ...]]] = {}
-        self._bare_opt: bytes | None = None
+        self._behind: dict[tuple[int, int, int], bytes] = {}  # by length of question and label, and counts
 
     def __call__(self, question: bytes, packet: bytes) -> tuple[int, int, bytes, int, bool] | None:
         """Order, preference, replacement (in wire format, not looked at), TTL, and whether AD is set."""
@@ -53,24 +54,18 @@ class LoneReader:
             or bits & _TELLING != QR
             or length < _LONE_LEAST
             or ttl > MAX_TTL
+            or counts >> 32 != _ONE
+            or len(packet) < end
         ):
             return None
-        if counts == _ONE_AND_OPT:
-            if packet[end:] != self._bare_opt and not self._is_bare_opt(packet[end:]):
+        behind, key = packet[end:], (size, question[0], counts)
+        if behind != self._behind.get(key):
+            if plain_records(names.from_wire(question), question, packet) is None:
                 return None
-        elif counts != _ONE or len(packet) != end:
-            return None
+            if len(self._behind) >= MAX_BEHIND:
+                self._behind.clear()
+            self._behind[key] = behind
         return order, preference, packet[rdata + _LONE_LEAST - 1 : end], ttl, bits & AD != 0
-
-    def _is_bare_opt(self, octets: bytes) -> bool:
-        """True where they are an OPT without options or extended rcode, of any payload size and flags."""
-        if len(octets) != _OPT.size:
-            return False
-        name, rdtype, _, rcode, _, _, length = _OPT.unpack(octets)
-        if name or rdtype != OPT or rcode or length:
-            return False
-        self._bare_opt = octets
-        return True
 
 
 def host_in_wire(replacement: bytes, undotted: Labels | None) -> str | None:

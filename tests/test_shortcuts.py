@@ -166,7 +166,8 @@ def test_a_lone_host_is_read_alike(reply: tuple[wire.Query, bytes], damage: list
         octets[at % len(octets)] = value
     packet = query.packet[:2] + bytes(octets[2:])
     lone = LoneReader()
-    lone(query.question, packet[:-11] + OPT)  # what it remembers changes nothing
+    for before in (reply[1], packet[:-11] + OPT):  # what it remembers changes nothing
+        lone(query.question, before)
     short = lone(query.question, packet)
     if short is None:
         return
@@ -189,6 +190,21 @@ def test_the_commonest_reply_of_all_takes_the_shortest_way() -> None:
         for cut in range(len(packet)):
             assert LoneReader()(query.question, packet[:cut]) is None
         assert LoneReader()(query.question, packet + b"\0") is None
+
+
+def test_what_stands_behind_the_answer_may_be_known_but_must_be_there() -> None:
+    """Name servers and OPT, as NSD sends them, are looked through once, whatever the first label."""
+    servers = b"\xc0\x12" + struct.pack("!HHIH", 2, 1, 60, 5) + b"\2ns\xc0\x12"
+    host = Naptr(7, 8, b"h", b"ark", b"", (b"h", b"example"))
+    for authority, additional in (([servers], [OPT]), ([servers], []), ([], [OPT]), ([], [])):
+        lone = LoneReader()
+        for _ in range(2):
+            query, packet = packets([host], 60, None, 0x0400, authority, additional, 0)
+            assert lone(query.question, packet) == (7, 8, b"\1h\7example\0", 60, False)
+            for cut in range(1, len(packet)):
+                assert lone(query.question, packet[:-cut]) is None
+            for odd in (packet + b"\0", packet.replace(b"\0\2\0\1", b"\0\x29\0\1") + b"\0"):
+                assert lone(query.question, odd) is None
 
 
 @pytest.mark.parametrize("last", BEHIND)
