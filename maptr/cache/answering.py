@@ -30,6 +30,7 @@ log = logging.getLogger("maptr.cache")
 
 GRACE = 0.5  # seconds past its lifetime that a discovery may take to say that it is over
 ROUNDS = 3  # discoveries that one caller waits for: another ARK's may not have led where this one's does
+AFTERWARDS = 0.004  # seconds of the patience for what follows it: to wake up, and to answer from the table
 READY_SECONDS = 1.0  # that a discovery is handed out as it is: its TTL counts in whole seconds
 
 
@@ -145,7 +146,7 @@ class Answering:
             helped = table_helps or self.store.helps(request.view, request.ark, request.settings, request.key)
             seconds = max(0.001, deadline - self._clock())
             if helped:
-                patience = 0.0 if troubled else self._patience - (self._clock() - flight.started)
+                patience = 0.0 if troubled else self._patience - AFTERWARDS - (self._clock() - flight.started)
                 seconds = min(max(0.0, patience), seconds)
             yield Wait(flight, request, fly, seconds, inline=not helped)
             if not flight.landed.done():
