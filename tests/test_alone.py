@@ -18,6 +18,7 @@ from maptr.address import read_network
 from maptr.answer import Transport, make_reply, respond
 from maptr.rrl import RrlSettings
 from maptr.serve import alone, batch
+from maptr.serve import clients as clients_module
 from maptr.serve.counters import Counters, total
 from maptr.serve.responder import Responder
 from maptr.snapshot import Snapshot
@@ -171,8 +172,8 @@ def test_clients_with_a_limit_and_without_are_counted_together(clients: list[Cli
         asked = 100
         for number in range(asked):
             clients[number % 2].ask(KNOWN)
-        assert listener._alone._networks
-        assert listener._alone._exempt
+        assert listener._alone._clients.networks
+        assert listener._alone._clients.exempt
         assert listener.counters.to_dict() == {"udp": {"NOERROR": asked}}
         assert listener.counters.received == asked
 
@@ -210,7 +211,7 @@ def test_strangers_go_back_to_batches(clients: list[Client]) -> None:
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch, clients: list[Client]) -> None:
     monkeypatch.setattr(alone, "MAX_WHOLE", 3)
-    monkeypatch.setattr(alone, "MAX_CLIENTS", 3)
+    monkeypatch.setattr(clients_module, "MAX_CLIENTS", 3)
     absent = [dns.message.make_query(f"no{number}.example.", "A").to_wire() for number in range(9)]
     with listening(Responder()) as (listener, (_, port)):
         one = listener._alone
@@ -223,7 +224,7 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch, clients: list
                 client.ask(KNOWN)
                 learned += len(one._denied)
                 assert len(one._whole) + len(one._denied) <= 3 >= len(one._kinds)
-                assert len(one._exempt) + len(one._networks) <= 3
+                assert len(one._clients.exempt) + len(one._clients.networks) <= 3
         assert learned > 1
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from maptr.context import Transport
 from maptr.ready import NOERROR
 from maptr.rrl import Verdict
+from maptr.serve.clients import Clients
 from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
 from maptr.serve.plans import Plans, truncated, whole
@@ -33,7 +34,7 @@ TURN = 256  # queries from one look whether others wait to the next
 MAX_OTHERS = TURN // 8
 FEW, MANY = 8, 1 << 12
 MAX_WHOLE = 1 << 14  # whole replies, some 300 octets each with their queries
-MAX_CLIENTS = 10_000  # addresses remembered that the rate limit does not count
+MAX_SOURCES = 10_000  # kinds of packet information remembered, one for each address that queries come to
 
 UDP = Transport.UDP
 DONT_WAIT = int(socket.MSG_DONTWAIT)
@@ -70,9 +71,7 @@ class Alone:
         self._denied: dict[bytes, bytes] = {}  # with another RCODE than NOERROR
         self._ready: object = None  # what those are of
         self._kinds: dict[bytes, Hashable] = {}  # of all those, as the rate limit counts them
-        # Clients that the rate limit does not count, and the networks by which it counts others.
-        self._exempt: set[str] = set()
-        self._networks: dict[str, str] = {}
+        self._clients: Clients[str] = Clients()
         self._sources: dict[bytes, Control] = {}  # packet information of replies by that of their queries
         self._others = 0
         self.wanted = FEW  # known queries in a row that come alone, before the next ``run``
@@ -108,7 +107,7 @@ class Alone:
 
         All of it is on the path of each query: nothing that is not needed.
         """
-        responder, exempt, buffer, dont_wait = self._responder, self._exempt, self._buffer, DONT_WAIT
+        responder, exempt, buffer, dont_wait = self._responder, self._clients.exempt, self._buffer, DONT_WAIT
         receive, send = self._sock.recvfrom_into, self._sock.sendto
         ready = self._forget_old()
         get, get_denied = self._whole.get, self._denied.get
@@ -138,7 +137,7 @@ class Alone:
 
     def _answer_turn_anywhere(self) -> None:
         """The same on a socket of any address: the kernel says where a query came in, and is told again."""
-        responder, exempt, buffer, dont_wait = self._responder, self._exempt, self._buffer, DONT_WAIT
+        responder, exempt, buffer, dont_wait = self._responder, self._clients.exempt, self._buffer, DONT_WAIT
         receive, send = self._sock.recvmsg_into, self._sock.sendmsg
         ready = self._forget_old()
         get, get_denied, get_source = self._whole.get, self._denied.get, self._sources.get
@@ -196,8 +195,8 @@ class Alone:
         reply = self._whole.get(octets) or self._denied.get(octets)
         if reply is None or self._responder.ready is not self._ready:
             return None
-        if client not in self._exempt:
-            network, kind = self._networks.get(client), self._kinds.get(octets)
+        if client not in self._clients.exempt:
+            network, kind = self._clients.networks.get(client), self._kinds.get(octets)
             if network is None or kind is None or not self._responder.limiter.passes(network, kind):
                 return None
         self._counters.alone[reply[1]] += 1
@@ -213,11 +212,14 @@ class Alone:
             self._rest(query, client, control)
             return None
         self._counters.count_batch(1)
-        network, kind = self._find_network(client[0]), known.kind(plan, octets)
-        over = [] if network is None else [*self._responder.limiter.judge_each([(network, kind)])]
+        limiter, address = self._responder.limiter, client[0]
+        network, kind = self._clients.networks.get(address), known.kind(plan, octets)
+        if network is None and address not in self._clients.exempt:
+            network = self._clients.remember(address, limiter.network(address))
+        over = [] if network is None else [*limiter.judge_each([(network, kind)])]
         verdict = over[0][1] if over else Verdict.SEND
         if over:
-            self._responder.report(client[0])
+            self._responder.report(address)
         if verdict is Verdict.DROP:
             self._counters.silent += 1
             self._counters.count_one_ready(UDP, UNANSWERED)
@@ -227,20 +229,6 @@ class Alone:
         if known.ready is self._ready and octets == octets.lower():
             self._learn(octets, reply, kind)
         return whole(truncated(plan), octets) if verdict is Verdict.TRUNCATE else reply
-
-    def _find_network(self, client: str) -> str | None:
-        """By which the rate limit counts a client; None for who has no limit."""
-        network = self._networks.get(client)
-        if network is None and client not in self._exempt:
-            network = self._responder.limiter.network(client)
-            if len(self._exempt) + len(self._networks) >= MAX_CLIENTS:
-                self._exempt.clear()
-                self._networks.clear()
-            if network is None:
-                self._exempt.add(client)
-            else:
-                self._networks[client] = network
-        return network
 
     def _learn(self, octets: bytes, reply: bytes, kind: Hashable) -> None:
         if len(self._whole) + len(self._denied) >= MAX_WHOLE:
@@ -256,7 +244,7 @@ class Alone:
     def _source(self, control: Control) -> Control:
         """The packet information for the reply to a query that came with this, and remember it."""
         source = reply_source(control)
-        if len(self._sources) >= MAX_CLIENTS:
+        if len(self._sources) >= MAX_SOURCES:
             self._sources.clear()
         self._sources[control[0][2]] = source
         return source

@@ -21,7 +21,8 @@ from operator import add
 from maptr.context import Transport
 from maptr.ready import HEADER, NXDOMAIN
 from maptr.rrl import Verdict
-from maptr.serve.alone import MAX_CLIENTS, Alone, Client, Control
+from maptr.serve.alone import Alone, Client, Control
+from maptr.serve.clients import Clients
 from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
 from maptr.serve.jar import Asked, CookieJar
@@ -73,9 +74,7 @@ class BatchListener:
         self._known = False  # whether all queries of the last batch were, by their octets
         self._alone = Alone(sock, responder, self.counters, plans=self._learned, rest=self._take_one, look=self._look)
         self._jar = CookieJar(self._slots)
-        # Clients that the rate limit does not count, and the networks by which it counts others.
-        self._exempt: set[Hashable] = set()
-        self._networks: dict[Hashable, str] = {}
+        self._clients: Clients[Hashable] = Clients()
         self._made: dict[int, int] = {}  # of this batch, the rcodes of replies that are counted elsewhere
 
     def start(self, loop: object = None) -> None:
@@ -163,7 +162,7 @@ class BatchListener:
         if not self._known:
             settled = self._fill(known, plans, queries)
         clients = slots.clients(count)
-        if not self._exempt.issuperset(clients):
+        if not self._clients.exempt.issuperset(clients):
             settled = settled or set()
             self._limit(known, plans, queries, clients, settled)
         joined = b"".join(plans)  # type: ignore[arg-type]
@@ -258,12 +257,13 @@ class BatchListener:
         settled: set[int],
     ) -> None:
         """Hold the replies of a batch to the rate limit; those that go too far are cut, or silent."""
-        limiter, exempt, networks = self._responder.limiter, self._exempt, self._networks
+        limiter, known_clients = self._responder.limiter, self._clients
+        exempt, networks = known_clients.exempt, known_clients.networks
         places, replies = [], []
         for i, client in enumerate(clients):
             if client in exempt or i in settled:
                 continue
-            network = networks.get(client) or self._find_network(i, client)
+            network = networks.get(client) or known_clients.remember(client, limiter.network(self._client(i)))
             if network is not None:
                 places.append(i)
                 replies.append((network, known.kind(plans[i] or SILENCE, queries[i])))
@@ -276,18 +276,6 @@ class BatchListener:
                 settled.add(i)
                 self.counters.silent += 1
                 plans[i] = SILENCE
-
-    def _find_network(self, i: int, client: Hashable) -> str | None:
-        """The network that a client is counted by, and remember it."""
-        network = self._responder.limiter.network(self._client(i))
-        if len(self._exempt) + len(self._networks) >= MAX_CLIENTS:
-            self._exempt.clear()
-            self._networks.clear()
-        if network is None:
-            self._exempt.add(client)
-        else:
-            self._networks[client] = network
-        return network
 
     def _send(self, first: int, end: int) -> None:
         """Send replies of a run of slots. One that the kernel refuses is lost, as on any network."""
