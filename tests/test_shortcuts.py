@@ -138,6 +138,15 @@ replies = st.one_of(
 )
 
 
+def damaged(reply: tuple[wire.Query, bytes], damage: list[tuple[int, int]]) -> tuple[wire.Query, bytes]:
+    """With other octets at some places, but the query's ID, by which a reply is found."""
+    query, packet = reply
+    octets = bytearray(packet)
+    for at, value in damage:
+        octets[at % len(octets)] = value
+    return query, query.packet[:2] + bytes(octets[2:])
+
+
 def long_way(query: wire.Query, packet: bytes) -> wire.Reply | None:
     try:
         return wire.read(query, packet, shortcut=False)
@@ -147,11 +156,7 @@ def long_way(query: wire.Query, packet: bytes) -> wire.Reply | None:
 
 @given(replies, st.lists(st.tuples(st.integers(12, 200), st.integers(0, 255)), max_size=2))
 def test_replies_are_read_alike(reply: tuple[wire.Query, bytes], damage: list[tuple[int, int]]) -> None:
-    query, packet = reply
-    octets = bytearray(packet)
-    for at, value in damage:
-        octets[at % len(octets)] = value
-    packet = query.packet[:2] + bytes(octets[2:])
+    query, packet = damaged(reply, damage)
     short = wire.read_plain(query.name, query.question, packet)
     if short is not None:
         assert wire.answers(query, packet)
@@ -160,11 +165,7 @@ def test_replies_are_read_alike(reply: tuple[wire.Query, bytes], damage: list[tu
 
 @given(replies, st.lists(st.tuples(st.integers(2, 200), st.integers(0, 255)), max_size=2))
 def test_a_lone_host_is_read_alike(reply: tuple[wire.Query, bytes], damage: list[tuple[int, int]]) -> None:
-    query, packet = reply
-    octets = bytearray(packet)
-    for at, value in damage:
-        octets[at % len(octets)] = value
-    packet = query.packet[:2] + bytes(octets[2:])
+    query, packet = damaged(reply, damage)
     lone = LoneReader()
     for before in (reply[1], packet[:-11] + OPT):  # what it remembers changes nothing
         lone(query.question, before)
