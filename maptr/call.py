@@ -30,19 +30,24 @@ StepHook = Callable[[Step], None]
 Clock = Callable[[], float]
 
 
-class Options(TypedDict, total=False):
-    """What every form of ``discover`` takes beside the ARK and whom to ask; ``discover`` says what each means."""
+class WalkOptions(TypedDict, total=False):
+    """What is said of a walk, and of how far to trust what it hears; ``discover`` says what each means."""
 
     origin: str | dns.name.Name
     lifetime: float | None
-    raise_on_none: bool
-    chooser: Chooser | None
     on_step: StepHook | None
     settings: Settings | None
     trust_ad: bool
     trust_anchors: TrustAnchors | None
     require: Literal["secure"] | None
     clock: Clock
+
+
+class Options(WalkOptions, total=False):
+    """What every form of ``discover`` takes beside the ARK and whom to ask."""
+
+    raise_on_none: bool
+    chooser: Chooser | None
 
 
 class Call:

@@ -20,11 +20,11 @@ import codecs
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from maptr import visit
 from maptr.ark import INFLECTIONS, Ark
-from maptr.call import Clock, StepHook
+from maptr.call import WalkOptions
 from maptr.choose import Chooser
 from maptr.client import discover
 from maptr.discovery import Candidate, Discovery
@@ -32,14 +32,12 @@ from maptr.errors import ConfigError, NmaError
 from maptr.reachable import Reachable
 from maptr.registry import anvl
 from maptr.visit import Page
-from maptr.walk import Settings
 
 if TYPE_CHECKING:
     import dns.name
     import dns.resolver
 
     from maptr.stub import Stub
-    from maptr.trust import TrustAnchors
 
 SECONDS = 10.0  # for the questions to authorities, redirects included
 MAX_SECONDS = 86_400.0  # a longer time is none that anybody waits; timers end somewhere, too
@@ -50,19 +48,11 @@ NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", 
 KERNEL = ("who", "what", "when", "where")  # the four elements of an ERC written on one line
 
 
-class DiscoverOptions(TypedDict, total=False):
+class DiscoverOptions(WalkOptions, total=False):
     """What ``describe`` takes for ``discover``, which says what each means."""
 
     resolver: dns.resolver.Resolver | Stub | None
     nameservers: Iterable[str] | None
-    origin: str | dns.name.Name
-    lifetime: float | None
-    on_step: StepHook | None
-    settings: Settings | None
-    trust_ad: bool
-    trust_anchors: TrustAnchors | None
-    require: Literal["secure"] | None
-    clock: Clock
 
 
 @dataclass(frozen=True, slots=True)
