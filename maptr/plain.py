@@ -17,12 +17,11 @@ from maptr.candidate import Candidate
 from maptr.names import Labels
 from maptr.naptr import Fields, Naptr
 from maptr.nfa import Budget
-from maptr.plainurl import host_of
+from maptr.plainurl import MAX_RECORDS, host_of
 
 if TYPE_CHECKING:
     from maptr.regexp import Substitution
 
-MAX_RECORDS = 16  # the longest real answer has 17; beyond this the general way is hardly slower
 MAX_PLANS = 10_000  # remembered
 MAX_STEPS = 20_000  # of regexps, that so many records of this kind never need
 

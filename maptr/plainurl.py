@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from maptr.naptr import Fields
 
 MAX_TEXT = 255  # characters of an ARK
-MAX_RECORDS = 16  # as in ``plain``: fewer than could spend a walk's budget
-MAX_HOST = 253  # characters, as url.parse_host
-MAX_NAAN = MAX_LABEL = 63  # RFC 1035 2.3.4
+MAX_RECORDS = 16  # of a plain answer: the longest real one has 17; more could spend a walk's budget
+# Of ``url.parse_host`` and ``names``, which a look-up in a table has no need of.
+MAX_HOST = 253  # characters
+MAX_LABEL = 63  # RFC 1035 2.3.4
 ARK_ARPA: Labels = (b"ark", b"arpa")
 
 _BETANUMERIC = "0123456789bcdfghjkmnpqrstvwxz"
@@ -39,7 +40,7 @@ def read_ark(text: str) -> tuple[str, str, str] | None:
     plain = (
         len(text) <= MAX_TEXT
         and body.startswith("ark:")
-        and 0 < len(naan) <= MAX_NAAN
+        and 0 < len(naan) <= MAX_LABEL
         and not naan.strip(_BETANUMERIC)
         and not rest.replace("/", "").replace(".", "").strip(_NAME)
         and all(path.split("/"))

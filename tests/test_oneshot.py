@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from maptr import natabfile, plainurl, plainwire, registry, resolvconf, rules, wire
+from maptr import names, natabfile, plainurl, plainwire, registry, resolvconf, rules, url, wire
 from maptr.ark import Ark
 from maptr.cli import brief, main, oneshot
 from maptr.discovery import Outcome
@@ -386,6 +387,19 @@ def test_a_pipe_without_a_writer_hangs_nobody(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(natabfile.NotPlainError):
         natabfile.look_up(str(tmp_path / "pipe"), "12025")
+
+
+def test_what_is_said_twice_is_the_same() -> None:
+    """Not to import what else says it."""
+    assert plainurl.MAX_LABEL == names.MAX_LABEL
+    assert names.parse("ark.arpa.") == plainurl.ARK_ARPA
+    for length in (plainurl.MAX_HOST, plainurl.MAX_HOST + 1):
+        labels = [b"a" * 49] * 5
+        labels[0] = b"a" * (49 + length - len(b".".join(labels)))
+        taken = plainurl.host_of(tuple(labels), undotted=None)
+        assert (taken is not None) is (length == plainurl.MAX_HOST)
+        with contextlib.nullcontext() if taken else pytest.raises(ValueError, match="not a host name"):
+            url.parse_host(b".".join(labels).decode())
 
 
 # ---- the process
