@@ -67,7 +67,7 @@ def answer_cookie(option: bytes, client: str, *, secrets: Sequence[bytes], now: 
 
     A cookie of ours comes back as it was while it is young and its secret is in use; otherwise a new one goes.
     """
-    return _answer(option, _packed(client), secrets, int(now) & 0xFFFFFFFF)
+    return _answer(option, packed_address(client), secrets, int(now) & 0xFFFFFFFF)
 
 
 def fresh_part(now: float) -> bytes:
@@ -113,7 +113,7 @@ def _age(server_cookie: bytes, seconds: int) -> int | None:
     return age - 0x100000000 if age & 0x80000000 else age
 
 
-def _packed(client: str) -> bytes:
+def packed_address(client: str) -> bytes:
     """The address's octets; none where it is not known, which binds the cookie to no address of the network."""
     try:
         return ipaddress.ip_address(client.partition("%")[0]).packed

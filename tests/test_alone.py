@@ -17,7 +17,7 @@ import pytest
 from maptr.address import read_network
 from maptr.answer import Transport, make_reply, respond
 from maptr.rrl import RrlSettings
-from maptr.serve import alone, batch
+from maptr.serve import alone, batch, wholes
 from maptr.serve import clients as clients_module
 from maptr.serve.counters import Counters, total
 from maptr.serve.responder import Responder
@@ -210,7 +210,8 @@ def test_strangers_go_back_to_batches(clients: list[Client]) -> None:
 
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch, clients: list[Client]) -> None:
-    monkeypatch.setattr(alone, "MAX_WHOLE", 3)
+    monkeypatch.setattr(wholes, "MAX_WHOLE", 3)
+    monkeypatch.setattr(wholes, "MAX_DENIED", 3)
     monkeypatch.setattr(clients_module, "MAX_CLIENTS", 3)
     absent = [dns.message.make_query(f"no{number}.example.", "A").to_wire() for number in range(9)]
     with listening(Responder()) as (listener, (_, port)):
@@ -222,8 +223,11 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch, clients: list
             for query in absent:
                 client.ask(query)
                 client.ask(KNOWN)
-                learned += len(one._denied)
-                assert len(one._whole) + len(one._denied) <= 3 >= len(one._kinds)
+                client.ask(COOKIE)
+                known = one._wholes
+                learned += len(known.denied) + len(known._with_cookie)
+                assert len(known.noerror) + len(known._with_cookie) <= 3 >= len(known.denied)
+                assert known.kinds.keys() == {*known.noerror, *known.denied, *known._with_cookie}
                 assert len(one._clients.exempt) + len(one._clients.networks) <= 3
         assert learned > 1
 

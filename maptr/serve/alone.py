@@ -2,8 +2,9 @@
 
 A server that sleeps between two queries finds the processor's caches cold, so what a query touches is what it costs.
 Two plain calls and one lookup touch least: the whole reply lies behind the octets of its query, without IDs, in one
-dict. Whatever is not known so, or whose client the rate limit counts, takes a longer way; what the plans do not know
-is handed back as a batch of one. So there is one truth, and this is the short way to what was asked before.
+dict. Whatever is not known so, or whose client the rate limit counts, takes a longer way: letters in both cases and
+cookies (``wholes.py``), then plans. What those do not know is handed back as a batch of one. So there is one truth, and
+this is the short way to what was asked before.
 """
 
 from __future__ import annotations
@@ -16,27 +17,31 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from maptr.context import Transport
+from maptr.cookies import CookieReply
 from maptr.ready import NOERROR
 from maptr.rrl import Verdict
 from maptr.serve.clients import Clients
 from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
+from maptr.serve.onecookie import OneCookie
 from maptr.serve.plans import Plans, truncated, whole
 from maptr.serve.responder import Responder
 from maptr.serve.slots import CONTROL, HEAD, SLOT
 from maptr.serve.udp import is_anywhere, reply_source
+from maptr.serve.wholes import Wholes
 
 log = logging.getLogger("maptr.serve")
 
 TURN = 256  # queries from one look whether others wait to the next
-# Of them that the plans do not know, beyond which batches are the shorter way; then more known ones in a row are wanted
-# before the next try, each time twice as many.
+# Of them that the plans do not know, or that have no answer and so may be a flood: beyond, batches are the shorter
+# way; then more known ones in a row are wanted before the next try, each time twice as many.
 MAX_OTHERS = TURN // 8
 FEW, MANY = 8, 1 << 12
-MAX_WHOLE = 1 << 14  # whole replies, some 300 octets each with their queries
 MAX_SOURCES = 10_000  # kinds of packet information remembered, one for each address that queries come to
 
 UDP = Transport.UDP
+NO_ANSWERS = b"\0\0"  # where a header counts them
+NO_COOKIE = CookieReply(b"", False)
 DONT_WAIT = int(socket.MSG_DONTWAIT)
 
 Client = tuple[Any, ...]  # an address as Python's sockets have it
@@ -67,10 +72,9 @@ class Alone:
         self._look = look
         self._buffer = mmap.mmap(-1, SLOT)
         self._turn = [None] * TURN
-        self._whole: dict[bytes, bytes] = {}
-        self._denied: dict[bytes, bytes] = {}  # with another RCODE than NOERROR
+        self._wholes = Wholes()
         self._ready: object = None  # what those are of
-        self._kinds: dict[bytes, Hashable] = {}  # of all those, as the rate limit counts them
+        self._cookie = OneCookie()
         self._clients: Clients[str] = Clients()
         self._sources: dict[bytes, Control] = {}  # packet information of replies by that of their queries
         self._others = 0
@@ -110,7 +114,7 @@ class Alone:
         responder, exempt, buffer, dont_wait = self._responder, self._clients.exempt, self._buffer, DONT_WAIT
         receive, send = self._sock.recvfrom_into, self._sock.sendto
         ready = self._forget_old()
-        get, get_denied = self._whole.get, self._denied.get
+        get, get_denied = self._wholes.noerror.get, self._wholes.denied.get
         counter = self._counters.alone
         count = counter[NOERROR]
         for _ in self._turn:
@@ -140,7 +144,7 @@ class Alone:
         responder, exempt, buffer, dont_wait = self._responder, self._clients.exempt, self._buffer, DONT_WAIT
         receive, send = self._sock.recvmsg_into, self._sock.sendmsg
         ready = self._forget_old()
-        get, get_denied, get_source = self._whole.get, self._denied.get, self._sources.get
+        get, get_denied, get_source = self._wholes.noerror.get, self._wholes.denied.get, self._sources.get
         counter = self._counters.alone
         count = counter[NOERROR]
         into = (buffer,)
@@ -170,7 +174,7 @@ class Alone:
         ready = self._responder.ready
         if ready is not self._ready:
             self._ready = ready
-            self._forget()
+            self._wholes.forget()
         return ready
 
     def _answer_other(self, query: bytes, client: Client, control: Control | None = None) -> None:
@@ -192,54 +196,76 @@ class Alone:
 
     def _pass(self, octets: bytes, client: str) -> bytes | None:
         """A reply that is known whole and may go, counted."""
-        reply = self._whole.get(octets) or self._denied.get(octets)
-        if reply is None or self._responder.ready is not self._ready:
+        found = self._wholes.find(octets)
+        if found is None or self._responder.ready is not self._ready:
             return None
-        if client not in self._clients.exempt:
-            network, kind = self._clients.networks.get(client), self._kinds.get(octets)
+        reply, key, option = found
+        cookie = self._answer_cookie(option, client)
+        if cookie is None:
+            return None
+        if not cookie.verified and client not in self._clients.exempt:
+            network, kind = self._clients.networks.get(client), self._wholes.kinds.get(key)
             if network is None or kind is None or not self._responder.limiter.passes(network, kind):
                 return None
-        self._counters.alone[reply[1]] += 1
-        return reply
+        self._count(reply[1], cookie)
+        return reply + cookie.option
 
     def _make(self, query: bytes, client: Client, control: Control | None) -> bytes | None:
         """A reply by its plan, remembered; None where there is no reply, or somebody else has sent it."""
-        octets = query[2:]
+        octets, address = query[2:], client[0]
         known = self._plans()
-        plan = None if known is None else known.find_alone(octets)
-        if plan is None or known is None:
+        plan, option = (None, b"") if known is None else known.find_alone(octets)
+        cookie = self._answer_cookie(option, address)
+        if plan is None or known is None or cookie is None:
             self._others += 1
             self._rest(query, client, control)
             return None
-        self._counters.count_batch(1)
-        limiter, address = self._responder.limiter, client[0]
-        network, kind = self._clients.networks.get(address), known.kind(plan, octets)
-        if network is None and address not in self._clients.exempt:
-            network = self._clients.remember(address, limiter.network(address))
-        over = [] if network is None else [*limiter.judge_each([(network, kind)])]
-        verdict = over[0][1] if over else Verdict.SEND
-        if over:
-            self._responder.report(address)
+        kind = known.kind(plan, octets)
+        verdict = Verdict.SEND if cookie.verified else self._judge(address, kind)
         if verdict is Verdict.DROP:
+            self._counters.count_batch(1)
             self._counters.silent += 1
             self._counters.count_one_ready(UDP, UNANSWERED)
+            reply = None
+        else:
+            self._count(plan[HEAD + 1], cookie)
+            self._others += plan[HEAD + 4 : HEAD + 6] == NO_ANSWERS
+            reply = whole(plan, octets)
+            if known.ready is self._ready:
+                asked = octets[: len(octets) - len(option)]
+                self._wholes.learn(asked, reply, kind, cookie=bool(option))
+            if verdict is Verdict.TRUNCATE:
+                reply = whole(truncated(plan), octets)
+            reply += cookie.option
+        return reply
+
+    def _judge(self, client: str, kind: Hashable) -> Verdict:
+        """What the rate limit makes of a reply."""
+        clients, limiter = self._clients, self._responder.limiter
+        if client in clients.exempt:
+            return Verdict.SEND
+        network = clients.networks.get(client) or clients.remember(client, limiter.network(client))
+        over = [] if network is None else [*limiter.judge_each([(network, kind)])]
+        if over:
+            self._responder.report(client)
+        return over[0][1] if over else Verdict.SEND
+
+    def _answer_cookie(self, option: bytes, client: str) -> CookieReply | None:
+        """What goes back for a cookie; None where that is for the general path to say."""
+        if not option:
+            return NO_COOKIE
+        context = self._responder.context
+        if not context.cookies.secrets:  # taken away a moment ago; what lies ready will follow
             return None
-        self._counters.count_one_ready(UDP, plan[HEAD + 1])
-        reply = whole(plan, octets)
-        if known.ready is self._ready and octets == octets.lower():
-            self._learn(octets, reply, kind)
-        return whole(truncated(plan), octets) if verdict is Verdict.TRUNCATE else reply
+        cookie = self._cookie.answer(option, client, secrets=context.cookies.secrets, now=context.clock())
+        return None if context.cookies.required and not cookie.verified else cookie
 
-    def _learn(self, octets: bytes, reply: bytes, kind: Hashable) -> None:
-        if len(self._whole) + len(self._denied) >= MAX_WHOLE:
-            self._forget()
-        (self._denied if reply[1] else self._whole)[octets] = reply
-        self._kinds[octets] = kind
-
-    def _forget(self) -> None:
-        self._whole.clear()
-        self._denied.clear()
-        self._kinds.clear()
+    def _count(self, rcode: int, cookie: CookieReply) -> None:
+        self._counters.alone[rcode] += 1
+        if cookie.verified:
+            self._counters.verified += 1
+        elif cookie.option:
+            self._counters.unverified += 1
 
     def _source(self, control: Control) -> Control:
         """The packet information for the reply to a query that came with this, and remember it."""

@@ -71,7 +71,7 @@ class BatchListener:
         self._recvmmsg, self._sendmmsg = libc.recvmmsg, libc.sendmmsg
         self._slots = Slots(sock.family, self._anywhere)
         self._plans: Plans | None = None
-        self._known = False  # whether all queries of the last batch were, by their octets
+        self._known = False  # whether all queries of the last batch had plans
         self._alone = Alone(sock, responder, self.counters, plans=self._learned, rest=self._take_one, look=self._look)
         self._jar = CookieJar(self._slots)
         self._clients: Clients[Hashable] = Clients()
@@ -188,6 +188,7 @@ class BatchListener:
         """
         settled: set[int] = set()
         missed, asked = known.fill(plans, queries)
+        self._known = not missed
         for i in missed:
             plans[i], cookie = self._look_up(known, i, queries[i], settled)
             if cookie is not None:

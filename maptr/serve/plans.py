@@ -121,14 +121,15 @@ class Plans:
             missed += self._fill_each(sized, plans, queries, kinds, False)[0]
         return missed, asked
 
-    def find_alone(self, query: bytes) -> bytes | None:
-        """The plan for one query without ID; None where that is not known, or has a cookie."""
+    def find_alone(self, query: bytes) -> tuple[bytes | None, bytes]:
+        """The plan for one query without ID, and its cookie, empty where it has none; None where no plan is known."""
         plan = self.known.get(query)
-        if plan is None:
-            plans: list[bytes | None] = [None]
-            _, asked = self.fill(plans, (query,))
-            plan = None if asked else plans[0]
-        return plan
+        if plan is not None:
+            return plan, b""
+        plans: list[bytes | None] = [None]
+        _, asked = self.fill(plans, (query,))
+        size = CLIENT_COOKIE if asked.with_client else WHOLE_COOKIE if asked.with_whole else 0
+        return plans[0], query[len(query) - size :]
 
     def _fill_each(
         self,
