@@ -9,14 +9,12 @@ copies. Cookies are hashed for all queries of a batch together, and replies coun
 from __future__ import annotations
 
 import ctypes
-import errno
 import logging
 import socket
 import struct
 import sys
 import threading
 from collections.abc import Hashable, Sequence
-from operator import add
 
 from maptr.context import Transport
 from maptr.ready import HEADER, NXDOMAIN
@@ -26,9 +24,9 @@ from maptr.serve.clients import Clients
 from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
 from maptr.serve.jar import Asked, CookieJar
-from maptr.serve.plans import SILENCE, Plans, address, own, read_address, truncated
+from maptr.serve.plans import ID, SILENCE, Plans, address, own, read_address, truncated
 from maptr.serve.responder import Responder
-from maptr.serve.slots import AREA, BATCH, HEAD, PLAN, Slots
+from maptr.serve.slots import AREA, BATCH, HEAD, PLAN, SIZES, START, Slots, key_of
 from maptr.serve.udp import Answer, is_anywhere
 
 log = logging.getLogger("maptr.serve")
@@ -39,6 +37,11 @@ QUEUE = 4  # queries found waiting that end taking them one by one (``alone.py``
 UDP = Transport.UDP
 MSG_DONTWAIT = 0x40
 MSG_WAITFORONE = 0x10000
+
+# As ctypes passes them on.
+_int, _unsigned, _pointer = ctypes.c_int.from_param, ctypes.c_uint.from_param, ctypes.c_void_p.from_param
+_COUNTS = [_unsigned(count) for count in SIZES]
+_NOW = _int(MSG_DONTWAIT)
 
 
 def why_not() -> str | None:
@@ -67,14 +70,21 @@ class BatchListener:
         self._anywhere = is_anywhere(sock)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="udp", daemon=True)
-        libc = ctypes.CDLL(None, use_errno=True)
+        libc = ctypes.CDLL(None)
         self._recvmmsg, self._sendmmsg = libc.recvmmsg, libc.sendmmsg
         self._slots = Slots(sock.family, self._anywhere)
+        # Arguments are made once: they cost half of a call. The same goes for an errno that each call would keep.
+        self._receive, self._receive_now = (
+            (_int(self._fd), self._slots.received, _unsigned(BATCH), _int(flags), _pointer(None))
+            for flags in (MSG_WAITFORONE, MSG_DONTWAIT)
+        )
         self._plans: Plans | None = None
         self._known = False  # whether all queries of the last batch were, by their octets
         self._alone = Alone(sock, responder, self.counters, plans=self._learned, rest=self._take_one, look=self._look)
         self._jar = CookieJar(self._slots)
         self._clients: Clients[Hashable] = Clients()
+        self._cookies = False  # whether replies of this batch have any
+        self._longer: Sequence[int] = ()  # queries of this batch that are longer than a slot
         self._made: dict[int, int] = {}  # of this batch, the rcodes of replies that are counted elsewhere
 
     def start(self, loop: object = None) -> None:
@@ -97,14 +107,13 @@ class BatchListener:
 
     def _run_batches(self) -> None:
         """Until queries come one by one, or ``stop``."""
-        receive, received = self._recvmmsg, self._slots.received
+        receive, arguments = self._recvmmsg, self._receive
         in_a_row = 0
         while not self._stopping and in_a_row < self._alone.wanted:
-            count = receive(self._fd, received, BATCH, MSG_WAITFORONE, None)
+            count = receive(*arguments)
             if count <= 0:
-                # Nothing came for a while, or an ICMP error that an earlier reply met.
-                if count < 0 and ctypes.get_errno() == errno.EBADF:
-                    self._stopping = True
+                # Nothing came for a while, or an ICMP error that an earlier reply met; or there is no socket any more.
+                self._stopping |= self._sock.fileno() < 0
                 continue
             self._take(count)
             in_a_row = in_a_row + 1 if count == 1 and self._known else 0
@@ -117,12 +126,14 @@ class BatchListener:
         except Exception:
             self._made.clear()
             log.exception("internal error, %d queries dropped", count)
+        self._slots.clear(count)
+        self._cookies, self._longer = False, ()
         if self._anywhere:
             self._slots.reset_control[0][:] = self._slots.reset_control[1]
 
     def _look(self) -> bool:
         """Answer what waits. Whether that was a queue, for which batches are better."""
-        count = self._recvmmsg(self._fd, self._slots.received, BATCH, MSG_DONTWAIT, None)
+        count = self._recvmmsg(*self._receive_now)
         if count > 0:
             self._take(count)
         return bool(count >= QUEUE)
@@ -152,23 +163,25 @@ class BatchListener:
         if known is None:
             return
         slots = self._slots
-        memory = slots.memory
-        ends = map(add, slots.bases, slots.lengths[count].tolist())
-        # Without their IDs.
-        queries = [memory[start:end] for start, end in zip(slots.starts, ends)]  # noqa: B905 - ends are fewer
+        queries = slots.keys(count)
         plans = [*map(known.known.get, queries)]
         settled = None
         self._known = all(plans)
         if not self._known:
-            settled = self._fill(known, plans, queries)
+            settled = self._fill(known, plans, queries, slots.lengths[count].tolist())
         clients = slots.clients(count)
         if not self._clients.exempt.issuperset(clients):
             settled = settled or set()
             self._limit(known, plans, queries, clients, settled)
         joined = b"".join(plans)  # type: ignore[arg-type]
-        memory[slots.plans : slots.plans + len(joined)] = joined
+        slots.memory[slots.plans : slots.plans + len(joined)] = joined
         for to, of in slots.fields[count]:
             to[:] = of
+        if self._cookies:
+            to, of = slots.copy_cookie_places[count]
+            to[:] = of
+        for i in self._longer:
+            slots.make_whole(i)
         if self._anywhere:
             self._answer_from_where_it_came(count)
         silent = sorted(i for i in settled if plans[i] is SILENCE) if settled else []
@@ -181,19 +194,24 @@ class BatchListener:
             first = end + 1
         known.sent()
 
-    def _fill(self, known: Plans, plans: list[bytes | None], queries: list[bytes]) -> set[int]:
+    def _fill(self, known: Plans, plans: list[bytes | None], queries: list[bytes], sizes: list[int]) -> set[int]:
         """Plans for the queries of a batch that are not known by their octets.
 
         Which of them the rate limit has judged, or does not concern.
         """
         settled: set[int] = set()
-        missed, asked = known.fill(plans, queries)
+        if max(sizes) > START:
+            self._longer = [i for i, size in enumerate(sizes) if size > START]
+            for i in self._longer:
+                queries[i] = key_of(queries[i][: START - ID] + self._slots.rest(i, sizes[i]))
+        missed, asked = known.fill(plans, queries, sizes)
         for i in missed:
-            plans[i], cookie = self._look_up(known, i, queries[i], settled)
+            plans[i], cookie = self._look_up(known, i, queries[i][: sizes[i] - ID], settled)
             if cookie is not None:
-                asked.others.append((i, cookie))
+                asked.add(i, cookie)
         if asked:
-            self._answer_cookies(asked, plans, queries, settled)
+            self._cookies = True
+            self._answer_cookies(asked, plans, queries, sizes, settled)
         return settled
 
     def _look_up(self, known: Plans, i: int, query: bytes, settled: set[int]) -> tuple[bytes, bytes | None]:
@@ -230,21 +248,21 @@ class BatchListener:
         self._slots.memory[place : place + len(reply) - HEADER] = reply[HEADER:]
         return own(reply, self._slots.area_addresses[i])
 
-    def _answer_cookies(self, asked: Asked, plans: list[bytes | None], queries: list[bytes], settled: set[int]) -> None:
+    def _answer_cookies(self, asked: Asked, plans: list[bytes | None], queries: list[bytes], sizes: list[int], settled: set[int]) -> None:
         """Put the cookies of replies where their plans have them; who showed a good one has no limit."""
         context = self._responder.context
         if not context.cookies.secrets:  # taken away a moment ago; what lies ready will follow
             for i in asked.slots():
-                plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
+                plans[i] = self._ask_general(i, self._whole(i, queries[i][: sizes[i] - ID]), settled)
             return
         secrets, now = context.cookies.secrets, context.clock()
-        verified = self._jar.answer(asked, queries, secrets=secrets, now=now)
+        verified = self._jar.answer(asked, secrets=secrets, now=now)
         settled.update(verified)
         self.counters.verified += len(verified)
         if context.cookies.required:
             for i in asked.slots():
                 if i not in settled:
-                    plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
+                    plans[i] = self._ask_general(i, self._whole(i, queries[i][: sizes[i] - ID]), settled)
         else:
             self.counters.unverified += len(asked.slots()) - len(verified)
 
@@ -280,7 +298,7 @@ class BatchListener:
     def _send(self, first: int, end: int) -> None:
         """Send replies of a run of slots. One that the kernel refuses is lost, as on any network."""
         while first < end:
-            sent = self._sendmmsg(self._fd, self._slots.sent[first], end - first, MSG_DONTWAIT)
+            sent = self._sendmmsg(self._receive[0], self._slots.sent[first], _COUNTS[end - first], _NOW)
             if sent == end - first:
                 return
             first += max(sent, 0)
@@ -308,7 +326,8 @@ class BatchListener:
 
     def _whole(self, i: int, query: bytes) -> bytes:
         """A query with its ID."""
-        return self._slots.memory[self._slots.bases[i] : self._slots.starts[i]] + query
+        base = self._slots.bases[i]
+        return self._slots.memory[base : base + ID] + query
 
     def _client(self, i: int) -> str:
         return socket.inet_ntop(self._sock.family, self._slots.memory[self._slots.addresses[i]])

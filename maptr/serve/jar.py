@@ -16,17 +16,19 @@ WHOLE_COOKIE = CLIENT_COOKIE + SERVER_COOKIE
 
 
 class Asked(NamedTuple):
-    """Slots of a batch whose queries have cookies: those that end in a client's, in a whole one, and others with it."""
+    """Slots of a batch whose queries have cookies, with these: clients' own, and whole ones."""
 
-    with_client: list[int]
-    with_whole: list[int]
-    others: list[tuple[int, bytes]]
+    client: list[tuple[int, bytes]]
+    whole: list[tuple[int, bytes]]
 
     def __bool__(self) -> bool:
-        return bool(self.with_client or self.with_whole or self.others)
+        return bool(self.client or self.whole)
+
+    def add(self, slot: int, cookie: bytes) -> None:
+        (self.client if len(cookie) == CLIENT_COOKIE else self.whole).append((slot, cookie))
 
     def slots(self) -> list[int]:
-        return [*self.with_client, *self.with_whole, *(i for i, _ in self.others)]
+        return [slot for cookies in self for slot, _ in cookies]
 
 
 class CookieJar:
@@ -44,8 +46,8 @@ class CookieJar:
         self._hashed = HEAD + address.stop - address.start
         self._seconds = -1
 
-    def answer(self, asked: Asked, queries: Sequence[bytes], *, secrets: Sequence[bytes], now: float) -> list[int]:
-        """Put the answers to cookies of 8 or 24 octets where replies have them. Whose were verified.
+    def answer(self, asked: Asked, *, secrets: Sequence[bytes], now: float) -> list[int]:
+        """Put the answers to cookies where replies have them. Whose were verified.
 
         ``secrets`` and ``now`` as for ``cookies.answer_cookie``.
         """
@@ -56,19 +58,13 @@ class CookieJar:
         self._fresh[:] = self._fresh_part
         for to, of in self._copy:
             to[:] = of
-        for i in asked.with_client:
-            memory[clients[i]] = queries[i][-CLIENT_COOKIE:]
-        whole = [(i, queries[i][-WHOLE_COOKIE:]) for i in asked.with_whole]
-        for i, option in asked.others:
-            if len(option) == CLIENT_COOKIE:
-                memory[clients[i]] = option
-            else:
-                whole.append((i, option))
-        for i, option in whole:
+        for i, option in asked.client:
+            memory[clients[i]] = option
+        for i, option in asked.whole:
             memory[self._heads[i]] = option[:HEAD]
         self._hasher(secrets[0], self._hashed, asked.slots())
         verified = []
-        for i, option in whole:
+        for i, option in asked.whole:
             place = self._cookies[i]
             reply = check_cookie(option, memory[place], memory[self._addresses[i]], secrets=secrets, now=now)
             memory[place] = reply.option
