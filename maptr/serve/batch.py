@@ -17,7 +17,7 @@ import threading
 from collections.abc import Hashable, Sequence
 
 from maptr.context import Transport
-from maptr.ready import HEADER, NXDOMAIN
+from maptr.ready import HEADER, NOERROR, NXDOMAIN
 from maptr.rrl import Verdict
 from maptr.serve.alone import Alone, Client, Control
 from maptr.serve.clients import Clients
@@ -169,8 +169,8 @@ class BatchListener:
         self._known = all(plans)
         if not self._known:
             settled = self._fill(known, plans, queries, slots.lengths[count].tolist())
-        clients = slots.clients(count)
-        if not self._clients.exempt.issuperset(clients):
+        exempt = self._clients.exempt
+        if slots.only_client(count) not in exempt and not exempt.issuperset(clients := slots.clients(count)):
             settled = settled or set()
             self._limit(known, plans, queries, clients, settled)
         joined = b"".join(plans)  # type: ignore[arg-type]
@@ -310,6 +310,9 @@ class BatchListener:
         """Count the replies of a batch but those of the general path, which counts for itself."""
         ready = count - len(self._made)
         codes = joined[HEAD + 1 :: PLAN.size]
+        if not silent and not self._made and codes.count(NOERROR) == count:
+            self.counters.count_one_ready(UDP, NOERROR, count)
+            return
         counted = {0: codes.count(0)}
         if counted[0] < count:
             counted[NXDOMAIN] = codes.count(NXDOMAIN)

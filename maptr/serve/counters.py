@@ -137,10 +137,10 @@ class Counters:
         self._words[_READY] += ready
         self.count_codes(transport, codes)
 
-    def count_one_ready(self, transport: Transport, code: int) -> None:
-        """The same for a batch of one reply."""
-        self._words[_READY] += 1
-        self._queries[transport][code] += 1
+    def count_one_ready(self, transport: Transport, code: int, number: int = 1) -> None:
+        """The same for a batch whose replies all have one code."""
+        self._words[_READY] += number
+        self._queries[transport][code] += number
 
     def add(self, other: Counters) -> None:
         """Take over what another counted, of another thread or worker say."""

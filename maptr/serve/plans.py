@@ -37,7 +37,7 @@ from maptr.ready import (
 )
 from maptr.readyzone import is_alone
 from maptr.serve.jar import WHOLE_COOKIE, Asked
-from maptr.serve.slots import HEAD, PLAN, key_of
+from maptr.serve.slots import HEAD, LENGTH, PLAN, key_of
 
 MAX_KNOWN = 1 << 17  # plans by whole keys, 300 octets each with their keys: 100,000 names asked in one way
 MAX_SHARED = 1 << 14  # plans of replies that many questions share, and patterns
@@ -57,8 +57,7 @@ _WHOLE_OPTION = COOKIE + bytes((0, WHOLE_COOKIE))
 _MARK, _BARE = CLIENT_COOKIE + 1, OPT_START[-1]
 _MIN_CLIENT = MIN_KEY + OPT_SIZE + 4 + CLIENT_COOKIE
 _MIN_WHOLE = MIN_KEY + OPT_SIZE + COOKIE_REPLY
-_LENGTH = 4  # octets at the end of a key, which are no letters whatever they say
-_FIRST_LETTER = ord("A")
+_FIRST_LETTER = ord("A")  # as the length of a query
 
 
 class Pattern(NamedTuple):
@@ -178,7 +177,7 @@ class Plans:
                 get, get_pattern, at, cookies = plain
             key = query.lower()
             if end > _FIRST_LETTER - ID and not cookie:
-                key = key[:-_LENGTH] + query[-_LENGTH:]
+                key = key[:-LENGTH] + query[-LENGTH:]
             at = end - at
             other_size = resize and at < end and query[at] != _USUAL_END
             if other_size:

@@ -22,10 +22,10 @@ import struct
 from collections.abc import Hashable, Sequence
 
 BATCH = 64  # messages a call; the measured gain of more is lost in the cache
-SLOT = 96  # a query with a whole cookie fits, if its name has up to 26 letters
+SLOT = 80  # a query for a NAAN of five digits fits, a whole cookie included
 ORIGIN = 6  # of a query in its slot, see above
-_LENGTH = 4  # octets of it at the end of a slot
-START = SLOT - ORIGIN - _LENGTH  # octets of a query that a slot takes
+LENGTH = 2  # octets of it at the end of a slot
+START = SLOT - ORIGIN - LENGTH  # octets of a query that a slot takes
 # The largest datagram has 65,507 octets (RFC 768, RFC 791). Two lines of cache more keep the starts of messages out of
 # each other's way: a cache has few places for addresses that differ by multiples of a page.
 WHOLE = 65536 + 2 * 64
@@ -46,7 +46,7 @@ _KEYS = [struct.Struct(f"{ORIGIN + _ID}x{SLOT - ORIGIN - _ID}s" * count) for cou
 
 def key_of(query: bytes) -> bytes:
     """What a query without its ID is known by: as a slot has it, or longer, and no two have the same."""
-    return query.ljust(START - _ID, b"\0") + (_ID + len(query)).to_bytes(_LENGTH, "little")
+    return query.ljust(START - _ID, b"\0") + (_ID + len(query)).to_bytes(LENGTH, "little")
 
 
 class _Message(ctypes.Structure):
@@ -112,6 +112,16 @@ class Slots:
         self.fresh = memoryview(self.memory).cast("Q")[cookies // 8 + 1 : (cookies + BATCH * COOKIE) // 8 : COOKIE // 8]
         self._clients = [[words[part : part + NAME // 4 * n : NAME // 4] for part in range(size // 4)] for n in SIZES]
 
+    def only_client(self, count: int) -> Hashable:
+        """Who alone has sent the first messages, as ``clients`` has it; None where there are several."""
+        parts = []
+        for part in self._clients[count]:
+            octets = part.tobytes()
+            if octets != octets[:4] * count:
+                return None
+            parts.append(part[0])
+        return tuple(parts) if len(parts) > 1 else parts[0]
+
     def clients(self, count: int) -> Sequence[Hashable]:
         """What tells the addresses of the first messages apart."""
         first, *others = self._clients[count]
@@ -164,8 +174,9 @@ class Slots:
             return [view[first : first + n * step : step] for n in SIZES]
 
         self.lengths = every(quarters, received // 4 + 14, 16)
-        lengths_in_slots = every(quarters, (self._slots + SLOT - _LENGTH) // 4, SLOT // 4)
-        self._copy_lengths = [*zip(lengths_in_slots, self.lengths, strict=True)]
+        lengths_in_slots = every(halves, (self._slots + SLOT - LENGTH) // 2, SLOT // 2)
+        lower_halves = every(halves, received // 2 + 28, 32)
+        self._copy_lengths = [*zip(lengths_in_slots, lower_halves, strict=True)]
         control_of_received, control_of_sent = (
             every(words, place // 8 + 5, _HEADER_WORDS) for place in (received, sent)
         )
