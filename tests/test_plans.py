@@ -21,7 +21,7 @@ from maptr.fastpath import ReadyAnswers
 from maptr.ready import HEADER
 from maptr.serve import plans as module
 from maptr.serve.plans import SILENCE, Plans, own, truncated
-from maptr.serve.slots import HEAD, PLAN
+from maptr.serve.slots import HEAD, PLAN, key_of
 from maptr.snapshot import Snapshot
 from tests import peers, signers
 from tests.test_answer_oracle import ORIGIN, QUERY_TYPES, random_zone, zone_text
@@ -49,12 +49,13 @@ class Server:
 
     def hold(self, queries: list[bytes]) -> None:
         """Every reply is the general path's."""
-        keys = [query[2:] for query in queries]
+        keys = [key_of(query[2:]) for query in queries]
         plans = [*map(self.plans.known.get, keys)]
-        missed, asked = self.plans.fill(plans, keys)
+        which = [i for i, plan in enumerate(plans) if plan is None]
+        missed, asked = self.plans.fill(which, plans, keys, [*map(len, queries)])
         self.found += len(queries) - len(missed)
-        assert not set(asked.slots()).intersection(missed)
-        given = {i: queries[i][-8:] for i in asked.with_client} | {i: queries[i][-24:] for i in asked.with_whole}
+        given = dict(asked)
+        assert given.keys().isdisjoint(missed)
         for i in missed:
             found = self.ready.find(queries[i], stream=False)
             if found is not None:

@@ -17,13 +17,13 @@ import threading
 from collections.abc import Hashable, Sequence
 
 from maptr.context import Transport
-from maptr.ready import HEADER, NOERROR, NXDOMAIN
+from maptr.ready import HEADER, NOERROR
 from maptr.rrl import Verdict
 from maptr.serve.alone import Alone, Client, Control
 from maptr.serve.clients import Clients
 from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
-from maptr.serve.jar import Asked, CookieJar
+from maptr.serve.jar import CookieJar
 from maptr.serve.plans import ID, SILENCE, Plans, address, own, read_address, truncated
 from maptr.serve.responder import Responder
 from maptr.serve.slots import AREA, BATCH, HEAD, PLAN, SIZES, START, Slots, key_of
@@ -65,6 +65,7 @@ class BatchListener:
         self.counters = counters or Counters()  # written by the listener's thread alone
         self._sock = sock
         self._fd = sock.fileno()
+        self._results = self.counters.results(UDP)
         self._responder = responder
         self._general = general
         self._anywhere = is_anywhere(sock)
@@ -200,15 +201,15 @@ class BatchListener:
         Which of them the rate limit has judged, or does not concern.
         """
         settled: set[int] = set()
-        if max(sizes) > START:
-            self._longer = [i for i, size in enumerate(sizes) if size > START]
-            for i in self._longer:
-                queries[i] = key_of(queries[i][: START - ID] + self._slots.rest(i, sizes[i]))
-        missed, asked = known.fill(plans, queries, sizes)
+        which = [i for i, plan in enumerate(plans) if plan is None]
+        self._longer = [i for i in which if sizes[i] > START]
+        for i in self._longer:
+            queries[i] = key_of(queries[i][: START - ID] + self._slots.rest(i, sizes[i]))
+        missed, asked = known.fill(which, plans, queries, sizes)
         for i in missed:
             plans[i], cookie = self._look_up(known, i, queries[i][: sizes[i] - ID], settled)
             if cookie is not None:
-                asked.add(i, cookie)
+                asked.append((i, cookie))
         if asked:
             self._cookies = True
             self._answer_cookies(asked, plans, queries, sizes, settled)
@@ -248,23 +249,27 @@ class BatchListener:
         self._slots.memory[place : place + len(reply) - HEADER] = reply[HEADER:]
         return own(reply, self._slots.area_addresses[i])
 
-    def _answer_cookies(self, asked: Asked, plans: list[bytes | None], queries: list[bytes], sizes: list[int], settled: set[int]) -> None:
+    def _answer_cookies(
+        self,
+        asked: list[tuple[int, bytes]],
+        plans: list[bytes | None],
+        queries: list[bytes],
+        sizes: list[int],
+        settled: set[int],
+    ) -> None:
         """Put the cookies of replies where their plans have them; who showed a good one has no limit."""
         context = self._responder.context
-        if not context.cookies.secrets:  # taken away a moment ago; what lies ready will follow
-            for i in asked.slots():
+        good: list[int] = []
+        if context.cookies.secrets:  # else taken away a moment ago; what lies ready will follow
+            good = self._jar.answer(asked, secrets=context.cookies.secrets, now=context.clock())
+            settled.update(good)
+            self.counters.verified += len(good)
+            if not context.cookies.required:
+                self.counters.unverified += len(asked) - len(good)
+                return
+        for i, _ in asked:
+            if i not in good:
                 plans[i] = self._ask_general(i, self._whole(i, queries[i][: sizes[i] - ID]), settled)
-            return
-        secrets, now = context.cookies.secrets, context.clock()
-        verified = self._jar.answer(asked, secrets=secrets, now=now)
-        settled.update(verified)
-        self.counters.verified += len(verified)
-        if context.cookies.required:
-            for i in asked.slots():
-                if i not in settled:
-                    plans[i] = self._ask_general(i, self._whole(i, queries[i][: sizes[i] - ID]), settled)
-        else:
-            self.counters.unverified += len(asked.slots()) - len(verified)
 
     def _limit(
         self,
@@ -308,24 +313,20 @@ class BatchListener:
 
     def _count(self, count: int, joined: bytes, silent: int) -> None:
         """Count the replies of a batch but those of the general path, which counts for itself."""
-        ready = count - len(self._made)
+        results, made = self._results, self._made
         codes = joined[HEAD + 1 :: PLAN.size]
-        if not silent and not self._made and codes.count(NOERROR) == count:
-            self.counters.count_one_ready(UDP, NOERROR, count)
-            return
-        counted = {0: codes.count(0)}
-        if counted[0] < count:
-            counted[NXDOMAIN] = codes.count(NXDOMAIN)
-            if counted[0] + counted[NXDOMAIN] < count:
-                counted = {code: codes.count(code) for code in {0, *codes}}
+        good = codes.count(NOERROR)
+        self.counters.count_ready(count - len(made))
+        results[NOERROR] += good - silent  # the plan of silence reads as NOERROR
         if silent:
-            counted[0] -= silent  # the plan of silence reads as NOERROR
-            counted[UNANSWERED] = silent
-        if self._made:
-            for code in self._made.values():
-                counted[code] -= 1
-            self._made.clear()
-        self.counters.count_ready(UDP, ready, counted)
+            results[UNANSWERED] += silent
+        if good < count:
+            for code in {*codes} - {NOERROR}:
+                results[code] += codes.count(code)
+        if made:
+            for code in made.values():
+                results[code] -= 1
+            made.clear()
 
     def _whole(self, i: int, query: bytes) -> bytes:
         """A query with its ID."""

@@ -10,7 +10,8 @@ Keys are queries without ID as ``slots.key_of`` has them, with the name in lower
 
 Cookies have tables of their own, for their plans leave a place for the answer; keys there are the octets before the
 cookie. Replies that fit into what every client takes are kept for queries with the usual payload size, and found for
-any other. Nothing that never comes twice stays: patterns are learned the second time, names that do not exist never. All tables are bounded, each for itself.
+any other. Nothing that never comes twice stays: patterns are learned the second time, names that do not exist never.
+All tables are bounded, each for itself.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from maptr.ready import (
     with_cookie,
 )
 from maptr.readyzone import is_alone
-from maptr.serve.jar import WHOLE_COOKIE, Asked
+from maptr.serve.jar import WHOLE_COOKIE
 from maptr.serve.slots import HEAD, LENGTH, PLAN, key_of
 
 MAX_KNOWN = 1 << 17  # plans by whole keys, 300 octets each with their keys: 100,000 names asked in one way
@@ -76,9 +77,9 @@ class Pattern(NamedTuple):
     other: bytes | None
 
 
-# What is done with a query that ends in some way: where its plan and pattern are found, how far before the
-# end its payload size ends (0 for none), and where its cookie is noted.
-_Kind = tuple[Callable[[bytes], bytes | None], Callable[[bytes], Pattern | None], int, list[tuple[int, bytes]] | None]
+# What is done with a query that ends in some way: where its plan and pattern are found, how far before the end its
+# payload size ends (0 for none).
+_Kind = tuple[Callable[[bytes], bytes | None], Callable[[bytes], Pattern | None], int]
 
 
 class Plans:
@@ -104,26 +105,25 @@ class Plans:
         self._denials = 0  # plans of names for types that they lack
         self._names_full = self._shared_full = False
         self._long_opts: dict[bytes, bytes] = {}
+        # For queries that end in a bare OPT, in a cookie, or otherwise.
+        self._by_end: tuple[_Kind, _Kind, _Kind] = (
+            (self.known.get, self._patterns.get, _SIZED - 1),
+            (self._with_cookie.get, self._patterns_with_cookie.get, _SIZED + 3),
+            (self.known.get, self._patterns.get, 0),
+        )
 
     def fill(
-        self, plans: list[bytes | None], queries: Sequence[bytes], sizes: Sequence[int]
-    ) -> tuple[list[int], Asked]:
-        """Put plans where there are none yet. Which were not found, and who has cookies.
+        self, which: list[int], plans: list[bytes | None], queries: Sequence[bytes], sizes: Sequence[int]
+    ) -> tuple[list[int], list[tuple[int, bytes]]]:
+        """Put plans where there are none yet. Which were not found, and who of the others sent what cookie.
 
         ``queries`` as ``slots.key_of`` has them, ``sizes`` with their IDs.
         """
-        asked = Asked([], [])
-        with_cookie = self._with_cookie.get, self._patterns_with_cookie.get, _SIZED + 3
-        kinds = (
-            (self.known.get, self._patterns.get, _SIZED - 1, None),
-            (*with_cookie, asked.client),
-            (*with_cookie, asked.whole),
-            (self.known.get, self._patterns.get, 0, None),
-        )
-        which = [i for i, plan in enumerate(plans) if plan is None]
-        missed, sized = self._fill_each(which, plans, queries, sizes, kinds, True)
+        missed, sized, asked = self._fill_each(which, plans, queries, sizes, True)
         if sized:
-            missed += self._fill_each(sized, plans, queries, sizes, kinds, False)[0]
+            others, _, more = self._fill_each(sized, plans, queries, sizes, False)
+            missed += others
+            asked += more
         return missed, asked
 
     def find_alone(self, query: bytes) -> bytes | None:
@@ -132,7 +132,7 @@ class Plans:
         plan = self.known.get(key)
         if plan is None:
             plans: list[bytes | None] = [None]
-            _, asked = self.fill(plans, (key,), (ID + len(query),))
+            _, asked = self.fill([0], plans, (key,), (ID + len(query),))
             plan = None if asked else plans[0]
         return plan
 
@@ -142,16 +142,16 @@ class Plans:
         plans: list[bytes | None],
         queries: Sequence[bytes],
         sizes: Sequence[int],
-        kinds: Sequence[_Kind],
         resize: bool,
-    ) -> tuple[list[int], list[int]]:
+    ) -> tuple[list[int], list[int], list[tuple[int, bytes]]]:
         """Whose plans were not found, of the usual size and of others if they were to be found by the plans of that.
 
         This is where floods spend their time, so there are no calls in it, but for those of tables.
         """
         missed: list[int] = []
         sized: list[int] = []
-        bare, client, whole, plain = kinds
+        asked: list[tuple[int, bytes]] = []
+        bare, with_cookie, plain = self._by_end
         lettered, types = self._lettered, self._types
         large, large_patterns = self._large, self._large_patterns
         for i in which:
@@ -162,21 +162,21 @@ class Plans:
                 continue
             # One octet tells what a query ends in; that it is so tells the key, which has all that stands before.
             mark = query[end - _MARK]
-            cookie = b""
+            cookie = None
             if mark == _BARE:
-                get, get_pattern, at, cookies = bare
+                get, get_pattern, at = bare
             elif mark == CLIENT_COOKIE and end >= _MIN_CLIENT:
                 end -= CLIENT_COOKIE
                 query, cookie = query[:end], query[end : end + CLIENT_COOKIE]
-                get, get_pattern, at, cookies = client
+                get, get_pattern, at = with_cookie
             elif end >= _MIN_WHOLE and query[end - WHOLE_COOKIE - 4 : end - WHOLE_COOKIE] == _WHOLE_OPTION:
                 end -= WHOLE_COOKIE
                 query, cookie = query[:end], query[end : end + WHOLE_COOKIE]
-                get, get_pattern, at, cookies = whole
+                get, get_pattern, at = with_cookie
             else:
-                get, get_pattern, at, cookies = plain
+                get, get_pattern, at = plain
             key = query.lower()
-            if end > _FIRST_LETTER - ID and not cookie:
+            if cookie is None and end > _FIRST_LETTER - ID:
                 key = key[:-LENGTH] + query[-LENGTH:]
             at = end - at
             other_size = resize and at < end and query[at] != _USUAL_END
@@ -190,9 +190,9 @@ class Plans:
             elif key != query:
                 plan = get(key)
                 if plan is None or key in lettered:
-                    plan = None if cookies is None else get(query)
+                    plan = None if cookie is None else get(query)
             else:
-                plan = None if cookies is None else get(key)
+                plan = None if cookie is None else get(key)
             if plan is None:
                 after = FIRST + 1 + key[FIRST]
                 shape = key[: FIRST + 1] + key[after:]
@@ -218,9 +218,9 @@ class Plans:
                     (sized if other_size else missed).append(i)
                     continue
             plans[i] = plan
-            if cookies is not None:
-                cookies.append((i, cookie))
-        return missed, sized
+            if cookie is not None:
+                asked.append((i, cookie))
+        return missed, sized, asked
 
     def _learn_type(self, name: bytes, read: Callable[[bytes], bytes]) -> bytes:
         """The only type that a name has, empty where it has none, an alias or several."""

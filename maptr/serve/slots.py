@@ -188,15 +188,10 @@ class Slots:
         self.copy_cookie_places = [
             *zip(every(words, plans + 6, _PLAN_WORDS), [cookie_places[:n] for n in SIZES], strict=True)
         ]
-        self.fields = [
-            *zip(
-                zip(every(words, plans, _PLAN_WORDS), [bases[:n] for n in SIZES], strict=True),
-                zip(every(words, self._slots // 8 + 1, _SLOT_WORDS), every(words, plans + HEAD // 8, _PLAN_WORDS), strict=True),
-                zip(
-                    every(halves, self._slots // 2 + 8, SLOT // 2),
-                    every(halves, (self.plans + HEAD) // 2 + 4, PLAN.size // 2),
-                    strict=True,
-                ),
-                strict=True,
-            )
-        ]
+        flags = every(words, self._slots // 8 + 1, _SLOT_WORDS), every(words, plans + HEAD // 8, _PLAN_WORDS)
+        last = (
+            every(halves, self._slots // 2 + 8, SLOT // 2),
+            every(halves, (self.plans + HEAD) // 2 + 4, PLAN.size // 2),
+        )
+        question = every(words, plans, _PLAN_WORDS), [bases[:n] for n in SIZES]
+        self.fields = [*zip(*(zip(*pair, strict=True) for pair in (question, flags, last)), strict=True)]
