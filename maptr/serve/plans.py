@@ -4,7 +4,7 @@ A *plan* is one bytes object that ``slots.py`` lays out: where the parts of a re
 Keys are queries without ID as ``slots.key_of`` has them, with the name in lower case. Two ways lead to a plan:
 
 * the whole key, for names that exist;
-* a *pattern*, which is the key without the octets of its first label, for names that do not exist, referrals, refusals
+* a *pattern*, which is a query without the octets of its first label, for names that do not exist, referrals, refusals
   and types that a name does not have. Its length stands before the label, so the rest lies where it lay. Whether a
   name is meant is one look into the zone's table (``fastpath.Fellows``).
 
@@ -176,7 +176,7 @@ class Plans:
             else:
                 get, get_pattern, at = plain
             key = query.lower()
-            if cookie is None and end > _FIRST_LETTER - ID:
+            if cookie is None and end >= _FIRST_LETTER - ID:
                 key = key[:-LENGTH] + query[-LENGTH:]
             at = end - at
             other_size = resize and at < end and query[at] != _USUAL_END
@@ -195,14 +195,14 @@ class Plans:
                 plan = None if cookie is None else get(key)
             if plan is None:
                 after = FIRST + 1 + key[FIRST]
-                shape = key[: FIRST + 1] + key[after:]
+                shape = key[: FIRST + 1] + key[after:end]
                 pattern = get_pattern(shape)
                 if pattern is not None:
                     name_end, labels, exact, find, read, absent, other = pattern
                     name_end = end - name_end
                     if (
                         not (labels and key[FIRST:after] in labels)
-                        and (exact is None or query[:FIRST] + query[name_end:] == exact)
+                        and (exact is None or query[:FIRST] + query[name_end:end] == exact)
                         and not (other_size and shape in large_patterns)
                     ):
                         name = key[FIRST:name_end]
@@ -251,8 +251,6 @@ class Plans:
                 rest = rest[:7] + USUAL_SIZE + rest[9:]
         name = query[HEADER:name_end].lower()
         octets, around = query[ID:HEADER] + name + rest, query[ID:HEADER] + rest
-        as_key = bytes if size else key_of
-        key = as_key(octets)
         # What stands in the zone's table under its own name is there, and nobody else's.
         packed = found.ready.start and found.ready.kind is None
         fellows = None if packed else self.ready.fellows(query, found)
@@ -264,6 +262,7 @@ class Plans:
             if len(self.known) + len(self._with_cookie) >= MAX_KNOWN:
                 self._names_full = True
             self._denials += not answered
+            key = octets if size else key_of(octets)
             known[key] = plan
             if large:
                 self._large.add(key)
@@ -271,8 +270,7 @@ class Plans:
                 self._lettered.add(key)
         elif fellows is not None:
             patterns = self._patterns_with_cookie if size else self._patterns
-            pattern = as_key(octets.lower())
-            pattern = pattern[: FIRST + 1] + pattern[FIRST + 1 + name[0] :]
+            pattern = (octets[: FIRST + 1] + octets[FIRST + 1 + name[0] :]).lower()
             if pattern not in self._seen:
                 if len(self._seen) >= MAX_SHARED:
                     self._seen.clear()
@@ -282,7 +280,7 @@ class Plans:
                 self._forget_patterns()
             if large:
                 self._large_patterns.add(pattern)
-            exact = None if around.lower() == around.upper() else key[:FIRST] + key[FIRST + len(name) :]
+            exact = None if around.lower() == around.upper() else around
             old = patterns.get(pattern)
             if old is None or old.exact != exact:
                 labels = frozenset(label for label in fellows.labels if label[0] == name[0])
