@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import dns.edns
 import dns.message
@@ -22,6 +23,7 @@ from maptr.plainzone import read_plain
 from maptr.rrl import RrlSettings
 from maptr.serve import batch, plans, udp
 from maptr.serve.responder import Responder, fresh_cookies
+from maptr.serve.slots import key_of
 from maptr.snapshot import Snapshot
 from tests.test_fastpath import ANSWER, PACKETS, wire
 
@@ -247,6 +249,25 @@ def test_queries_of_any_size_are_answered() -> None:
     assert len(replies) == 5
     for number, wire_ in enumerate(numbered([*queries, query])):
         assert replies[number.to_bytes(2, "big")] == respond(wire_, SNAPSHOT)
+
+
+def test_what_a_longer_query_left_hides_no_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown: list[bytes] = []
+    fill = plans.Plans.fill
+
+    def noting(known: plans.Plans, which: list[int], *others: Any) -> Any:
+        unknown.extend(others[1][i] for i in which)
+        return fill(known, which, *others)
+
+    short, long = (dns.message.make_query(name, "NS").to_wire() for name in ("example.", f"{'x' * 30}.example."))
+    with listening(Responder()) as (listener, address):
+        listener._alone.wanted = 1 << 30  # so all come as batches
+        ask(address, [short])
+        monkeypatch.setattr(plans.Plans, "fill", noting)
+        for query in (long, short, long, short):
+            ask(address, [query])
+    assert key_of(long[2:]) in unknown
+    assert key_of(short[2:]) not in unknown
 
 
 def test_cookies_are_given_and_checked() -> None:
