@@ -79,13 +79,13 @@ def test_whatever_comes_at_once_is_answered_as_by_the_general_path(host: str, se
     rng = random.Random(seed)
     queries = [wire(case["name"], case["type"], rng) for case in ANSWER["case"]]
     queries += [bytes.fromhex(case["packet"]) for case in PACKETS["case"]] * 2
-    queries += [rng.randbytes(rng.randint(12, 60)) for _ in range(20)]
+    queries += [rng.randbytes(rng.randint(0, 60)) for _ in range(20)] + [bytes(size) for size in range(16)]
     rng.shuffle(queries)
     queries = numbered(queries * 2)
     responder = Responder()
     with listening(responder, host) as (listener, address):
         for _ in range(2):  # the second time from what was learned
-            replies = ask(address, queries)
+            replies = ask(address, [b"", b"x", *queries, b""])  # nothing is answered to less than an ID
             for query in queries:
                 context = responder.context
                 expected = make_reply(query, SNAPSHOT, transport=Transport.UDP, client=address[0], context=context)
@@ -99,7 +99,7 @@ def test_whatever_comes_at_once_is_answered_as_by_the_general_path(host: str, se
     counted = sum(listener.counters.to_dict().get("udp", {}).values())
     assert counted == listener.counters.received - listener.counters.general
     counters = listener.counters
-    assert counters.received == 2 * len(queries) + 2
+    assert counters.received == 2 * (len(queries) + 4)
     assert min(counters.ready, counters.general, counters.silent) > 0
 
 

@@ -207,7 +207,7 @@ class BatchListener:
             queries[i] = key_of(queries[i][: START - ID] + self._slots.rest(i, sizes[i]))
         missed, asked = known.fill(which, plans, queries, sizes)
         for i in missed:
-            plans[i], cookie = self._look_up(known, i, queries[i][: sizes[i] - ID], settled)
+            plans[i], cookie = self._look_up(known, i, self._whole(i, queries[i], sizes[i]), settled)
             if cookie is not None:
                 asked.append((i, cookie))
         if asked:
@@ -217,7 +217,6 @@ class BatchListener:
 
     def _look_up(self, known: Plans, i: int, query: bytes, settled: set[int]) -> tuple[bytes, bytes | None]:
         """The plan for a query, and its cookie; a bug in answering costs its query, not the batch."""
-        query = self._whole(i, query)
         try:
             found = known.ready.find(query, stream=False)
             if found is not None:
@@ -269,7 +268,7 @@ class BatchListener:
                 return
         for i, _ in asked:
             if i not in good:
-                plans[i] = self._ask_general(i, self._whole(i, queries[i][: sizes[i] - ID]), settled)
+                plans[i] = self._ask_general(i, self._whole(i, queries[i], sizes[i]), settled)
 
     def _limit(
         self,
@@ -328,10 +327,10 @@ class BatchListener:
                 results[code] -= 1
             made.clear()
 
-    def _whole(self, i: int, query: bytes) -> bytes:
-        """A query with its ID."""
+    def _whole(self, i: int, key: bytes, size: int) -> bytes:
+        """A query with its ID, of its key."""
         base = self._slots.bases[i]
-        return self._slots.memory[base : base + ID] + query
+        return (self._slots.memory[base : base + ID] + key)[:size]
 
     def _client(self, i: int) -> str:
         return socket.inet_ntop(self._sock.family, self._slots.memory[self._slots.addresses[i]])
