@@ -26,7 +26,7 @@ from maptr.serve.counters import Counters
 from maptr.serve.onecookie import OneCookie
 from maptr.serve.plans import Plans, truncated, whole
 from maptr.serve.responder import Responder
-from maptr.serve.slots import CONTROL, HEAD, SLOT
+from maptr.serve.slots import CONTROL, HEAD, WHOLE
 from maptr.serve.udp import is_anywhere, reply_source
 from maptr.serve.wholes import Wholes
 
@@ -70,7 +70,7 @@ class Alone:
         self._plans = plans
         self._rest = rest
         self._look = look
-        self._buffer = mmap.mmap(-1, SLOT)
+        self._buffer = mmap.mmap(-1, WHOLE)
         self._turn = [None] * TURN
         self._wholes = Wholes()
         self._ready: object = None  # what those are of
