@@ -11,12 +11,14 @@ from unittest import mock
 
 import dns.edns
 import dns.message
+import dns.rcode
 import dns.zone
 import pytest
 
 from maptr.address import read_network
 from maptr.answer import Transport, make_reply, respond
-from maptr.rrl import RrlSettings
+from maptr.cookies import CookieSettings
+from maptr.rrl import RateLimiter, RrlSettings
 from maptr.serve import alone, batch, wholes
 from maptr.serve import clients as clients_module
 from maptr.serve.counters import Counters, total
@@ -197,16 +199,92 @@ def test_a_queue_is_answered_in_batches_and_who_comes_alone_then_alone_again(cli
             assert listener.counters.calls < calls + len(queries)
 
 
+UNUSUAL = dns.message.make_query(
+    "12345.example.", "NAPTR", use_edns=0, options=[dns.edns.GenericOption(dns.edns.OptionType.make(65001), b"x")]
+).to_wire()
+
+
 def test_strangers_go_back_to_batches(clients: list[Client]) -> None:
-    """Who sends cookies has no reply that could be known whole, and shall not be received twice."""
+    """Who asks what no plan knows shall not be received twice."""
     with listening(Responder()) as (listener, address):
         client = client_of(clients, address)
         client.warm(listener)
         put = mock.Mock(wraps=listener._slots.put)
         listener._slots.put = put  # type: ignore[method-assign]
         for _ in range(3 * alone.TURN):
-            client.ask(COOKIE)
-        assert 0 < put.call_count <= 2 * alone.TURN
+            client.ask(UNUSUAL)
+        assert 0 < put.call_count <= 2 * alone.MAX_OTHERS
+
+
+def test_a_flood_of_absent_names_goes_back_to_batches(clients: list[Client]) -> None:
+    with listening(Responder()) as (listener, address):
+        client = client_of(clients, address)
+        client.warm(listener)
+        make = mock.Mock(wraps=listener._alone._make)
+        listener._alone._make = make  # type: ignore[method-assign]
+        for number in range(3 * alone.TURN):
+            absent = dns.message.make_query(f"no{number}.example.", "A", use_edns=0).to_wire()
+            assert client.ask(absent)[3] == dns.rcode.NXDOMAIN
+        # Each time it takes twice as many in a row to come alone again.
+        assert 0 < make.call_count <= 3 * alone.TURN // 2
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_cookies_and_any_case_are_known_whole(host: str, clients: list[Client]) -> None:
+    """And counted, each as one reply; whose cookie is good has no limit."""
+    rng = random.Random(host)
+    responder = Responder(rrl=RrlSettings(responses_per_second=1e6, exempt=()), clock=lambda: 1000.0)
+    with listening(responder, host) as (listener, address):
+        client = client_of(clients, address)
+        client.warm(listener)
+        made = client.ask(COOKIE)[-24:]
+        good = dns.message.make_query(
+            "12345.example.", "NAPTR", use_edns=0, options=[dns.edns.CookieOption(made[:8], made[8:])]
+        ).to_wire()
+        asked = [*[COOKIE] * 20, *[good] * 20, *[KNOWN] * 20]
+        for query in asked:  # with plans for all
+            client.ask(query)
+        responder.limiter = RateLimiter(NO_EXEMPTION, lambda: 1000.0)
+        counters = listener.counters
+        make = mock.Mock(wraps=listener._alone._make)
+        listener._alone._make = make  # type: ignore[method-assign]
+        before = counters.verified, counters.alone[0]
+        for number in range(50):
+            name = "".join(rng.choice((c, c.upper())) for c in "example").encode()
+            query = number.to_bytes(2, "big") + good[2:].replace(b"example", name)
+            reply = client.ask(query)
+            plain = make_reply(query, SNAPSHOT, transport=Transport.UDP, client=address[0], context=responder.context)
+            assert plain is not None
+            assert reply == plain.wire
+        assert (counters.verified, counters.alone[0]) == (before[0] + 50, before[1] + 50)
+        assert not make.called
+        unverified = counters.unverified
+        query = COOKIE.replace(b"example", b"eXaMpLe")
+        assert client.ask(query)[:-24] == client.ask(COOKIE)[:-24].replace(b"example", b"eXaMpLe", 1)
+        assert counters.unverified == unverified + 2
+        tally = responder.limiter.tally
+        for _ in range(20):
+            client._sock.send(COOKIE)
+        deadline = time.monotonic() + PATIENCE
+        while counters.silent + tally.truncated < 20 - 3:  # two have gone above, of five
+            assert time.monotonic() < deadline
+        assert (counters.silent, tally.truncated) == (9, 8)
+
+
+def test_cookies_that_are_wanted_are_asked_for(clients: list[Client]) -> None:
+    settings = CookieSettings((bytes(range(16)),), required=True)
+    with listening(Responder(cookies=settings)) as (listener, address):
+        client = client_of(clients, address)
+        client.warm(listener)
+        for _ in range(3):
+            refused = dns.message.from_wire(client.ask(COOKIE))
+            assert refused.rcode() == dns.rcode.BADCOOKIE
+            (option,) = refused.options
+            good = dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=[option]).to_wire()
+            for _ in range(3):
+                assert dns.message.from_wire(client.ask(good)).rcode() == dns.rcode.NOERROR
+        listener._responder.context = listener._responder.context._replace(cookies=CookieSettings())
+        assert client.ask(COOKIE) == respond(COOKIE, SNAPSHOT)
 
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch, clients: list[Client]) -> None:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from maptr.context import Transport
-from maptr.cookies import CookieReply
 from maptr.ready import NOERROR
 from maptr.rrl import Verdict
 from maptr.serve.clients import Clients
@@ -41,7 +40,8 @@ MAX_SOURCES = 10_000  # kinds of packet information remembered, one for each add
 
 UDP = Transport.UDP
 NO_ANSWERS = b"\0\0"  # where a header counts them
-NO_COOKIE = CookieReply(b"", False)
+NO_COOKIE = b"", False
+Cookie = tuple[bytes, bool]  # as CookieReply
 DONT_WAIT = int(socket.MSG_DONTWAIT)
 
 Client = tuple[Any, ...]  # an address as Python's sockets have it
@@ -203,12 +203,12 @@ class Alone:
         cookie = self._answer_cookie(option, client)
         if cookie is None:
             return None
-        if not cookie.verified and client not in self._clients.exempt:
+        if not cookie[1] and client not in self._clients.exempt:
             network, kind = self._clients.networks.get(client), self._wholes.kinds.get(key)
             if network is None or kind is None or not self._responder.limiter.passes(network, kind):
                 return None
         self._count(reply[1], cookie)
-        return reply + cookie.option
+        return reply + cookie[0]
 
     def _make(self, query: bytes, client: Client, control: Control | None) -> bytes | None:
         """A reply by its plan, remembered; None where there is no reply, or somebody else has sent it."""
@@ -221,7 +221,7 @@ class Alone:
             self._rest(query, client, control)
             return None
         kind = known.kind(plan, octets)
-        verdict = Verdict.SEND if cookie.verified else self._judge(address, kind)
+        verdict = Verdict.SEND if cookie[1] else self._judge(address, kind)
         if verdict is Verdict.DROP:
             self._counters.count_batch(1)
             self._counters.silent += 1
@@ -236,7 +236,7 @@ class Alone:
                 self._wholes.learn(asked, reply, kind, cookie=bool(option))
             if verdict is Verdict.TRUNCATE:
                 reply = whole(truncated(plan), octets)
-            reply += cookie.option
+            reply += cookie[0]
         return reply
 
     def _judge(self, client: str, kind: Hashable) -> Verdict:
@@ -250,7 +250,7 @@ class Alone:
             self._responder.report(client)
         return over[0][1] if over else Verdict.SEND
 
-    def _answer_cookie(self, option: bytes, client: str) -> CookieReply | None:
+    def _answer_cookie(self, option: bytes, client: str) -> Cookie | None:
         """What goes back for a cookie; None where that is for the general path to say."""
         if not option:
             return NO_COOKIE
@@ -258,14 +258,13 @@ class Alone:
         if not context.cookies.secrets:  # taken away a moment ago; what lies ready will follow
             return None
         cookie = self._cookie.answer(option, client, secrets=context.cookies.secrets, now=context.clock())
-        return None if context.cookies.required and not cookie.verified else cookie
+        return None if context.cookies.required and not cookie[1] else cookie
 
-    def _count(self, rcode: int, cookie: CookieReply) -> None:
+    def _count(self, rcode: int, cookie: Cookie) -> None:
         self._counters.alone[rcode] += 1
-        if cookie.verified:
-            self._counters.verified += 1
-        elif cookie.option:
-            self._counters.unverified += 1
+        option, verified = cookie
+        if option:
+            self._counters.cookies[not verified] += 1
 
     def _source(self, control: Control) -> Control:
         """The packet information for the reply to a query that came with this, and remember it."""

@@ -46,7 +46,9 @@ _ALONE = len(_TRANSPORTS) * _RESULTS + len(NAMES)
 _SIZE = _ALONE + SILENCE  # words of one Counters
 
 
-_RECEIVED, _READY, _CALLS = (len(_TRANSPORTS) * _RESULTS + NAMES.index(name) for name in ("received", "ready", "calls"))
+_RECEIVED, _READY, _CALLS, _VERIFIED, _UNVERIFIED = (
+    len(_TRANSPORTS) * _RESULTS + NAMES.index(name) for name in ("received", "ready", "calls", "verified", "unverified")
+)
 
 
 class _Count:
@@ -83,7 +85,7 @@ class _CountWithAlone(_Count):
 class Counters:
     """Queries by transport and by the RCODE of their reply, and what else happened, since the start."""
 
-    __slots__ = ("_queries", "_words", "alone")
+    __slots__ = ("_queries", "_words", "alone", "cookies")
 
     # UDP in batches (``batch.py``): queries that came,
     received = _CountWithAlone()
@@ -108,6 +110,7 @@ class Counters:
     def __init__(self, words: memoryview[int] | None = None) -> None:
         self._words = memoryview(bytearray(8 * _SIZE)).cast("q") if words is None else words
         self.alone = self._words[_ALONE:]  # by RCODE, written by ``alone.py``
+        self.cookies = self._words[_VERIFIED : _UNVERIFIED + 1]  # verified and unverified, likewise
         self._queries = {
             transport: self._words[at * _RESULTS : (at + 1) * _RESULTS] for at, transport in enumerate(_TRANSPORTS)
         }

@@ -7,7 +7,6 @@ floods fill, the denials of names that do not exist, is not what the others fill
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple
 
 from maptr.cookies import CLIENT_COOKIE
 from maptr.ready import COOKIE
@@ -17,18 +16,9 @@ from maptr.serve.plans import FIRST
 MAX_WHOLE = 1 << 14  # whole replies, some 300 octets each with their queries
 MAX_DENIED = 1 << 12  # of them with another RCODE than NOERROR
 
-_ENDS = tuple(
-    (slice(-size - len(COOKIE) - 2, -size), COOKIE + size.to_bytes(2, "big"), -size)
-    for size in (CLIENT_COOKIE, WHOLE_COOKIE)
-)
-
-
-class Whole(NamedTuple):
-    """A reply as its query asks, without ID and cookie, what it is kept by, and the cookie of the query."""
-
-    reply: bytes
-    key: bytes
-    cookie: bytes
+# What stands before a cookie, and where.
+_CLIENT_OPTION, _WHOLE_OPTION = (COOKIE + size.to_bytes(2, "big") for size in (CLIENT_COOKIE, WHOLE_COOKIE))
+_BEFORE_CLIENT, _BEFORE_WHOLE = (slice(-size - len(COOKIE) - 2, -size) for size in (CLIENT_COOKIE, WHOLE_COOKIE))
 
 
 class Wholes:
@@ -41,27 +31,41 @@ class Wholes:
         self.kinds: dict[bytes, Hashable] = {}
         self._with_cookie: dict[bytes, bytes] = {}  # by what stands before the cookie
 
-    def find(self, octets: bytes) -> Whole | None:
-        """What is known for a query without its ID, whatever its case and its cookie."""
-        reply = self.noerror.get(octets) or self.denied.get(octets)
+    def find(self, octets: bytes) -> tuple[bytes, bytes, bytes] | None:
+        """What is known for a query without its ID, whatever its case and its cookie.
+
+        The reply as the query asks, without ID and cookie, what it is kept by, and the cookie. What only looks like a
+        cookie does no harm: nothing is known by what stands before it.
+        """
+        if octets[_BEFORE_CLIENT] == _CLIENT_OPTION:
+            size = CLIENT_COOKIE
+        elif octets[_BEFORE_WHOLE] == _WHOLE_OPTION:
+            size = WHOLE_COOKIE
+        else:
+            found = self._find(octets)
+            return None if found is None else (*found, b"")
+        asked, cookie = octets[:-size], octets[-size:]
+        reply = self._with_cookie.get(asked)
         if reply is not None:
-            return Whole(reply, octets, b"")
-        asked, cookie = _cut(octets)
+            return reply, asked, cookie
         key = _lowered(asked)
-        reply = self._with_cookie.get(key) if cookie else self.noerror.get(key) or self.denied.get(key)
-        if reply is None:
-            return None
-        if key != asked:
-            end = asked.find(0, FIRST)
-            reply = reply[:FIRST] + asked[FIRST:end] + reply[end:]
-        return Whole(reply, key, cookie)
+        reply = self._with_cookie.get(key)
+        return None if reply is None else (_as_asked(reply, asked), key, cookie)
+
+    def _find(self, asked: bytes) -> tuple[bytes, bytes] | None:
+        """The same for one without a cookie."""
+        reply = self.noerror.get(asked) or self.denied.get(asked)
+        if reply is not None:
+            return reply, asked
+        key = _lowered(asked)
+        reply = self.noerror.get(key) or self.denied.get(key)
+        return None if reply is None else (_as_asked(reply, asked), key)
 
     def learn(self, asked: bytes, reply: bytes, kind: Hashable, *, cookie: bool) -> None:
         """Keep a reply to a query without its ID and cookie; ``cookie`` says whether that had one."""
         key = _lowered(asked)
         if key != asked:
-            end = asked.find(0, FIRST)
-            reply = reply[:FIRST] + key[FIRST:end] + reply[end:]
+            reply = _as_asked(reply, key)
         table = self._with_cookie if cookie else self.noerror
         if reply[1]:
             if cookie:
@@ -81,17 +85,6 @@ class Wholes:
             table.clear()
 
 
-def _cut(octets: bytes) -> tuple[bytes, bytes]:
-    """A query without its cookie, and that, or nothing.
-
-    What only looks like one does no harm: nothing is known by what stands before it.
-    """
-    for before, option, size in _ENDS:
-        if octets[before] == option:
-            return octets[:size], octets[size:]
-    return octets, b""
-
-
 def _lowered(octets: bytes) -> bytes:
     """With the name in lower case, up to its first zero, and all else as it is: there is no case in types and flags."""
     lower = octets.lower()
@@ -99,3 +92,9 @@ def _lowered(octets: bytes) -> bytes:
         return octets
     end = octets.find(0, FIRST)
     return octets[:FIRST] + lower[FIRST:end] + octets[end:]
+
+
+def _as_asked(reply: bytes, octets: bytes) -> bytes:
+    """A reply with the name of its question as that query has it."""
+    end = octets.find(0, FIRST)
+    return reply[:FIRST] + octets[FIRST:end] + reply[end:]
