@@ -229,8 +229,11 @@ class Alone:
             reply = None
         else:
             self._count(plan[HEAD + 1], cookie)
-            self._others += plan[HEAD + 4 : HEAD + 6] == NO_ANSWERS
-            reply = whole(plan, octets)
+            if plan[HEAD + 4 : HEAD + 6] == NO_ANSWERS:
+                self._others += 1
+                reply = self._wholes.make_shared(plan, octets)
+            else:
+                reply = whole(plan, octets)
             if known.ready is self._ready:
                 asked = octets[: len(octets) - len(option)]
                 self._wholes.learn(asked, reply, kind, cookie=bool(option))

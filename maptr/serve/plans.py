@@ -398,17 +398,16 @@ def truncated(plan: bytes) -> bytes:
     return PLAN.pack(slot, question_end, records, 0, *opt, flags, bytes((0, bool(opt[1]))))
 
 
-def whole(plan: bytes, query: bytes) -> bytes:
-    """The reply without its ID to a query without its ID, by a plan that has no place for a cookie."""
+def parts(plan: bytes) -> tuple[bytes, int, bytes]:
+    """Of the reply by a plan, without ID and cookie: its header, where its question ends, what follows that."""
     _, question_end, records, size, opt, opt_size, _, _, head, last = PLAN.unpack(plan)
-    parts = (
-        head,
-        last,
-        query[FIRST : question_end - 2],
-        ctypes.string_at(records, size),
-        ctypes.string_at(opt, opt_size),
-    )
-    return b"".join(parts)
+    return head + last, question_end - ID, ctypes.string_at(records, size) + ctypes.string_at(opt, opt_size)
+
+
+def whole(plan: bytes, query: bytes) -> bytes:
+    """The reply without its ID and cookie to a query without its ID, by its plan."""
+    head, end, rest = parts(plan)
+    return head + query[FIRST:end] + rest
 
 
 def address(octets: bytes) -> int:

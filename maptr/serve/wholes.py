@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from maptr.cookies import CLIENT_COOKIE
 from maptr.ready import COOKIE
 from maptr.serve.jar import WHOLE_COOKIE
-from maptr.serve.plans import FIRST
+from maptr.serve.plans import FIRST, parts
 
 MAX_WHOLE = 1 << 14  # whole replies, some 300 octets each with their queries
 MAX_DENIED = 1 << 12  # of them with another RCODE than NOERROR
@@ -30,6 +30,7 @@ class Wholes:
         self.denied: dict[bytes, bytes] = {}
         self.kinds: dict[bytes, Hashable] = {}
         self._with_cookie: dict[bytes, bytes] = {}  # by what stands before the cookie
+        self._parts: dict[bytes, tuple[bytes, tuple[bytes, int, bytes]]] = {}  # by plans that many names share
 
     def find(self, octets: bytes) -> tuple[bytes, bytes, bytes] | None:
         """What is known for a query without its ID, whatever its case and its cookie.
@@ -49,6 +50,8 @@ class Wholes:
         if reply is not None:
             return reply, asked, cookie
         key = _lowered(asked)
+        if key is asked:
+            return None
         reply = self._with_cookie.get(key)
         return None if reply is None else (_as_asked(reply, asked), key, cookie)
 
@@ -58,6 +61,8 @@ class Wholes:
         if reply is not None:
             return reply, asked
         key = _lowered(asked)
+        if key is asked:
+            return None
         reply = self.noerror.get(key) or self.denied.get(key)
         return None if reply is None else (_as_asked(reply, asked), key)
 
@@ -80,9 +85,24 @@ class Wholes:
         table[key] = reply
         self.kinds[key] = kind
 
+    def make_shared(self, plan: bytes, query: bytes) -> bytes:
+        """As ``plans.whole``, by a plan that many names share, whose octets are fetched once."""
+        plan_of, known = self._parts.get(plan, (None, None))
+        # An equal one may point to what has taken the place of something that is forgotten.
+        if known is None or plan_of is not plan:
+            if len(self._parts) >= MAX_DENIED:
+                self._parts.clear()
+            known = parts(plan)
+            self._parts[plan] = plan, known
+        head, end, rest = known
+        return head + query[FIRST:end] + rest
+
     def forget(self) -> None:
-        for table in (self.noerror, self.denied, self._with_cookie, self.kinds):
-            table.clear()
+        self.noerror.clear()
+        self.denied.clear()
+        self.kinds.clear()
+        self._with_cookie.clear()
+        self._parts.clear()
 
 
 def _lowered(octets: bytes) -> bytes:
