@@ -196,17 +196,26 @@ class Alone:
 
     def _pass(self, octets: bytes, client: str) -> bytes | None:
         """A reply that is known whole and may go, counted."""
-        found = self._wholes.find(octets)
-        if found is None or self._responder.ready is not self._ready:
-            return None
-        reply, key, option = found
-        cookie = self._answer_cookie(option, client)
-        if cookie is None:
+        wholes, cookie, key = self._wholes, NO_COOKIE, octets
+        reply = wholes.noerror.get(octets) or wholes.denied.get(octets)
+        if reply is None:
+            found = wholes.find(octets)
+            if found is None:
+                return None
+            reply, key, option = found
+            answered = self._answer_cookie(option, client)
+            if answered is None:
+                return None
+            cookie = answered
+        if self._responder.ready is not self._ready:
             return None
         if not cookie[1] and client not in self._clients.exempt:
-            network, kind = self._clients.networks.get(client), self._wholes.kinds.get(key)
+            network, kind = self._clients.networks.get(client), wholes.kinds.get(key)
             if network is None or kind is None or not self._responder.limiter.passes(network, kind):
                 return None
+        if cookie is NO_COOKIE:
+            self._counters.alone[reply[1]] += 1
+            return reply
         self._count(reply[1], cookie)
         return reply + cookie[0]
 
