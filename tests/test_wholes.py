@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.serve import wholes
-from maptr.serve.plans import FIRST
+from maptr.serve.plans import FIRST, own
 from maptr.serve.wholes import Wholes
 
 LABELS = st.lists(st.binary(min_size=1, max_size=9), max_size=3)
@@ -89,3 +90,29 @@ def test_denials_do_not_drive_out_what_exists(monkeypatch: pytest.MonkeyPatch) -
         assert known.find(absent + CLIENT + bytes(8)) is None
     assert known.find(there) is not None
     assert known.kinds.keys() == {there, *known.denied}
+
+
+@pytest.mark.parametrize("before", [b"", CLIENT], ids=["", "with a cookie"])
+@pytest.mark.parametrize("what", [[(65, 0x100), (97, 0x100)], [(1, 0x4100), (1, 0x6100)]], ids=["type", "flags"])
+def test_types_and_flags_have_no_case(what: list[tuple[int, int]], before: bytes) -> None:
+    for one, other in (what, what[::-1]):
+        for label in (b"name", b"NAME"):
+            known = Wholes()
+            learned, asked = (query([label], *which, b"") + before for which in (one, other))
+            known.learn(learned, reply_to(learned), NETWORK, cookie=bool(before))
+            assert known.find(learned + bytes(len(before) * 2)) is not None
+            assert known.find(asked + bytes(len(before) * 2)) is None
+
+
+def test_an_equal_plan_is_fetched_anew() -> None:
+    """What it points to may have been forgotten, and another thing have taken its place."""
+    memory = ctypes.create_string_buffer(b"first")
+    octets = query([], 1, 0, b"")
+    plans = [own(bytes(12) + b"%d" % number * 5, ctypes.addressof(memory)) for number in (0, 0)]
+    assert plans[0] == plans[1]
+    assert plans[0] is not plans[1]
+    known = Wholes()
+    assert known.make_shared(plans[0], octets) == bytes(10) + b"first"
+    memory.raw = b"other\0"
+    assert known.make_shared(plans[0], octets) == bytes(10) + b"first", "fetched once"
+    assert known.make_shared(plans[1], octets) == bytes(10) + b"other"
