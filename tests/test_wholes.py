@@ -108,7 +108,7 @@ def test_an_equal_plan_is_fetched_anew() -> None:
     """What it points to may have been forgotten, and another thing have taken its place."""
     memory = ctypes.create_string_buffer(b"first")
     octets = query([], 1, 0, b"")
-    plans = [own(bytes(12) + b"%d" % number * 5, ctypes.addressof(memory)) for number in (0, 0)]
+    plans = [own(bytes(12 + 5), ctypes.addressof(memory)) for _ in range(2)]
     assert plans[0] == plans[1]
     assert plans[0] is not plans[1]
     known = Wholes()
