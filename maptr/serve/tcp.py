@@ -7,14 +7,18 @@ in ``tls.py``.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+import math
+import selectors
 import socket
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from maptr.context import Transport
-from maptr.serve.connections import Connections
+from maptr.serve.channel import Channel
+from maptr.serve.connections import Connection, Connections
 from maptr.serve.stream import DEFAULT_LIMITS, Conversation, TcpLimits
 
 log = logging.getLogger("maptr.serve")
@@ -25,6 +29,7 @@ Answers = Callable[[bytes, Transport, str], Iterable[bytes]]
 ACCEPTED_AT_ONCE = 16  # connections before those that are open have their turn
 # Seconds to wait when the system has no more sockets to give; asyncio's own servers wait as long.
 ACCEPT_PAUSE = 1.0
+LOOK_INTERVAL = 0.1  # seconds at least between two looks at whose time is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +77,26 @@ class TcpListener:
         self._security = security
         self._transport = Transport.TCP if security is None else Transport.TLS
         self._limits = limits
+        # A time that a client is given is never over before so long, that is before the next look.
+        self._shortest = min(limits.idle_timeout, limits.write_timeout, limits.handshake_timeout)
+        self._selector = selectors.DefaultSelector()
+        self._timer: asyncio.TimerHandle | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._open: set[Conversation] = set()
-        self._opening: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        self._pause = None
-        asyncio.get_running_loop().add_reader(self._sock, self._accept)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._selector, self._ready)
+        self._listen()
 
     def quiet(self) -> None:
         """Accept no more; what waits to be accepted waits for whoever else has the socket."""
         if self._sock.fileno() == -1:
             return
-        if self._pause is not None:
+        if self._pause is None:
+            self._selector.unregister(self._sock)
+        else:
             self._pause.cancel()
-        asyncio.get_running_loop().remove_reader(self._sock)
         self._sock.close()
 
     async def stop(self) -> None:
@@ -104,17 +114,18 @@ class TcpListener:
             await asyncio.sleep(0)
             if self._open:
                 await asyncio.sleep(DRAIN_INTERVAL)
-        for task in self._opening:
-            task.cancel()
-        await asyncio.gather(*self._opening, return_exceptions=True)
         for conversation in tuple(self._open):
             conversation.abort()
-        while self._open:
-            await asyncio.sleep(0)
 
-    def _accept(self) -> None:
-        # Here and not in a coroutine: one that is cancelled may have a connection that nobody would hear of, and
-        # asyncio's own servers tell of a TLS client only after its handshake, when it could no longer be counted.
+    def _ready(self) -> None:
+        for key, events in self._selector.select(0):
+            key.data(events)
+
+    def _listen(self) -> None:
+        self._pause = None
+        self._selector.register(self._sock, selectors.EVENT_READ, self._accept)
+
+    def _accept(self, _: int) -> None:
         for _ in range(ACCEPTED_AT_ONCE):
             try:
                 sock, peer = self._sock.accept()
@@ -123,9 +134,8 @@ class TcpListener:
             except OSError as error:
                 log.warning("no connection accepted for %g s: %s", ACCEPT_PAUSE, error.strerror or error)
                 self._connections.shed()
-                loop = asyncio.get_running_loop()
-                loop.remove_reader(self._sock)
-                self._pause = loop.call_later(ACCEPT_PAUSE, self.start)
+                self._selector.unregister(self._sock)
+                self._pause = self._loop.call_later(ACCEPT_PAUSE, self._listen)
                 return
             self._admit(sock, peer[0])
 
@@ -135,29 +145,30 @@ class TcpListener:
             sock.close()
             return
 
-        def ended() -> None:
-            self._open.discard(conversation)
-            self._connections.remove(connection)
-
         conversation = Conversation(
             lambda query: self._answer(query, self._transport, client),
             limits=self._limits,
             security=None if self._security is None else self._security(),
-            heard=lambda: self._connections.touch(connection),
-            ended=ended,
+            heard=functools.partial(self._connections.touch, connection),
+            ended=functools.partial(self._ended, connection),
         )
         self._open.add(conversation)
-        sock.setblocking(False)
-        task = asyncio.get_running_loop().create_task(self._connect(sock, conversation))
-        self._opening.add(task)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._shortest, self._look)
+        Channel(sock, conversation, self._selector).open()
 
-        def opened(task: asyncio.Task[None]) -> None:
-            self._opening.discard(task)
-            if task.cancelled() or task.exception() is not None:
-                sock.close()
-                ended()
+    def _ended(self, connection: Connection, conversation: Conversation) -> None:
+        self._open.discard(conversation)
+        self._connections.remove(connection)
 
-        task.add_done_callback(opened)
-
-    async def _connect(self, sock: socket.socket, conversation: Conversation) -> None:
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: conversation, sock)
+    def _look(self) -> None:
+        """End those whose time is over. One timer is enough for all of them, for it comes when the first may be."""
+        now = self._loop.time()
+        for conversation in tuple(self._open):
+            conversation.look(now)
+        due = min((conversation.until for conversation in self._open), default=math.inf)
+        if self._open:
+            when = max(now + LOOK_INTERVAL, min(due, now + self._shortest))
+            self._timer = self._loop.call_at(when, self._look)
+        else:
+            self._timer = None
