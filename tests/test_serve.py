@@ -391,9 +391,9 @@ def test_without_sockets_to_give_the_longest_idle_makes_room_and_the_rest_waits(
 ) -> None:
     monkeypatch.setattr(tcp, "ACCEPT_PAUSE", 0.05)
     failures = 1
-    real = socket.socket.accept
+    real = tcp.accept
 
-    def accept(sock: socket.socket) -> tuple[socket.socket, object]:
+    def accept(sock: socket.socket) -> tuple[socket.socket, str]:
         nonlocal failures
         accepted = real(sock)
         if connections.count and failures:
@@ -402,7 +402,7 @@ def test_without_sockets_to_give_the_longest_idle_makes_room_and_the_rest_waits(
             raise OSError(errno.EMFILE, "Too many open files")
         return accepted
 
-    monkeypatch.setattr(socket.socket, "accept", accept)
+    monkeypatch.setattr(tcp, "accept", accept)
     connections = Connections()
     with tcp_serving(connections) as port, connect(port) as idle:
         idle.sendall(FRAME)

@@ -1,17 +1,16 @@
 """A connected socket as a transport of asyncio, for a fraction of what asyncio's own costs a short connection.
 
 What has come is read before anybody waits for more, so a query that came with its connection is answered without
-that. Who waits does so in a selector of the listener's, which is one reader to the event loop, however many there are:
-it keeps neither a handle for each nor a copy of the context, and starts no task to open one. Ends are told at once.
+that, and no task begins for it. Ends are told at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import selectors
 import socket
-from selectors import EVENT_READ, EVENT_WRITE
+
+from maptr.serve.watch import READ, WRITE, Watch
 
 SEND_BUFFER = 128 * 1024  # octets of replies waiting for a slow reader: two of the largest
 RESUME_BUFFER = SEND_BUFFER // 4  # octets left of them when it gets more, as asyncio has it
@@ -19,17 +18,17 @@ RECEIVE = 64 * 1024  # octets taken at a time: a message of the largest
 
 
 class Channel(asyncio.Transport):
-    """One client's socket, which is ours from now on; ``open`` begins, and ``ready`` is for the selector's events."""
+    """One client's socket, which is ours from now on; ``open`` begins."""
 
-    __slots__ = ("_closing", "_eof", "_protocol", "_reading", "_selector", "_sock", "_unread", "_waiting", "_watched")
+    __slots__ = ("_closing", "_eof", "_protocol", "_reading", "_sock", "_unread", "_waiting", "_wanted", "_watch")
 
-    def __init__(self, sock: socket.socket, protocol: asyncio.Protocol, selector: selectors.BaseSelector) -> None:
+    def __init__(self, sock: socket.socket, protocol: asyncio.Protocol, watch: Watch) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._protocol = protocol
-        self._selector = selector
+        self._watch = watch
         self._waiting = bytearray()  # for the client to read
-        self._watched = 0  # events that the selector has
+        self._wanted = 0  # that we watch for
         self._reading = True
         self._unread = False  # more waits than the protocol may add to
         self._eof = False  # our direction ends when all is sent
@@ -37,14 +36,14 @@ class Channel(asyncio.Transport):
 
     def open(self) -> None:
         self._protocol.connection_made(self)
-        self.ready(EVENT_READ)
-        self._watch()
+        self._read()
+        self._want()
 
-    def ready(self, events: int) -> None:
-        """Something came, or there is room for more; that it is no longer so does no harm."""
-        if events & EVENT_WRITE and self._waiting:
+    def _ready(self) -> None:
+        """Something came, or there is room for more."""
+        if self._waiting:
             self._flush()
-        if events & EVENT_READ and self._reading:
+        if self._reading:
             self._read()
 
     def _read(self) -> None:
@@ -60,15 +59,15 @@ class Channel(asyncio.Transport):
         else:
             self._reading = False
             self._protocol.eof_received()
-            self._watch()
+            self._want()
 
     def pause_reading(self) -> None:
         self._reading = False
-        self._watch()
+        self._want()
 
     def resume_reading(self) -> None:
         self._reading = not self._closing
-        self._watch()
+        self._want()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._closing:
@@ -79,7 +78,7 @@ class Channel(asyncio.Transport):
                 return
             data = data[sent:]
         self._waiting += data
-        self._watch()
+        self._want()
         if len(self._waiting) > SEND_BUFFER and not self._unread:
             self._unread = True
             self._protocol.pause_writing()
@@ -95,7 +94,7 @@ class Channel(asyncio.Transport):
         """Read no more, and end once all is sent."""
         self._closing, self._reading = True, False
         if self._waiting:
-            self._watch()
+            self._want()
         else:
             self._lose()
 
@@ -123,27 +122,27 @@ class Channel(asyncio.Transport):
         if self._closing:
             self._lose()
             return
-        self._watch()
+        self._want()
         if self._eof:
             self.write_eof()
 
-    def _watch(self) -> None:
-        """Have the selector watch for what we want, if anything."""
-        wanted = (EVENT_READ if self._reading else 0) | (EVENT_WRITE if self._waiting else 0)
-        if wanted == self._watched or self._sock.fileno() == -1:
+    def _want(self) -> None:
+        """Watch for what there is to do, if anything."""
+        wanted = (READ if self._reading else 0) | (WRITE if self._waiting else 0)
+        if wanted == self._wanted or self._sock.fileno() == -1:
             return
-        if not self._watched:
-            self._selector.register(self._sock, wanted, self.ready)
+        if not self._wanted:
+            self._watch.add(self._sock, wanted, self._ready)
         elif wanted:
-            self._selector.modify(self._sock, wanted, self.ready)
+            self._watch.change(self._sock, wanted)
         else:
-            self._selector.unregister(self._sock)
-        self._watched = wanted
+            self._watch.remove(self._sock)
+        self._wanted = wanted
 
     def _lose(self) -> None:
         if self._sock.fileno() == -1:
             return
-        if self._watched:
-            self._selector.unregister(self._sock)
+        if self._wanted:
+            self._watch.forget(self._sock)
         self._sock.close()
         self._protocol.connection_lost(None)

@@ -57,8 +57,7 @@ class Connections:
         connection = Connection(client)
         self._open[connection] = close
         self._per_client[client] += 1
-        self._counters.accepted += 1
-        self._counters.open += 1
+        self._counters.count_open()
         return connection
 
     def shed(self) -> None:

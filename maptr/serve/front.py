@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from maptr.context import Context, Transport
@@ -22,6 +22,7 @@ from maptr.serve.bind import Sockets
 from maptr.serve.connections import Connections
 from maptr.serve.counters import Counters
 from maptr.serve.early import Early
+from maptr.serve.known import Known
 from maptr.serve.responder import Responder, make_ready
 from maptr.serve.stream import TcpLimits
 from maptr.serve.tls import Certificate
@@ -66,6 +67,7 @@ class Front:
         self.certificate = certificate
         self._limits = limits
         self._clock = clock
+        self._known = Known()
         self._udp: list[udp.UdpListener | batch.BatchListener] = []
         self._tcp: list[tcp.TcpListener] = []
 
@@ -145,25 +147,36 @@ class Front:
         self, query: bytes, transport: Transport, client: str, *, counters: Counters | None = None
     ) -> bytes | None:
         """One reply from the snapshot of this moment. A bug in answering costs its query, not the server."""
-        return next(self.answers(query, transport, client, counters), None)
+        return next(iter(self.answers(query, transport, client, counters)), None)
 
     def answers(
         self, query: bytes, transport: Transport, client: str, counters: Counters | None = None
-    ) -> Iterator[bytes]:
+    ) -> Iterable[bytes]:
         """The messages of one reply, many for a transfer. Raises ZoneError, logged, where one cannot go on.
 
         Counted among ``counters``, by default those of the event loop.
         """
         counters = counters or self.counters[0]
-        now, snapshot = int(self._clock()), self.snapshot
-        respond = functools.partial(self.responder.answer, counters=counters)
+        ready = self.responder.ready
+        if transport is not Transport.UDP and ready is not None and ready.snapshot is self.snapshot:
+            reply = self._known.find(query, ready)
+            if reply is not None:
+                counters.count(transport, reply)
+                return (reply,)
+        return self._answers(query, transport, client, counters)
+
+    def _answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterator[bytes]:
+        snapshot = self.snapshot
         begun = False
         try:
             if (found := self.responder.find(query, snapshot)) is not None:
                 reply = self.responder.settle(found, query, snapshot, transport, client, counters)
                 counters.count(transport, reply)
-                begun = True
-                yield from () if reply is None else (reply,)
+                if reply is not None:
+                    begun = True
+                    if found.cookie is None and transport is not Transport.UDP:
+                        self._known.learn(query, reply)
+                    yield reply
                 return
             for message in exchange(
                 query,
@@ -171,8 +184,8 @@ class Front:
                 self.access,
                 transport=transport,
                 client=client,
-                now=now,
-                reply=respond,
+                now=int(self._clock()),
+                reply=functools.partial(self.responder.answer, counters=counters),
                 note=log.info,
             ):
                 if not begun:

@@ -10,7 +10,6 @@ import asyncio
 import functools
 import logging
 import math
-import selectors
 import socket
 import ssl
 from collections.abc import Callable, Iterable
@@ -20,6 +19,7 @@ from maptr.context import Transport
 from maptr.serve.channel import Channel
 from maptr.serve.connections import Connection, Connections
 from maptr.serve.stream import DEFAULT_LIMITS, Conversation, TcpLimits
+from maptr.serve.watch import READ, make_watch
 
 log = logging.getLogger("maptr.serve")
 
@@ -30,6 +30,7 @@ ACCEPTED_AT_ONCE = 16  # connections before those that are open have their turn
 # Seconds to wait when the system has no more sockets to give; asyncio's own servers wait as long.
 ACCEPT_PAUSE = 1.0
 LOOK_INTERVAL = 0.1  # seconds at least between two looks at whose time is over
+_FAMILIES = {2: socket.AF_INET, 4: socket.AF_INET6}  # by how many parts an address has
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +80,14 @@ class TcpListener:
         self._limits = limits
         # A time that a client is given is never over before so long, that is before the next look.
         self._shortest = min(limits.idle_timeout, limits.write_timeout, limits.handshake_timeout)
-        self._selector = selectors.DefaultSelector()
+        self._watch = make_watch()
         self._timer: asyncio.TimerHandle | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._open: set[Conversation] = set()
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._selector, self._ready)
+        self._loop.add_reader(self._watch, self._watch.turn)
         self._listen()
 
     def quiet(self) -> None:
@@ -94,7 +95,7 @@ class TcpListener:
         if self._sock.fileno() == -1:
             return
         if self._pause is None:
-            self._selector.unregister(self._sock)
+            self._watch.forget(self._sock)
         else:
             self._pause.cancel()
         self._sock.close()
@@ -117,27 +118,23 @@ class TcpListener:
         for conversation in tuple(self._open):
             conversation.abort()
 
-    def _ready(self) -> None:
-        for key, events in self._selector.select(0):
-            key.data(events)
-
     def _listen(self) -> None:
         self._pause = None
-        self._selector.register(self._sock, selectors.EVENT_READ, self._accept)
+        self._watch.add(self._sock, READ, self._accept)
 
-    def _accept(self, _: int) -> None:
+    def _accept(self) -> None:
         for _ in range(ACCEPTED_AT_ONCE):
             try:
-                sock, peer = self._sock.accept()
+                sock, client = accept(self._sock)
             except (BlockingIOError, ConnectionError):
                 return  # taken by another process, or gone before it was accepted
             except OSError as error:
                 log.warning("no connection accepted for %g s: %s", ACCEPT_PAUSE, error.strerror or error)
                 self._connections.shed()
-                self._selector.unregister(self._sock)
+                self._watch.remove(self._sock)
                 self._pause = self._loop.call_later(ACCEPT_PAUSE, self._listen)
                 return
-            self._admit(sock, peer[0])
+            self._admit(sock, client)
 
     def _admit(self, sock: socket.socket, client: str) -> None:
         connection = self._connections.admit(client, lambda: conversation.abort())
@@ -155,7 +152,7 @@ class TcpListener:
         self._open.add(conversation)
         if self._timer is None:
             self._timer = self._loop.call_later(self._shortest, self._look)
-        Channel(sock, conversation, self._selector).open()
+        Channel(sock, conversation, self._watch).open()
 
     def _ended(self, connection: Connection, conversation: Conversation) -> None:
         self._open.discard(conversation)
@@ -172,3 +169,12 @@ class TcpListener:
             self._timer = self._loop.call_at(when, self._look)
         else:
             self._timer = None
+
+
+def accept(listening: socket.socket) -> tuple[socket.socket, str]:
+    """A connection and its client's address, as ``socket.accept`` gives it. Raises OSError.
+
+    That spends more on names for its constants than the kernel does on the connection.
+    """
+    descriptor, address = listening._accept()  # type: ignore[attr-defined]
+    return socket.socket(_FAMILIES[len(address)], socket.SOCK_STREAM, fileno=descriptor), address[0]
