@@ -15,6 +15,7 @@ from maptr.serve.watch import READ, WRITE, Watch
 SEND_BUFFER = 128 * 1024  # octets of replies waiting for a slow reader: two of the largest
 RESUME_BUFFER = SEND_BUFFER // 4  # octets left of them when it gets more, as asyncio has it
 RECEIVE = 64 * 1024  # octets taken at a time: a message of the largest
+DONT_WAIT = int(socket.MSG_DONTWAIT)  # so that no call has to make a socket one that never waits
 
 
 class Channel(asyncio.Transport):
@@ -22,8 +23,7 @@ class Channel(asyncio.Transport):
 
     __slots__ = ("_closing", "_eof", "_protocol", "_reading", "_sock", "_unread", "_waiting", "_wanted", "_watch")
 
-    def __init__(self, sock: socket.socket, protocol: asyncio.Protocol, watch: Watch) -> None:
-        sock.setblocking(False)
+    def __init__(self, sock: socket.SocketType, protocol: asyncio.Protocol, watch: Watch) -> None:
         self._sock = sock
         self._protocol = protocol
         self._watch = watch
@@ -48,7 +48,7 @@ class Channel(asyncio.Transport):
 
     def _read(self) -> None:
         try:
-            octets = self._sock.recv(RECEIVE)
+            octets = self._sock.recv(RECEIVE, DONT_WAIT)
         except BlockingIOError:
             return
         except OSError:
@@ -105,7 +105,7 @@ class Channel(asyncio.Transport):
 
     def _send(self, octets: bytes | bytearray | memoryview) -> int:
         try:
-            return self._sock.send(octets)
+            return self._sock.send(octets, DONT_WAIT)
         except BlockingIOError:
             return 0
         except OSError:  # it is gone
@@ -113,7 +113,10 @@ class Channel(asyncio.Transport):
             return 0
 
     def _flush(self) -> None:
-        del self._waiting[: self._send(self._waiting)]
+        sent = self._send(self._waiting)
+        if not self._waiting:
+            return  # it is gone
+        del self._waiting[:sent]
         if self._unread and len(self._waiting) <= RESUME_BUFFER:
             self._unread = False
             self._protocol.resume_writing()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections import Counter
 from collections.abc import Callable
 
 from maptr.serve.counters import Counters
@@ -39,7 +38,7 @@ class Connections:
         self._max_connections = max_connections
         self._max_per_client = max_per_client
         self._open: dict[Connection, Callable[[], object]] = {}  # longest idle first, and what ends each
-        self._per_client: Counter[str] = Counter()
+        self._per_client: dict[str, int] = {}
 
     @property
     def count(self) -> int:
@@ -49,14 +48,14 @@ class Connections:
     def admit(self, address: str, close: Callable[[], object]) -> Connection | None:
         """Count one more connection, which ``close`` ends from outside; None where its client has enough."""
         client = _client(address)
-        if self._per_client[client] >= self._max_per_client:
+        if self._per_client.get(client, 0) >= self._max_per_client:
             self._counters.refused += 1
             return None
         if len(self._open) >= self._max_connections:
             self.shed()
         connection = Connection(client)
         self._open[connection] = close
-        self._per_client[client] += 1
+        self._per_client[client] = self._per_client.get(client, 0) + 1  # one of its own may have made room
         self._counters.count_open()
         return connection
 

@@ -81,6 +81,7 @@ class TcpListener:
         # A time that a client is given is never over before so long, that is before the next look.
         self._shortest = min(limits.idle_timeout, limits.write_timeout, limits.handshake_timeout)
         self._watch = make_watch()
+        self._watching = False
         self._timer: asyncio.TimerHandle | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._open: set[Conversation] = set()
@@ -88,6 +89,7 @@ class TcpListener:
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._watch, self._watch.turn)
+        self._watching = True
         self._listen()
 
     def quiet(self) -> None:
@@ -95,7 +97,7 @@ class TcpListener:
         if self._sock.fileno() == -1:
             return
         if self._pause is None:
-            self._watch.forget(self._sock)
+            self._watch.remove(self._sock)
         else:
             self._pause.cancel()
         self._sock.close()
@@ -117,6 +119,10 @@ class TcpListener:
                 await asyncio.sleep(DRAIN_INTERVAL)
         for conversation in tuple(self._open):
             conversation.abort()
+        if self._watching:
+            self._watching = False
+            loop.remove_reader(self._watch)
+            self._watch.close()
 
     def _listen(self) -> None:
         self._pause = None
@@ -136,7 +142,7 @@ class TcpListener:
                 return
             self._admit(sock, client)
 
-    def _admit(self, sock: socket.socket, client: str) -> None:
+    def _admit(self, sock: socket.SocketType, client: str) -> None:
         connection = self._connections.admit(client, lambda: conversation.abort())
         if connection is None:
             sock.close()
@@ -171,10 +177,10 @@ class TcpListener:
             self._timer = None
 
 
-def accept(listening: socket.socket) -> tuple[socket.socket, str]:
-    """A connection and its client's address, as ``socket.accept`` gives it. Raises OSError.
+def accept(listening: socket.socket) -> tuple[socket.SocketType, str]:
+    """A connection and its client's address. Raises OSError.
 
-    That spends more on names for its constants than the kernel does on the connection.
+    As ``socket.accept``, but that spends more on names for its constants than the kernel on the connection.
     """
     descriptor, address = listening._accept()  # type: ignore[attr-defined]
-    return socket.socket(_FAMILIES[len(address)], socket.SOCK_STREAM, fileno=descriptor), address[0]
+    return socket.SocketType(_FAMILIES[len(address)], socket.SOCK_STREAM, 0, descriptor), address[0]

@@ -22,19 +22,19 @@ class Watch:
         self._selector = selectors.DefaultSelector()
 
     def fileno(self) -> int:
-        return self._selector.fileno()  # type: ignore[attr-defined, no-any-return]
+        return self._selector.fileno()
 
-    def add(self, sock: socket.socket, wanted: int, call: Callable[[], object]) -> None:
+    def add(self, sock: socket.SocketType, wanted: int, call: Callable[[], object]) -> None:
         self._selector.register(sock, wanted, call)
 
-    def change(self, sock: socket.socket, wanted: int) -> None:
+    def change(self, sock: socket.SocketType, wanted: int) -> None:
         self._selector.modify(sock, wanted, self._selector.get_key(sock).data)
 
-    def remove(self, sock: socket.socket) -> None:
+    def remove(self, sock: socket.SocketType) -> None:
         self._selector.unregister(sock)
 
-    def forget(self, sock: socket.socket) -> None:
-        """As ``remove``, of one that is closed next."""
+    def forget(self, sock: socket.SocketType) -> None:
+        """As ``remove``, of one that nobody else has and that is closed next."""
         self._selector.unregister(sock)
 
     def turn(self) -> None:
@@ -55,19 +55,20 @@ class EpollWatch(Watch):
     def fileno(self) -> int:
         return self._epoll.fileno()
 
-    def add(self, sock: socket.socket, wanted: int, call: Callable[[], object]) -> None:
+    def add(self, sock: socket.SocketType, wanted: int, call: Callable[[], object]) -> None:
         descriptor = sock.fileno()
         self._epoll.register(descriptor, _EPOLL[wanted])
         self._calls[descriptor] = call
 
-    def change(self, sock: socket.socket, wanted: int) -> None:
+    def change(self, sock: socket.SocketType, wanted: int) -> None:
         self._epoll.modify(sock, _EPOLL[wanted])
 
-    def remove(self, sock: socket.socket) -> None:
+    def remove(self, sock: socket.SocketType) -> None:
+        # Not by closing it: what another process has as well, epoll does not forget then (epoll(7), questions).
         self._epoll.unregister(sock)
         self.forget(sock)
 
-    def forget(self, sock: socket.socket) -> None:
+    def forget(self, sock: socket.SocketType) -> None:
         del self._calls[sock.fileno()]
 
     def turn(self) -> None:
