@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import gc
+import os
 import resource
 import socket
 import struct
@@ -35,6 +36,7 @@ from maptr.serve.daemon import Address, Daemon
 from maptr.serve.dnslib_resolver import MaptrResolver
 from maptr.serve.primary import PrimarySettings
 from maptr.serve.tls import TlsSettings
+from maptr.serve.watch import EpollWatch
 from maptr.snapshot import Snapshot
 from tests.running import PATIENCE, Running, answering, converse
 
@@ -509,6 +511,39 @@ def test_a_flood_of_connections_stays_within_the_limits() -> None:
         assert receive_message(socks[60]).id == QUERY.id
         assert is_closed(socks[0])
         assert is_closed(socks[-1])
+
+
+def test_a_listener_that_gives_way_is_not_woken_for_those_that_come_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = 0
+
+    class Counting(EpollWatch):
+        def turn(self) -> None:
+            nonlocal turns
+            turns += 1
+            super().turn()
+
+    monkeypatch.setattr(tcp, "make_watch", Counting)
+
+    async def run() -> None:
+        listening = open_tcp_socket("127.0.0.1", 0)
+        place = listening.getsockname()
+        listener = tcp.TcpListener(listening, Daemon([], [], SNAPSHOT).front.answers, Connections())
+        listener.start()
+        with socket.socket(fileno=os.dup(listening.fileno())), socket.create_connection(place) as kept:
+            kept.setblocking(False)
+            await asyncio.get_running_loop().sock_sendall(kept, FRAME)
+            await asyncio.wait_for(asyncio.get_running_loop().sock_recv(kept, 2), PATIENCE)
+            listener.quiet()
+            before = turns
+            with socket.create_connection(place):
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                assert turns == before
+            await listener.drain(tcp.LEAVING)
+
+    asyncio.run(run())
 
 
 def test_connections_that_find_no_descriptor_wait_until_there_is_one(
