@@ -6,15 +6,20 @@ import dns.edns
 import dns.message
 import dns.zone
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from maptr.context import Transport
+from maptr.cookies import answer_cookie
 from maptr.serve import known
 from maptr.serve.daemon import Daemon
 from maptr.serve.front import Front, State
+from maptr.serve.streamcookies import StreamCookies
 from maptr.snapshot import Snapshot
 
 NAPTR = '12345 60 NAPTR 100 10 "h" "ark" "" {}.'
 ZONE = "@ 60 SOA ns host 1 7200 3600 1209600 300\n@ 60 NS ns\nns 60 A 192.0.2.1\n" + NAPTR
+COOKIES = StreamCookies()
 TCP, TLS, UDP = Transport.TCP, Transport.TLS, Transport.UDP
 
 
@@ -105,3 +110,24 @@ def test_their_number_is_bounded_and_letters_in_both_cases_are_not_kept(
     assert len(front._known._replies) == 2
     assert b"Ark" in ask(front, wire("0.Ark.arpa."))
     assert b"Ark" not in ask(front, wire("0.ark.arpa."))
+
+
+@given(
+    st.sampled_from(["192.0.2.7", "2001:db8::7", "fe80::1%lo", ""]),
+    st.binary(min_size=8, max_size=8),
+    st.integers(-400, 4000),
+    st.sampled_from(["client", "ours", "before", "other", "junk"]),
+)
+def test_cookies_are_judged_as_always(client: str, part: bytes, age: int, kind: str) -> None:
+    secrets, now = (bytes(16), bytes(range(16))), 1_800_000_000.0
+    made = {
+        "client": part,
+        **{
+            name: answer_cookie(part, client, secrets=(secret,), now=now - age).option
+            for name, secret in (("ours", secrets[0]), ("before", secrets[1]), ("other", b"another secret.."))
+        },
+        "junk": part * 3,
+    }[kind]
+    assert COOKIES.answer(made, client, secrets=secrets, now=now) == answer_cookie(
+        made, client, secrets=secrets, now=now
+    )

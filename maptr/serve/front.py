@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from maptr.context import Context, Transport
+from maptr.cookies import answer_cookie
 from maptr.errors import ZoneError
 from maptr.exchange import Access, exchange
 from maptr.fastpath import ReadyAnswers
@@ -25,6 +26,7 @@ from maptr.serve.early import Early
 from maptr.serve.known import Known
 from maptr.serve.responder import Responder, make_ready
 from maptr.serve.stream import TcpLimits
+from maptr.serve.streamcookies import StreamCookies
 from maptr.serve.tls import Certificate
 from maptr.snapshot import Snapshot
 
@@ -68,6 +70,7 @@ class Front:
         self._limits = limits
         self._clock = clock
         self._known = Known()
+        self._cookies = StreamCookies()
         self._udp: list[udp.UdpListener | batch.BatchListener] = []
         self._tcp: list[tcp.TcpListener] = []
 
@@ -170,7 +173,9 @@ class Front:
         begun = False
         try:
             if (found := self.responder.find(query, snapshot)) is not None:
-                reply = self.responder.settle(found, query, snapshot, transport, client, counters)
+                # UDP may be answered by other threads than the event loop's, whose hasher this is.
+                judge = answer_cookie if transport is Transport.UDP else self._cookies.answer
+                reply = self.responder.settle(found, query, snapshot, transport, client, counters, judge)
                 counters.count(transport, reply)
                 if reply is not None:
                     begun = True
