@@ -74,12 +74,42 @@ def test_udp_neither_learns_nor_asks(front: Front, monkeypatch: pytest.MonkeyPat
     assert ask(front, wire(), UDP)
 
 
+def test_with_cookies_they_are_found_once_and_made_for_each(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("12345.ark.arpa.", "99999.ark.arpa.", "other.example."):
+        for octets in (bytes(8), bytes(24)):
+            ask(front, with_cookie(name, octets))
+    monkeypatch.setattr(front.responder, "find", lambda *_: pytest.fail("found again"))
+    for name in ("12345.ark.arpa.", "99999.ark.arpa.", "other.example."):
+        for octets in (b"another.", b"another." * 3):
+            query = with_cookie(name, octets)
+            general = front.responder.answer(query, front.snapshot, transport=TCP, client="192.0.2.7")
+            first, second = (dns.message.from_wire(reply or b"") for reply in (ask(front, query), general))
+            assert first == second
+            assert cookie_of(first)[:8] == cookie_of(second)[:8] == b"another."
+            verified = dns.message.from_wire(ask(front, with_cookie(name, cookie_of(first))))
+            assert cookie_of(verified) == cookie_of(first)
+    assert front.counters[0].verified == 6
+    assert front.counters[0].unverified == 12
+
+
+def cookie_of(message: dns.message.Message) -> bytes:
+    (cookie,) = (option for option in message.options if option.otype == dns.edns.OptionType.COOKIE)
+    return cookie.to_wire() or b""
+
+
+def with_cookie(name: str, octets: bytes) -> bytes:
+    return wire(name, 7, dns.edns.GenericOption(dns.edns.OptionType.COOKIE, octets))
+
+
 def test_new_zones_have_new_replies(front: Front) -> None:
     before = ask(front, wire())
+    ask(front, with_cookie("12345.ark.arpa.", bytes(8)))
     front.swap(State.of(snapshot("new.example"), front.access, front.responder.context))
     assert b"\3new\7example" in ask(front, wire())
+    assert b"\3new\7example" in ask(front, with_cookie("12345.ark.arpa.", bytes(8)))
     front.snapshot = snapshot("newer.example")  # for which nothing lies ready
     assert b"\5newer\7example" in ask(front, wire())
+    assert b"\5newer\7example" in ask(front, with_cookie("12345.ark.arpa.", bytes(8)))
     assert b"\3new\7example" not in before
 
 
@@ -92,6 +122,7 @@ def test_what_a_client_alone_gets_is_not_kept(front: Front) -> None:
     one, other = (ask(front, wire("12345.ark.arpa.", 7, cookie), TCP, f"192.0.2.{host}") for host in (7, 8))
     assert one[:-16] == other[:-16]
     assert one[-16:] != other[-16:]
+    assert ask(front, wire("12345.ark.arpa.", 7, cookie)) == one
     plain, padded = (ask(front, wire("12345.ark.arpa.", 7, padding), transport) for transport in (TCP, TLS))
     assert len(plain) < len(padded) == 468
     before = ask(front, wire("12345.ark.arpa.", 7, keepalive))
@@ -106,8 +137,10 @@ def test_their_number_is_bounded_and_letters_in_both_cases_are_not_kept(
     for number in range(17):
         ask(front, wire(f"{number}.ark.arpa."))
         ask(front, wire(f"{number}.Ark.arpa."))
-        assert len(front._known._replies) <= 5
-    assert len(front._known._replies) == 2
+        ask(front, with_cookie(f"{number}.ark.arpa.", bytes(8)))
+        ask(front, with_cookie(f"{number}.Ark.arpa.", bytes(8)))
+        assert len(front._known._replies) + len(front._known._found) <= 5
+    assert len(front._known._replies) + len(front._known._found) == 4
     assert b"Ark" in ask(front, wire("0.Ark.arpa."))
     assert b"Ark" not in ask(front, wire("0.ark.arpa."))
 

@@ -17,6 +17,7 @@ from maptr.cookies import answer_cookie
 from maptr.errors import ZoneError
 from maptr.exchange import Access, exchange
 from maptr.fastpath import ReadyAnswers
+from maptr.ready import Found
 from maptr.serve import batch, tcp, udp
 from maptr.serve.background import in_thread
 from maptr.serve.bind import Sockets
@@ -166,21 +167,24 @@ class Front:
             if reply is not None:
                 counters.count(transport, reply)
                 return (reply,)
+            return self._answers(query, transport, client, counters, self._known.find_with_cookie(query))
         return self._answers(query, transport, client, counters)
 
-    def _answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterator[bytes]:
+    def _answers(
+        self, query: bytes, transport: Transport, client: str, counters: Counters, known: Found | None = None
+    ) -> Iterator[bytes]:
         snapshot = self.snapshot
-        begun = False
+        stream, begun = transport is not Transport.UDP, False
         try:
-            if (found := self.responder.find(query, snapshot)) is not None:
+            if (found := known or self.responder.find(query, snapshot)) is not None:
                 # UDP may be answered by other threads than the event loop's, whose hasher this is.
-                judge = answer_cookie if transport is Transport.UDP else self._cookies.answer
+                judge = self._cookies.answer if stream else answer_cookie
                 reply = self.responder.settle(found, query, snapshot, transport, client, counters, judge)
                 counters.count(transport, reply)
                 if reply is not None:
                     begun = True
-                    if found.cookie is None and transport is not Transport.UDP:
-                        self._known.learn(query, reply)
+                    if stream and known is None:
+                        self._known.learn(query, found, reply)
                     yield reply
                 return
             for message in exchange(
