@@ -38,7 +38,7 @@ class Watch:
         self._selector.unregister(sock)
 
     def turn(self) -> None:
-        for key, _ in self._selector.select(0)[:AT_ONCE]:
+        for key, _ in self._selector.select(0):
             key.data()
 
     def close(self) -> None:
