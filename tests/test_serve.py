@@ -442,14 +442,15 @@ def test_a_query_that_is_there_with_its_connection_is_answered_in_one_turn() -> 
 
 @pytest.mark.parametrize(("host", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
 def test_a_connection_as_it_is_accepted(host: str, family: int) -> None:
-    with open_tcp_socket(host, 0) as listening, pytest.raises(BlockingIOError):
+    with open_tcp_socket(host, 0) as listening:
         with socket.create_connection(listening.getsockname()[:2]):
             sock, client = tcp.accept(listening)
             with contextlib.closing(sock):
                 assert (sock.family, sock.type, client) == (family, socket.SOCK_STREAM, host)
                 assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), "replies never wait for one another"
                 assert not os.get_inheritable(sock.fileno())
-        tcp.accept(listening)
+        with pytest.raises(BlockingIOError):
+            tcp.accept(listening)
 
 
 def test_nothing_is_left_of_a_connection_for_the_garbage_collector() -> None:
