@@ -169,8 +169,8 @@ def test_one_lifetime_for_the_whole_walk() -> None:
 
     with serving(half_silent) as port:
         started = time.monotonic()
-        discovery = discover_at("127.0.0.1", ARK, port=port, lifetime=0.5)
-        assert time.monotonic() - started < 5
+        discovery = discover_at("127.0.0.1", ARK, port=port, lifetime=2)
+        assert time.monotonic() - started < 10
     assert [candidate.host for candidate in discovery] == ["h.example"]
     assert not discovery.complete
     assert discovery.expiration is None
