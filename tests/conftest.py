@@ -34,12 +34,12 @@ def pytest_configure() -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """What ``-n auto`` is, which scripts/test says: a process for each core, and two at least, for much of the time is
+    """What ``-n auto`` is, which scripts/test says: a process for each core and one more, for much of the time is
     waiting; but none beside this one for modules or tests that are named, which would wait for it to start."""
     named = config.args_source is pytest.Config.ArgsSource.ARGS
     if named and all(".py" in argument for argument in config.args):
         return 0
-    return max(2, os.cpu_count() or 1)
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
