@@ -33,6 +33,7 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist nobody asks
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """What ``-n auto`` is, which scripts/test says: a process for each core and one more, for much of the time is
     waiting; but none beside this one for modules or tests that are named, which would wait for it to start."""
