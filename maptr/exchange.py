@@ -10,14 +10,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from dnslib import DNSQuestion
-from dnslib.dns import RR
-
+from maptr import packet
 from maptr.acl import Acl, Key, Secondaries
 from maptr.answer import AXFR, IXFR, OPCODE_QUERY, Transport, make_reply
 from maptr.journal import Journal, Record, serial_of, soa_of
 from maptr.names import Labels, fold, to_text
-from maptr.packet import HEADER_SIZE, IN, read_question, read_records
+from maptr.packet import COUNTS, HEADER_SIZE, IN, Question, read_question, read_records
 from maptr.snapshot import SOA, Snapshot, ZoneView
 from maptr.transfer import axfr, ixfr, messages
 from maptr.tsig import Opened, open_query
@@ -160,11 +158,11 @@ class _Transfer:
         if not template[2] & AA:  # whatever is wrong with the query as such
             yield self.opened.seal(template)
             return
-        _, question, rest = read_question(self.opened.query)
+        query = self.opened.query
+        question, end = read_question(query)
         assert question is not None  # noqa: S101 - or there were no template
-        counts = [int.from_bytes(self.opened.query[at : at + 2], "big") for at in (6, 8, 10)]
-        authority = read_records(rest, counts)[1]
-        serial = next((serial_of(Record((), SOA, 0, r.rdata.data)) for r in authority if _is_soa(r, question)), None)
+        authority = read_records(query, end, COUNTS.unpack_from(query, 4)[1:])[1]
+        serial = next((serial_of(Record((), SOA, 0, r.rdata)) for r in authority if _is_soa(r, question)), None)
         rcode, content = self._decide(question, serial)
         if rcode != NOERROR:
             refusal = ask(rcode)
@@ -174,15 +172,15 @@ class _Transfer:
         for message in messages(template, question, content, reserve=self.opened.size):
             yield self.opened.seal(message)
 
-    def _decide(self, question: DNSQuestion, serial: int | None) -> tuple[int, Iterator[Record]]:
+    def _decide(self, question: Question, serial: int | None) -> tuple[int, Iterator[Record]]:
         """An rcode, and the records to send: NOTAUTH for a zone that is not ours (RFC 5936 2.2.1), REFUSED for
         one that this client may not have, and for AXFR by UDP, where it is not defined (RFC 5936 4.2)."""
         nothing: Iterator[Record] = iter(())
         if question.qclass != IN or (question.qtype == AXFR and self.transport is Transport.UDP):
             return REFUSED, nothing
-        view = self.snapshot.zones.get(fold(question.qname.label))
+        view = self.snapshot.zones.get(fold(question.name))
         if view is None:
-            broken = fold(question.qname.label) in self.snapshot.broken
+            broken = fold(question.name) in self.snapshot.broken
             return (SERVFAIL if broken else NOTAUTH), nothing
         what = f"{'AXFR' if question.qtype == AXFR else 'IXFR'} of zone {to_text(view.origin)} to {self.client}"
         what += "" if self.opened.key is None else f" key {to_text(self.opened.key)}"
@@ -201,6 +199,6 @@ class _Transfer:
         return NOERROR, ixfr(view, self.access.journals.get(view.origin), serial)
 
 
-def _is_soa(record: RR, question: DNSQuestion) -> bool:
-    same = fold(record.rname.label) == fold(question.qname.label)
-    return record.rtype == SOA and same and len(record.rdata.data) >= MIN_SOA
+def _is_soa(record: packet.Record, question: Question) -> bool:
+    same = fold(record.name) == fold(question.name)
+    return record.rdtype == SOA and same and len(record.rdata) >= MIN_SOA
