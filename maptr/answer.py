@@ -176,8 +176,9 @@ def make_reply(
         return _frame(asked, REFUSED, ede=EDE_NOT_SUPPORTED)
     if question.qtype in (AXFR, IXFR):
         return _frame(asked, REFUSED)
-    zone = find_zone(snapshot, name, question.qtype)
-    if snapshot.broken and is_broken(snapshot, name, question.qtype, zone):
+    folded = fold(name)
+    zone = find_zone(snapshot, folded, question.qtype)
+    if snapshot.broken and is_broken(snapshot, folded, question.qtype, zone):
         return _frame(asked, SERVFAIL, ede=EDE_NOT_READY)
     if zone is None:
         return _frame(asked, REFUSED, ede=EDE_NOT_AUTHORITATIVE)

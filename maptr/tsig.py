@@ -111,7 +111,7 @@ class Opened:
 
 def may_be_signed(query: bytes) -> bool:
     """False where there is surely no TSIG: what nearly every query is spared the reading by."""
-    return query[6:12] != b"\0\0\0\0\0\0" and _TYPE in query
+    return _TYPE in query and query[6:12] != b"\0\0\0\0\0\0"
 
 
 def open_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> Opened:

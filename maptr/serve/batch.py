@@ -62,6 +62,7 @@ class BatchListener:
         self.counters = counters or Counters()  # written by the listener's thread alone
         self._sock = sock
         self._fd = sock.fileno()
+        self._family = sock.family  # which a socket makes anew whenever it is asked
         self._responder = responder
         self._general = general
         self._anywhere = is_anywhere(sock)
@@ -311,7 +312,7 @@ class BatchListener:
         return self._slots.memory[self._slots.bases[i] : self._slots.starts[i]] + query
 
     def _client(self, i: int) -> str:
-        return socket.inet_ntop(self._sock.family, self._slots.memory[self._slots.addresses[i]])
+        return socket.inet_ntop(self._family, self._slots.memory[self._slots.addresses[i]])
 
 
 def to_sockaddr(family: socket.AddressFamily, client: Client) -> bytes:

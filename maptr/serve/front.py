@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from maptr.context import Context, Transport
 from maptr.errors import ZoneError
-from maptr.exchange import Access, exchange
+from maptr.exchange import Access, exchange, is_plain
 from maptr.fastpath import ReadyAnswers
 from maptr.serve import batch, tcp, udp
 from maptr.serve.background import in_thread
@@ -121,7 +121,7 @@ class Front:
             early.open(self._answer_for)
 
     def _answer_for(self, counters: Counters) -> udp.Answer:
-        return functools.partial(self.answer, counters=counters)
+        return functools.partial(self.answer_rest, counters=counters)
 
     async def quiet(self) -> None:
         """Take no more queries by UDP and no more connections; what was taken is answered."""
@@ -146,6 +146,17 @@ class Front:
     ) -> bytes | None:
         """One reply from the snapshot of this moment. A bug in answering costs its query, not the server."""
         return next(self.answers(query, transport, client, counters), None)
+
+    def answer_rest(self, query: bytes, transport: Transport, client: str, *, counters: Counters) -> bytes | None:
+        """The same for a query for which nothing lies ready, by the shortest way. Raises whatever a bug raises."""
+        if not is_plain(query, self.access):
+            return self.answer(query, transport, client, counters=counters)
+        reply = None
+        try:
+            reply = self.responder.answer(query, self.snapshot, transport=transport, client=client, counters=counters)
+        finally:
+            counters.count(transport, reply)
+        return reply
 
     def answers(
         self, query: bytes, transport: Transport, client: str, counters: Counters | None = None

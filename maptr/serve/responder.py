@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import time
@@ -37,12 +38,18 @@ def make_ready(snapshot: Snapshot, context: Context, elsewhere: Iterable[Labels]
     """The answers that lie ready for that context, none below ``elsewhere``. Takes a moment for a large zone."""
 
     def general(query: bytes, /, *, transport: Transport) -> Reply | None:
-        from maptr.answer import make_reply  # here, for the first answers of a start need none of it
-
-        return make_reply(query, snapshot, transport=transport, context=context)
+        return _general_path()(query, snapshot, transport=transport, context=context)
 
     edns = Edns(context.udp_payload, bool(context.cookies.secrets), bool(context.identity.nsid))
     return ReadyAnswers(snapshot, general, elsewhere, edns)
+
+
+@functools.cache
+def _general_path() -> Callable[..., Reply | None]:
+    """``maptr.answer.make_reply``, imported when it is first needed: the first answers of a start need none of it."""
+    from maptr.answer import make_reply
+
+    return make_reply
 
 
 class Responder:
@@ -139,9 +146,7 @@ class Responder:
         ``reserve`` and ``rcode`` as in ``make_reply``; ``verified``: the client showed who it is, so has no limit.
         Its cookie is counted among ``counters``.
         """
-        from maptr.answer import make_reply  # here, as above
-
-        reply = make_reply(
+        reply = _general_path()(
             query,
             snapshot,
             transport=transport,
