@@ -24,9 +24,10 @@ from typing import Literal, NamedTuple
 
 from maptr import context
 from maptr.context import OPTION_HEADER
+from maptr.cookies import CLIENT_COOKIE
 from maptr.learned import General, Learned
-from maptr.names import MAX_LABEL, MAX_NAME, Labels, to_wire
-from maptr.packed import RRSET, WILDCARD, read_labels
+from maptr.names import MAX_NAME, Labels, to_wire
+from maptr.packed import RRSET, WILDCARD, read_labels, types_of
 from maptr.ready import (
     CLASS_IN,
     COOKIE_REPLY,
@@ -47,6 +48,7 @@ from maptr.ready import (
     Found,
     Ready,
     before_cookie,
+    find_labels,
     find_malformed,
     find_options,
 )
@@ -55,8 +57,8 @@ from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, Snapshot
 
 SOA, DS, NSEC, NSEC3 = 6, 43, 47, 50
 NODATA = 0  # in place of a type, all types that a name does not have: type 0 itself is reserved (RFC 6895 3.1)
-# OPT, and the types that ask for more than a type (RFC 6895 3.1): for the general path, but for ANY.
-OPT, META_FIRST, META_LAST, ANY = 41, 128, 255, 255
+# Types that ask for more than a type (RFC 6895 3.1). The others of that kind are types that no name has.
+TRANSFERS, ANY = frozenset({251, 252}), 255
 # Rdata that name hosts whose addresses go along, compress (RFC 3597 4), redirect or sign: never a part of the table.
 INVOLVED = frozenset({NS, 3, 4, CNAME, SOA, 7, 8, 9, 12, 14, MX, SRV, DNAME, DS, RRSIG, NSEC, NSEC3})
 QR_AA = 0x8400
@@ -98,6 +100,7 @@ class ReadyAnswers:
         for origin in self._zones:
             label, above = origin[: origin[0] + 1], origin[origin[0] + 1 :]
             self._children[above] = self._children.get(above, frozenset()) | {label}
+        self._depth = 1 + max((len(read_labels(origin)) for origin in self._zones), default=0)
         self._learned = Learned(general)
         self._opts = self._find_opts(edns)
         self._max_payload = int.from_bytes(self._opts[EDNS][3:5], "big")
@@ -144,7 +147,7 @@ class ReadyAnswers:
             return None
         name = query[HEADER : end - 4].lower()
         qtype = query[end - 4] << 8 | query[end - 3]
-        if qtype == OPT or (META_FIRST <= qtype <= META_LAST and (qtype != ANY or stream)) or len(name) > MAX_NAME:
+        if qtype in TRANSFERS or (qtype == ANY and stream) or len(name) > MAX_NAME:
             return None
         ready = self._look_up(name, qtype, form)
         if ready is None or end + ready.end - ready.start + len(ready.opt) + size > limit:
@@ -157,16 +160,17 @@ class ReadyAnswers:
         if found is None:
             return 0, None
         start, options = found
-        cookie = options.get(context.COOKIE)
-        answered = self._stream_options if stream else self._options
-        if (cookie is not None and len(cookie) + OPTION_HEADER not in COOKIE_SIZES) or not answered.isdisjoint(options):
+        if not (self._stream_options if stream else self._options).isdisjoint(options):
             return 0, None
+        cookie = options.get(context.COOKIE)
+        if cookie is not None and len(cookie) + OPTION_HEADER not in COOKIE_SIZES:
+            cookie = cookie[:CLIENT_COOKIE]  # no server's cookie of ours, so what is left of it is the client's
         return start, cookie
 
     def fellows(self, query: bytes, found: Found) -> Fellows | None:
         """Which questions have the same reply but for the first label; None where the reply is of this name alone.
 
-        Not for NXDOMAIN with proofs.
+        Not for what is proved.
         """
         name = query[HEADER : found.question_end - 4].lower()
         first = name[0] + 1 if name else 0
@@ -179,7 +183,7 @@ class ReadyAnswers:
         labels = self._children.get(rest, frozenset())
         if not zone:
             return Fellows(_NOWHERE.get, _NOWHERE.__getitem__, labels, True)
-        labels |= zone.soa_labels if rest == zone.origin else zone.cuts.get(rest, frozenset())
+        labels |= zone.soa_words | zone.cuts.get(rest, frozenset())
         packed = zone.find(name)
         if packed is None:
             return Fellows(zone.table.get, zone.read, labels, True)
@@ -189,21 +193,23 @@ class ReadyAnswers:
         return None
 
     def _look_up(self, name: bytes, qtype: int, form: int) -> Ready | None:
-        zones = self._zones
-        offsets = []
-        at = 0
-        while (zone := zones.get(name[at:])) is None:
-            if at >= len(name):
-                return None
-            length = name[at]
-            if length == 0:
-                return self._learned.ready(("refused", form), name, qtype, form) if at == len(name) - 1 else None
-            if length > MAX_LABEL:
-                return None
-            offsets.append(at)
-            at += length + 1
-        if not zone or (qtype == DS and not offsets):
-            return None  # the parent's to answer, where that is here
+        offsets = find_labels(name)
+        if offsets is None:
+            return None
+        # The labels of the longest origin or fewer lead to the closest zone.
+        for above in range(max(0, len(offsets) - self._depth), len(offsets)):
+            at = offsets[above]
+            if (zone := self._zones.get(name[at:])) is not None:
+                break
+        else:
+            zone = None
+        if zone is None:
+            return self._learned.ready(("refused", form), name, qtype, form)
+        if not zone:
+            return None
+        if qtype == DS and not at:  # the parent's to answer, where that is here
+            return self._learned.ready((name, DS, form), name, qtype, form) if all(self._zones.values()) else None
+        del offsets[above:]
         source = name
         if name not in zone.table or zone.layered:
             # What floods ask, the short way: absent, where no wildcard or delegation can be met.
@@ -228,7 +234,9 @@ class ReadyAnswers:
             if suffix in zone.odd:
                 return None
             if suffix in zone.cuts:
-                return None if qtype == DS and not offset else self._referral(zone, name, offsets, offset, qtype, form)
+                if qtype == DS and not offset:
+                    return self._learned.ready((name, DS, form), name, qtype, form)
+                return self._referral(zone, name, offsets, offset, qtype, form)
             if suffix not in zone.table:
                 break
             encloser = suffix
@@ -245,12 +253,10 @@ class ReadyAnswers:
 
     def _denied(self, zone: ReadyZone, name: bytes, encloser: bytes, offsets: list[int], qtype: int) -> Ready | None:
         """NXDOMAIN with its proof, the same for all names that the same records deny below the same encloser."""
-        above = offsets.index(len(name) - len(encloser)) - 1 if encloser != zone.origin else len(offsets) - 1
-        if zone.denial is None or name[offsets[above] : len(name) - len(encloser)] in zone.soa_words:
+        if zone.denial is None or _next_closer(name, encloser, offsets) in zone.soa_words:
             return None
-        labels = read_labels(name)
-        proof = zone.denial.name_error(labels, labels[above + 1 :])
-        return self._learned.moulded((NXDOMAIN, encloser, *map(id, proof)), len(name), name, qtype, DO)
+        proof = zone.denial.name_error(read_labels(name), read_labels(encloser))
+        return self._learned.moulded((NXDOMAIN, encloser, *map(id, proof)), len(name), name, qtype, DO, proved=True)
 
     def _from_node(
         self, zone: ReadyZone, name: bytes, at: int, offsets: list[int], source: bytes, qtype: int, form: int
@@ -270,11 +276,22 @@ class ReadyAnswers:
             start += size
         if not alias and not signed:
             return self._negative(zone, name, at, offsets, (qtype, form, NOERROR), source)
-        if not alias and source is name:
-            return self._learned.ready((name, NODATA, form), name, qtype, form)
-        if source is not name:
+        if source is name:
+            return self._learned.ready((name, qtype if alias else NODATA, form), name, qtype, form)
+        if not signed or (alias and (qtype in INVOLVED or qtype == ANY or CNAME in types_of(packed))):
             return None  # a wildcard has more names than could be learned
-        return self._learned.ready((name, qtype, form), name, qtype, form)
+        return self._proved(zone, name, source[len(WILDCARD) :], offsets, qtype, alias)
+
+    def _proved(
+        self, zone: ReadyZone, name: bytes, encloser: bytes, offsets: list[int], qtype: int, found: bool
+    ) -> Ready | None:
+        """The answer of a wildcard, or its lack of one, with the proof that nothing is closer to the name."""
+        if zone.denial is None or _next_closer(name, encloser, offsets) in zone.soa_words:
+            return None
+        prove = zone.denial.wildcard if found else zone.denial.wildcard_no_data
+        proof = prove(read_labels(name), read_labels(encloser))
+        key = (encloser, qtype if found else NODATA, *map(id, proof))
+        return self._learned.moulded(key, len(name) - len(encloser), name, qtype, DO, proved=True)
 
     def _negative(
         self,
@@ -287,14 +304,16 @@ class ReadyAnswers:
     ) -> Ready | None:
         """NXDOMAIN, or NODATA from a name or wildcard."""
         qtype, form, rcode = asked
-        if zone.signed and form == DO:
-            return None  # of a wildcard: each proof is of its own
+        label = b""
         if offsets and name[offsets[-1] : at] in zone.soa_labels:
-            return None
+            # Names in the SOA compress as far as that.
+            if len(offsets) > 1 and name[offsets[-2] : offsets[-1]] in zone.soa_words:
+                return None
+            label, at = name[offsets[-1] : at], offsets[-1]
         if source is name:
-            return self._learned.moulded((zone.origin, form), at, name, qtype, form, by_name=True)
-        ready = self._learned.moulded((zone.origin, form, rcode, source), at, name, qtype, form)
-        if ready is not None and rcode == NXDOMAIN and not zone.wild and not zone.layered:
+            return self._learned.moulded((zone.origin, label, form), at, name, qtype, form, by_name=True)
+        ready = self._learned.moulded((zone.origin, label, form, rcode, source), at, name, qtype, form)
+        if ready is not None and rcode == NXDOMAIN and not (label or zone.wild or zone.layered):
             zone.absent[at << 2 | form] = ready
         return ready
 
@@ -313,3 +332,10 @@ class ReadyAnswers:
         if origin is None:
             return b"", b"", b""
         return self._learned.ask_opts(origin) if edns is None else (b"", edns.opt(), edns.opt(do=True))
+
+
+def _next_closer(name: bytes, encloser: bytes, offsets: list[int]) -> bytes:
+    """The label of the name that stands before the encloser, by the offsets of those below the zone."""
+    end = len(name) - len(encloser)
+    start = offsets[offsets.index(end) - 1] if end in offsets else offsets[-1]
+    return name[start:end]

@@ -58,9 +58,20 @@ class Learned:
         return ready
 
     def moulded(
-        self, key: Hashable, place: int, name: bytes, qtype: int, form: int, by_name: bool = False
+        self,
+        key: Hashable,
+        place: int,
+        name: bytes,
+        qtype: int,
+        form: int,
+        *,
+        by_name: bool = False,
+        proved: bool = False,
     ) -> Ready | None:
-        """The same for all who have one name at some place of the question. ``by_name`` is of ``Ready.kind``."""
+        """The same for all who have one name at some place of the question.
+
+        ``by_name`` is of ``Ready.kind``, ``proved`` is that of Ready.
+        """
         if (key, place) in self._ready:
             return self._ready[key, place]
         if len(self._ready) >= MAX_LEARNED:
@@ -71,7 +82,8 @@ class Learned:
                 self._moulds.clear()
             made = self.ask(name + qtype.to_bytes(2, "big") + CLASS_IN, form)
             if made is not None:
-                mould = self._moulds[key] = Mould.of(made._replace(kind=None) if by_name else made, place)
+                made = made._replace(kind=None if by_name else made.kind, proved=proved)
+                mould = self._moulds[key] = Mould.of(made, place)
         ready = self._ready[key, place] = mould.at(place) if mould else None
         return ready
 

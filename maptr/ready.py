@@ -24,6 +24,7 @@ COOKIE = context.COOKIE.to_bytes(2, "big")
 # Whole options: a client cookie alone, and one with a server cookie of the usual size (RFC 9018 4).
 COOKIE_SIZES = (4 + 8, 4 + 24)
 COOKIE_REPLY = 4 + 24
+ANSWERED = frozenset({context.NSID, context.COOKIE, context.KEEPALIVE, context.PADDING})
 CLASS_IN = b"\0\1"
 NOERROR, FORMERR, NXDOMAIN = 0, 1, 3  # RFC 1035 4.1.1
 QR, TC, OPCODE, RD = 0x80, 0x02, 0x78, 0x01  # in the first octet of the flags
@@ -47,7 +48,8 @@ class Edns(NamedTuple):
 class Ready(NamedTuple):
     """A reply without ID and question: ``head`` is flags (RD clear) and counts, the records ``body[start:end]``.
 
-    ``kind`` is what a rate limit counts it by (``answer.Reply``); None where that is the name asked.
+    ``kind`` is what a rate limit counts it by (``answer.Reply``); None where that is the name asked. ``proved``: it has
+    the proof that this very name does not exist, which other names share by their place in the zone alone.
     """
 
     head: bytes
@@ -56,6 +58,7 @@ class Ready(NamedTuple):
     end: int
     opt: bytes
     kind: Hashable
+    proved: bool = False
 
 
 class Found(NamedTuple):
@@ -101,7 +104,8 @@ class Found(NamedTuple):
 class Mould(NamedTuple):
     """A reply of which others are made, whose question is longer or shorter by what stands before ``place`` in it.
 
-    Nothing in its records may point to before that place, so all compression pointers move by as much.
+    Nothing in its records may point to before that place but the whole name asked, as a wildcard's records do, so all
+    other compression pointers move by as much.
     """
 
     ready: Ready
@@ -124,7 +128,8 @@ class Mould(NamedTuple):
             for _ in range(names):
                 inside = _skip_name(body, inside, pointers)
             at += size
-        return cls(ready, place, tuple(pointers))
+        asked = _POINTER_TO_QUESTION if place else b""
+        return cls(ready, place, tuple(pointer for pointer in pointers if body[pointer : pointer + 2] != asked))
 
     def at(self, place: int) -> Ready:
         """The reply to a question with the same name at another place."""
@@ -143,6 +148,19 @@ def _skip_name(wire: bytes, at: int, pointers: list[int]) -> int:
             return at + 2
         at += length + 1
     return at + 1
+
+
+def find_labels(name: bytes) -> list[int] | None:
+    """Where the labels of a name start, the root last; None for what is no plain name and nothing else."""
+    offsets = []
+    at, last = 0, len(name) - 1
+    while at < last and 0 < (length := name[at]) <= MAX_LABEL:
+        offsets.append(at)
+        at += length + 1
+    if at != last or name[last]:
+        return None
+    offsets.append(last)
+    return offsets
 
 
 def with_cookie(opt: bytes) -> bytes:
@@ -166,9 +184,10 @@ def before_cookie(query: bytes) -> int:
 
 
 def find_options(query: bytes) -> tuple[int, dict[int, bytes]] | None:
-    """Where the OPT starts that follows the question and ends the query, and its options, the first of each code.
+    """Where the OPT starts that follows the question and ends the query, and those of its options that are answered.
 
-    None where there is none, or one to find fault with: an option cut short, a cookie of a wrong length.
+    Of each code the first. None where there is none, or one to find fault with: an option cut short, a cookie of a
+    wrong length.
     """
     at, size = HEADER, len(query)
     while at < size and (length := query[at]):
@@ -181,13 +200,19 @@ def find_options(query: bytes) -> tuple[int, dict[int, bytes]] | None:
         return None
     options: dict[int, bytes] = {}
     while at < size:
-        code, length = (int.from_bytes(query[field : field + 2], "big") for field in (at, at + 2))
-        at += OPTION_HEADER
-        option = query[at : at + length]
-        at += length
-        if at > size or (code == context.COOKIE and not is_well_formed(option)):
+        data = at + OPTION_HEADER
+        if data > size:
             return None
-        options.setdefault(code, option)
+        end = data + (query[at + 2] << 8 | query[at + 3])
+        if end > size:
+            return None
+        code = query[at] << 8 | query[at + 1]
+        if code in ANSWERED:
+            option = query[data:end]
+            if code == context.COOKIE and not is_well_formed(option):
+                return None
+            options.setdefault(code, option)
+        at = end
     return start, options
 
 
@@ -216,4 +241,5 @@ def _reads(query: bytes) -> bool:
     return at < last and at + MIN_QUESTION <= len(query)
 
 
+_POINTER_TO_QUESTION = (0xC000 | HEADER).to_bytes(2, "big")
 _UNREADABLE = Found(Ready(bytes((QR, FORMERR, 0, 0, 0, 0, 0, 0, 0, 0)), b"", 0, 0, b"", FORMERR), HEADER, None)

@@ -27,7 +27,6 @@ from maptr.ready import (
     HEADER,
     MIN_PAYLOAD,
     NOERROR,
-    NXDOMAIN,
     OPT_SIZE,
     OPT_START,
     RD,
@@ -221,7 +220,7 @@ class Plans:
         size = 0 if found.cookie is None else len(found.cookie)
         plan = self._share(query, found)
         head = found.ready.head
-        if found.question_end == HEADER or (head[1] == NXDOMAIN and head[7] > 1):
+        if found.question_end == HEADER or found.ready.proved:
             return plan  # without a question there is nothing to know it by; with proofs, nobody to share it
         whole = len(query) - size
         if whole > found.question_end + OPT_SIZE + bool(size) * 4:
