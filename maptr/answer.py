@@ -61,6 +61,7 @@ class Reply(NamedTuple):
 
     ``kind`` is equal for replies that tell the same (``Outcome.source``), whatever was asked to get them.
     ``verified``: the client showed by its cookie that its address is not forged; ``cookie``: it sent one.
+    ``nameless``: it would be the same for any name in the question.
     """
 
     wire: bytes
@@ -69,6 +70,7 @@ class Reply(NamedTuple):
     question_end: int
     opt_size: int
     cookie: bool = False
+    nameless: bool = False
 
     def truncated(self) -> bytes:
         """The reply with TC and no records but OPT, so that a real client asks again over TCP."""
@@ -127,6 +129,13 @@ def make_reply(
     if len(query) < HEADER_SIZE or query[2] & 0x80:
         return None  # no ID to answer to, or itself a response: answering those makes loops
     asked = _Query(query, transport, context, reserve=reserve)
+    settled = _settle(asked, client, rcode)
+    return _answer(asked, snapshot) if settled is None else settled._replace(nameless=True)
+
+
+def _settle(asked: _Query, client: str, rcode: int | None) -> Reply | None:
+    """Read the query; the reply where it is the same whatever name is asked."""
+    query, context = asked.wire, asked.context
     opcode = query[2] >> 3
     if opcode not in (OPCODE_QUERY, OPCODE_NOTIFY, OPCODE_UPDATE):
         return _frame(asked, NOTIMP if rcode is None else rcode)
@@ -143,7 +152,7 @@ def make_reply(
 
     asked.question = question
     if opcode == OPCODE_UPDATE and sum(counts) > MAX_QUERY_RECORDS and rcode is None:
-        return _refuse_update(asked, snapshot)  # its records may be many, and none would change the reply
+        return None  # its records may be many, and none would change the reply
     try:
         opt = find_opt(read_records(query, end, counts))
     except ValueError:
@@ -156,34 +165,45 @@ def make_reply(
             _read_options(asked, opt, client)
         except ValueError:
             return _frame(asked, FORMERR)
-        if asked.cookie and context.cookies.required and transport is Transport.UDP and not asked.verified:
+        if asked.cookie and context.cookies.required and asked.transport is Transport.UDP and not asked.verified:
             return _frame(asked, BADCOOKIE)  # RFC 7873 5.2.3 and 5.2.4
 
     if rcode is not None and (rcode != NOERROR or question is not None):
         return _frame(asked, rcode, Outcome(authoritative=rcode == NOERROR))
-    if opcode == OPCODE_UPDATE:
-        return _refuse_update(asked, snapshot)
     if question is None:
         return _frame(asked, NOERROR if asked.cookie else FORMERR)  # RFC 7873 5.4
-    name = question.name
+    if opcode == OPCODE_QUERY:
+        if question.qclass not in (IN, CH):
+            return _frame(asked, REFUSED, ede=EDE_NOT_SUPPORTED)
+        if question.qclass == IN and question.qtype in (AXFR, IXFR):
+            return _frame(asked, REFUSED)
+        if question.qclass == CH and not (context.identity.version or context.identity.hostname):
+            return _frame(asked, REFUSED)
+    return None
+
+
+def _answer(asked: _Query, snapshot: Snapshot) -> Reply:
+    """What depends on the name."""
+    question = asked.question
+    assert question is not None  # noqa: S101 - or it were settled
+    name, opcode = question.name, asked.wire[2] >> 3
+    folded = fold(name)
+    if opcode == OPCODE_UPDATE:
+        # RFC 2136 3.1 and 3.3, as BIND says no: zones change by their files, and by no one on the network.
+        return _frame(asked, REFUSED, ede=EDE_PROHIBITED) if folded in snapshot.zones else _frame(asked, NOTAUTH)
     if opcode == OPCODE_NOTIFY:
         # The primary of all its zones takes no news of them (RFC 1996 3.11); so say NSD and PowerDNS.
-        return _frame(asked, REFUSED if fold(name) in snapshot.zones else NOTAUTH)
+        return _frame(asked, REFUSED if folded in snapshot.zones else NOTAUTH)
     if question.qclass == CH:
-        told = look_up_chaos(name, question.qtype, context.identity)
+        told = look_up_chaos(name, question.qtype, asked.context.identity)
         return _frame(asked, REFUSED) if told is None else _frame(asked, NOERROR, told)
-    if question.qclass != IN:
-        return _frame(asked, REFUSED, ede=EDE_NOT_SUPPORTED)
-    if question.qtype in (AXFR, IXFR):
-        return _frame(asked, REFUSED)
-    folded = fold(name)
     zone = find_zone(snapshot, folded, question.qtype)
     if snapshot.broken and is_broken(snapshot, folded, question.qtype, zone):
         return _frame(asked, SERVFAIL, ede=EDE_NOT_READY)
     if zone is None:
         return _frame(asked, REFUSED, ede=EDE_NOT_AUTHORITATIVE)
-    minimal = question.qtype == ANY and transport is Transport.UDP
-    dnssec = opt is not None and opt.do
+    minimal = question.qtype == ANY and asked.transport is Transport.UDP
+    dnssec = asked.opt is not None and asked.opt.do
     outcome = look_up(zone, name, question.qtype, minimal_any=minimal, dnssec=dnssec)
     return _frame(asked, outcome.rcode, outcome)
 
@@ -195,13 +215,6 @@ def _read_options(query: _Query, opt: Opt, client: str) -> None:
     if query.asked.cookie is not None and secrets:
         answer = answer_cookie(query.asked.cookie, client, secrets=secrets, now=query.context.clock())
         query.cookie, query.verified = answer.option, answer.verified
-
-
-def _refuse_update(query: _Query, snapshot: Snapshot) -> Reply:
-    """RFC 2136 3.1 and 3.3, as BIND says no: zones change by their files, and by no one on the network."""
-    if query.question is None or fold(query.question.name) not in snapshot.zones:
-        return _frame(query, NOTAUTH)
-    return _frame(query, REFUSED, ede=EDE_PROHIBITED)
 
 
 def _frame(query: _Query, rcode: int, outcome: Outcome | None = None, *, ede: int | None = None) -> Reply:

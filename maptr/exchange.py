@@ -15,10 +15,10 @@ from maptr.acl import Acl, Key, Secondaries
 from maptr.answer import AXFR, IXFR, OPCODE_QUERY, Transport, make_reply
 from maptr.journal import Journal, Record, serial_of, soa_of
 from maptr.names import Labels, fold, to_text
-from maptr.packet import COUNTS, HEADER_SIZE, IN, Question, read_question, read_records
+from maptr.packet import COUNTS, HEADER_SIZE, IN, Question, may_be_signed, read_question, read_records
 from maptr.snapshot import SOA, Snapshot, ZoneView
 from maptr.transfer import axfr, ixfr, messages
-from maptr.tsig import Opened, may_be_signed, open_query
+from maptr.tsig import Opened, open_query
 
 NOERROR, FORMERR, SERVFAIL, REFUSED, NOTAUTH = 0, 1, 2, 5, 9  # RFC 1035 4.1.1, RFC 2136 2.2
 AA = 0x04  # in the header's third octet

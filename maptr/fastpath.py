@@ -23,34 +23,37 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from maptr import context
-from maptr.context import OPTION_HEADER
 from maptr.cookies import CLIENT_COOKIE
 from maptr.learned import General, Learned
-from maptr.names import MAX_NAME, Labels, to_wire
+from maptr.names import Labels, to_wire
 from maptr.packed import RRSET, WILDCARD, read_labels, types_of
+from maptr.packet import may_be_signed
 from maptr.ready import (
     CLASS_IN,
     COOKIE_REPLY,
     COOKIE_SIZES,
     DO,
     EDNS,
-    EDNS_COUNTS,
     HEADER,
     MIN_PAYLOAD,
     MIN_QUESTION,
     NO_EDNS,
+    NO_RECORDS,
     NOERROR,
     NXDOMAIN,
+    ONE,
+    ONE_RECORD,
+    OPCODE,
     OPT_SIZE,
     OPT_START,
-    PLAIN_COUNTS,
+    QR,
+    UNREADABLE,
     Edns,
     Found,
     Ready,
-    before_cookie,
+    Shared,
     find_labels,
-    find_malformed,
-    find_options,
+    read_options,
 )
 from maptr.readyzone import ReadyZone, is_alone
 from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, Snapshot
@@ -58,10 +61,12 @@ from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, Snapshot
 SOA, DS, NSEC, NSEC3 = 6, 43, 47, 50
 NODATA = 0  # in place of a type, all types that a name does not have: type 0 itself is reserved (RFC 6895 3.1)
 # Types that ask for more than a type (RFC 6895 3.1). The others of that kind are types that no name has.
-TRANSFERS, ANY = frozenset({251, 252}), 255
+AXFR, ANY = 252, 255
+TRANSFERS = frozenset({251, AXFR})
 # Rdata that name hosts whose addresses go along, compress (RFC 3597 4), redirect or sign: never a part of the table.
 INVOLVED = frozenset({NS, 3, 4, CNAME, SOA, 7, 8, 9, 12, 14, MX, SRV, DNAME, DS, RRSIG, NSEC, NSEC3})
 QR_AA = 0x8400
+NONE = b"\0\0"  # of the questions
 PLAIN_HEAD = struct.Struct("!5H")  # flags and the four counts
 
 _NOWHERE: Mapping[bytes, bytes] = MappingProxyType({})
@@ -116,56 +121,58 @@ class ReadyAnswers:
         have another there, and is ready for UDP alone unless both are the same. Whoever sends it adds the answer
         to the cookie.
         """
-        return self._find(query, stream) or find_malformed(query)
-
-    def _find(self, query: bytes, stream: bool) -> Found | None:
-        counts = query[4:HEADER]
-        cookie, size = None, 0
-        if counts == PLAIN_COUNTS:
-            end, form, limit = len(query), NO_EDNS, MIN_PAYLOAD
-        elif counts == EDNS_COUNTS:
-            end = len(query) - OPT_SIZE
-            if end < HEADER + MIN_QUESTION:
-                return None  # cut short
-            if query[end : end + 3] != OPT_START or query[-2:] != b"\0\0":
-                end = before_cookie(query)
-                if end:
-                    cookie = query[end + OPT_SIZE + OPTION_HEADER :]
-                else:
-                    end, cookie = self._read_options(query, stream)
-                if not self._cookies:
-                    cookie = None
-                elif cookie is not None:
+        if len(query) < HEADER or query[2] & (QR | OPCODE):
+            return None
+        records = query[6:HEADER]
+        if query[4:6] != ONE:
+            # RFC 9619; with records, a signature might be among them.
+            return None if query[4:6] == NONE or records != NO_RECORDS else UNREADABLE
+        offsets = find_labels(query)
+        if offsets is None:
+            return UNREADABLE
+        # Octets after all that is counted are nobody's.
+        end = HEADER + offsets[-1] + MIN_QUESTION
+        form, limit, cookie, size = NO_EDNS, MIN_PAYLOAD, None, 0
+        qtype = query[end - 4] << 8 | query[end - 3]
+        odd = query[end - 2 : end] != CLASS_IN or qtype in TRANSFERS
+        if records == ONE_RECORD:
+            options = end + OPT_SIZE
+            if query[end : end + 3] != OPT_START or len(query) < options:
+                return None  # no OPT, or cut short
+            stop = options + (query[options - 2] << 8 | query[options - 1])
+            if stop > len(query) or query[end + 6]:  # or of another version than 0
+                odd = True
+            elif stop > options:
+                told = read_options(query, options, stop)
+                if told is None or not (self._stream_options if stream else self._options).isdisjoint(told):
+                    return None
+                cookie = told.get(context.COOKIE) if self._cookies else None
+                if cookie is not None:
                     size = COOKIE_REPLY
-            if end <= HEADER or query[end + 6]:  # no OPT known here, or another version than 0
-                return None
+                    if len(cookie) not in COOKIE_SIZES:
+                        cookie = cookie[:CLIENT_COOKIE]  # the rest is no server's of ours
             form = DO if query[end + 7] & 0x80 else EDNS
             limit = min(max(query[end + 3] << 8 | query[end + 4], MIN_PAYLOAD), self._max_payload)
-        else:
+        elif records != NO_RECORDS:
             return None
-        if query[2] & 0xF8 or end < HEADER + MIN_QUESTION or query[end - 2 : end] != CLASS_IN:
+        if odd:
+            return self._find_settled(query, end, stream)
+        if qtype == ANY and stream:
             return None
-        name = query[HEADER : end - 4].lower()
-        qtype = query[end - 4] << 8 | query[end - 3]
-        if qtype in TRANSFERS or (qtype == ANY and stream) or len(name) > MAX_NAME:
-            return None
-        ready = self._look_up(name, qtype, form)
+        ready = self._look_up(query[HEADER : end - 4].lower(), offsets, qtype, form)
         if ready is None or end + ready.end - ready.start + len(ready.opt) + size > limit:
             return None
         return Found(ready, end, cookie)
 
-    def _read_options(self, query: bytes, stream: bool) -> tuple[int, bytes | None]:
-        """Where the OPT starts, and the cookie in it; 0 where an option is for the general path to answer."""
-        found = find_options(query)
-        if found is None:
-            return 0, None
-        start, options = found
-        if not (self._stream_options if stream else self._options).isdisjoint(options):
-            return 0, None
-        cookie = options.get(context.COOKIE)
-        if cookie is not None and len(cookie) + OPTION_HEADER not in COOKIE_SIZES:
-            cookie = cookie[:CLIENT_COOKIE]  # no server's cookie of ours, so what is left of it is the client's
-        return start, cookie
+    def _find_settled(self, query: bytes, end: int, stream: bool) -> Found | None:
+        """The reply to what is wrong, or beyond us, whatever the name; None where others may have a say in it."""
+        qtype = query[end - 4] << 8 | query[end - 3]
+        if len(query) not in (end, end + OPT_SIZE) or may_be_signed(query):
+            return None  # more octets than that come in more ways than can be learned
+        if qtype in TRANSFERS and (stream or qtype != AXFR):
+            return None
+        settled = self._learned.settled(query[6:HEADER] + query[end - 4 :], query)
+        return settled and Found(settled, end, None)
 
     def fellows(self, query: bytes, found: Found) -> Fellows | None:
         """Which questions have the same reply but for the first label; None where the reply is of this name alone.
@@ -176,6 +183,8 @@ class ReadyAnswers:
         first = name[0] + 1 if name else 0
         if first <= 1 or name in self._zones:
             return None
+        if found.ready.shared is Shared.BY_ALL:
+            return Fellows(_NOWHERE.get, _NOWHERE.__getitem__, frozenset(), True)
         rest = name[first:]
         at = first
         while (zone := self._zones.get(name[at:])) is None and at < len(name):
@@ -192,10 +201,7 @@ class ReadyAnswers:
             return Fellows(zone.table.get, zone.read, labels, False)
         return None
 
-    def _look_up(self, name: bytes, qtype: int, form: int) -> Ready | None:
-        offsets = find_labels(name)
-        if offsets is None:
-            return None
+    def _look_up(self, name: bytes, offsets: list[int], qtype: int, form: int) -> Ready | None:
         # The labels of the longest origin or fewer lead to the closest zone.
         for above in range(max(0, len(offsets) - self._depth), len(offsets)):
             at = offsets[above]
@@ -256,7 +262,9 @@ class ReadyAnswers:
         if zone.denial is None or _next_closer(name, encloser, offsets) in zone.soa_words:
             return None
         proof = zone.denial.name_error(read_labels(name), read_labels(encloser))
-        return self._learned.moulded((NXDOMAIN, encloser, *map(id, proof)), len(name), name, qtype, DO, proved=True)
+        return self._learned.moulded(
+            (NXDOMAIN, encloser, *map(id, proof)), len(name), name, qtype, DO, shared=Shared.BY_NONE
+        )
 
     def _from_node(
         self, zone: ReadyZone, name: bytes, at: int, offsets: list[int], source: bytes, qtype: int, form: int
@@ -291,7 +299,7 @@ class ReadyAnswers:
         prove = zone.denial.wildcard if found else zone.denial.wildcard_no_data
         proof = prove(read_labels(name), read_labels(encloser))
         key = (encloser, qtype if found else NODATA, *map(id, proof))
-        return self._learned.moulded(key, len(name) - len(encloser), name, qtype, DO, proved=True)
+        return self._learned.moulded(key, len(name) - len(encloser), name, qtype, DO, shared=Shared.BY_NONE)
 
     def _negative(
         self,

@@ -5,6 +5,7 @@ Which reply a question has is for ``fastpath.py`` to say.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Hashable
 from typing import NamedTuple
 
@@ -16,13 +17,12 @@ from maptr.snapshot import RDATA_NAMES
 
 HEADER = 12  # RFC 1035 4.1.1
 MIN_PAYLOAD = 512  # RFC 1035 4.2.1, and RFC 6891 6.2.3
-PLAIN_COUNTS = bytes((0, 1, 0, 0, 0, 0, 0, 0))  # one question and nothing else
-EDNS_COUNTS = bytes((0, 1, 0, 0, 0, 0, 0, 1))
+ONE = b"\0\1"  # question
+NO_RECORDS, ONE_RECORD = bytes(6), bytes((0, 0, 0, 0, 0, 1))
 OPT_START = b"\0\0\x29"  # the root and type 41 (RFC 6891 6.1.2)
 OPT_SIZE = 11
 COOKIE = context.COOKIE.to_bytes(2, "big")
-# Whole options: a client cookie alone, and one with a server cookie of the usual size (RFC 9018 4).
-COOKIE_SIZES = (4 + 8, 4 + 24)
+COOKIE_SIZES = (8, 24)  # a client's alone, and one with a server's of the usual size (RFC 9018 4)
 COOKIE_REPLY = 4 + 24
 ANSWERED = frozenset({context.NSID, context.COOKIE, context.KEEPALIVE, context.PADDING})
 CLASS_IN = b"\0\1"
@@ -45,11 +45,19 @@ class Edns(NamedTuple):
         return OPT_START + self.payload.to_bytes(2, "big") + bytes((0, 0, 0x80 * do, 0, 0, 0))
 
 
+class Shared(enum.Enum):
+    """Who has the same reply, by the octets of the query that are not its first label."""
+
+    BY_NAME = enum.auto()  # as the zone has it (``fastpath.Fellows``)
+    BY_ALL = enum.auto()
+    BY_NONE = enum.auto()  # as far as octets tell: a proof is shared by those who are near in the zone
+
+
 class Ready(NamedTuple):
     """A reply without ID and question: ``head`` is flags (RD clear) and counts, the records ``body[start:end]``.
 
-    ``kind`` is what a rate limit counts it by (``answer.Reply``); None where that is the name asked. ``proved``: it has
-    the proof that this very name does not exist, which other names share by their place in the zone alone.
+    ``kind`` is what a rate limit counts it by (``answer.Reply``); None where that is the name asked. ``shared`` is who
+    else has it.
     """
 
     head: bytes
@@ -58,7 +66,7 @@ class Ready(NamedTuple):
     end: int
     opt: bytes
     kind: Hashable
-    proved: bool = False
+    shared: Shared = Shared.BY_NAME
 
 
 class Found(NamedTuple):
@@ -150,17 +158,22 @@ def _skip_name(wire: bytes, at: int, pointers: list[int]) -> int:
     return at + 1
 
 
-def find_labels(name: bytes) -> list[int] | None:
-    """Where the labels of a name start, the root last; None for what is no plain name and nothing else."""
+def find_labels(query: bytes) -> list[int] | None:
+    """Where in the question's name its labels start, the root last.
+
+    None for a question that cannot be read: its name is no plain one, or too long, or it is cut (RFC 1035 4.1.2).
+    """
     offsets = []
-    at, last = 0, len(name) - 1
-    while at < last and 0 < (length := name[at]) <= MAX_LABEL:
-        offsets.append(at)
+    at, last = HEADER, min(len(query) - MIN_QUESTION, HEADER + MAX_NAME - 1)
+    while at <= last:
+        offsets.append(at - HEADER)
+        length = query[at]
+        if not length:
+            return offsets
+        if length > MAX_LABEL:
+            return None
         at += length + 1
-    if at != last or name[last]:
-        return None
-    offsets.append(last)
-    return offsets
+    return None
 
 
 def with_cookie(opt: bytes) -> bytes:
@@ -169,77 +182,29 @@ def with_cookie(opt: bytes) -> bytes:
     return opt[:9] + size.to_bytes(2, "big") + opt[OPT_SIZE:] + COOKIE + bytes((0, COOKIE_REPLY - 4))
 
 
-def before_cookie(query: bytes) -> int:
-    """Where the OPT starts whose one option is a cookie; 0 if there is none."""
-    for size in COOKIE_SIZES:
-        start = len(query) - OPT_SIZE - size
-        if (
-            start > HEADER
-            and query[start : start + 3] == OPT_START
-            and query[start + 9 : start + 13] == bytes((0, size)) + COOKIE
-            and query[start + 13 : start + 15] == bytes((0, size - 4))
-        ):
-            return start
-    return 0
+def read_options(octets: bytes, at: int, end: int) -> dict[int, bytes] | None:
+    """Those of the options between two places that are answered, of each the first.
 
-
-def find_options(query: bytes) -> tuple[int, dict[int, bytes]] | None:
-    """Where the OPT starts that follows the question and ends the query, and those of its options that are answered.
-
-    Of each code the first. None where there is none, or one to find fault with: an option cut short, a cookie of a
-    wrong length.
+    None where there is one to find fault with: cut short, or a cookie of a wrong length.
     """
-    at, size = HEADER, len(query)
-    while at < size and (length := query[at]):
-        if length > MAX_LABEL:
-            return None
-        at += length + 1
-    start = at + MIN_QUESTION
-    at = start + OPT_SIZE
-    if query[start : start + 3] != OPT_START or int.from_bytes(query[at - 2 : at], "big") != size - at:
-        return None
     options: dict[int, bytes] = {}
-    while at < size:
+    while at < end:
         data = at + OPTION_HEADER
-        if data > size:
+        if data > end:
             return None
-        end = data + (query[at + 2] << 8 | query[at + 3])
-        if end > size:
+        stop = data + (octets[at + 2] << 8 | octets[at + 3])
+        if stop > end:
             return None
-        code = query[at] << 8 | query[at + 1]
+        code = octets[at] << 8 | octets[at + 1]
         if code in ANSWERED:
-            option = query[data:end]
+            option = octets[data:stop]
             if code == context.COOKIE and not is_well_formed(option):
                 return None
             options.setdefault(code, option)
-        at = end
-    return start, options
-
-
-def find_malformed(query: bytes) -> Found | None:
-    """The reply to a query whose question nobody could read: FORMERR, and no more of it sent back than its ID.
-
-    None for what may be answered otherwise. What is wrong with records is for the general path to see.
-    """
-    if len(query) < HEADER or query[2] & (QR | OPCODE):
-        return None
-    questions = query[4] << 8 | query[5]
-    if questions == 1:
-        return None if _reads(query) else _UNREADABLE
-    if questions and not any(query[6:HEADER]):
-        return _UNREADABLE  # RFC 9619; with records, a signature might be among them
-    return None
-
-
-def _reads(query: bytes) -> bool:
-    """Whether a question stands there: a name of labels, never a pointer, and type and class (RFC 1035 4.1.2)."""
-    at, last = HEADER, min(len(query), HEADER + MAX_NAME)
-    while at < last and (length := query[at]):
-        if length > MAX_LABEL:
-            return False
-        at += length + 1
-    return at < last and at + MIN_QUESTION <= len(query)
+        at = stop
+    return options
 
 
 _POINTER_TO_QUESTION = (0xC000 | HEADER).to_bytes(2, "big")
-_UNREADABLE = Found(Ready(bytes((QR, FORMERR, 0, 0, 0, 0, 0, 0, 0, 0)), b"", 0, 0, b"", FORMERR), HEADER, None)
+# The reply to a query whose question nobody could read: FORMERR, and no more of it sent back than its ID.
+UNREADABLE = Found(Ready(bytes((QR, FORMERR, 0, 0, 0, 0, 0, 0, 0, 0)), b"", 0, 0, b"", FORMERR), HEADER, None)

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 
 from maptr.acl import DIGESTS, MIN_MAC, Key
 from maptr.names import Labels, fold, to_wire
-from maptr.packet import COUNTS, HEADER_SIZE, read_name, read_record
+from maptr.packet import COUNTS, HEADER_SIZE, TSIG, may_be_signed, read_name, read_record
 
-TSIG, ANY_CLASS = 250, 255  # RFC 8945 4.2
+ANY_CLASS = 255  # RFC 8945 4.2
 FORMERR, NOTAUTH = 1, 9  # RFC 1035 4.1.1, RFC 2136 2.2
 BADSIG, BADKEY, BADTIME, BADTRUNC = 16, 17, 18, 22  # RFC 8945 3
 FUDGE = 300  # seconds between two clocks, "RECOMMENDED" (RFC 8945 10)
 
-_TYPE = struct.pack("!H", TSIG)
 _TIMES = struct.Struct("!HIHH")  # the time, fudge and the length of the MAC (RFC 8945 4.2)
 _END = struct.Struct("!HHH")  # what follows the MAC: original ID, error and the length of other data
 # Names on the wire that also say how far MACs are cut (RFC 8945 6).
@@ -107,11 +106,6 @@ class Opened:
             timers = _timers(record.time, record.fudge)
             return attach(reply, record.key, record.algorithm, timers, b"", error, b"")
         return reply
-
-
-def may_be_signed(query: bytes) -> bool:
-    """False where there is surely no TSIG: what nearly every query is spared the reading by."""
-    return _TYPE in query and query[6:12] != b"\0\0\0\0\0\0"
 
 
 def open_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> Opened:

@@ -32,6 +32,7 @@ from maptr.ready import (
     RD,
     TC,
     Found,
+    Shared,
     with_cookie,
 )
 from maptr.readyzone import is_alone
@@ -220,7 +221,7 @@ class Plans:
         size = 0 if found.cookie is None else len(found.cookie)
         plan = self._share(query, found)
         head = found.ready.head
-        if found.question_end == HEADER or found.ready.proved:
+        if found.question_end == HEADER or found.ready.shared is Shared.BY_NONE:
             return plan  # without a question there is nothing to know it by; with proofs, nobody to share it
         whole = len(query) - size
         if whole > found.question_end + OPT_SIZE + bool(size) * 4:
