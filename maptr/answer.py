@@ -213,7 +213,8 @@ def _read_options(query: _Query, opt: Opt, client: str) -> None:
     query.asked = read_options(opt)
     secrets = query.context.cookies.secrets
     if query.asked.cookie is not None and secrets:
-        answer = answer_cookie(query.asked.cookie, client, secrets=secrets, now=query.context.clock())
+        now, siphash = query.context.clock(), query.context.siphash
+        answer = answer_cookie(query.asked.cookie, client, secrets=secrets, now=now, siphash=siphash)
         query.cookie, query.verified = answer.option, answer.verified
 
 

@@ -17,6 +17,7 @@ from maptr.ready import Edns, Found
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
 from maptr.serve.connections import IDLE_TIMEOUT
 from maptr.serve.counters import Counters
+from maptr.serve.hashing import make_hash
 from maptr.siphash import KEY_SIZE
 from maptr.snapshot import Snapshot
 
@@ -74,6 +75,7 @@ class Responder:
             clock=time.time,
             idle_timeout=idle_timeout,
             udp_payload=udp_payload,
+            siphash=make_hash(),
         )
         self.limiter = RateLimiter(rrl or RrlSettings(), clock)
         self._clock = clock
@@ -101,8 +103,8 @@ class Responder:
         """As ``answer`` for a ready reply: cookies and the rate limit are what it lacks."""
         cookie = None
         if found.cookie is not None:
-            secrets = self.context.cookies.secrets
-            cookie = answer_cookie(found.cookie, client, secrets=secrets, now=self.context.clock())
+            secrets, now, siphash = self.context.cookies.secrets, self.context.clock(), self.context.siphash
+            cookie = answer_cookie(found.cookie, client, secrets=secrets, now=now, siphash=siphash)
         return self.finish(found, cookie, query, snapshot, transport, client, counters)
 
     def finish(
