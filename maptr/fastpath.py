@@ -27,7 +27,6 @@ from maptr.cookies import CLIENT_COOKIE
 from maptr.learned import General, Learned
 from maptr.names import Labels, to_wire
 from maptr.packed import RRSET, WILDCARD, read_labels, types_of
-from maptr.packet import may_be_signed
 from maptr.ready import (
     CLASS_IN,
     COOKIE_REPLY,
@@ -167,8 +166,8 @@ class ReadyAnswers:
     def _find_settled(self, query: bytes, end: int, stream: bool) -> Found | None:
         """The reply to what is wrong, or beyond us, whatever the name; None where others may have a say in it."""
         qtype = query[end - 4] << 8 | query[end - 3]
-        if len(query) not in (end, end + OPT_SIZE) or may_be_signed(query):
-            return None  # more octets than that come in more ways than can be learned
+        if len(query) not in (end, end + OPT_SIZE):
+            return None  # more octets come in more ways than can be learned
         if qtype in TRANSFERS and (stream or qtype != AXFR):
             return None
         settled = self._learned.settled(query[6:HEADER] + query[end - 4 :], query)

@@ -14,6 +14,7 @@ from maptr.answer import Transport, make_reply
 from maptr.context import Context, Identity
 from maptr.cookies import CookieSettings
 from maptr.exchange import NOBODY, Access, Catalog, exchange
+from maptr.ready import COOKIE_SIZES
 from maptr.serve.hashing import make_hash
 from maptr.serve.responder import make_ready
 from maptr.siphash import siphash24
@@ -70,6 +71,7 @@ def test_all_ways_give_the_same(kind: str, context: Context, snapshot: Snapshot)
     server = Server(snapshot, context)
     for query in queries:
         found = server.ready.find(query, stream=False)
+        assert found is None or found.cookie is None or len(found.cookie) in COOKIE_SIZES
         if found is not None and found.cookie is None:
             assert [found.reply(query)] == whole(query, snapshot, context), query.hex()
     for _ in range(3):
@@ -82,6 +84,20 @@ def test_what_is_ready(kind: str) -> None:
     ready = make_ready(ZONE, CONTEXT)
     found = [ready.find(ODD[kind](rng), stream=False) is not None for _ in range(100)]
     assert sum(found) > 60 if kind not in GENERAL else sum(found) < 40
+
+
+def test_what_comes_but_once_is_not_kept() -> None:
+    rng = random.Random(0)
+    server = Server(snapshot_of((ark_zone(2000), "ark.arpa.")))
+    for kind in ("octets after it", "octets after a bare one", "padding", "a hundred options", "a false cookie"):
+        server.hold([ODD[kind](rng) for _ in range(300)])
+    assert len(server.plans.known) + len(server.plans._with_cookie) < 100
+
+
+def test_a_name_of_class_chaos_that_says_something_is_none_that_does_not() -> None:
+    server = Server(ZONE, CONTEXTS[1])
+    for name in ("other.bind.", "version.bind.", "other.bind.", "id.server.", "version.bind."):
+        server.hold([dns.message.make_query(name, "TXT", "CH").to_wire()] * 2)
 
 
 @pytest.mark.parametrize("kind", ERRORS)
