@@ -110,7 +110,7 @@ def read_records(packet: bytes, at: int, counts: Iterable[int]) -> list[list[Rec
 
 def read_record(packet: bytes, at: int) -> tuple[Record, int]:
     """The record that stands there, and where it ends. Raises ValueError."""
-    name, at = read_name(packet, at)
+    name, at = ((), at + 1) if packet[at : at + 1] == b"\0" else read_name(packet, at)  # mostly the root, of an OPT
     start = at + RECORD.size
     if start > len(packet):
         raise ValueError("record cut short")
