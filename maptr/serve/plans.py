@@ -61,20 +61,22 @@ _MIN_WHOLE = MIN_KEY + OPT_SIZE + COOKIE_REPLY
 _FIRST_LETTER = ord("A")  # as the length of a query
 
 
-class Pattern(NamedTuple):
-    """For all names of a pattern: where the name ends before the query does, plans for absent names and other types.
+class Special(NamedTuple):
+    """What of a pattern is not so for most.
 
-    ``exact`` is what a query must have around its name where a letter is among that, for lower case would hide it.
-    ``find`` and ``read`` as in Fellows, ``labels`` those of them that are as long as the first label of the pattern.
+    ``labels`` are those of Fellows that are as long as the first label of the pattern, ``exact`` is what a query must
+    have around its name where a letter is among that, for lower case would hide it, ``read`` as in Fellows, and
+    ``other`` the plan for types that a name does not have.
     """
 
-    after: int
     labels: frozenset[bytes]
     exact: bytes | None
-    find: Callable[[bytes], bytes | None]
     read: Callable[[bytes], bytes]
-    absent: bytes | None
     other: bytes | None
+
+
+# For all names of a pattern: octets after the name, ``find`` as in Fellows, the plan for absent names.
+Pattern = tuple[int, Callable[[bytes], bytes | None], bytes | None, Special | None]
 
 
 # What is done with a query that ends in some way: where its plan and pattern are found, how far before the end its
@@ -176,10 +178,10 @@ class Plans:
             else:
                 get, get_pattern, at = plain
             key = query.lower()
-            if cookie is None and end >= _FIRST_LETTER - ID:
+            if end >= _FIRST_LETTER - ID and cookie is None:
                 key = key[:-LENGTH] + query[-LENGTH:]
             at = end - at
-            other_size = resize and at < end and query[at] != _USUAL_END
+            other_size = query[at] != _USUAL_END and at < end and resize
             if other_size:
                 key = key[: at - 1] + USUAL_SIZE + key[at + 1 :]
                 plan = get(key)
@@ -198,22 +200,27 @@ class Plans:
                 shape = key[: FIRST + 1] + key[after:end]
                 pattern = get_pattern(shape)
                 if pattern is not None:
-                    name_end, labels, exact, find, read, absent, other = pattern
+                    name_end, find, absent, special = pattern
                     name_end = end - name_end
-                    if (
-                        not (labels and key[FIRST:after] in labels)
-                        and (exact is None or query[:FIRST] + query[name_end:end] == exact)
-                        and not (other_size and shape in large_patterns)
-                    ):
-                        name = key[FIRST:name_end]
-                        rdtype = None if other is None else types.get(name)
-                        if rdtype is None:
-                            if find(name) is None:
-                                plan = absent
-                            elif other is not None:
-                                rdtype = self._learn_type(name, read)
-                        if rdtype and query[name_end : name_end + 2] != rdtype:
-                            plan = other
+                    name = key[FIRST:name_end]
+                    if other_size and shape in large_patterns:
+                        pass
+                    elif special is None:
+                        if find(name) is None:
+                            plan = absent
+                    else:
+                        labels, exact, read, other = special
+                        if key[FIRST:after] not in labels and (
+                            exact is None or query[:FIRST] + query[name_end:end] == exact
+                        ):
+                            rdtype = None if other is None else types.get(name)
+                            if rdtype is None:
+                                if find(name) is None:
+                                    plan = absent
+                                elif other is not None:
+                                    rdtype = self._learn_type(name, read)
+                            if rdtype and query[name_end : name_end + 2] != rdtype:
+                                plan = other
                 if plan is None:
                     (sized if other_size else missed).append(i)
                     continue
@@ -281,11 +288,15 @@ class Plans:
             if large:
                 self._large_patterns.add(pattern)
             exact = None if around.lower() == around.upper() else around
-            old = patterns.get(pattern)
-            if old is None or old.exact != exact:
-                labels = frozenset(label for label in fellows.labels if label[0] == name[0])
-                old = Pattern(whole - name_end, labels, exact, fellows.find, fellows.read, None, None)
-            patterns[pattern] = old._replace(absent=plan) if fellows.absent else old._replace(other=plan)
+            absent = other = None
+            if pattern in patterns:
+                _, _, known_absent, special = patterns[pattern]
+                if (special and special.exact) == exact:
+                    absent, other = known_absent, special and special.other
+            absent, other = (plan, other) if fellows.absent else (absent, plan)
+            labels = frozenset(label for label in fellows.labels if label[0] == name[0])
+            special = Special(labels, exact, fellows.read, other) if labels or exact or other else None
+            patterns[pattern] = whole - name_end, fellows.find, absent, special
         return plan
 
     def kind(self, plan: bytes, query: bytes) -> Hashable:

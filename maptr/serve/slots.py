@@ -27,9 +27,7 @@ SLOT = 80  # a query for a NAAN of five digits fits, a whole cookie included
 ORIGIN = 6  # of a query in its slot, see above
 LENGTH = 2  # octets of it at the end of a slot
 START = SLOT - ORIGIN - LENGTH  # octets of a query that a slot takes
-# The largest datagram has 65,507 octets (RFC 768, RFC 791). Two lines of cache more keep the starts of messages out of
-# each other's way: a cache has few places for addresses that differ by multiples of a page.
-WHOLE = 65536 + 2 * 64
+WHOLE = 65536  # the largest datagram has 65,507 octets (RFC 768, RFC 791)
 AREA = 4096  # octets for the records of one reply (context.MAX_PAYLOAD)
 COOKIE = 32  # a whole cookie has 24, and 16 before its hash
 NAME = 32  # struct sockaddr_in6 is 28
