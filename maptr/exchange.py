@@ -164,6 +164,12 @@ class _Transfer:
     note: Callable[[str], None]
 
     def messages(self, ask: Callable[[int | None], bytes | None]) -> Iterator[bytes]:
+        refused = self._refuse()
+        if refused is not None:
+            refusal = ask(refused)
+            if refusal is not None:
+                yield self.opened.seal(refusal)
+            return
         template = ask(NOERROR)
         if template is None:
             return
@@ -175,40 +181,53 @@ class _Transfer:
         assert question is not None  # noqa: S101 - or there were no template
         authority = read_records(query, end, COUNTS.unpack_from(query, 4)[1:])[1]
         serial = next((serial_of(Record((), SOA, 0, r.rdata)) for r in authority if _is_soa(r, question)), None)
-        rcode, content = self._decide(question, serial)
-        if rcode != NOERROR:
-            refusal = ask(rcode)
+        content = self._content(question, serial)
+        if content is None:
+            refusal = ask(FORMERR)
             if refusal is not None:
                 yield self.opened.seal(refusal)
             return
         for message in messages(template, question, content, reserve=self.opened.size):
             yield self.opened.seal(message)
 
-    def _decide(self, question: Question, serial: int | None) -> tuple[int, Iterator[Record]]:
-        """An rcode, and the records to send: NOTAUTH for a zone that is not ours (RFC 5936 2.2.1), REFUSED for
-        one that this client may not have, and for AXFR by UDP, where it is not defined (RFC 5936 4.2)."""
-        nothing: Iterator[Record] = iter(())
+    def _refuse(self) -> int | None:
+        """An rcode that settles it, unless the query is malformed: NOTAUTH for a zone that is not ours (RFC 5936
+        2.2.1), REFUSED for one that this client may not have, and for AXFR by UDP, where it is not defined (4.2)."""
+        try:
+            question, _ = read_question(self.opened.query)
+        except ValueError:
+            return None
+        if question is None:
+            return None
         if question.qclass != IN or (question.qtype == AXFR and self.transport is Transport.UDP):
-            return REFUSED, nothing
-        view = self.snapshot.zones.get(fold(question.name))
-        if view is None:
-            broken = fold(question.name) in self.snapshot.broken
-            return (SERVFAIL if broken else NOTAUTH), nothing
-        what = f"{'AXFR' if question.qtype == AXFR else 'IXFR'} of zone {to_text(view.origin)} to {self.client}"
-        what += "" if self.opened.key is None else f" key {to_text(self.opened.key)}"
-        if not self.access.acl(view.origin).allows(self.client, self.opened.key):
-            self.note(f"{what} refused")
-            return REFUSED, nothing
+            return REFUSED
+        origin = fold(question.name)
+        if origin not in self.snapshot.zones:
+            return SERVFAIL if origin in self.snapshot.broken else NOTAUTH
+        if not self.access.acl(origin).allows(self.client, self.opened.key):
+            self.note(f"{self._what(question)} refused")
+            return REFUSED
+        return None
+
+    def _what(self, question: Question) -> str:
+        kind = "AXFR" if question.qtype == AXFR else "IXFR"
+        key = "" if self.opened.key is None else f" key {to_text(self.opened.key)}"
+        return f"{kind} of zone {to_text(fold(question.name))} to {self.client}{key}"
+
+    def _content(self, question: Question, serial: int | None) -> Iterator[Record] | None:
+        """The records to send; None for a question for changes that says not since when."""
+        view = self.snapshot.zones[fold(question.name)]
+        what = self._what(question)
         if question.qtype == AXFR:
             self.note(f"{what}: serial {view.serial}")
-            return NOERROR, axfr(view)
+            return axfr(view)
         if serial is None:
-            return FORMERR, nothing
+            return None
         if self.transport is Transport.UDP:
             # One SOA, by which the secondary knows to come by TCP (RFC 1995 2): no amplification this way.
-            return NOERROR, iter((soa_of(view),))
+            return iter((soa_of(view),))
         self.note(f"{what}: from serial {serial} to {view.serial}")
-        return NOERROR, ixfr(view, self.access.journals.get(view.origin), serial)
+        return ixfr(view, self.access.journals.get(view.origin), serial)
 
 
 def _is_soa(record: packet.Record, question: Question) -> bool:
