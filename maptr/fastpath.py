@@ -27,6 +27,7 @@ from maptr.cookies import CLIENT_COOKIE
 from maptr.learned import General, Learned
 from maptr.names import Labels, to_wire
 from maptr.packed import RRSET, WILDCARD, read_labels, types_of
+from maptr.packet import COUNTS, OPT, RECORD, may_be_signed, read_records
 from maptr.ready import (
     CLASS_IN,
     COOKIE_REPLY,
@@ -131,13 +132,18 @@ class ReadyAnswers:
             return UNREADABLE
         # Octets after all that is counted are nobody's.
         end = HEADER + offsets[-1] + MIN_QUESTION
-        form, limit, cookie, size = NO_EDNS, MIN_PAYLOAD, None, 0
         qtype = query[end - 4] << 8 | query[end - 3]
+        if qtype in TRANSFERS and (stream or qtype != AXFR):
+            return None  # for who knows whom to give them
+        if records != NO_RECORDS and (records != ONE_RECORD or query[end : end + 3] != OPT_START):
+            plain = _without_records(query, end)
+            return None if plain is None else self.find(plain, stream=stream)
+        form, limit, cookie, size = NO_EDNS, MIN_PAYLOAD, None, 0
         odd = query[end - 2 : end] != CLASS_IN or qtype in TRANSFERS
         if records == ONE_RECORD:
             options = end + OPT_SIZE
-            if query[end : end + 3] != OPT_START or len(query) < options:
-                return None  # no OPT, or cut short
+            if len(query) < options:
+                return None  # cut short
             stop = options + (query[options - 2] << 8 | query[options - 1])
             if stop > len(query) or query[end + 6]:  # or of another version than 0
                 odd = True
@@ -152,10 +158,8 @@ class ReadyAnswers:
                         cookie = cookie[:CLIENT_COOKIE]  # the rest is no server's of ours
             form = DO if query[end + 7] & 0x80 else EDNS
             limit = min(max(query[end + 3] << 8 | query[end + 4], MIN_PAYLOAD), self._max_payload)
-        elif records != NO_RECORDS:
-            return None
         if odd:
-            return self._find_settled(query, end, stream)
+            return self._find_settled(query, end)
         if qtype == ANY and stream:
             return None
         ready = self._look_up(query[HEADER : end - 4].lower(), offsets, qtype, form)
@@ -163,13 +167,10 @@ class ReadyAnswers:
             return None
         return Found(ready, end, cookie)
 
-    def _find_settled(self, query: bytes, end: int, stream: bool) -> Found | None:
-        """The reply to what is wrong, or beyond us, whatever the name; None where others may have a say in it."""
-        qtype = query[end - 4] << 8 | query[end - 3]
+    def _find_settled(self, query: bytes, end: int) -> Found | None:
+        """The reply to what is wrong, or beyond us, whatever the name."""
         if len(query) not in (end, end + OPT_SIZE):
             return None  # more octets come in more ways than can be learned
-        if qtype in TRANSFERS and (stream or qtype != AXFR):
-            return None
         settled = self._learned.settled(query[6:HEADER] + query[end - 4 :], query)
         return settled and Found(settled, end, None)
 
@@ -339,6 +340,26 @@ class ReadyAnswers:
         if origin is None:
             return b"", b"", b""
         return self._learned.ask_opts(origin) if edns is None else (b"", edns.opt(), edns.opt(do=True))
+
+
+def _without_records(query: bytes, end: int) -> bytes | None:
+    """The query without all records but its OPT, which change no reply; None where they do, or may."""
+    if may_be_signed(query):
+        return None
+    try:
+        *others, additional = read_records(query, end, COUNTS.unpack_from(query, 4)[1:])
+    except ValueError:
+        return None
+    opts = [record for record in additional if record.rdtype == OPT]
+    if len(opts) > 1 or any(record.rdtype == OPT for section in others for record in section):
+        return None
+    head, question = query[:4] + ONE, query[HEADER:end]
+    if not opts:
+        return head + NO_RECORDS + question
+    name, rdtype, payload, ttl, options = opts[0]
+    if name:
+        return None
+    return head + ONE_RECORD + question + b"\0" + RECORD.pack(rdtype, payload, ttl, len(options)) + options
 
 
 def _next_closer(name: bytes, encloser: bytes, offsets: list[int]) -> bytes:

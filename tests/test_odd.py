@@ -42,8 +42,6 @@ GENERAL = {
     *("opcodes", "NOTIFY", "UPDATE", "UPDATE of no zone", "no question", "no question, a cookie", "two questions"),
     *(
         "records that are not there",
-        "a record",
-        "sixteen records",
         "two OPTs",
         "an OPT cut short",
         "an OPT with a name",
