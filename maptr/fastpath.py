@@ -1,15 +1,15 @@
 """ReadyAnswers: replies as octets that lie ready, found by the question as it arrives, for what most clients send.
 
 The general path (``answer.py``) is the truth, and this is a shortcut to it: ``find`` gives its octets or None, and
-None sends the query there. Three ways lead to a ready reply, none of which parses a packet or makes a name object:
+None sends the query there. Four ways lead to a ready reply, none of which parses a packet or makes a name object:
 
 * an existing name and a type whose rdata stand alone: a part of the zone's packed table (``packed.py``);
 * an absence, a referral, a refusal: one body for all questions of a kind, because names in it compress against the
   question only from the origin (or the delegation) on, and that lies at an offset they share;
 * any other type at an existing name: one body a question, bounded in number;
-* a question that cannot be read: no more than a header (``ready.py``).
+* what is wrong, or beyond us, whatever the name: no body, and for a question that cannot be read no more than a header.
 
-Bodies of the last two kinds are *learned*: the general path is asked once, without EDNS, with it, and with DO, and
+Bodies of the second and third kind, and errors, are *learned*: the general path is asked once, without EDNS, with it, and with DO, and
 what its replies have in common is taken apart (``learned.py``). So no rule is written twice. What may depend on more
 than the question stays general: names below a DNAME, replies near the size limit, options that are answered, but a
 cookie.
