@@ -9,10 +9,10 @@ None sends the query there. Four ways lead to a ready reply, none of which parse
 * any other type at an existing name: one body a question, bounded in number;
 * what is wrong, or beyond us, whatever the name: no body, and for a question that cannot be read no more than a header.
 
-Bodies of the second and third kind, and errors, are *learned*: the general path is asked once, without EDNS, with it, and with DO, and
-what its replies have in common is taken apart (``learned.py``). So no rule is written twice. What may depend on more
-than the question stays general: names below a DNAME, replies near the size limit, options that are answered, but a
-cookie.
+Bodies of the second and third kind, and errors, are *learned*: the general path is asked once, without EDNS, with it,
+and with DO, and what its replies have in common is taken apart (``learned.py``). So no rule is written twice. What may
+depend on more than the question stays general: names below a DNAME, replies near the size limit, options that are
+answered, but a cookie.
 """
 
 from __future__ import annotations
