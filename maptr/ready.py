@@ -182,6 +182,20 @@ def with_cookie(opt: bytes) -> bytes:
     return opt[:9] + size.to_bytes(2, "big") + opt[OPT_SIZE:] + COOKIE + bytes((0, COOKIE_REPLY - 4))
 
 
+def before_cookie(query: bytes) -> int:
+    """Where the OPT starts whose one option is a cookie of a usual size; 0 if the query ends in none."""
+    for size in COOKIE_SIZES:
+        option = OPTION_HEADER + size
+        start = len(query) - OPT_SIZE - option
+        if (
+            start > HEADER
+            and query[start : start + 3] == OPT_START
+            and query[start + 9 : start + 15] == bytes((0, option)) + COOKIE + bytes((0, size))
+        ):
+            return start
+    return 0
+
+
 def read_options(octets: bytes, at: int, end: int) -> dict[int, bytes] | None:
     """Those of the options between two places that are answered, of each the first.
 
