@@ -16,11 +16,12 @@ from maptr.cookies import CookieSettings
 from maptr.exchange import NOBODY, Access, Catalog, exchange
 from maptr.ready import COOKIE_SIZES
 from maptr.serve.hashing import make_hash
+from maptr.serve.known import Known
 from maptr.serve.responder import make_ready
 from maptr.siphash import siphash24
 from maptr.snapshot import Snapshot
 from scripts.benchmark.loads import ark_zone
-from scripts.benchmark.odd import ERRORS, ODD, QUESTIONS, ask, opt
+from scripts.benchmark.odd import ERRORS, ODD, QUESTIONS, ask, opt, option
 from tests.test_fastpath import hold, ready_of, snapshot_of
 from tests.test_plans import CLIENT, CONTEXT, NOW, SECRETS, Server
 
@@ -177,3 +178,14 @@ def test_the_general_path_is_not_asked_for_what_it_said(monkeypatch: pytest.Monk
     for rdclass in range(10, 30):
         ready.find(ask((b"x",), 16, opt(), rdclass=rdclass), stream=False)
         assert len(ready._learned._settled) <= 5
+
+
+def test_a_cookie_behind_all_that_is_counted_is_nobodys() -> None:
+    ready, known = make_ready(ZONE, CONTEXT), Known()
+    query = ask((b"10001", b"ark", b"arpa"), 35, *(opt(option(10, client * 8)) for client in (b"a", b"b")))
+    found = ready.find(query)
+    assert found is not None
+    assert found.cookie == b"a" * 8
+    known.find(query, ready)
+    known.learn(query, found, b"")
+    assert known.find_with_cookie(query) is None
