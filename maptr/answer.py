@@ -6,11 +6,10 @@ the options of EDNS mean in ``edns.py`` and ``cookies.py``.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Hashable
 from dataclasses import dataclass
-
-from dnslib import DNSError, DNSHeader, DNSQuestion
-from dnslib.dns import RR, EDNSOption
+from typing import NamedTuple
 
 from maptr.chaos import CH, look_up_chaos
 from maptr.context import PLAIN, Context
@@ -23,16 +22,27 @@ from maptr.edns import (
     EDE_PROHIBITED,
     NOTHING_ASKED,
     Asked,
+    Opt,
     find_opt,
-    make_opt,
     padding_to_block,
     read_options,
     reply_options,
     udp_limit,
+    write_opt,
 )
 from maptr.lookup import ANY, NOERROR, NXDOMAIN, YXDOMAIN, Outcome, find_zone, is_broken, look_up
 from maptr.names import fold, to_wire
-from maptr.packet import HEADER_SIZE, IN, MAX_QUERY_RECORDS, WireBuffer, read_question, read_records, write_rrset
+from maptr.packet import (
+    COUNTS,
+    HEADER_SIZE,
+    IN,
+    MAX_QUERY_RECORDS,
+    Question,
+    Writer,
+    read_question,
+    read_records,
+    write_rrset,
+)
 from maptr.snapshot import SOA, Snapshot
 
 # RFC 1035 4.1.1, RFC 2136 2.2, RFC 6891 9, RFC 7873 8
@@ -41,14 +51,17 @@ OPCODE_QUERY, OPCODE_NOTIFY, OPCODE_UPDATE = 0, 4, 5
 IXFR, AXFR = 251, 252
 
 TCP_LIMIT = 0xFFFF  # RFC 1035 4.2.2: two octets of length
+QR, OPCODE_BITS, AA, TC, RD = 0x80, 0x78, 0x04, 0x02, 0x01  # in the first octet of the flags, RFC 1035 4.1.1
+_HEAD = struct.Struct("!2sBB4H")
+_NOTHING = Outcome(authoritative=False)  # never changed
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """A reply and what a rate limit wants to know of it.
 
     ``kind`` is equal for replies that tell the same (``Outcome.source``), whatever was asked to get them.
     ``verified``: the client showed by its cookie that its address is not forged; ``cookie``: it sent one.
+    ``nameless``: it would be the same for any name in the question.
     """
 
     wire: bytes
@@ -57,6 +70,7 @@ class Reply:
     question_end: int
     opt_size: int
     cookie: bool = False
+    nameless: bool = False
 
     def truncated(self) -> bytes:
         """The reply with TC and no records but OPT, so that a real client asks again over TCP."""
@@ -70,11 +84,11 @@ class Reply:
 class _Query:
     """As much of a query as has been read; a reply is made from whatever is here."""
 
-    header: DNSHeader
+    wire: bytes
     transport: Transport
     context: Context
-    question: DNSQuestion | None = None
-    opt: RR | None = None
+    question: Question | None = None
+    opt: Opt | None = None
     asked: Asked = NOTHING_ASKED
     cookie: bytes | None = None  # to send back
     verified: bool = False
@@ -114,80 +128,94 @@ def make_reply(
     """
     if len(query) < HEADER_SIZE or query[2] & 0x80:
         return None  # no ID to answer to, or itself a response: answering those makes loops
-    asked = _Query(DNSHeader.parse(WireBuffer(query[:HEADER_SIZE])), transport, context, reserve=reserve)
-    if asked.header.opcode not in (OPCODE_QUERY, OPCODE_NOTIFY, OPCODE_UPDATE):
+    asked = _Query(query, transport, context, reserve=reserve)
+    settled = _settle(asked, client, rcode)
+    return _answer(asked, snapshot) if settled is None else settled._replace(nameless=True)
+
+
+def _settle(asked: _Query, client: str, rcode: int | None) -> Reply | None:
+    """Read the query; the reply where it is the same whatever name is asked."""
+    query, context = asked.wire, asked.context
+    opcode = query[2] >> 3
+    if opcode not in (OPCODE_QUERY, OPCODE_NOTIFY, OPCODE_UPDATE):
         return _frame(asked, NOTIMP if rcode is None else rcode)
     try:
-        header, question, rest = read_question(query)
-    except DNSError:
+        question, end = read_question(query)
+    except ValueError:
         return _frame(asked, FORMERR)
-    if header.q > 1:
+    questions, *counts = COUNTS.unpack_from(query, 4)
+    if questions > 1:
         return _frame(asked, FORMERR)  # RFC 9619: QDCOUNT is 1, or 0 to ask for a cookie
-    if header.opcode == OPCODE_UPDATE and (question is None or question.qtype != SOA or question.qclass != IN):
+    if opcode == OPCODE_UPDATE and (question is None or question.qtype != SOA or question.qclass != IN):
         # What is no zone section (RFC 2136 2.3) is not sent back: dnspython for one could not read the reply.
         return _frame(asked, NOTIMP if question is not None and question.qtype == SOA else FORMERR)
 
     asked.question = question
-    counts = (header.a, header.auth, header.ar)
-    if header.opcode == OPCODE_UPDATE and sum(counts) > MAX_QUERY_RECORDS and rcode is None:
-        return _refuse_update(asked, snapshot)  # its records may be many, and none would change the reply
+    if opcode == OPCODE_UPDATE and sum(counts) > MAX_QUERY_RECORDS and rcode is None:
+        return None  # its records may be many, and none would change the reply
     try:
-        opt = find_opt(*read_records(rest, counts))
-    except DNSError:
+        opt = find_opt(read_records(query, end, counts))
+    except ValueError:
         return _frame(asked, FORMERR)
     if opt is not None:
         asked.opt = opt
-        if opt.edns_ver > 0:
+        if opt.version:
             return _frame(asked, BADVERS)
         try:
             _read_options(asked, opt, client)
-        except DNSError:
+        except ValueError:
             return _frame(asked, FORMERR)
-        if asked.cookie and context.cookies.required and transport is Transport.UDP and not asked.verified:
+        if asked.cookie and context.cookies.required and asked.transport is Transport.UDP and not asked.verified:
             return _frame(asked, BADCOOKIE)  # RFC 7873 5.2.3 and 5.2.4
 
     if rcode is not None and (rcode != NOERROR or question is not None):
         return _frame(asked, rcode, Outcome(authoritative=rcode == NOERROR))
-    if header.opcode == OPCODE_UPDATE:
-        return _refuse_update(asked, snapshot)
     if question is None:
         return _frame(asked, NOERROR if asked.cookie else FORMERR)  # RFC 7873 5.4
-    name = question.qname.label
-    if header.opcode == OPCODE_NOTIFY:
+    if opcode == OPCODE_QUERY:
+        if question.qclass not in (IN, CH):
+            return _frame(asked, REFUSED, ede=EDE_NOT_SUPPORTED)
+        if question.qclass == IN and question.qtype in (AXFR, IXFR):
+            return _frame(asked, REFUSED)
+        if question.qclass == CH and not (context.identity.version or context.identity.hostname):
+            return _frame(asked, REFUSED)
+    return None
+
+
+def _answer(asked: _Query, snapshot: Snapshot) -> Reply:
+    """What depends on the name."""
+    question = asked.question
+    assert question is not None  # noqa: S101 - or it were settled
+    name, opcode = question.name, asked.wire[2] >> 3
+    folded = fold(name)
+    if opcode == OPCODE_UPDATE:
+        # RFC 2136 3.1 and 3.3, as BIND says no: zones change by their files, and by no one on the network.
+        return _frame(asked, REFUSED, ede=EDE_PROHIBITED) if folded in snapshot.zones else _frame(asked, NOTAUTH)
+    if opcode == OPCODE_NOTIFY:
         # The primary of all its zones takes no news of them (RFC 1996 3.11); so say NSD and PowerDNS.
-        return _frame(asked, REFUSED if fold(name) in snapshot.zones else NOTAUTH)
+        return _frame(asked, REFUSED if folded in snapshot.zones else NOTAUTH)
     if question.qclass == CH:
-        told = look_up_chaos(name, question.qtype, context.identity)
+        told = look_up_chaos(name, question.qtype, asked.context.identity)
         return _frame(asked, REFUSED) if told is None else _frame(asked, NOERROR, told)
-    if question.qclass != IN:
-        return _frame(asked, REFUSED, ede=EDE_NOT_SUPPORTED)
-    if question.qtype in (AXFR, IXFR):
-        return _frame(asked, REFUSED)
-    zone = find_zone(snapshot, name, question.qtype)
-    if snapshot.broken and is_broken(snapshot, name, question.qtype, zone):
+    zone = find_zone(snapshot, folded, question.qtype)
+    if snapshot.broken and is_broken(snapshot, folded, question.qtype, zone):
         return _frame(asked, SERVFAIL, ede=EDE_NOT_READY)
     if zone is None:
         return _frame(asked, REFUSED, ede=EDE_NOT_AUTHORITATIVE)
-    minimal = question.qtype == ANY and transport is Transport.UDP
-    dnssec = opt is not None and bool(opt.edns_do)
+    minimal = question.qtype == ANY and asked.transport is Transport.UDP
+    dnssec = asked.opt is not None and asked.opt.do
     outcome = look_up(zone, name, question.qtype, minimal_any=minimal, dnssec=dnssec)
     return _frame(asked, outcome.rcode, outcome)
 
 
-def _read_options(query: _Query, opt: RR, client: str) -> None:
-    """Read what the options ask for, and judge the cookie. Raises DNSError."""
+def _read_options(query: _Query, opt: Opt, client: str) -> None:
+    """Read what the options ask for, and judge the cookie. Raises ValueError."""
     query.asked = read_options(opt)
     secrets = query.context.cookies.secrets
     if query.asked.cookie is not None and secrets:
-        answer = answer_cookie(query.asked.cookie, client, secrets=secrets, now=query.context.clock())
+        now, siphash = query.context.clock(), query.context.siphash
+        answer = answer_cookie(query.asked.cookie, client, secrets=secrets, now=now, siphash=siphash)
         query.cookie, query.verified = answer.option, answer.verified
-
-
-def _refuse_update(query: _Query, snapshot: Snapshot) -> Reply:
-    """RFC 2136 3.1 and 3.3, as BIND says no: zones change by their files, and by no one on the network."""
-    if query.question is None or fold(query.question.qname.label) not in snapshot.zones:
-        return _frame(query, NOTAUTH)
-    return _frame(query, REFUSED, ede=EDE_PROHIBITED)
 
 
 def _frame(query: _Query, rcode: int, outcome: Outcome | None = None, *, ede: int | None = None) -> Reply:
@@ -195,56 +223,43 @@ def _frame(query: _Query, rcode: int, outcome: Outcome | None = None, *, ede: in
 
     Addresses that only help go before anything is truncated (RFC 2181 9); OPT stays (RFC 6891 7).
     """
-    payload = query.context.udp_payload
-    limit = (udp_limit(query.opt, payload) if query.transport is Transport.UDP else TCP_LIMIT) - query.reserve
-    buffer = WireBuffer(bytes(HEADER_SIZE))
-    buffer.offset = HEADER_SIZE
-    if query.question is not None:
-        query.question.pack(buffer)
-    question_end = len(buffer)
-    options = reply_options(
-        query.asked, query.context, cookie=query.cookie, ede=ede, stream=query.transport is not Transport.UDP
-    )
-    opt = _pack_opt(query, payload, options, rcode)
-    outcome = outcome or Outcome(authoritative=False)
-    rdclass = IN if query.question is None else query.question.qclass
-    counts, truncated = _fit(buffer, outcome, limit - len(opt), rdclass)
-    if query.asked.padding and query.transport is Transport.TLS:  # RFC 7830 6: never in the clear
-        padding = padding_to_block(len(buffer) + len(opt) + query.reserve, limit + query.reserve)
-        opt = opt if padding is None else _pack_opt(query, payload, [*options, padding], rcode)
-    buffer.append(opt)
-    counts[2] += query.opt is not None
+    payload, udp = query.context.udp_payload, query.transport is Transport.UDP
+    question = b"" if query.question is None else query.question.wire
+    question_end = HEADER_SIZE + len(question)
+    opt, options = b"", []
+    if query.opt is not None:
+        options = reply_options(query.asked, query.context, cookie=query.cookie, ede=ede, stream=not udp)
+        opt = write_opt(query.opt, payload, options, rcode=rcode)
+    limit = (udp_limit(query.opt, payload) if udp else TCP_LIMIT) - query.reserve
+    if outcome is None:
+        outcome = _NOTHING
+    body = b""
+    counts, truncated = [0, 0, 0], False
+    if outcome.answer or outcome.authority or outcome.additional:
+        writer = Writer(bytes(HEADER_SIZE), question)
+        rdclass = IN if query.question is None else query.question.qclass
+        counts, truncated = _fit(writer, outcome, limit - len(opt), rdclass)
+        body = bytes(writer.data[question_end:])
+    if query.opt is not None and query.asked.padding and query.transport is Transport.TLS:
+        # RFC 7830 6: never in the clear
+        size = question_end + len(body) + len(opt)
+        padding = padding_to_block(size + query.reserve, limit + query.reserve)
+        if padding is not None:
+            opt = write_opt(query.opt, payload, [*options, padding], rcode=rcode)
 
     # Of the query's flags RD alone is copied; RA, AD, CD and Z are clear, as NSD and Knot answer.
     # Other opcodes give these bits other meanings (RFC 2136 2.2), so there none is copied.
-    is_query = query.header.opcode == OPCODE_QUERY
-    header = DNSHeader(
-        id=query.header.id,
-        bitmap=0,
-        q=int(query.question is not None),
-        a=counts[0],
-        auth=counts[1],
-        ar=counts[2],
-        qr=1,
-        opcode=query.header.opcode,
-        aa=int(outcome.authoritative),
-        tc=int(truncated),
-        rd=query.header.rd if is_query else 0,
-        rcode=rcode & 0xF,
+    first = query.wire[2]
+    flags = QR | first & (OPCODE_BITS if first & OPCODE_BITS else RD)
+    if outcome.authoritative:
+        flags |= AA
+    if truncated:
+        flags |= TC
+    head = _HEAD.pack(
+        query.wire[:2], flags, rcode & 0xF, bool(question), *counts[:2], counts[2] + (query.opt is not None)
     )
-    head = WireBuffer()
-    header.pack(head)
-    buffer.data[:HEADER_SIZE] = head.data
     kind, has_cookie = _kind(query, rcode, outcome), query.cookie is not None
-    return Reply(bytes(buffer.data), kind, query.verified, question_end, len(opt), has_cookie)
-
-
-def _pack_opt(query: _Query, payload: int, options: list[EDNSOption], rcode: int) -> bytes:
-    if query.opt is None:
-        return b""
-    buffer = WireBuffer()
-    make_opt(query.opt, payload, options, rcode=rcode).pack(buffer)
-    return bytes(buffer.data)
+    return Reply(head + question + body + opt, kind, query.verified, question_end, len(opt), has_cookie)
 
 
 def _kind(query: _Query, rcode: int, outcome: Outcome) -> Hashable:
@@ -255,17 +270,17 @@ def _kind(query: _Query, rcode: int, outcome: Outcome) -> Hashable:
     return rcode, to_wire(outcome.source), query.question.qtype if outcome.answer else 0
 
 
-def _fit(buffer: WireBuffer, outcome: Outcome, limit: int, rdclass: int) -> tuple[list[int], bool]:
+def _fit(writer: Writer, outcome: Outcome, limit: int, rdclass: int) -> tuple[list[int], bool]:
     """Write what fits; the records of each section and whether TC must be set."""
     counts = [0, 0, 0]
     for section, rrsets in enumerate((outcome.answer, outcome.authority, outcome.glue)):
         for rrset in rrsets:
-            written = write_rrset(buffer, rrset, limit, rdclass, signed=outcome.dnssec)
+            written = write_rrset(writer, rrset, limit, rdclass, signed=outcome.dnssec)
             if not written:
                 return counts, True
             counts[section] += written
     for rrset in outcome.additional:
-        written = write_rrset(buffer, rrset, limit, rdclass, signed=outcome.dnssec)
+        written = write_rrset(writer, rrset, limit, rdclass, signed=outcome.dnssec)
         if not written:
             break
         counts[2] += written

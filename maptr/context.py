@@ -10,7 +10,8 @@ import enum
 from collections.abc import Callable
 from typing import NamedTuple, Self
 
-from maptr.cookies import CookieSettings
+from maptr.cookies import CookieSettings, Hash
+from maptr.siphash import siphash24
 
 # The largest UDP reply we send and ask for: it fits any path without fragments (DNS flag day 2020, RFC 9715).
 UDP_PAYLOAD = 1232
@@ -64,12 +65,14 @@ class _Context(NamedTuple):
     clock: Callable[[], float] = lambda: 0.0
     idle_timeout: float | None = None
     udp_payload: int = UDP_PAYLOAD
+    siphash: Hash = siphash24
 
 
 class Context(_Context):
     """``idle_timeout`` is the seconds a TCP connection may be silent, told to clients that ask (RFC 7828).
 
-    ``clock`` gives UNIX time, for cookies; ``udp_payload`` is the most octets of a UDP reply. Raises ValueError.
+    ``clock`` gives UNIX time, for cookies; ``siphash`` hashes them, in any thread; ``udp_payload`` is the most octets
+    of a UDP reply. Raises ValueError.
     """
 
     __slots__ = ()
@@ -81,10 +84,11 @@ class Context(_Context):
         clock: Callable[[], float] = lambda: 0.0,
         idle_timeout: float | None = None,
         udp_payload: int = UDP_PAYLOAD,
+        siphash: Hash = siphash24,
     ) -> Self:
         if not MIN_PAYLOAD <= udp_payload <= MAX_PAYLOAD:
             raise ValueError(f"a UDP payload of {udp_payload}, not {MIN_PAYLOAD} to {MAX_PAYLOAD}")
-        return super().__new__(cls, identity, cookies, clock, idle_timeout, udp_payload)
+        return super().__new__(cls, identity, cookies, clock, idle_timeout, udp_payload, siphash)
 
 
 PLAIN = Context()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
 from maptr.siphash import KEY_SIZE, siphash24
@@ -25,6 +25,9 @@ RENEW_AGE = 1800
 
 # The secret in use, and the one that came before or comes next (RFC 9018 5).
 MAX_SECRETS = 2
+
+
+Hash = Callable[[bytes, bytes], bytes]  # of a key of 16 octets and what is hashed
 
 
 class _Settings(NamedTuple):
@@ -62,12 +65,15 @@ def is_well_formed(option: bytes) -> bool:
     return len(option) == CLIENT_COOKIE or len(option) - CLIENT_COOKIE in SERVER_COOKIE_SIZES
 
 
-def answer_cookie(option: bytes, client: str, *, secrets: Sequence[bytes], now: float) -> CookieReply:
+def answer_cookie(
+    option: bytes, client: str, *, secrets: Sequence[bytes], now: float, siphash: Hash = siphash24
+) -> CookieReply:
     """What a well-formed cookie option is answered with; ``now`` is UNIX time, ``secrets`` has one at least.
 
     A cookie of ours comes back as it was while it is young and its secret is in use; otherwise a new one goes.
+    ``siphash`` is whatever gives the octets of ``siphash24``, and sooner.
     """
-    return _answer(option, packed_address(client), secrets, int(now) & 0xFFFFFFFF)
+    return _answer(option, packed_address(client), secrets, int(now) & 0xFFFFFFFF, siphash)
 
 
 def fresh_part(now: float) -> bytes:
@@ -75,7 +81,9 @@ def fresh_part(now: float) -> bytes:
     return bytes((VERSION, 0, 0, 0)) + (int(now) & 0xFFFFFFFF).to_bytes(4, "big")
 
 
-def check_cookie(option: bytes, made: bytes, address: bytes, *, secrets: Sequence[bytes], now: float) -> CookieReply:
+def check_cookie(
+    option: bytes, made: bytes, address: bytes, *, secrets: Sequence[bytes], now: float, siphash: Hash = siphash24
+) -> CookieReply:
     """As ``answer_cookie`` for one of client and server, hashed already: ``made`` is what it is if the first secret
     made it for that packed address.
     """
@@ -83,26 +91,26 @@ def check_cookie(option: bytes, made: bytes, address: bytes, *, secrets: Sequenc
     age = _age(option[CLIENT_COOKIE:], seconds)
     if age is not None and -MAX_AHEAD <= age < RENEW_AGE and hmac.compare_digest(option, made):
         return CookieReply(option, True)
-    return _answer(option, address, secrets, seconds)
+    return _answer(option, address, secrets, seconds, siphash)
 
 
-def _answer(option: bytes, address: bytes, secrets: Sequence[bytes], seconds: int) -> CookieReply:
+def _answer(option: bytes, address: bytes, secrets: Sequence[bytes], seconds: int, siphash: Hash) -> CookieReply:
     client_cookie, server_cookie = option[:CLIENT_COOKIE], option[CLIENT_COOKIE:]
     age = _age(server_cookie, seconds)
     if age is not None and -MAX_AHEAD <= age <= MAX_AGE:
         for place, secret in enumerate(secrets):
-            expected = siphash24(secret, client_cookie + server_cookie[:8] + address)
+            expected = siphash(secret, client_cookie + server_cookie[:8] + address)
             if hmac.compare_digest(server_cookie[8:], expected):
                 if place == 0 and age < RENEW_AGE:
                     return CookieReply(option, True)
-                return CookieReply(make_cookie(client_cookie, address, secrets[0], seconds), True)
-    return CookieReply(make_cookie(client_cookie, address, secrets[0], seconds), False)
+                return CookieReply(make_cookie(client_cookie, address, secrets[0], seconds, siphash), True)
+    return CookieReply(make_cookie(client_cookie, address, secrets[0], seconds, siphash), False)
 
 
-def make_cookie(client_cookie: bytes, address: bytes, secret: bytes, seconds: int) -> bytes:
+def make_cookie(client_cookie: bytes, address: bytes, secret: bytes, seconds: int, siphash: Hash = siphash24) -> bytes:
     """Client and server cookie together, for a client at a packed address (RFC 9018 4)."""
     head = fresh_part(seconds)
-    return client_cookie + head + siphash24(secret, client_cookie + head + address)
+    return client_cookie + head + siphash(secret, client_cookie + head + address)
 
 
 def _age(server_cookie: bytes, seconds: int) -> int | None:

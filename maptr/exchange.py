@@ -10,20 +10,19 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from dnslib import DNSQuestion
-from dnslib.dns import RR
-
+from maptr import packet
 from maptr.acl import Acl, Key, Secondaries
 from maptr.answer import AXFR, IXFR, OPCODE_QUERY, Transport, make_reply
 from maptr.journal import Journal, Record, serial_of, soa_of
 from maptr.names import Labels, fold, to_text
-from maptr.packet import HEADER_SIZE, IN, read_question, read_records
+from maptr.packet import COUNTS, HEADER_SIZE, IN, Question, may_be_signed, read_question, read_records
 from maptr.snapshot import SOA, Snapshot, ZoneView
 from maptr.transfer import axfr, ixfr, messages
 from maptr.tsig import Opened, open_query
 
 NOERROR, FORMERR, SERVFAIL, REFUSED, NOTAUTH = 0, 1, 2, 5, 9  # RFC 1035 4.1.1, RFC 2136 2.2
 AA = 0x04  # in the header's third octet
+_AXFR, _IXFR = AXFR.to_bytes(2, "big"), IXFR.to_bytes(2, "big")
 MIN_SOA = 22  # octets of SOA rdata: two root names and five numbers (RFC 1035 3.3.13)
 
 NOBODY = Secondaries()
@@ -101,6 +100,11 @@ def exchange(
     """
     if len(query) < HEADER_SIZE or query[2] & 0x80:
         return
+    if is_plain(query, access):
+        answer = reply(query, snapshot, transport=transport, client=client, reserve=0, rcode=None, verified=False)
+        if answer is not None:
+            yield answer
+        return
     opened = open_query(query, access.keys, now)
     question_type, name = _peek(opened.query, access.catalog is not None)
     if access.catalog is not None and access.catalog.secondaries.transfer.allows(client, opened.key):
@@ -125,6 +129,12 @@ def exchange(
     message = ask(opened.rcode)
     if message is not None:
         yield opened.seal(message)
+
+
+def is_plain(query: bytes, access: Access) -> bool:
+    """Whether there is nothing here to say of a query: no signature, no transfer, no catalog."""
+    # Octets that nobody took for a type may look like one; that costs the longer way and nothing else.
+    return not (may_be_signed(query) or _AXFR in query or _IXFR in query or access.catalog)
 
 
 def _ignore(_: str) -> None:
@@ -154,53 +164,72 @@ class _Transfer:
     note: Callable[[str], None]
 
     def messages(self, ask: Callable[[int | None], bytes | None]) -> Iterator[bytes]:
+        refused = self._refuse()
+        if refused is not None:
+            refusal = ask(refused)
+            if refusal is not None:
+                yield self.opened.seal(refusal)
+            return
         template = ask(NOERROR)
         if template is None:
             return
         if not template[2] & AA:  # whatever is wrong with the query as such
             yield self.opened.seal(template)
             return
-        _, question, rest = read_question(self.opened.query)
+        query = self.opened.query
+        question, end = read_question(query)
         assert question is not None  # noqa: S101 - or there were no template
-        counts = [int.from_bytes(self.opened.query[at : at + 2], "big") for at in (6, 8, 10)]
-        authority = read_records(rest, counts)[1]
-        serial = next((serial_of(Record((), SOA, 0, r.rdata.data)) for r in authority if _is_soa(r, question)), None)
-        rcode, content = self._decide(question, serial)
-        if rcode != NOERROR:
-            refusal = ask(rcode)
+        authority = read_records(query, end, COUNTS.unpack_from(query, 4)[1:])[1]
+        serial = next((serial_of(Record((), SOA, 0, r.rdata)) for r in authority if _is_soa(r, question)), None)
+        content = self._content(question, serial)
+        if content is None:
+            refusal = ask(FORMERR)
             if refusal is not None:
                 yield self.opened.seal(refusal)
             return
         for message in messages(template, question, content, reserve=self.opened.size):
             yield self.opened.seal(message)
 
-    def _decide(self, question: DNSQuestion, serial: int | None) -> tuple[int, Iterator[Record]]:
-        """An rcode, and the records to send: NOTAUTH for a zone that is not ours (RFC 5936 2.2.1), REFUSED for
-        one that this client may not have, and for AXFR by UDP, where it is not defined (RFC 5936 4.2)."""
-        nothing: Iterator[Record] = iter(())
+    def _refuse(self) -> int | None:
+        """An rcode that settles it, unless the query is malformed: NOTAUTH for a zone that is not ours (RFC 5936
+        2.2.1), REFUSED for one that this client may not have, and for AXFR by UDP, where it is not defined (4.2)."""
+        try:
+            question, _ = read_question(self.opened.query)
+        except ValueError:
+            return None
+        if question is None:
+            return None
         if question.qclass != IN or (question.qtype == AXFR and self.transport is Transport.UDP):
-            return REFUSED, nothing
-        view = self.snapshot.zones.get(fold(question.qname.label))
-        if view is None:
-            broken = fold(question.qname.label) in self.snapshot.broken
-            return (SERVFAIL if broken else NOTAUTH), nothing
-        what = f"{'AXFR' if question.qtype == AXFR else 'IXFR'} of zone {to_text(view.origin)} to {self.client}"
-        what += "" if self.opened.key is None else f" key {to_text(self.opened.key)}"
-        if not self.access.acl(view.origin).allows(self.client, self.opened.key):
-            self.note(f"{what} refused")
-            return REFUSED, nothing
+            return REFUSED
+        origin = fold(question.name)
+        if origin not in self.snapshot.zones:
+            return SERVFAIL if origin in self.snapshot.broken else NOTAUTH
+        if not self.access.acl(origin).allows(self.client, self.opened.key):
+            self.note(f"{self._what(question)} refused")
+            return REFUSED
+        return None
+
+    def _what(self, question: Question) -> str:
+        kind = "AXFR" if question.qtype == AXFR else "IXFR"
+        key = "" if self.opened.key is None else f" key {to_text(self.opened.key)}"
+        return f"{kind} of zone {to_text(fold(question.name))} to {self.client}{key}"
+
+    def _content(self, question: Question, serial: int | None) -> Iterator[Record] | None:
+        """The records to send; None for a question for changes that says not since when."""
+        view = self.snapshot.zones[fold(question.name)]
+        what = self._what(question)
         if question.qtype == AXFR:
             self.note(f"{what}: serial {view.serial}")
-            return NOERROR, axfr(view)
+            return axfr(view)
         if serial is None:
-            return FORMERR, nothing
+            return None
         if self.transport is Transport.UDP:
             # One SOA, by which the secondary knows to come by TCP (RFC 1995 2): no amplification this way.
-            return NOERROR, iter((soa_of(view),))
+            return iter((soa_of(view),))
         self.note(f"{what}: from serial {serial} to {view.serial}")
-        return NOERROR, ixfr(view, self.access.journals.get(view.origin), serial)
+        return ixfr(view, self.access.journals.get(view.origin), serial)
 
 
-def _is_soa(record: RR, question: DNSQuestion) -> bool:
-    same = fold(record.rname.label) == fold(question.qname.label)
-    return record.rtype == SOA and same and len(record.rdata.data) >= MIN_SOA
+def _is_soa(record: packet.Record, question: Question) -> bool:
+    same = fold(record.name) == fold(question.name)
+    return record.rdtype == SOA and same and len(record.rdata) >= MIN_SOA

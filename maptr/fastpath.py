@@ -1,18 +1,18 @@
 """ReadyAnswers: replies as octets that lie ready, found by the question as it arrives, for what most clients send.
 
 The general path (``answer.py``) is the truth, and this is a shortcut to it: ``find`` gives its octets or None, and
-None sends the query there. Three ways lead to a ready reply, none of which parses a packet or makes a name object:
+None sends the query there. Four ways lead to a ready reply, none of which parses a packet or makes a name object:
 
 * an existing name and a type whose rdata stand alone: a part of the zone's packed table (``packed.py``);
 * an absence, a referral, a refusal: one body for all questions of a kind, because names in it compress against the
   question only from the origin (or the delegation) on, and that lies at an offset they share;
 * any other type at an existing name: one body a question, bounded in number;
-* a question that cannot be read: no more than a header (``ready.py``).
+* what is wrong, or beyond us, whatever the name: no body, and for a question that cannot be read no more than a header.
 
-Bodies of the last two kinds are *learned*: the general path is asked once, without EDNS, with it, and with DO, and
-what its replies have in common is taken apart (``learned.py``). So no rule is written twice. What may depend on more
-than the question stays general: names below a DNAME, replies near the size limit, options that are answered, but a
-cookie.
+Bodies of the second and third kind, and errors, are *learned*: the general path is asked once, without EDNS, with it,
+and with DO, and what its replies have in common is taken apart (``learned.py``). So no rule is written twice. What may
+depend on more than the question stays general: names below a DNAME, replies near the size limit, options that are
+answered, but a cookie.
 """
 
 from __future__ import annotations
@@ -23,43 +23,50 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from maptr import context
-from maptr.context import OPTION_HEADER
+from maptr.cookies import CLIENT_COOKIE
 from maptr.learned import General, Learned
-from maptr.names import MAX_LABEL, MAX_NAME, Labels, to_wire
-from maptr.packed import RRSET, WILDCARD, read_labels
+from maptr.names import Labels, to_wire
+from maptr.packed import RRSET, WILDCARD, read_labels, types_of
+from maptr.packet import COUNTS, OPT, RECORD, may_be_signed, read_records
 from maptr.ready import (
     CLASS_IN,
     COOKIE_REPLY,
     COOKIE_SIZES,
     DO,
     EDNS,
-    EDNS_COUNTS,
     HEADER,
     MIN_PAYLOAD,
     MIN_QUESTION,
     NO_EDNS,
+    NO_RECORDS,
     NOERROR,
     NXDOMAIN,
+    ONE,
+    ONE_RECORD,
+    OPCODE,
     OPT_SIZE,
     OPT_START,
-    PLAIN_COUNTS,
+    QR,
+    UNREADABLE,
     Edns,
     Found,
     Ready,
-    before_cookie,
-    find_malformed,
-    find_options,
+    Shared,
+    find_labels,
+    read_options,
 )
 from maptr.readyzone import ReadyZone, is_alone
 from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, Snapshot
 
 SOA, DS, NSEC, NSEC3 = 6, 43, 47, 50
 NODATA = 0  # in place of a type, all types that a name does not have: type 0 itself is reserved (RFC 6895 3.1)
-# OPT, and the types that ask for more than a type (RFC 6895 3.1): for the general path, but for ANY.
-OPT, META_FIRST, META_LAST, ANY = 41, 128, 255, 255
+# Types that ask for more than a type (RFC 6895 3.1). The others of that kind are types that no name has.
+AXFR, ANY = 252, 255
+TRANSFERS = frozenset({251, AXFR})
 # Rdata that name hosts whose addresses go along, compress (RFC 3597 4), redirect or sign: never a part of the table.
 INVOLVED = frozenset({NS, 3, 4, CNAME, SOA, 7, 8, 9, 12, 14, MX, SRV, DNAME, DS, RRSIG, NSEC, NSEC3})
 QR_AA = 0x8400
+NONE = b"\0\0"  # of the questions
 PLAIN_HEAD = struct.Struct("!5H")  # flags and the four counts
 
 _NOWHERE: Mapping[bytes, bytes] = MappingProxyType({})
@@ -98,6 +105,7 @@ class ReadyAnswers:
         for origin in self._zones:
             label, above = origin[: origin[0] + 1], origin[origin[0] + 1 :]
             self._children[above] = self._children.get(above, frozenset()) | {label}
+        self._depth = 1 + max((len(read_labels(origin)) for origin in self._zones), default=0)
         self._learned = Learned(general)
         self._opts = self._find_opts(edns)
         self._max_payload = int.from_bytes(self._opts[EDNS][3:5], "big")
@@ -113,65 +121,70 @@ class ReadyAnswers:
         have another there, and is ready for UDP alone unless both are the same. Whoever sends it adds the answer
         to the cookie.
         """
-        return self._find(query, stream) or find_malformed(query)
-
-    def _find(self, query: bytes, stream: bool) -> Found | None:
-        counts = query[4:HEADER]
-        cookie, size = None, 0
-        if counts == PLAIN_COUNTS:
-            end, form, limit = len(query), NO_EDNS, MIN_PAYLOAD
-        elif counts == EDNS_COUNTS:
-            end = len(query) - OPT_SIZE
-            if end < HEADER + MIN_QUESTION:
+        if len(query) < HEADER or query[2] & (QR | OPCODE):
+            return None
+        records = query[6:HEADER]
+        if query[4:6] != ONE:
+            # RFC 9619; with records, a signature might be among them.
+            return None if query[4:6] == NONE or records != NO_RECORDS else UNREADABLE
+        offsets = find_labels(query)
+        if offsets is None:
+            return UNREADABLE
+        # Octets after all that is counted are nobody's.
+        end = HEADER + offsets[-1] + MIN_QUESTION
+        qtype = query[end - 4] << 8 | query[end - 3]
+        if qtype in TRANSFERS and (stream or qtype != AXFR):
+            return None  # for who knows whom to give them
+        if records != NO_RECORDS and (records != ONE_RECORD or query[end : end + 3] != OPT_START):
+            plain = _without_records(query, end)
+            return None if plain is None else self.find(plain, stream=stream)
+        form, limit, cookie, size = NO_EDNS, MIN_PAYLOAD, None, 0
+        odd = query[end - 2 : end] != CLASS_IN or qtype in TRANSFERS
+        if records == ONE_RECORD:
+            options = end + OPT_SIZE
+            if len(query) < options:
                 return None  # cut short
-            if query[end : end + 3] != OPT_START or query[-2:] != b"\0\0":
-                end = before_cookie(query)
-                if end:
-                    cookie = query[end + OPT_SIZE + OPTION_HEADER :]
-                else:
-                    end, cookie = self._read_options(query, stream)
-                if not self._cookies:
-                    cookie = None
-                elif cookie is not None:
+            stop = options + (query[options - 2] << 8 | query[options - 1])
+            if stop > len(query) or query[end + 6]:  # or of another version than 0
+                odd = True
+            elif stop > options:
+                told = read_options(query, options, stop)
+                if told is None or not (self._stream_options if stream else self._options).isdisjoint(told):
+                    return None
+                cookie = told.get(context.COOKIE) if self._cookies else None
+                if cookie is not None:
                     size = COOKIE_REPLY
-            if end <= HEADER or query[end + 6]:  # no OPT known here, or another version than 0
-                return None
+                    if len(cookie) not in COOKIE_SIZES:
+                        cookie = cookie[:CLIENT_COOKIE]  # the rest is no server's of ours
             form = DO if query[end + 7] & 0x80 else EDNS
             limit = min(max(query[end + 3] << 8 | query[end + 4], MIN_PAYLOAD), self._max_payload)
-        else:
+        if odd:
+            return self._find_settled(query, end)
+        if qtype == ANY and stream:
             return None
-        if query[2] & 0xF8 or end < HEADER + MIN_QUESTION or query[end - 2 : end] != CLASS_IN:
-            return None
-        name = query[HEADER : end - 4].lower()
-        qtype = query[end - 4] << 8 | query[end - 3]
-        if qtype == OPT or (META_FIRST <= qtype <= META_LAST and (qtype != ANY or stream)) or len(name) > MAX_NAME:
-            return None
-        ready = self._look_up(name, qtype, form)
+        ready = self._look_up(query[HEADER : end - 4].lower(), offsets, qtype, form)
         if ready is None or end + ready.end - ready.start + len(ready.opt) + size > limit:
             return None
         return Found(ready, end, cookie)
 
-    def _read_options(self, query: bytes, stream: bool) -> tuple[int, bytes | None]:
-        """Where the OPT starts, and the cookie in it; 0 where an option is for the general path to answer."""
-        found = find_options(query)
-        if found is None:
-            return 0, None
-        start, options = found
-        cookie = options.get(context.COOKIE)
-        answered = self._stream_options if stream else self._options
-        if (cookie is not None and len(cookie) + OPTION_HEADER not in COOKIE_SIZES) or not answered.isdisjoint(options):
-            return 0, None
-        return start, cookie
+    def _find_settled(self, query: bytes, end: int) -> Found | None:
+        """The reply to what is wrong, or beyond us, whatever the name."""
+        if len(query) not in (end, end + OPT_SIZE):
+            return None  # more octets come in more ways than can be learned
+        settled = self._learned.settled(query[6:HEADER] + query[end - 4 :], query)
+        return settled and Found(settled, end, None)
 
     def fellows(self, query: bytes, found: Found) -> Fellows | None:
         """Which questions have the same reply but for the first label; None where the reply is of this name alone.
 
-        Not for NXDOMAIN with proofs.
+        Not for what is proved.
         """
         name = query[HEADER : found.question_end - 4].lower()
         first = name[0] + 1 if name else 0
         if first <= 1 or name in self._zones:
             return None
+        if found.ready.shared is Shared.BY_ALL:
+            return Fellows(_NOWHERE.get, _NOWHERE.__getitem__, frozenset(), True)
         rest = name[first:]
         at = first
         while (zone := self._zones.get(name[at:])) is None and at < len(name):
@@ -179,7 +192,7 @@ class ReadyAnswers:
         labels = self._children.get(rest, frozenset())
         if not zone:
             return Fellows(_NOWHERE.get, _NOWHERE.__getitem__, labels, True)
-        labels |= zone.soa_labels if rest == zone.origin else zone.cuts.get(rest, frozenset())
+        labels |= zone.soa_words | zone.cuts.get(rest, frozenset())
         packed = zone.find(name)
         if packed is None:
             return Fellows(zone.table.get, zone.read, labels, True)
@@ -188,22 +201,21 @@ class ReadyAnswers:
             return Fellows(zone.table.get, zone.read, labels, False)
         return None
 
-    def _look_up(self, name: bytes, qtype: int, form: int) -> Ready | None:
-        zones = self._zones
-        offsets = []
-        at = 0
-        while (zone := zones.get(name[at:])) is None:
-            if at >= len(name):
-                return None
-            length = name[at]
-            if length == 0:
-                return self._learned.ready(("refused", form), name, qtype, form) if at == len(name) - 1 else None
-            if length > MAX_LABEL:
-                return None
-            offsets.append(at)
-            at += length + 1
-        if not zone or (qtype == DS and not offsets):
-            return None  # the parent's to answer, where that is here
+    def _look_up(self, name: bytes, offsets: list[int], qtype: int, form: int) -> Ready | None:
+        # The labels of the longest origin or fewer lead to the closest zone.
+        for above in range(max(0, len(offsets) - self._depth), len(offsets)):
+            at = offsets[above]
+            if (zone := self._zones.get(name[at:])) is not None:
+                break
+        else:
+            zone = None
+        if zone is None:
+            return self._learned.ready(("refused", form), name, qtype, form)
+        if not zone:
+            return None
+        if qtype == DS and not at:  # the parent's to answer, where that is here
+            return self._learned.ready((name, DS, form), name, qtype, form) if all(self._zones.values()) else None
+        del offsets[above:]
         source = name
         if name not in zone.table or zone.layered:
             # What floods ask, the short way: absent, where no wildcard or delegation can be met.
@@ -228,7 +240,9 @@ class ReadyAnswers:
             if suffix in zone.odd:
                 return None
             if suffix in zone.cuts:
-                return None if qtype == DS and not offset else self._referral(zone, name, offsets, offset, qtype, form)
+                if qtype == DS and not offset:
+                    return self._learned.ready((name, DS, form), name, qtype, form)
+                return self._referral(zone, name, offsets, offset, qtype, form)
             if suffix not in zone.table:
                 break
             encloser = suffix
@@ -245,12 +259,12 @@ class ReadyAnswers:
 
     def _denied(self, zone: ReadyZone, name: bytes, encloser: bytes, offsets: list[int], qtype: int) -> Ready | None:
         """NXDOMAIN with its proof, the same for all names that the same records deny below the same encloser."""
-        above = offsets.index(len(name) - len(encloser)) - 1 if encloser != zone.origin else len(offsets) - 1
-        if zone.denial is None or name[offsets[above] : len(name) - len(encloser)] in zone.soa_words:
+        if zone.denial is None or _next_closer(name, encloser, offsets) in zone.soa_words:
             return None
-        labels = read_labels(name)
-        proof = zone.denial.name_error(labels, labels[above + 1 :])
-        return self._learned.moulded((NXDOMAIN, encloser, *map(id, proof)), len(name), name, qtype, DO)
+        proof = zone.denial.name_error(read_labels(name), read_labels(encloser))
+        return self._learned.moulded(
+            (NXDOMAIN, encloser, *map(id, proof)), len(name), name, qtype, DO, shared=Shared.BY_NONE
+        )
 
     def _from_node(
         self, zone: ReadyZone, name: bytes, at: int, offsets: list[int], source: bytes, qtype: int, form: int
@@ -270,11 +284,22 @@ class ReadyAnswers:
             start += size
         if not alias and not signed:
             return self._negative(zone, name, at, offsets, (qtype, form, NOERROR), source)
-        if not alias and source is name:
-            return self._learned.ready((name, NODATA, form), name, qtype, form)
-        if source is not name:
+        if source is name:
+            return self._learned.ready((name, qtype if alias else NODATA, form), name, qtype, form)
+        if not signed or (alias and (qtype in INVOLVED or qtype == ANY or CNAME in types_of(packed))):
             return None  # a wildcard has more names than could be learned
-        return self._learned.ready((name, qtype, form), name, qtype, form)
+        return self._proved(zone, name, source[len(WILDCARD) :], offsets, qtype, alias)
+
+    def _proved(
+        self, zone: ReadyZone, name: bytes, encloser: bytes, offsets: list[int], qtype: int, found: bool
+    ) -> Ready | None:
+        """The answer of a wildcard, or its lack of one, with the proof that nothing is closer to the name."""
+        if zone.denial is None or _next_closer(name, encloser, offsets) in zone.soa_words:
+            return None
+        prove = zone.denial.wildcard if found else zone.denial.wildcard_no_data
+        proof = prove(read_labels(name), read_labels(encloser))
+        key = (encloser, qtype if found else NODATA, *map(id, proof))
+        return self._learned.moulded(key, len(name) - len(encloser), name, qtype, DO, shared=Shared.BY_NONE)
 
     def _negative(
         self,
@@ -287,14 +312,16 @@ class ReadyAnswers:
     ) -> Ready | None:
         """NXDOMAIN, or NODATA from a name or wildcard."""
         qtype, form, rcode = asked
-        if zone.signed and form == DO:
-            return None  # of a wildcard: each proof is of its own
+        label = b""
         if offsets and name[offsets[-1] : at] in zone.soa_labels:
-            return None
+            # Names in the SOA compress as far as that.
+            if len(offsets) > 1 and name[offsets[-2] : offsets[-1]] in zone.soa_words:
+                return None
+            label, at = name[offsets[-1] : at], offsets[-1]
         if source is name:
-            return self._learned.moulded((zone.origin, form), at, name, qtype, form, by_name=True)
-        ready = self._learned.moulded((zone.origin, form, rcode, source), at, name, qtype, form)
-        if ready is not None and rcode == NXDOMAIN and not zone.wild and not zone.layered:
+            return self._learned.moulded((zone.origin, label, form), at, name, qtype, form, by_name=True)
+        ready = self._learned.moulded((zone.origin, label, form, rcode, source), at, name, qtype, form)
+        if ready is not None and rcode == NXDOMAIN and not (label or zone.wild or zone.layered):
             zone.absent[at << 2 | form] = ready
         return ready
 
@@ -313,3 +340,30 @@ class ReadyAnswers:
         if origin is None:
             return b"", b"", b""
         return self._learned.ask_opts(origin) if edns is None else (b"", edns.opt(), edns.opt(do=True))
+
+
+def _without_records(query: bytes, end: int) -> bytes | None:
+    """The query without all records but its OPT, which change no reply; None where they do, or may."""
+    if may_be_signed(query):
+        return None
+    try:
+        *others, additional = read_records(query, end, COUNTS.unpack_from(query, 4)[1:])
+    except ValueError:
+        return None
+    opts = [record for record in additional if record.rdtype == OPT]
+    if len(opts) > 1 or any(record.rdtype == OPT for section in others for record in section):
+        return None
+    head, question = query[:4] + ONE, query[HEADER:end]
+    if not opts:
+        return head + NO_RECORDS + question
+    name, rdtype, payload, ttl, options = opts[0]
+    if name:
+        return None
+    return head + ONE_RECORD + question + b"\0" + RECORD.pack(rdtype, payload, ttl, len(options)) + options
+
+
+def _next_closer(name: bytes, encloser: bytes, offsets: list[int]) -> bytes:
+    """The label of the name that stands before the encloser, by the offsets of those below the zone."""
+    end = len(name) - len(encloser)
+    start = offsets[offsets.index(end) - 1] if end in offsets else offsets[-1]
+    return name[start:end]

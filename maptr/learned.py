@@ -12,15 +12,19 @@ from maptr.ready import (
     COOKIE,
     DO,
     EDNS,
-    EDNS_COUNTS,
     HEADER,
     NO_EDNS,
+    NO_RECORDS,
+    ONE,
+    ONE_RECORD,
+    OPT_SIZE,
     OPT_START,
-    PLAIN_COUNTS,
+    RD,
     TC,
     Mould,
     Ready,
-    find_options,
+    Shared,
+    read_options,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +51,7 @@ class Learned:
         self._general = general
         self._ready: dict[object, Ready | None] = {}
         self._moulds: dict[object, Mould] = {}
+        self._settled: dict[bytes, Ready | None] = {}
 
     def ready(self, key: object, name: bytes, qtype: int, form: int) -> Ready | None:
         """What is known by that key, or else learned from this question."""
@@ -58,9 +63,20 @@ class Learned:
         return ready
 
     def moulded(
-        self, key: Hashable, place: int, name: bytes, qtype: int, form: int, by_name: bool = False
+        self,
+        key: Hashable,
+        place: int,
+        name: bytes,
+        qtype: int,
+        form: int,
+        *,
+        by_name: bool = False,
+        shared: Shared = Shared.BY_NAME,
     ) -> Ready | None:
-        """The same for all who have one name at some place of the question. ``by_name`` is of ``Ready.kind``."""
+        """The same for all who have one name at some place of the question.
+
+        ``by_name`` is of ``Ready.kind``, ``shared`` is that of Ready.
+        """
         if (key, place) in self._ready:
             return self._ready[key, place]
         if len(self._ready) >= MAX_LEARNED:
@@ -71,8 +87,27 @@ class Learned:
                 self._moulds.clear()
             made = self.ask(name + qtype.to_bytes(2, "big") + CLASS_IN, form)
             if made is not None:
-                mould = self._moulds[key] = Mould.of(made._replace(kind=None) if by_name else made, place)
+                made = made._replace(kind=None if by_name else made.kind, shared=shared)
+                mould = self._moulds[key] = Mould.of(made, place)
         ready = self._ready[key, place] = mould.at(place) if mould else None
+        return ready
+
+    def settled(self, key: bytes, query: bytes) -> Ready | None:
+        """The reply to this query where it is the same for any name; None where it is not.
+
+        ``key`` is all that such a reply can depend on. The query's question can be read.
+        """
+        if key in self._settled:
+            return self._settled[key]
+        if len(self._settled) >= MAX_LEARNED:
+            self._settled.clear()
+        reply = self._general(query, transport=Transport.UDP)
+        ready = None
+        if reply is not None and reply.nameless:
+            opt_at = len(reply.wire) - reply.opt_size
+            head = bytes((reply.wire[2] & ~RD,)) + reply.wire[3:HEADER]
+            ready = Ready(head, b"", 0, 0, reply.wire[opt_at:], reply.kind, Shared.BY_ALL)
+        self._settled[key] = ready
         return ready
 
     def ask(self, question: bytes, form: int) -> Ready | None:
@@ -80,7 +115,7 @@ class Learned:
         end = HEADER + len(question)
         # Over a stream nothing is cut; ANY is found for UDP alone, which has less of it.
         transport = Transport.UDP if question[-4:-2] == _ANY else Transport.TCP
-        counts, opt = (PLAIN_COUNTS if form == NO_EDNS else EDNS_COUNTS), _QUERY_OPTS[form]
+        counts, opt = ONE + (NO_RECORDS if form == NO_EDNS else ONE_RECORD), _QUERY_OPTS[form]
         reply = self._general(b"\0\0\0\0" + counts + question + opt, transport=transport)
         if reply is None or reply.wire[2] & TC:
             return None
@@ -105,6 +140,6 @@ class Learned:
             + b"\0\x08"
             + bytes(8)
         )
-        reply = self._general(b"\0\0\0\0" + EDNS_COUNTS + question + opt, transport=Transport.TCP)
-        _, told = (reply and find_options(reply.wire)) or (0, {})
+        reply = self._general(b"\0\0\0\0" + ONE + ONE_RECORD + question + opt, transport=Transport.TCP)
+        told = (reply and read_options(reply.wire, len(reply.wire) - reply.opt_size + OPT_SIZE, len(reply.wire))) or {}
         return context.COOKIE in told, context.NSID in told

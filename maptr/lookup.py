@@ -43,8 +43,7 @@ class Outcome:
 
 
 def find_zone(snapshot: Snapshot, name: Labels, rdtype: int) -> ZoneView | None:
-    """The closest zone; for DS of an apex the parent's, where we have it (RFC 4035 3.1.4.1)."""
-    name = fold(name)
+    """The closest zone to a folded name; for DS of an apex the parent's, where we have it (RFC 4035 3.1.4.1)."""
     zone = snapshot.closest(name)
     if zone is not None and rdtype == DS and name and name == zone.origin:
         return snapshot.closest(name[1:]) or zone
@@ -53,7 +52,6 @@ def find_zone(snapshot: Snapshot, name: Labels, rdtype: int) -> ZoneView | None:
 
 def is_broken(snapshot: Snapshot, name: Labels, rdtype: int, zone: ZoneView | None) -> bool:
     """True where a zone that could not be loaded is closer to the name than ``zone``, which ``find_zone`` gave."""
-    name = fold(name)
     if rdtype == DS and name in snapshot.broken and zone is not None:
         return False  # the parent's to answer, and the parent is here
     nearest = len(zone.origin) if zone is not None else -1
@@ -66,20 +64,20 @@ def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool = Tr
     ``minimal_any``: ANY gives one RRset (RFC 8482 4.1) rather than all. ``dnssec``: with proofs, as DO asks.
     The owner of the first answer is the name as asked, case kept.
     """
-    outcome = Outcome(source=fold(name), dnssec=dnssec)
+    key = fold(name)
+    outcome = Outcome(source=key, dnssec=dnssec)
     seen: set[Labels] = set()
-    while fold(name) not in seen and len(seen) < MAX_CHAIN:
-        seen.add(fold(name))
-        target = _step(zone, name, rdtype, outcome, minimal_any)
+    while key not in seen and len(seen) < MAX_CHAIN:
+        seen.add(key)
+        target = _step(zone, name, key, rdtype, outcome, minimal_any)
         if target is None or not is_below(target, zone.origin):
             break
-        name = target
+        name, key = target, fold(target)
     return outcome
 
 
-def _step(zone: ZoneView, name: Labels, rdtype: int, outcome: Outcome, minimal_any: bool) -> Labels | None:
-    """Answer for one name, adding to the outcome; the next name where an alias leads on."""
-    key = fold(name)
+def _step(zone: ZoneView, name: Labels, key: Labels, rdtype: int, outcome: Outcome, minimal_any: bool) -> Labels | None:
+    """Answer for one name, which folded is the key, adding to the outcome; the next name where an alias leads on."""
     node: Node | None = None
     encloser = zone.origin
     for start in range(len(key) - len(zone.origin), -1, -1):

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import struct
 
-from dnslib import DNSError
-from dnslib.buffer import BufferError
-
 from maptr.answer import OPCODE_NOTIFY
 from maptr.names import fold, to_wire
 from maptr.packet import HEADER_SIZE, IN, read_question
@@ -35,11 +32,11 @@ def read_response(request: bytes, packet: bytes) -> int | None:
     if not flags & QR or flags >> 11 & 15 != OPCODE_NOTIFY:
         return None
     try:
-        _, question, _ = read_question(packet)
-        _, asked, _ = read_question(request)
-    except (DNSError, BufferError):
+        question, _ = read_question(packet)
+        asked, _ = read_question(request)
+    except ValueError:
         return None
     # An error may leave the question out (BIND's FORMERR does).
-    if question is not None and fold(question.qname.label) != fold(asked.qname.label):  # type: ignore[union-attr]
+    if question is not None and fold(question.name) != fold(asked.name):  # type: ignore[union-attr]
         return None
     return flags & 15

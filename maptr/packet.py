@@ -1,20 +1,17 @@
-"""DNS messages on dnslib's classes, put right where dnslib is wrong for a server.
+"""DNS messages as a server reads and writes them: octets and offsets, and no more objects than it takes.
 
-Names are 8-bit clean and bounded in length and pointers; every record but OPT is opaque wire; names compress
+Names are 8-bit clean and bounded in length and pointers; every record is opaque wire; names compress
 case-insensitively, never by a pointer beyond 16383, and inside rdata only for the types of RFC 1035.
 What a reply says is decided in ``answer.py``; here is only how messages are read and laid out.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from dnslib import DNSError, DNSHeader, DNSQuestion, DNSRecord
-from dnslib.buffer import Buffer, BufferError
-from dnslib.dns import RD, RR, EDNSOption
-from dnslib.label import DNSBuffer, DNSLabel
-
-from maptr.names import MAX_LABEL, MAX_NAME, Labels, fold
+from maptr.names import MAX_LABEL, MAX_NAME, Labels, to_wire, wire_length
 from maptr.snapshot import RDATA_NAMES, RRSIG, RRset
 
 HEADER_SIZE = 12  # RFC 1035 4.1.1
@@ -23,158 +20,181 @@ MAX_JUMPS = 126  # a name of 255 octets has no more labels, so no honest one nee
 # A query carries OPT, perhaps TSIG or SIG(0), and an IXFR one SOA. More is only work for us.
 MAX_QUERY_RECORDS = 16
 IN = 1
-OPT = 41  # RFC 6891 6.1.1
+OPT, TSIG = 41, 250  # RFC 6891 6.1.1, RFC 8945 4.2
+
+COUNTS = struct.Struct("!4H")  # of the four sections, RFC 1035 4.1.1
+RECORD = struct.Struct("!HHIH")  # type, class, TTL and length of rdata, RFC 1035 4.1.3
+_TSIG = TSIG.to_bytes(2, "big")
+_TYPE_AND_CLASS = struct.Struct("!HH")
 
 
-class WireBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
-    """dnslib's buffer with names read and written as this server needs them."""
+class Question(NamedTuple):
+    """The question of a query, in the case it came in; ``wire`` is all of it."""
 
-    data: bytearray
-    offset: int
-    names: dict[Labels, int]  # folded labels -> where they were written
-
-    def decode_name(self, last: int = -1) -> DNSLabel:
-        """Raises dnslib's BufferError for a pointer that does not go back, too many, or a name too long."""
-        labels: list[bytes] = []
-        size, jumps, resume = 1, 0, None
-        while True:
-            (length,) = self.unpack("!B")
-            if length >= 0xC0:
-                target = (length & 0x3F) << 8 | self.get(1)[0]
-                jumps += 1
-                if target >= self.offset - 2 or jumps > MAX_JUMPS:
-                    raise BufferError("compression pointer does not lead back")
-                resume = self.offset if resume is None else resume
-                self.offset = target
-            elif length > MAX_LABEL:
-                raise BufferError("label of an unknown kind")
-            elif length:
-                size += length + 1
-                if size > MAX_NAME:
-                    raise BufferError("name too long")
-                labels.append(self.get(length))
-            else:
-                break
-        if resume is not None:
-            self.offset = resume
-        return DNSLabel(labels)
-
-    def encode_name(self, name: DNSLabel | Labels) -> None:
-        """Write a name, compressed against all that stand before it, whatever their case (RFC 4343)."""
-        labels: Labels = name.label if isinstance(name, DNSLabel) else name
-        keys = fold(labels)
-        for start, label in enumerate(labels):
-            known = self.names.get(keys[start:])
-            if known is not None:
-                self.pack("!H", 0xC000 | known)
-                return
-            if self.offset <= MAX_POINTER:
-                self.names[keys[start:]] = self.offset
-            self.append(bytes((len(label),)) + label)
-        self.append(b"\0")
-
-    def cut(self, offset: int) -> None:
-        """Forget everything written from the offset on."""
-        del self.data[offset:]
-        self.offset = offset
-        self.names = {name: place for name, place in self.names.items() if place < offset}
-
-
-class WireRD(RD):  # type: ignore[misc] # dnslib has no types
-    """Rdata as uncompressed wire that compresses its names when its type allows it."""
-
-    def __init__(self, data: bytes, rdtype: int) -> None:
-        super().__init__(data)
-        self.rdtype = rdtype
-
-    def pack(self, buffer: WireBuffer) -> None:
-        skip, names = RDATA_NAMES.get(self.rdtype, (0, 0))
-        source = WireBuffer(self.data)
-        buffer.append(source.get(skip))
-        for _ in range(names):
-            buffer.encode_name(source.decode_name())
-        buffer.append(source.get(source.remaining()))
-
-
-class Message(DNSRecord):  # type: ignore[misc] # dnslib has no types
-    """A dnslib record read without knowing any type; ``pack()`` gives the octets it was read from."""
-
+    name: Labels
+    qtype: int
+    qclass: int
     wire: bytes
 
-    @classmethod
-    def parse(cls, packet: bytes) -> Message:
-        """Raises dnslib.DNSError and nothing else. Octets after the last record are left unread."""
-        buffer = WireBuffer(packet)
-        try:
-            header = DNSHeader.parse(buffer)
-            questions = [DNSQuestion.parse(buffer) for _ in range(header.q)]
-            sections = [[_read_record(buffer) for _ in range(n)] for n in (header.a, header.auth, header.ar)]
-        except (BufferError, ValueError) as error:
-            raise DNSError(str(error)) from error
-        message = cls(header, questions, rr=sections[0], auth=sections[1], ar=sections[2])
-        message.wire = bytes(packet)
-        return message
 
-    def pack(self) -> bytes:
-        return self.wire
+class Record(NamedTuple):
+    """One record of a message. Names in ``rdata`` may be compressed."""
+
+    name: Labels
+    rdtype: int
+    rdclass: int
+    ttl: int
+    rdata: bytes
 
 
-def read_question(packet: bytes) -> tuple[DNSHeader, DNSQuestion | None, WireBuffer]:
-    """Header and question of a query, and the buffer after them; None where there is not just one question.
+def read_name(packet: bytes, at: int) -> tuple[Labels, int]:
+    """The name that stands there, and where it ends.
 
-    Raises dnslib.DNSError, for a compressed name too: nothing stands before it that it could point to.
+    Raises ValueError for a pointer that does not go back, too many, a name too long or cut short.
     """
-    buffer = WireBuffer(packet)
-    header = DNSHeader.parse(buffer)
-    if header.q != 1:
-        return header, None, buffer
-    question = DNSQuestion.parse(buffer)
-    written = sum(len(label) + 1 for label in question.qname.label) + 1
-    if buffer.offset != HEADER_SIZE + written + 4:
-        raise DNSError("a question name is compressed")
-    return header, question, buffer
+    labels: list[bytes] = []
+    size, jumps, end = 1, 0, 0
+    try:
+        while length := packet[at]:
+            if length <= MAX_LABEL:
+                size += length + 1
+                if size > MAX_NAME:
+                    raise ValueError("name too long")
+                start, at = at + 1, at + 1 + length
+                labels.append(packet[start:at])
+            elif length >= 0xC0:
+                target = (length & 0x3F) << 8 | packet[at + 1]
+                jumps += 1
+                if target >= at or jumps > MAX_JUMPS:
+                    raise ValueError("compression pointer does not lead back")
+                end = end or at + 2
+                at = target
+            else:
+                raise ValueError("label of an unknown kind")
+    except IndexError:
+        raise ValueError("name cut short") from None
+    return tuple(labels), end or at + 1
 
 
-def read_records(buffer: WireBuffer, counts: Iterable[int]) -> list[list[RR]]:
-    """The record sections of a query. Raises dnslib.DNSError, for more than MAX_QUERY_RECORDS too."""
+def read_question(packet: bytes) -> tuple[Question | None, int]:
+    """The question of a whole header's message, and where it ends; None where there is not just one.
+
+    Raises ValueError, for a compressed name too: nothing stands before it that it could point to.
+    """
+    if packet[4:6] != b"\0\1":
+        return None, HEADER_SIZE
+    name, at = read_name(packet, HEADER_SIZE)
+    end = at + _TYPE_AND_CLASS.size
+    if end > len(packet):
+        raise ValueError("question cut short")
+    if at - HEADER_SIZE != wire_length(name):
+        raise ValueError("a question name is compressed")
+    qtype, qclass = _TYPE_AND_CLASS.unpack_from(packet, at)
+    return Question(name, qtype, qclass, packet[HEADER_SIZE:end]), end
+
+
+def read_records(packet: bytes, at: int, counts: Iterable[int]) -> list[list[Record]]:
+    """The record sections of a query, which start there. Raises ValueError, for more than MAX_QUERY_RECORDS too."""
     wanted = list(counts)
     if sum(wanted) > MAX_QUERY_RECORDS:
-        raise DNSError("more records than a query has")
-    try:
-        return [[_read_record(buffer) for _ in range(count)] for count in wanted]
-    except (BufferError, ValueError) as error:
-        raise DNSError(str(error)) from error
+        raise ValueError("more records than a query has")
+    sections: list[list[Record]] = []
+    for count in wanted:
+        records: list[Record] = []
+        for _ in range(count):
+            record, at = read_record(packet, at)
+            records.append(record)
+        sections.append(records)
+    return sections
 
 
-def _read_record(buffer: WireBuffer) -> RR:
-    name = buffer.decode_name()
-    rdtype, rdclass, ttl, length = buffer.unpack("!HHIH")
-    data = buffer.get(length)
-    return RR(name, rdtype, rdclass, ttl, _read_options(data) if rdtype == OPT else WireRD(data, rdtype))
+def read_record(packet: bytes, at: int) -> tuple[Record, int]:
+    """The record that stands there, and where it ends. Raises ValueError."""
+    name, at = ((), at + 1) if packet[at : at + 1] == b"\0" else read_name(packet, at)  # mostly the root, of an OPT
+    start = at + RECORD.size
+    if start > len(packet):
+        raise ValueError("record cut short")
+    rdtype, rdclass, ttl, size = RECORD.unpack_from(packet, at)
+    end = start + size
+    if end > len(packet):
+        raise ValueError("rdata cut short")
+    return Record(name, rdtype, rdclass, ttl, packet[start:end]), end
 
 
-def _read_options(data: bytes) -> list[EDNSOption]:
-    # dnslib's own loop ends four octets early: it loses an empty last option (NSID) and takes a cut one.
-    source = Buffer(data)
-    options = []
-    while source.remaining():
-        code, length = source.unpack("!HH")
-        options.append(EDNSOption(code, source.get(length)))
-    return options
+def may_be_signed(query: bytes) -> bool:
+    """False where there is surely no TSIG: what nearly every query is spared the reading by."""
+    return _TSIG in query and any(query[6:HEADER_SIZE])
 
 
-def write_rrset(buffer: WireBuffer, rrset: RRset, limit: int, rdclass: int = IN, *, signed: bool = False) -> int:
-    """Append a whole RRset, ``signed`` with its RRSIGs, if the buffer then ends by the limit.
+class Writer:
+    """A message as far as it is written: ``data``. Names are given as uncompressed wire."""
+
+    __slots__ = ("_names", "data")
+
+    def __init__(self, header: bytes, question: bytes) -> None:
+        """``question`` is empty, or one whole question of trusted octets."""
+        self.data = bytearray(header)
+        self._names: dict[bytes, int] = {}  # in lower case -> where they were written
+        if question:
+            self.write_name(question[:-4])
+            self.data += question[-4:]
+
+    def write_name(self, name: bytes) -> None:
+        """Write a name, compressed against all that stand before it, whatever their case (RFC 4343)."""
+        data, names = self.data, self._names
+        folded = name.lower()  # lengths are no letters
+        at = 0
+        while length := name[at]:
+            key = folded[at:]
+            known = names.get(key)
+            if known is not None:
+                data += (0xC000 | known).to_bytes(2, "big")
+                return
+            if len(data) <= MAX_POINTER:
+                names[key] = len(data)
+            start, at = at, at + 1 + length
+            data += name[start:at]
+        data.append(0)
+
+    def write_record(self, owner: bytes, rdtype: int, rdclass: int, ttl: int, rdata: bytes) -> None:
+        """Write a record whose rdata are uncompressed wire; their names compress where the type allows it."""
+        data = self.data
+        self.write_name(owner)
+        data += RECORD.pack(rdtype, rdclass, ttl, len(rdata))
+        fixed, names = RDATA_NAMES.get(rdtype, (0, 0))
+        if not names:
+            data += rdata
+            return
+        start, at = len(data), fixed
+        data += rdata[:fixed]
+        for _ in range(names):
+            name = at
+            while rdata[at]:
+                at += 1 + rdata[at]
+            at += 1
+            self.write_name(rdata[name:at])
+        data += rdata[at:]
+        data[start - 2 : start] = (len(data) - start).to_bytes(2, "big")
+
+    def cut(self, size: int) -> None:
+        """Forget everything written beyond so many octets."""
+        del self.data[size:]
+        self._names = {name: place for name, place in self._names.items() if place < size}
+
+
+def write_rrset(writer: Writer, rrset: RRset, limit: int, rdclass: int = IN, *, signed: bool = False) -> int:
+    """Append a whole RRset, ``signed`` with its RRSIGs, if the message then ends by the limit.
 
     How many records that were; 0, and no trace of them, where they do not fit.
     """
-    mark = buffer.offset
-    owner = DNSLabel(rrset.owner)
+    mark = len(writer.data)
+    owner = to_wire(rrset.owner)
     records = [(rrset.rdtype, rdata) for rdata in rrset.rdatas]
-    records += [(RRSIG, rdata) for rdata in rrset.signatures if signed]
+    if signed:
+        records += [(RRSIG, rdata) for rdata in rrset.signatures]
     for rdtype, rdata in records:
-        RR(owner, rdtype, rdclass, rrset.ttl, WireRD(rdata, rdtype)).pack(buffer)
-        if buffer.offset > limit:
-            buffer.cut(mark)
+        writer.write_record(owner, rdtype, rdclass, rrset.ttl, rdata)
+        if len(writer.data) > limit:
+            writer.cut(mark)
             return 0
     return len(records)

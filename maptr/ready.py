@@ -5,6 +5,7 @@ Which reply a question has is for ``fastpath.py`` to say.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Hashable
 from typing import NamedTuple
 
@@ -16,14 +17,14 @@ from maptr.snapshot import RDATA_NAMES
 
 HEADER = 12  # RFC 1035 4.1.1
 MIN_PAYLOAD = 512  # RFC 1035 4.2.1, and RFC 6891 6.2.3
-PLAIN_COUNTS = bytes((0, 1, 0, 0, 0, 0, 0, 0))  # one question and nothing else
-EDNS_COUNTS = bytes((0, 1, 0, 0, 0, 0, 0, 1))
+ONE = b"\0\1"  # question
+NO_RECORDS, ONE_RECORD = bytes(6), bytes((0, 0, 0, 0, 0, 1))
 OPT_START = b"\0\0\x29"  # the root and type 41 (RFC 6891 6.1.2)
 OPT_SIZE = 11
 COOKIE = context.COOKIE.to_bytes(2, "big")
-# Whole options: a client cookie alone, and one with a server cookie of the usual size (RFC 9018 4).
-COOKIE_SIZES = (4 + 8, 4 + 24)
+COOKIE_SIZES = (8, 24)  # a client's alone, and one with a server's of the usual size (RFC 9018 4)
 COOKIE_REPLY = 4 + 24
+ANSWERED = frozenset({context.NSID, context.COOKIE, context.KEEPALIVE, context.PADDING})
 CLASS_IN = b"\0\1"
 NOERROR, FORMERR, NXDOMAIN = 0, 1, 3  # RFC 1035 4.1.1
 QR, TC, OPCODE, RD = 0x80, 0x02, 0x78, 0x01  # in the first octet of the flags
@@ -44,10 +45,19 @@ class Edns(NamedTuple):
         return OPT_START + self.payload.to_bytes(2, "big") + bytes((0, 0, 0x80 * do, 0, 0, 0))
 
 
+class Shared(enum.Enum):
+    """Who has the same reply, by the octets of the query that are not its first label."""
+
+    BY_NAME = enum.auto()  # as the zone has it (``fastpath.Fellows``)
+    BY_ALL = enum.auto()
+    BY_NONE = enum.auto()  # as far as octets tell: a proof is shared by those who are near in the zone
+
+
 class Ready(NamedTuple):
     """A reply without ID and question: ``head`` is flags (RD clear) and counts, the records ``body[start:end]``.
 
-    ``kind`` is what a rate limit counts it by (``answer.Reply``); None where that is the name asked.
+    ``kind`` is what a rate limit counts it by (``answer.Reply``); None where that is the name asked. ``shared`` is who
+    else has it.
     """
 
     head: bytes
@@ -56,6 +66,7 @@ class Ready(NamedTuple):
     end: int
     opt: bytes
     kind: Hashable
+    shared: Shared = Shared.BY_NAME
 
 
 class Found(NamedTuple):
@@ -101,7 +112,8 @@ class Found(NamedTuple):
 class Mould(NamedTuple):
     """A reply of which others are made, whose question is longer or shorter by what stands before ``place`` in it.
 
-    Nothing in its records may point to before that place, so all compression pointers move by as much.
+    Nothing in its records may point to before that place but the whole name asked, as a wildcard's records do, so all
+    other compression pointers move by as much.
     """
 
     ready: Ready
@@ -124,7 +136,8 @@ class Mould(NamedTuple):
             for _ in range(names):
                 inside = _skip_name(body, inside, pointers)
             at += size
-        return cls(ready, place, tuple(pointers))
+        asked = _POINTER_TO_QUESTION if place else b""
+        return cls(ready, place, tuple(pointer for pointer in pointers if body[pointer : pointer + 2] != asked))
 
     def at(self, place: int) -> Ready:
         """The reply to a question with the same name at another place."""
@@ -145,6 +158,24 @@ def _skip_name(wire: bytes, at: int, pointers: list[int]) -> int:
     return at + 1
 
 
+def find_labels(query: bytes) -> list[int] | None:
+    """Where in the question's name its labels start, the root last.
+
+    None for a question that cannot be read: its name is no plain one, or too long, or it is cut (RFC 1035 4.1.2).
+    """
+    offsets = []
+    at, last = HEADER, min(len(query) - MIN_QUESTION, HEADER + MAX_NAME - 1)
+    while at <= last:
+        offsets.append(at - HEADER)
+        length = query[at]
+        if not length:
+            return offsets
+        if length > MAX_LABEL:
+            return None
+        at += length + 1
+    return None
+
+
 def with_cookie(opt: bytes) -> bytes:
     """An OPT made longer by an option for a whole cookie at its end, up to where the cookie starts."""
     size = int.from_bytes(opt[9:OPT_SIZE], "big") + COOKIE_REPLY
@@ -152,68 +183,42 @@ def with_cookie(opt: bytes) -> bytes:
 
 
 def before_cookie(query: bytes) -> int:
-    """Where the OPT starts whose one option is a cookie; 0 if there is none."""
+    """Where the OPT starts whose one option is a cookie of a usual size; 0 if the query ends in none."""
     for size in COOKIE_SIZES:
-        start = len(query) - OPT_SIZE - size
+        option = OPTION_HEADER + size
+        start = len(query) - OPT_SIZE - option
         if (
             start > HEADER
             and query[start : start + 3] == OPT_START
-            and query[start + 9 : start + 13] == bytes((0, size)) + COOKIE
-            and query[start + 13 : start + 15] == bytes((0, size - 4))
+            and query[start + 9 : start + 15] == bytes((0, option)) + COOKIE + bytes((0, size))
         ):
             return start
     return 0
 
 
-def find_options(query: bytes) -> tuple[int, dict[int, bytes]] | None:
-    """Where the OPT starts that follows the question and ends the query, and its options, the first of each code.
+def read_options(octets: bytes, at: int, end: int) -> dict[int, bytes] | None:
+    """Those of the options between two places that are answered, of each the first.
 
-    None where there is none, or one to find fault with: an option cut short, a cookie of a wrong length.
+    None where there is one to find fault with: cut short, or a cookie of a wrong length.
     """
-    at, size = HEADER, len(query)
-    while at < size and (length := query[at]):
-        if length > MAX_LABEL:
-            return None
-        at += length + 1
-    start = at + MIN_QUESTION
-    at = start + OPT_SIZE
-    if query[start : start + 3] != OPT_START or int.from_bytes(query[at - 2 : at], "big") != size - at:
-        return None
     options: dict[int, bytes] = {}
-    while at < size:
-        code, length = (int.from_bytes(query[field : field + 2], "big") for field in (at, at + 2))
-        at += OPTION_HEADER
-        option = query[at : at + length]
-        at += length
-        if at > size or (code == context.COOKIE and not is_well_formed(option)):
+    while at < end:
+        data = at + OPTION_HEADER
+        if data > end:
             return None
-        options.setdefault(code, option)
-    return start, options
+        stop = data + (octets[at + 2] << 8 | octets[at + 3])
+        if stop > end:
+            return None
+        code = octets[at] << 8 | octets[at + 1]
+        if code in ANSWERED:
+            option = octets[data:stop]
+            if code == context.COOKIE and not is_well_formed(option):
+                return None
+            options.setdefault(code, option)
+        at = stop
+    return options
 
 
-def find_malformed(query: bytes) -> Found | None:
-    """The reply to a query whose question nobody could read: FORMERR, and no more of it sent back than its ID.
-
-    None for what may be answered otherwise. What is wrong with records is for the general path to see.
-    """
-    if len(query) < HEADER or query[2] & (QR | OPCODE):
-        return None
-    questions = query[4] << 8 | query[5]
-    if questions == 1:
-        return None if _reads(query) else _UNREADABLE
-    if questions and not any(query[6:HEADER]):
-        return _UNREADABLE  # RFC 9619; with records, a signature might be among them
-    return None
-
-
-def _reads(query: bytes) -> bool:
-    """Whether a question stands there: a name of labels, never a pointer, and type and class (RFC 1035 4.1.2)."""
-    at, last = HEADER, min(len(query), HEADER + MAX_NAME)
-    while at < last and (length := query[at]):
-        if length > MAX_LABEL:
-            return False
-        at += length + 1
-    return at < last and at + MIN_QUESTION <= len(query)
-
-
-_UNREADABLE = Found(Ready(bytes((QR, FORMERR, 0, 0, 0, 0, 0, 0, 0, 0)), b"", 0, 0, b"", FORMERR), HEADER, None)
+_POINTER_TO_QUESTION = (0xC000 | HEADER).to_bytes(2, "big")
+# The reply to a query whose question nobody could read: FORMERR, and no more of it sent back than its ID.
+UNREADABLE = Found(Ready(bytes((QR, FORMERR, 0, 0, 0, 0, 0, 0, 0, 0)), b"", 0, 0, b"", FORMERR), HEADER, None)

@@ -6,15 +6,12 @@ Who may have a zone is decided in ``exchange.py``.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
-
-from dnslib import DNSQuestion
 
 from maptr.errors import ZoneError
 from maptr.journal import Journal, Record, records, soa_of
-from maptr.names import to_text
-from maptr.packet import HEADER_SIZE, IN, MAX_POINTER, WireBuffer, WireRD
+from maptr.names import to_text, to_wire
+from maptr.packet import HEADER_SIZE, IN, MAX_POINTER, Question, Writer
 from maptr.serial import is_newer
 from maptr.snapshot import ZoneView
 
@@ -53,7 +50,7 @@ def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[Recor
     yield soa
 
 
-def messages(template: bytes, question: DNSQuestion, content: Iterable[Record], *, reserve: int = 0) -> Iterator[bytes]:
+def messages(template: bytes, question: Question, content: Iterable[Record], *, reserve: int = 0) -> Iterator[bytes]:
     """The messages of a transfer, like a reply without records: its header, question and OPT are in each.
 
     ``reserve`` octets are left for a signature. Raises ZoneError for a record that fits no message.
@@ -75,32 +72,26 @@ def messages(template: bytes, question: DNSQuestion, content: Iterable[Record], 
 class _Writer:
     """One message being filled."""
 
-    def __init__(self, template: bytes, question: DNSQuestion) -> None:
+    def __init__(self, template: bytes, question: Question) -> None:
         self.count = 0
-        self._buffer = WireBuffer(bytes(HEADER_SIZE))
-        self._buffer.offset = HEADER_SIZE
-        question.pack(self._buffer)
-        self._head = template[:HEADER_SIZE]
-        self._tail = template[self._buffer.offset :]
+        self._writer = Writer(template[:HEADER_SIZE], question.wire)
+        self._tail = template[HEADER_SIZE + len(question.wire) :]
 
     def add(self, record: Record, limit: int) -> bool:
         """Append the record if the message then keeps the limit; else leave no trace of it and say False."""
-        buffer = self._buffer
-        mark = buffer.offset
-        buffer.encode_name(record.owner)
-        buffer.append(struct.pack("!HHIH", record.rdtype, IN, record.ttl, 0))
-        start = buffer.offset
-        WireRD(record.rdata, record.rdtype).pack(buffer)
-        if buffer.offset + len(self._tail) > limit:
-            buffer.cut(mark)
+        writer = self._writer
+        mark = len(writer.data)
+        writer.write_record(to_wire(record.owner), record.rdtype, IN, record.ttl, record.rdata)
+        if len(writer.data) + len(self._tail) > limit:
+            writer.cut(mark)
             return False
-        buffer.data[start - 2 : start] = (buffer.offset - start).to_bytes(2, "big")
         self.count += 1
         return True
 
     def message(self) -> bytes:
-        self._buffer.data[:HEADER_SIZE] = self._head[:6] + self.count.to_bytes(2, "big") + self._head[8:]
-        return bytes(self._buffer.data) + self._tail
+        data = self._writer.data
+        data[6:8] = self.count.to_bytes(2, "big")
+        return bytes(data) + self._tail
 
 
 def _count(view: ZoneView) -> int:

@@ -10,19 +10,17 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dnslib import DNSError
-from dnslib.buffer import BufferError
-
 from maptr.acl import DIGESTS, MIN_MAC, Key
 from maptr.names import Labels, fold, to_wire
-from maptr.packet import HEADER_SIZE, WireBuffer
+from maptr.packet import COUNTS, HEADER_SIZE, TSIG, may_be_signed, read_name, read_record
 
-TSIG, ANY_CLASS = 250, 255  # RFC 8945 4.2
+ANY_CLASS = 255  # RFC 8945 4.2
 FORMERR, NOTAUTH = 1, 9  # RFC 1035 4.1.1, RFC 2136 2.2
 BADSIG, BADKEY, BADTIME, BADTRUNC = 16, 17, 18, 22  # RFC 8945 3
 FUDGE = 300  # seconds between two clocks, "RECOMMENDED" (RFC 8945 10)
 
-_TYPE = struct.pack("!H", TSIG)
+_TIMES = struct.Struct("!HIHH")  # the time, fudge and the length of the MAC (RFC 8945 4.2)
+_END = struct.Struct("!HHH")  # what follows the MAC: original ID, error and the length of other data
 # Names on the wire that also say how far MACs are cut (RFC 8945 6).
 _CUT_NAMES = frozenset({"hmac-sha256-128", "hmac-sha384-192", "hmac-sha512-256"})
 
@@ -110,11 +108,6 @@ class Opened:
         return reply
 
 
-def may_be_signed(query: bytes) -> bool:
-    """False where there is surely no TSIG: what nearly every query is spared the reading by."""
-    return query[6:12] != b"\0\0\0\0\0\0" and _TYPE in query
-
-
 def open_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> Opened:
     """Check a query's TSIG: form, key, MAC, time and truncation, in the order of RFC 8945 5.2.
 
@@ -125,7 +118,7 @@ def open_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> Opened:
         return Opened(query)
     try:
         record = find(query)
-    except (DNSError, BufferError, ValueError, struct.error):
+    except ValueError:
         # Either not a message at all, or TSIG out of place: FORMERR both ways (RFC 8945 5.2).
         return Opened(query, rcode=FORMERR)
     if record is None:
@@ -158,40 +151,43 @@ def open_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> Opened:
 def find(message: bytes) -> Record | None:
     """The TSIG record of a message, or None.
 
-    Raises DNSError for one that is not last, not alone, or not of class ANY with TTL 0 (RFC 8945 4.2, 5.2), DNSError or
-    BufferError for octets that cannot be read.
+    Raises ValueError for one that is not last, not alone, or not of class ANY with TTL 0 (RFC 8945 4.2, 5.2), and for
+    octets that cannot be read.
     """
-    buffer = WireBuffer(message)
-    buffer.offset = 4
-    questions, *counts = buffer.unpack("!4H")
+    if len(message) < HEADER_SIZE:
+        raise ValueError("no whole header")
+    questions, *counts = COUNTS.unpack_from(message, 4)
+    at = HEADER_SIZE
     for _ in range(questions):
-        buffer.decode_name()
-        buffer.get(4)
+        at = read_name(message, at)[1] + 4
     left = sum(counts)
     while left:
-        start = buffer.offset
-        name = buffer.decode_name()
-        rdtype, rdclass, ttl, length = buffer.unpack("!HHIH")
+        start = at
+        (name, rdtype, rdclass, ttl, rdata), at = read_record(message, start)
         left -= 1
         if rdtype == TSIG:
             if left or not counts[2] or (rdclass, ttl) != (ANY_CLASS, 0):
-                raise DNSError("TSIG is not last, or not of class ANY with TTL 0")
-            if buffer.remaining() != length:
-                raise DNSError("octets after TSIG")
-            return _read(buffer, start, fold(name.label), buffer.offset + length)
-        buffer.get(length)
+                raise ValueError("TSIG is not last, or not of class ANY with TTL 0")
+            if at != len(message):
+                raise ValueError("octets after TSIG")
+            return _read(message, start, fold(name), at - len(rdata))
     return None
 
 
-def _read(buffer: WireBuffer, start: int, key: Labels, end: int) -> Record:
-    algorithm = fold(buffer.decode_name().label)
-    high, low, fudge, length = buffer.unpack("!HIHH")
-    mac = buffer.get(length)
-    original_id, error, length = buffer.unpack("!HHH")
-    other = buffer.get(length)
-    if buffer.offset != end:
-        raise DNSError("TSIG rdata of a wrong length")
-    return Record(start, key, algorithm, high << 32 | low, fudge, bytes(mac), original_id, error, bytes(other))
+def _read(message: bytes, start: int, key: Labels, at: int) -> Record:
+    """The record that ends the message, whose rdata stand there."""
+    name, at = read_name(message, at)
+    try:
+        high, low, fudge, length = _TIMES.unpack_from(message, at)
+        at += _TIMES.size + length
+        original_id, error, other = _END.unpack_from(message, at)
+    except struct.error:
+        raise ValueError("TSIG rdata cut short") from None
+    end = at + _END.size
+    if len(message) != end + other:
+        raise ValueError("TSIG rdata of a wrong length")
+    mac = message[at - length : at]
+    return Record(start, key, fold(name), high << 32 | low, fudge, mac, original_id, error, message[end:])
 
 
 def _strip(message: bytes, record: Record) -> bytes:
@@ -247,7 +243,7 @@ def check_reply(reply: bytes, asked: Signer, now: int) -> bool:
     """True where a reply is signed for this query by its key, now (RFC 8945 5.3)."""
     try:
         record = find(reply)
-    except (DNSError, BufferError, ValueError, struct.error):
+    except ValueError:
         return False
     if record is None or record.key != asked.key.name or record.algorithm != asked.algorithm:
         return False

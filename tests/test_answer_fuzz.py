@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from maptr.answer import Transport
 from maptr.context import Context
-from maptr.packet import Message
+from maptr.serve.dnslib_resolver import Message
 from tests.fuzz.targets import CONTEXTS, SIGNED, check_respond, check_signed
 from tests.test_edns import CASES as EDNS_CASES
 from tests.test_edns import make_query as make_options_query

@@ -19,7 +19,7 @@ import pytest
 
 from maptr.answer import Transport, respond
 from maptr.lookup import MAX_CHAIN
-from maptr.packet import Message
+from maptr.serve.dnslib_resolver import Message
 from maptr.snapshot import Snapshot
 
 ORIGIN = "example."

@@ -334,12 +334,12 @@ def test_cookies_can_be_required() -> None:
 
 
 def test_a_bug_costs_its_query_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    chaos = dns.message.make_query("version.bind.", "TXT", "CH").to_wire()
+    odd = dns.message.make_query("example.", "IXFR").to_wire()
     query = dns.message.make_query("example.", "NS").to_wire()
     responder = Responder()
     with listening(responder) as (listener, address):
         monkeypatch.setattr(listener, "_general", lambda *_: 1 // 0)
-        assert set(ask(address, numbered([chaos, query]))) == {b"\0\1"}
+        assert set(ask(address, numbered([odd, query]))) == {b"\0\1"}
 
 
 def test_the_daemon_takes_plain_sockets_where_there_are_no_batches(monkeypatch: pytest.MonkeyPatch) -> None:

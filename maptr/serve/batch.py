@@ -65,6 +65,7 @@ class BatchListener:
         self.counters = counters or Counters()  # written by the listener's thread alone
         self._sock = sock
         self._fd = sock.fileno()
+        self._family = sock.family  # which a socket makes anew whenever it is asked
         self._results = self.counters.results(UDP)
         self._responder = responder
         self._general = general
@@ -334,7 +335,7 @@ class BatchListener:
         return (self._slots.memory[base : base + ID] + key)[:size]
 
     def _client(self, i: int) -> str:
-        return socket.inet_ntop(self._sock.family, self._slots.memory[self._slots.addresses[i]])
+        return socket.inet_ntop(self._family, self._slots.memory[self._slots.addresses[i]])
 
 
 def to_sockaddr(family: socket.AddressFamily, client: Client) -> bytes:

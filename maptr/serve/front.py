@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from maptr.context import Context, Transport
-from maptr.cookies import answer_cookie
 from maptr.errors import ZoneError
-from maptr.exchange import Access, exchange
+from maptr.exchange import Access, exchange, is_plain
 from maptr.fastpath import ReadyAnswers
 from maptr.ready import Found
 from maptr.serve import batch, tcp, udp
@@ -27,7 +26,6 @@ from maptr.serve.early import Early
 from maptr.serve.known import Known
 from maptr.serve.responder import Responder, make_ready
 from maptr.serve.stream import TcpLimits
-from maptr.serve.streamcookies import StreamCookies
 from maptr.serve.tls import Certificate
 from maptr.snapshot import Snapshot
 
@@ -71,7 +69,6 @@ class Front:
         self._limits = limits
         self._clock = clock
         self._known = Known()
-        self._cookies = StreamCookies()
         self._udp: list[udp.UdpListener | batch.BatchListener] = []
         self._tcp: list[tcp.TcpListener] = []
 
@@ -127,7 +124,7 @@ class Front:
             early.open(self._answer_for)
 
     def _answer_for(self, counters: Counters) -> udp.Answer:
-        return functools.partial(self.answer, counters=counters)
+        return functools.partial(self.answer_rest, counters=counters)
 
     async def quiet(self) -> None:
         """Take no more queries by UDP and no more connections; what was taken is answered."""
@@ -153,6 +150,17 @@ class Front:
         """One reply from the snapshot of this moment. A bug in answering costs its query, not the server."""
         return next(iter(self.answers(query, transport, client, counters)), None)
 
+    def answer_rest(self, query: bytes, transport: Transport, client: str, *, counters: Counters) -> bytes | None:
+        """The same for a query for which nothing lies ready, by the shortest way. Raises whatever a bug raises."""
+        if not is_plain(query, self.access):
+            return self.answer(query, transport, client, counters=counters)
+        reply = None
+        try:
+            reply = self.responder.answer(query, self.snapshot, transport=transport, client=client, counters=counters)
+        finally:
+            counters.count(transport, reply)
+        return reply
+
     def answers(
         self, query: bytes, transport: Transport, client: str, counters: Counters | None = None
     ) -> Iterable[bytes]:
@@ -177,9 +185,7 @@ class Front:
         stream, begun = transport is not Transport.UDP, False
         try:
             if (found := known or self.responder.find(query, snapshot)) is not None:
-                # UDP may be answered by other threads than the event loop's, whose hasher this is.
-                judge = self._cookies.answer if stream else answer_cookie
-                reply = self.responder.settle(found, query, snapshot, transport, client, counters, judge)
+                reply = self.responder.settle(found, query, snapshot, transport, client, counters)
                 counters.count(transport, reply)
                 if reply is not None:
                     begun = True

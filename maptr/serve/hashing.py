@@ -16,6 +16,7 @@ import contextlib
 import ctypes
 import importlib
 import mmap
+import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from maptr.siphash import HASH_SIZE, KEY_SIZE, siphash24, siphash24_each
@@ -49,6 +50,21 @@ def make_hasher(memory: mmap.mmap, start: int, places: Sequence[int]) -> Hasher:
         except (AttributeError, ImportError, OSError):
             pass  # not here, another version, or one that cannot be called
     return InPython(memory, places)
+
+
+def make_hash() -> Callable[[bytes, bytes], bytes]:
+    """A ``siphash24`` for up to 32 octets, for any thread: by the quickest way there is, one by one."""
+    memory = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    hasher = make_hasher(memory, ctypes.addressof(ctypes.c_char.from_buffer(memory)), (0,))
+    lock = threading.Lock()
+
+    def siphash(key: bytes, data: bytes) -> bytes:
+        with lock:
+            memory[: len(data)] = data
+            hasher(key, len(data), (0,))
+            return memory[HEAD : HEAD + HASH_SIZE]
+
+    return siphash
 
 
 class InPython:

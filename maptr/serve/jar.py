@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from maptr.cookies import CLIENT_COOKIE, SERVER_COOKIE, check_cookie, fresh_part
-from maptr.serve.hashing import HEAD, make_hasher
+from maptr.serve.hashing import HEAD, make_hash, make_hasher
 from maptr.serve.slots import BATCH, Slots
 
 WHOLE_COOKIE = CLIENT_COOKIE + SERVER_COOKIE
@@ -25,6 +25,7 @@ class CookieJar:
         self._clients = [slice(start, start + CLIENT_COOKIE) for start in starts]
         self._heads = [slice(start, start + HEAD) for start in starts]
         self._hasher = make_hasher(slots.memory, slots.start, starts)
+        self._siphash = make_hash()
         address = slots.addresses[0]
         self._hashed = HEAD + address.stop - address.start
         self._seconds = -1
@@ -52,7 +53,9 @@ class CookieJar:
         verified = []
         for i, option in whole:
             place = self._cookies[i]
-            reply = check_cookie(option, memory[place], memory[self._addresses[i]], secrets=secrets, now=now)
+            reply = check_cookie(
+                option, memory[place], memory[self._addresses[i]], secrets=secrets, now=now, siphash=self._siphash
+            )
             memory[place] = reply.option
             if reply.verified:
                 verified.append(i)

@@ -47,7 +47,7 @@ class Known:
             self._forget()
         if found.cookie is None:
             self._replies[octets] = reply[2:]
-        elif before_cookie(query):
+        elif before_cookie(query) == found.question_end:  # and not in octets that nobody counts
             self._found[octets] = found._replace(cookie=None)
 
     def _forget(self) -> None:

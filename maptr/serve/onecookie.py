@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from maptr.cookies import CLIENT_COOKIE, check_cookie, fresh_part, packed_address
 from maptr.serve.clients import MAX_CLIENTS
-from maptr.serve.hashing import HEAD, make_hasher
+from maptr.serve.hashing import HEAD, make_hash, make_hasher
 from maptr.serve.jar import WHOLE_COOKIE
 from maptr.serve.slots import COOKIE
 
@@ -20,6 +20,7 @@ class OneCookie:
         self._memory = mmap.mmap(-1, COOKIE)
         self._anchor = ctypes.c_char.from_buffer(self._memory)
         self._hasher = make_hasher(self._memory, ctypes.addressof(self._anchor), (0,))
+        self._siphash = make_hash()
         self._addresses: dict[str, bytes] = {}
         self._seconds = -1
         self._fresh = b""
@@ -47,4 +48,4 @@ class OneCookie:
         made = memory[:WHOLE_COOKIE]
         if len(option) == CLIENT_COOKIE:
             return made, False
-        return check_cookie(option, made, address, secrets=secrets, now=now)
+        return check_cookie(option, made, address, secrets=secrets, now=now, siphash=self._siphash)

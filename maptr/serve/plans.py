@@ -28,12 +28,12 @@ from maptr.ready import (
     HEADER,
     MIN_PAYLOAD,
     NOERROR,
-    NXDOMAIN,
     OPT_SIZE,
     OPT_START,
     RD,
     TC,
     Found,
+    Shared,
     with_cookie,
 )
 from maptr.readyzone import is_alone
@@ -242,11 +242,11 @@ class Plans:
         size = 0 if found.cookie is None else len(found.cookie)
         plan = self._share(query, found)
         head = found.ready.head
-        if found.question_end == HEADER or (head[1] == NXDOMAIN and head[7] > 1):
+        if found.question_end == HEADER or found.ready.shared is Shared.BY_NONE:
             return plan  # without a question there is nothing to know it by; with proofs, nobody to share it
         whole = len(query) - size
-        if whole > found.question_end + OPT_SIZE + bool(size) * 4:
-            return plan
+        if whole != found.question_end + (OPT_SIZE + bool(size) * 4 if found.ready.opt else 0):
+            return plan  # with more octets it comes in more ways than can be learned
         # Outside the name there is no case: two octets that differ by 32 are two things (types 65 and 97).
         name_end = found.question_end - 4
         ready, rest = found.ready, query[name_end:whole]

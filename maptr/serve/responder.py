@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Context, Identity, Transport
 from maptr.cookies import CookieReply, CookieSettings, answer_cookie
@@ -16,6 +17,7 @@ from maptr.ready import Edns, Found
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
 from maptr.serve.connections import IDLE_TIMEOUT
 from maptr.serve.counters import Counters
+from maptr.serve.hashing import make_hash
 from maptr.siphash import KEY_SIZE
 from maptr.snapshot import Snapshot
 
@@ -28,12 +30,6 @@ log = logging.getLogger("maptr.serve")
 REPORT_INTERVAL = 60.0
 
 
-class Judge(Protocol):
-    """``maptr.cookies.answer_cookie``, or who does it faster."""
-
-    def __call__(self, option: bytes, client: str, /, *, secrets: Sequence[bytes], now: float) -> CookieReply: ...
-
-
 def fresh_cookies() -> CookieSettings:
     """Cookies of a secret made now: for one process that shares its addresses with no other."""
     return CookieSettings((os.urandom(KEY_SIZE),))
@@ -43,12 +39,18 @@ def make_ready(snapshot: Snapshot, context: Context, elsewhere: Iterable[Labels]
     """The answers that lie ready for that context, none below ``elsewhere``. Takes a moment for a large zone."""
 
     def general(query: bytes, /, *, transport: Transport) -> Reply | None:
-        from maptr.answer import make_reply  # here, for the first answers of a start need none of it
-
-        return make_reply(query, snapshot, transport=transport, context=context)
+        return _general_path()(query, snapshot, transport=transport, context=context)
 
     edns = Edns(context.udp_payload, bool(context.cookies.secrets), bool(context.identity.nsid))
     return ReadyAnswers(snapshot, general, elsewhere, edns)
+
+
+@functools.cache
+def _general_path() -> Callable[..., Reply | None]:
+    """``maptr.answer.make_reply``, imported when it is first needed: the first answers of a start need none of it."""
+    from maptr.answer import make_reply
+
+    return make_reply
 
 
 class Responder:
@@ -73,6 +75,7 @@ class Responder:
             clock=time.time,
             idle_timeout=idle_timeout,
             udp_payload=udp_payload,
+            siphash=make_hash(),
         )
         self.limiter = RateLimiter(rrl or RrlSettings(), clock)
         self._clock = clock
@@ -96,13 +99,13 @@ class Responder:
         transport: Transport,
         client: str,
         counters: Counters | None = None,
-        judge: Judge = answer_cookie,
     ) -> bytes | None:
-        """As ``answer`` for a ready reply: cookies, which ``judge`` knows, and the rate limit are what it lacks."""
+        """As ``answer`` for a ready reply: cookies and the rate limit are what it lacks."""
         cookie = None
         if found.cookie is not None:
-            secrets = self.context.cookies.secrets
-            cookie = judge(found.cookie, client, secrets=secrets, now=self.context.clock())
+            context = self.context
+            secrets, now = context.cookies.secrets, context.clock()
+            cookie = answer_cookie(found.cookie, client, secrets=secrets, now=now, siphash=context.siphash)
         return self.finish(found, cookie, query, snapshot, transport, client, counters)
 
     def finish(
@@ -146,9 +149,7 @@ class Responder:
         ``reserve`` and ``rcode`` as in ``make_reply``; ``verified``: the client showed who it is, so has no limit.
         Its cookie is counted among ``counters``.
         """
-        from maptr.answer import make_reply  # here, as above
-
-        reply = make_reply(
+        reply = _general_path()(
             query,
             snapshot,
             transport=transport,

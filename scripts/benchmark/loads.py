@@ -7,6 +7,8 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from scripts.benchmark import odd
+
 ORIGIN = "ark.arpa."
 DELEGATIONS = "refer.test."
 FIRST_NAAN = 10000
@@ -117,11 +119,18 @@ def malformed(rng: random.Random, names: int) -> bytes:
     return whole[: rng.randint(13, 25)]
 
 
+def unusual(kinds: dict[str, odd.Make]) -> Callable[[random.Random, int], bytes]:
+    """All of these kinds, in any order."""
+    makers = list(kinds.values())
+    return lambda rng, _: rng.choice(makers)(rng)
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """One kind of traffic; ``names`` and ``signed`` choose the zone, ``rate`` 0 is as much as the server answers.
 
-    It comes by ``udp``, by ``tcp`` or ``tls`` on connections kept open, or ``once``: a TCP connection for each query.
+    Where ``alike`` is unset, servers say no to it in several ways. It comes by ``udp``, by ``tcp`` or ``tls`` on
+    connections kept open, or ``once``: a TCP connection for each query.
     """
 
     name: str
@@ -130,6 +139,7 @@ class Load:
     rate: int = 0
     how: str = "udp"
     signed: bool = False
+    alike: bool = True
 
     @property
     def setting(self) -> tuple[int, bool, bool]:
@@ -157,6 +167,10 @@ LOADS = (
     Load("flood of referrals", referral),
     Load("flood of REFUSED", refused),
     Load("flood of cut queries", malformed),
+    Load("flood of errors", unusual(odd.ERRORS), alike=False),
+    Load("flood of odd headers", unusual(odd.HEADERS), alike=False),
+    Load("flood of odd options", unusual(odd.OPTIONS), alike=False),
+    Load("flood of odd questions", unusual(odd.QUESTIONS), alike=False),
     Load("10,000 queries a second", edns, rate=10_000),
     Load("50,000 queries a second", edns, rate=50_000),
     Load("TCP, 16 connections kept open", edns, how="tcp"),

@@ -23,7 +23,7 @@ from maptr.answer import Transport, make_reply
 from maptr.context import PLAIN, Context, Identity
 from maptr.cookies import CookieSettings
 from maptr.exchange import Access, exchange
-from maptr.packet import Message
+from maptr.serve.dnslib_resolver import Message
 from maptr.serve.stream import Conversation
 from maptr.snapshot import Snapshot
 

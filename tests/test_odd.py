@@ -1,0 +1,191 @@
+"""What an attacker would ask: every kind of ``scripts/benchmark/odd.py`` is answered alike by what lies ready, by the
+plans of a listener, and by all that stands behind both; and most of it is ready."""
+
+from __future__ import annotations
+
+import random
+
+import dns.message
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.answer import Transport, make_reply
+from maptr.context import Context, Identity
+from maptr.cookies import CookieSettings
+from maptr.exchange import NOBODY, Access, Catalog, exchange
+from maptr.ready import COOKIE_SIZES
+from maptr.serve.hashing import make_hash
+from maptr.serve.known import Known
+from maptr.serve.responder import make_ready
+from maptr.siphash import siphash24
+from maptr.snapshot import Snapshot
+from scripts.benchmark.loads import ark_zone
+from scripts.benchmark.odd import ERRORS, ODD, QUESTIONS, ask, opt, option
+from tests.test_fastpath import hold, ready_of, snapshot_of
+from tests.test_plans import CLIENT, CONTEXT, NOW, SECRETS, Server
+
+ZONE = snapshot_of((ark_zone(50), "ark.arpa."), ("@ 60 SOA ns1 h 1 2 3 4 5\n@ 60 NS ns1\n", "arpa."))
+# Wildcards, aliases, a delegation, and names in the SOA of several labels.
+MIXED = snapshot_of(
+    (
+        "@ 60 SOA a.ns1 x.hostmaster 1 2 3 4 5\n@ 60 NS a.ns1\na.ns1 60 A 192.0.2.1\n*.wild 60 A 192.0.2.1\n"
+        "*.wild 60 MX 1 some.wild\n*.alias 60 CNAME b.wild\ncut 60 NS ns.cut\nns.cut 60 A 192.0.2.2\n",
+        "ark.arpa.",
+    )
+)
+CONTEXTS = (
+    CONTEXT,
+    Context(identity=Identity("here", "1", "host"), cookies=CookieSettings(SECRETS), clock=lambda: NOW),
+)
+# Nothing of these lies ready: others have a say in them, or they come in more ways than can be learned.
+GENERAL = {
+    *("opcodes", "NOTIFY", "UPDATE", "UPDATE of no zone", "no question", "no question, a cookie", "two questions"),
+    *(
+        "records that are not there",
+        "two OPTs",
+        "an OPT cut short",
+        "an OPT with a name",
+    ),
+    *("an unknown key", "a cookie of a wrong length", "options cut short", "IXFR"),
+}
+
+
+def whole(query: bytes, snapshot: Snapshot, context: Context, access: Access = Access()) -> list[bytes]:  # noqa: B008
+    """All that the server sends back, by the way of signatures and transfers."""
+
+    def reply(query: bytes, snapshot: Snapshot, *, verified: bool, **others: object) -> bytes | None:
+        made = make_reply(query, snapshot, context=context, **others)  # type: ignore[arg-type]
+        return None if made is None else made.wire
+
+    return [*exchange(query, snapshot, access, transport=Transport.UDP, client=CLIENT, now=int(NOW), reply=reply)]
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("context", CONTEXTS, ids=["nobody", "somebody"])
+@pytest.mark.parametrize("snapshot", [ZONE, MIXED], ids=["plain", "mixed"])
+def test_all_ways_give_the_same(kind: str, context: Context, snapshot: Snapshot) -> None:
+    rng = random.Random(kind)
+    queries = [rng.randbytes(2) + ODD[kind](rng)[2:] for _ in range(40)]
+    server = Server(snapshot, context)
+    for query in queries:
+        found = server.ready.find(query, stream=False)
+        assert found is None or found.cookie is None or len(found.cookie) in COOKIE_SIZES
+        if found is not None and found.cookie is None:
+            assert [found.reply(query)] == whole(query, snapshot, context), query.hex()
+    for _ in range(3):
+        server.hold(queries)
+
+
+@pytest.mark.parametrize("kind", sorted(ODD.keys() - {"random octets"}))
+def test_what_is_ready(kind: str) -> None:
+    rng = random.Random(kind)
+    ready = make_ready(ZONE, CONTEXT)
+    found = [ready.find(ODD[kind](rng), stream=False) is not None for _ in range(100)]
+    assert sum(found) > 60 if kind not in GENERAL else sum(found) < 40
+
+
+def test_what_comes_but_once_is_not_kept() -> None:
+    rng = random.Random(0)
+    server = Server(snapshot_of((ark_zone(2000), "ark.arpa.")))
+    for kind in ("octets after it", "octets after a bare one", "padding", "a hundred options", "a false cookie"):
+        server.hold([ODD[kind](rng) for _ in range(300)])
+    assert len(server.plans.known) + len(server.plans._with_cookie) < 100
+
+
+def test_a_name_of_class_chaos_that_says_something_is_none_that_does_not() -> None:
+    server = Server(ZONE, CONTEXTS[1])
+    for name in ("other.bind.", "version.bind.", "other.bind.", "id.server.", "version.bind."):
+        server.hold([dns.message.make_query(name, "TXT", "CH").to_wire()] * 2)
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_errors_that_no_name_changes_are_known_by_their_pattern(kind: str) -> None:
+    rng = random.Random(kind)
+    server = Server(ZONE)
+    server.hold([ERRORS[kind](rng) for _ in range(300)])
+    server.found = 0
+    server.hold([ERRORS[kind](rng) for _ in range(300)])
+    assert server.found > 250
+
+
+@pytest.mark.parametrize(
+    "name", ["ns1", "x.ns1", "a.ns1", "x.a.ns1", "ns1.ns1", "hostmaster", "y.hostmaster", "x.hostmaster", "x.x", "z.x"]
+)
+@pytest.mark.parametrize("learned", ["q.ns1", "q.hostmaster", "q.x", "qq"])
+def test_labels_of_the_soa_compress_further(name: str, learned: str) -> None:
+    server = Server(MIXED)
+    for label in (learned, learned, learned.replace("q", "r"), name, name):
+        for rdtype in ("TXT", "A"):
+            server.hold([dns.message.make_query(f"{label}.ark.arpa.", rdtype).to_wire()])
+
+
+def test_transfers_by_a_stream_are_nobodys_else() -> None:
+    ready = ready_of(ZONE)
+    for rdtype in ("AXFR", "IXFR"):
+        query = dns.message.make_query("ark.arpa.", rdtype).to_wire()
+        assert ready.find(query, stream=True) is None
+        assert (ready.find(query, stream=False) is not None) is (rdtype == "AXFR")
+
+
+def test_a_signature_is_looked_at_before_any_error() -> None:
+    query = ask((b"x",), 16, b"\0" + b"\0\xfa\0\xff" + bytes(6), rdclass=3)
+    assert ready_of(ZONE).find(query, stream=False) is None
+    assert whole(query, ZONE, CONTEXT)[0][3] & 15 == 1  # FORMERR, of the signature
+
+
+def test_what_is_plain_goes_the_same_way_as_all() -> None:
+    """A catalog for nobody changes no reply, but sends every query the long way."""
+    view = next(iter(snapshot_of(("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS invalid.\n", "catalog.test.")).zones.values()))
+    access = Access(catalog=Catalog(view, NOBODY))
+    rng = random.Random(0)
+    for make in ODD.values():
+        query = make(rng)
+        assert whole(query, ZONE, CONTEXT) == whole(query, ZONE, CONTEXT, access)
+
+
+@given(st.sampled_from([*QUESTIONS]), st.binary(max_size=14), st.randoms(use_true_random=False))
+def test_octets_after_all_that_is_counted_change_nothing(kind: str, tail: bytes, rng: random.Random) -> None:
+    query = QUESTIONS[kind](rng) + tail
+    hold(READY, MIXED, query)
+    VETERAN.hold([query, query])
+
+
+READY, VETERAN = ready_of(MIXED), Server(MIXED)
+
+
+def test_the_library_hashes_as_python_does() -> None:
+    siphash = make_hash()
+    rng = random.Random(0)
+    for size in (0, 16, 20, 32, 20):
+        key, data = rng.randbytes(16), rng.randbytes(size)
+        assert siphash(key, data) == siphash24(key, data)
+
+
+def test_the_general_path_is_not_asked_for_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+
+    def general(query: bytes, /, *, transport: Transport) -> object:
+        asked.append(query)
+        return make_reply(query, ZONE, transport=transport)
+
+    monkeypatch.setattr("maptr.learned.MAX_LEARNED", 5)
+    ready = ready_of(ZONE)
+    ready._learned._general = general  # type: ignore[assignment]
+    for _ in range(20):
+        assert ready.find(ask((b"x",), 16, opt(), rdclass=255), stream=False) is not None
+    assert len(asked) == 1
+    for rdclass in range(10, 30):
+        ready.find(ask((b"x",), 16, opt(), rdclass=rdclass), stream=False)
+        assert len(ready._learned._settled) <= 5
+
+
+def test_a_cookie_behind_all_that_is_counted_is_nobodys() -> None:
+    ready, known = make_ready(ZONE, CONTEXT), Known()
+    query = ask((b"10001", b"ark", b"arpa"), 35, *(opt(option(10, client * 8)) for client in (b"a", b"b")))
+    found = ready.find(query)
+    assert found is not None
+    assert found.cookie == b"a" * 8
+    known.find(query, ready)
+    known.learn(query, found, b"")
+    assert known.find_with_cookie(query) is None
