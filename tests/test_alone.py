@@ -269,7 +269,9 @@ def test_a_bug_costs_its_query_alone(monkeypatch: pytest.MonkeyPatch, clients: l
 def test_counters_have_those_that_came_alone_among_all() -> None:
     counters = Counters()
     counters.count_batch(5)
-    counters.count_ready(Transport.UDP, 5, {0: 4, 3: 1})
+    counters.count_ready(5)
+    counters.results(Transport.UDP)[0] += 4
+    counters.results(Transport.UDP)[3] += 1
     counters.alone[0] = 3
     counters.alone[3] += 2
     both = total([counters, counters])

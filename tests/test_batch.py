@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import dns.edns
 import dns.message
@@ -22,6 +23,7 @@ from maptr.plainzone import read_plain
 from maptr.rrl import RrlSettings
 from maptr.serve import batch, plans, udp
 from maptr.serve.responder import Responder, fresh_cookies
+from maptr.serve.slots import key_of
 from maptr.snapshot import Snapshot
 from tests.test_fastpath import ANSWER, PACKETS, wire
 
@@ -77,13 +79,13 @@ def test_whatever_comes_at_once_is_answered_as_by_the_general_path(host: str, se
     rng = random.Random(seed)
     queries = [wire(case["name"], case["type"], rng) for case in ANSWER["case"]]
     queries += [bytes.fromhex(case["packet"]) for case in PACKETS["case"]] * 2
-    queries += [rng.randbytes(rng.randint(12, 60)) for _ in range(20)]
+    queries += [rng.randbytes(rng.randint(0, 60)) for _ in range(20)] + [bytes(size) for size in range(16)]
     rng.shuffle(queries)
     queries = numbered(queries * 2)
     responder = Responder()
     with listening(responder, host) as (listener, address):
         for _ in range(2):  # the second time from what was learned
-            replies = ask(address, queries)
+            replies = ask(address, [b"", b"x", *queries, b""])  # nothing is answered to less than an ID
             for query in queries:
                 context = responder.context
                 expected = make_reply(query, SNAPSHOT, transport=Transport.UDP, client=address[0], context=context)
@@ -97,7 +99,7 @@ def test_whatever_comes_at_once_is_answered_as_by_the_general_path(host: str, se
     counted = sum(listener.counters.to_dict().get("udp", {}).values())
     assert counted == listener.counters.received - listener.counters.general
     counters = listener.counters
-    assert counters.received == 2 * len(queries) + 2
+    assert counters.received == 2 * (len(queries) + 4)
     assert min(counters.ready, counters.general, counters.silent) > 0
 
 
@@ -247,6 +249,25 @@ def test_queries_of_any_size_are_answered() -> None:
     assert len(replies) == 5
     for number, wire_ in enumerate(numbered([*queries, query])):
         assert replies[number.to_bytes(2, "big")] == respond(wire_, SNAPSHOT)
+
+
+def test_what_a_longer_query_left_hides_no_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown: list[bytes] = []
+    fill = plans.Plans.fill
+
+    def noting(known: plans.Plans, which: list[int], *others: Any) -> Any:
+        unknown.extend(others[1][i] for i in which)
+        return fill(known, which, *others)
+
+    short, long = (dns.message.make_query(name, "NS").to_wire() for name in ("example.", f"{'x' * 30}.example."))
+    with listening(Responder()) as (listener, address):
+        listener._alone.wanted = 1 << 30  # so all come as batches
+        ask(address, [short])
+        monkeypatch.setattr(plans.Plans, "fill", noting)
+        for query in (long, short, long, short):
+            ask(address, [query])
+    assert key_of(long[2:]) in unknown
+    assert not any(query.startswith(short[2:]) for query in unknown)
 
 
 def test_cookies_are_given_and_checked() -> None:

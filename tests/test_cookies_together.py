@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from maptr.cookies import answer_cookie, make_cookie
 from maptr.serve import hashing
 from maptr.serve.hashing import InPython, Libcrypto, Libsodium, make_hasher
-from maptr.serve.jar import Asked, CookieJar
+from maptr.serve.jar import CookieJar
 from maptr.serve.slots import BATCH, Slots
 from maptr.siphash import siphash24, siphash24_each
 
@@ -128,15 +128,7 @@ def test_cookies(
         age = (0, 0, 1900, 4000, -200, 0, -400)[kind]
         option = make_cookie(client, addresses[i], secrets[-1 if kind % 2 else 0], now - age)
         options.append((i, client if kind == 0 else option[:-1] + b"x" if kind == 5 else option))
-    queries = [b"what is asked"] * BATCH
-    together = Asked([], [], [])
-    for i, option in options:
-        if rng.random() < 0.2:  # something else comes after the cookie
-            together.others.append((i, option))
-        else:
-            queries[i] += option
-            (together.with_client if len(option) == 8 else together.with_whole).append(i)
-    verified = jar.answer(together, queries, secrets=secrets, now=now)
+    verified = jar.answer(options, secrets=secrets, now=now)
     replies = {
         i: answer_cookie(option, socket.inet_ntop(which[0], addresses[i]), secrets=secrets, now=now)
         for i, option in options

@@ -68,7 +68,8 @@ def test_what_a_process_counted_outlives_it() -> None:
     second.received = 1
     child = os.fork()
     if not child:
-        first.count_codes(Transport.UDP, {0: 5, 3: 2})
+        first.results(Transport.UDP)[0] += 5
+        first.results(Transport.UDP)[3] += 2
         first.received += 7
         os.kill(os.getpid(), signal.SIGKILL)
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])

@@ -21,7 +21,8 @@ from maptr.fastpath import ReadyAnswers
 from maptr.ready import HEADER
 from maptr.serve import plans as module
 from maptr.serve.plans import SILENCE, Plans, own, truncated
-from maptr.serve.slots import HEAD, PLAN
+from maptr.serve.slots import HEAD, LENGTH, PLAN, key_of
+from maptr.serve.slots import START as IN_SLOT
 from maptr.snapshot import Snapshot
 from tests import peers, signers
 from tests.test_answer_oracle import ORIGIN, QUERY_TYPES, random_zone, zone_text
@@ -49,12 +50,13 @@ class Server:
 
     def hold(self, queries: list[bytes]) -> None:
         """Every reply is the general path's."""
-        keys = [query[2:] for query in queries]
+        keys = [key_of(query[2:]) for query in queries]
         plans = [*map(self.plans.known.get, keys)]
-        missed, asked = self.plans.fill(plans, keys)
+        which = [i for i, plan in enumerate(plans) if plan is None]
+        missed, asked = self.plans.fill(which, plans, keys, [*map(len, queries)])
         self.found += len(queries) - len(missed)
-        assert not set(asked.slots()).intersection(missed)
-        given = {i: queries[i][-8:] for i in asked.with_client} | {i: queries[i][-24:] for i in asked.with_whole}
+        given = dict(asked)
+        assert given.keys().isdisjoint(missed)
         for i in missed:
             found = self.ready.find(queries[i], stream=False)
             if found is not None:
@@ -172,6 +174,36 @@ def test_real_queries_changed_cut_and_lengthened(cases: list[tuple[bytes, list[t
         queries.append(bytes(packet[: len(packet) - cut] if cut < 20 else packet) + tail)
     for _ in range(3):
         VETERAN.hold(queries)
+
+
+@given(st.binary(max_size=2 * IN_SLOT), st.binary(max_size=2 * IN_SLOT), st.integers(0, IN_SLOT))
+def test_no_two_queries_have_one_key(first: bytes, second: bytes, zeros: int) -> None:
+    for other in (second, first + bytes(zeros), key_of(first), key_of(first)[:-LENGTH], first[:-1]):
+        assert (key_of(first) == key_of(other)) is (first == other)
+
+
+def test_a_query_that_looks_like_the_slot_of_another_is_not_taken_for_it() -> None:
+    known = Server(SNAPSHOT)
+    query = dns.message.make_query("b.example.", "A", use_edns=True).to_wire()
+    known.hold([query] * 2)
+    known.found = 0
+    known.hold([query[:2] + key_of(query[2:]), query + bytes(IN_SLOT - len(query)), query])
+    assert known.found == 1
+
+
+def test_names_of_any_length_are_found_in_letters_of_both_cases() -> None:
+    labels = ["k" * size for size in range(1, 64)] + [f"{'k' * 63}.{'k' * size}" for size in range(1, 64, 9)]
+    zone = "@ SOA ns host 1 2 3 4 5\n@ NS ns\n" + "".join(f"{label} TXT {label[:5]}\n" for label in labels)
+    server = Server(snapshot_of((zone, "example.")))
+    for form in ({"use_edns": False}, {"use_edns": True, "payload": 1232}):
+        for rdtype in ("TXT", "LOC"):  # what is there, and what is not by a pattern
+            queries = [dns.message.make_query(f"{label}.example.", rdtype, **form).to_wire() for label in labels]
+            others = [dns.message.make_query(f"{label.upper()}.example.", rdtype, **form).to_wire() for label in labels]
+            for _ in range(3 if rdtype == "LOC" else 1):
+                server.hold(queries)
+            server.found = 0
+            server.hold(queries + others)
+            assert server.found == len(queries) + len(others)
 
 
 VETERAN = Server(SNAPSHOT)  # who has seen much

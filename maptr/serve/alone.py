@@ -23,7 +23,7 @@ from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
 from maptr.serve.plans import Plans, truncated, whole
 from maptr.serve.responder import Responder
-from maptr.serve.slots import CONTROL, HEAD, SLOT
+from maptr.serve.slots import CONTROL, HEAD, WHOLE
 from maptr.serve.udp import is_anywhere, reply_source
 
 log = logging.getLogger("maptr.serve")
@@ -65,7 +65,7 @@ class Alone:
         self._plans = plans
         self._rest = rest
         self._look = look
-        self._buffer = mmap.mmap(-1, SLOT)
+        self._buffer = mmap.mmap(-1, WHOLE)
         self._turn = [None] * TURN
         self._whole: dict[bytes, bytes] = {}
         self._denied: dict[bytes, bytes] = {}  # with another RCODE than NOERROR

@@ -9,26 +9,24 @@ copies. Cookies are hashed for all queries of a batch together, and replies coun
 from __future__ import annotations
 
 import ctypes
-import errno
 import logging
 import socket
 import struct
 import sys
 import threading
 from collections.abc import Hashable, Sequence
-from operator import add
 
 from maptr.context import Transport
-from maptr.ready import HEADER, NXDOMAIN
+from maptr.ready import HEADER, NOERROR
 from maptr.rrl import Verdict
 from maptr.serve.alone import Alone, Client, Control
 from maptr.serve.clients import Clients
 from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
-from maptr.serve.jar import Asked, CookieJar
-from maptr.serve.plans import SILENCE, Plans, address, own, read_address, truncated
+from maptr.serve.jar import CookieJar
+from maptr.serve.plans import ID, SILENCE, Plans, address, own, read_address, truncated
 from maptr.serve.responder import Responder
-from maptr.serve.slots import AREA, BATCH, HEAD, PLAN, Slots
+from maptr.serve.slots import AREA, BATCH, HEAD, PLAN, SIZES, START, Slots, key_of
 from maptr.serve.udp import Answer, is_anywhere
 
 log = logging.getLogger("maptr.serve")
@@ -39,6 +37,11 @@ QUEUE = 4  # queries found waiting that end taking them one by one (``alone.py``
 UDP = Transport.UDP
 MSG_DONTWAIT = 0x40
 MSG_WAITFORONE = 0x10000
+
+# As ctypes passes them on.
+_int, _unsigned, _pointer = ctypes.c_int.from_param, ctypes.c_uint.from_param, ctypes.c_void_p.from_param
+_COUNTS = [_unsigned(count) for count in SIZES]
+_NOW = _int(MSG_DONTWAIT)
 
 
 def why_not() -> str | None:
@@ -62,19 +65,27 @@ class BatchListener:
         self.counters = counters or Counters()  # written by the listener's thread alone
         self._sock = sock
         self._fd = sock.fileno()
+        self._results = self.counters.results(UDP)
         self._responder = responder
         self._general = general
         self._anywhere = is_anywhere(sock)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="udp", daemon=True)
-        libc = ctypes.CDLL(None, use_errno=True)
+        libc = ctypes.CDLL(None)
         self._recvmmsg, self._sendmmsg = libc.recvmmsg, libc.sendmmsg
         self._slots = Slots(sock.family, self._anywhere)
+        # Arguments are made once: they cost half of a call. The same goes for an errno that each call would keep.
+        self._receive, self._receive_now = (
+            (_int(self._fd), self._slots.received, _unsigned(BATCH), _int(flags), _pointer(None))
+            for flags in (MSG_WAITFORONE, MSG_DONTWAIT)
+        )
         self._plans: Plans | None = None
         self._known = False  # whether all queries of the last batch were, by their octets
         self._alone = Alone(sock, responder, self.counters, plans=self._learned, rest=self._take_one, look=self._look)
         self._jar = CookieJar(self._slots)
         self._clients: Clients[Hashable] = Clients()
+        self._cookies = False  # whether replies of this batch have any
+        self._longer: Sequence[int] = ()  # queries of this batch that are longer than a slot
         self._made: dict[int, int] = {}  # of this batch, the rcodes of replies that are counted elsewhere
 
     def start(self, loop: object = None) -> None:
@@ -97,14 +108,13 @@ class BatchListener:
 
     def _run_batches(self) -> None:
         """Until queries come one by one, or ``stop``."""
-        receive, received = self._recvmmsg, self._slots.received
+        receive, arguments = self._recvmmsg, self._receive
         in_a_row = 0
         while not self._stopping and in_a_row < self._alone.wanted:
-            count = receive(self._fd, received, BATCH, MSG_WAITFORONE, None)
+            count = receive(*arguments)
             if count <= 0:
-                # Nothing came for a while, or an ICMP error that an earlier reply met.
-                if count < 0 and ctypes.get_errno() == errno.EBADF:
-                    self._stopping = True
+                # Nothing came for a while, or an ICMP error that an earlier reply met; or there is no socket any more.
+                self._stopping |= self._sock.fileno() < 0
                 continue
             self._take(count)
             in_a_row = in_a_row + 1 if count == 1 and self._known else 0
@@ -117,12 +127,14 @@ class BatchListener:
         except Exception:
             self._made.clear()
             log.exception("internal error, %d queries dropped", count)
+        self._slots.clear(count)
+        self._cookies, self._longer = False, ()
         if self._anywhere:
             self._slots.reset_control[0][:] = self._slots.reset_control[1]
 
     def _look(self) -> bool:
         """Answer what waits. Whether that was a queue, for which batches are better."""
-        count = self._recvmmsg(self._fd, self._slots.received, BATCH, MSG_DONTWAIT, None)
+        count = self._recvmmsg(*self._receive_now)
         if count > 0:
             self._take(count)
         return bool(count >= QUEUE)
@@ -152,23 +164,25 @@ class BatchListener:
         if known is None:
             return
         slots = self._slots
-        memory = slots.memory
-        ends = map(add, slots.bases, slots.lengths[count].tolist())
-        # Without their IDs.
-        queries = [memory[start:end] for start, end in zip(slots.starts, ends)]  # noqa: B905 - ends are fewer
+        queries = slots.keys(count)
         plans = [*map(known.known.get, queries)]
         settled = None
         self._known = all(plans)
         if not self._known:
-            settled = self._fill(known, plans, queries)
-        clients = slots.clients(count)
-        if not self._clients.exempt.issuperset(clients):
+            settled = self._fill(known, plans, queries, slots.lengths[count].tolist())
+        exempt = self._clients.exempt
+        if slots.only_client(count) not in exempt and not exempt.issuperset(clients := slots.clients(count)):
             settled = settled or set()
             self._limit(known, plans, queries, clients, settled)
         joined = b"".join(plans)  # type: ignore[arg-type]
-        memory[slots.plans : slots.plans + len(joined)] = joined
+        slots.memory[slots.plans : slots.plans + len(joined)] = joined
         for to, of in slots.fields[count]:
             to[:] = of
+        if self._cookies:
+            to, of = slots.copy_cookie_places[count]
+            to[:] = of
+        for i in self._longer:
+            slots.make_whole(i)
         if self._anywhere:
             self._answer_from_where_it_came(count)
         silent = sorted(i for i in settled if plans[i] is SILENCE) if settled else []
@@ -181,24 +195,28 @@ class BatchListener:
             first = end + 1
         known.sent()
 
-    def _fill(self, known: Plans, plans: list[bytes | None], queries: list[bytes]) -> set[int]:
+    def _fill(self, known: Plans, plans: list[bytes | None], queries: list[bytes], sizes: list[int]) -> set[int]:
         """Plans for the queries of a batch that are not known by their octets.
 
         Which of them the rate limit has judged, or does not concern.
         """
         settled: set[int] = set()
-        missed, asked = known.fill(plans, queries)
+        which = [i for i, plan in enumerate(plans) if plan is None]
+        self._longer = [i for i in which if sizes[i] > START]
+        for i in self._longer:
+            queries[i] = key_of(queries[i][: START - ID] + self._slots.rest(i, sizes[i]))
+        missed, asked = known.fill(which, plans, queries, sizes)
         for i in missed:
-            plans[i], cookie = self._look_up(known, i, queries[i], settled)
+            plans[i], cookie = self._look_up(known, i, self._whole(i, queries[i], sizes[i]), settled)
             if cookie is not None:
-                asked.others.append((i, cookie))
+                asked.append((i, cookie))
         if asked:
-            self._answer_cookies(asked, plans, queries, settled)
+            self._cookies = True
+            self._answer_cookies(asked, plans, queries, sizes, settled)
         return settled
 
     def _look_up(self, known: Plans, i: int, query: bytes, settled: set[int]) -> tuple[bytes, bytes | None]:
         """The plan for a query, and its cookie; a bug in answering costs its query, not the batch."""
-        query = self._whole(i, query)
         try:
             found = known.ready.find(query, stream=False)
             if found is not None:
@@ -230,23 +248,27 @@ class BatchListener:
         self._slots.memory[place : place + len(reply) - HEADER] = reply[HEADER:]
         return own(reply, self._slots.area_addresses[i])
 
-    def _answer_cookies(self, asked: Asked, plans: list[bytes | None], queries: list[bytes], settled: set[int]) -> None:
+    def _answer_cookies(
+        self,
+        asked: list[tuple[int, bytes]],
+        plans: list[bytes | None],
+        queries: list[bytes],
+        sizes: list[int],
+        settled: set[int],
+    ) -> None:
         """Put the cookies of replies where their plans have them; who showed a good one has no limit."""
         context = self._responder.context
-        if not context.cookies.secrets:  # taken away a moment ago; what lies ready will follow
-            for i in asked.slots():
-                plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
-            return
-        secrets, now = context.cookies.secrets, context.clock()
-        verified = self._jar.answer(asked, queries, secrets=secrets, now=now)
-        settled.update(verified)
-        self.counters.verified += len(verified)
-        if context.cookies.required:
-            for i in asked.slots():
-                if i not in settled:
-                    plans[i] = self._ask_general(i, self._whole(i, queries[i]), settled)
-        else:
-            self.counters.unverified += len(asked.slots()) - len(verified)
+        good: list[int] = []
+        if context.cookies.secrets:  # else taken away a moment ago; what lies ready will follow
+            good = self._jar.answer(asked, secrets=context.cookies.secrets, now=context.clock())
+            settled.update(good)
+            self.counters.verified += len(good)
+            if not context.cookies.required:
+                self.counters.unverified += len(asked) - len(good)
+                return
+        for i, _ in asked:
+            if i not in good:
+                plans[i] = self._ask_general(i, self._whole(i, queries[i], sizes[i]), settled)
 
     def _limit(
         self,
@@ -280,7 +302,7 @@ class BatchListener:
     def _send(self, first: int, end: int) -> None:
         """Send replies of a run of slots. One that the kernel refuses is lost, as on any network."""
         while first < end:
-            sent = self._sendmmsg(self._fd, self._slots.sent[first], end - first, MSG_DONTWAIT)
+            sent = self._sendmmsg(self._receive[0], self._slots.sent[first], _COUNTS[end - first], _NOW)
             if sent == end - first:
                 return
             first += max(sent, 0)
@@ -290,25 +312,25 @@ class BatchListener:
 
     def _count(self, count: int, joined: bytes, silent: int) -> None:
         """Count the replies of a batch but those of the general path, which counts for itself."""
-        ready = count - len(self._made)
+        results, made = self._results, self._made
         codes = joined[HEAD + 1 :: PLAN.size]
-        counted = {0: codes.count(0)}
-        if counted[0] < count:
-            counted[NXDOMAIN] = codes.count(NXDOMAIN)
-            if counted[0] + counted[NXDOMAIN] < count:
-                counted = {code: codes.count(code) for code in {0, *codes}}
+        good = codes.count(NOERROR)
+        self.counters.count_ready(count - len(made))
+        results[NOERROR] += good - silent  # the plan of silence reads as NOERROR
         if silent:
-            counted[0] -= silent  # the plan of silence reads as NOERROR
-            counted[UNANSWERED] = silent
-        if self._made:
-            for code in self._made.values():
-                counted[code] -= 1
-            self._made.clear()
-        self.counters.count_ready(UDP, ready, counted)
+            results[UNANSWERED] += silent
+        if good < count:
+            for code in {*codes} - {NOERROR}:
+                results[code] += codes.count(code)
+        if made:
+            for code in made.values():
+                results[code] -= 1
+            made.clear()
 
-    def _whole(self, i: int, query: bytes) -> bytes:
-        """A query with its ID."""
-        return self._slots.memory[self._slots.bases[i] : self._slots.starts[i]] + query
+    def _whole(self, i: int, key: bytes, size: int) -> bytes:
+        """A query with its ID, of its key."""
+        base = self._slots.bases[i]
+        return (self._slots.memory[base : base + ID] + key)[:size]
 
     def _client(self, i: int) -> str:
         return socket.inet_ntop(self._sock.family, self._slots.memory[self._slots.addresses[i]])

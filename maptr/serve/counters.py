@@ -8,7 +8,7 @@ outlives it, however it ends. A new counter is a name in ``GROUPS`` and a line o
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import overload
 
 from maptr.context import Transport
@@ -121,24 +121,21 @@ class Counters:
     def count(self, transport: Transport, reply: bytes | None) -> None:
         self._queries[transport][SILENCE if reply is None else _result(reply)] += 1
 
-    def count_codes(self, transport: Transport, codes: Mapping[int, int]) -> None:
-        """Count many at once, by RCODE or SILENCE."""
-        counts = self._queries[transport]
-        for code, number in codes.items():
-            counts[code] += number
-
     def count_batch(self, size: int) -> None:
         """Count the queries of a batch as they came: on its own, for that is the cost of a query alone."""
         self._words[_RECEIVED] += size
         self._words[_CALLS] += 1
 
-    def count_ready(self, transport: Transport, ready: int, codes: Mapping[int, int]) -> None:
-        """Count how a batch was answered: how many by what lies ready, and all as ``count_codes`` does."""
-        self._words[_READY] += ready
-        self.count_codes(transport, codes)
+    def count_ready(self, number: int) -> None:
+        """Count how many of a batch were answered by what lies ready; how, is for ``results``."""
+        self._words[_READY] += number
+
+    def results(self, transport: Transport) -> memoryview[int]:
+        """How many had which RCODE, or SILENCE: to be written by who counts many."""
+        return self._queries[transport]
 
     def count_one_ready(self, transport: Transport, code: int) -> None:
-        """The same for a batch of one reply."""
+        """Count a batch of one reply."""
         self._words[_READY] += 1
         self._queries[transport][code] += 1
 

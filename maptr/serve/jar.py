@@ -6,27 +6,12 @@ So a client's cookie costs one copy, and the hash replaces the address that went
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from maptr.cookies import CLIENT_COOKIE, SERVER_COOKIE, check_cookie, fresh_part
 from maptr.serve.hashing import HEAD, make_hasher
 from maptr.serve.slots import BATCH, Slots
 
 WHOLE_COOKIE = CLIENT_COOKIE + SERVER_COOKIE
-
-
-class Asked(NamedTuple):
-    """Slots of a batch whose queries have cookies: those that end in a client's, in a whole one, and others with it."""
-
-    with_client: list[int]
-    with_whole: list[int]
-    others: list[tuple[int, bytes]]
-
-    def __bool__(self) -> bool:
-        return bool(self.with_client or self.with_whole or self.others)
-
-    def slots(self) -> list[int]:
-        return [*self.with_client, *self.with_whole, *(i for i, _ in self.others)]
 
 
 class CookieJar:
@@ -44,29 +29,26 @@ class CookieJar:
         self._hashed = HEAD + address.stop - address.start
         self._seconds = -1
 
-    def answer(self, asked: Asked, queries: Sequence[bytes], *, secrets: Sequence[bytes], now: float) -> list[int]:
-        """Put the answers to cookies of 8 or 24 octets where replies have them. Whose were verified.
+    def answer(self, asked: Sequence[tuple[int, bytes]], *, secrets: Sequence[bytes], now: float) -> list[int]:
+        """Put the answers to cookies where replies have them. Whose were verified.
 
-        ``secrets`` and ``now`` as for ``cookies.answer_cookie``.
+        ``asked`` are slots and cookies of 8 or 24 octets, ``secrets`` and ``now`` as for ``cookies.answer_cookie``.
         """
-        memory, clients = self._memory, self._clients
+        memory, clients, heads = self._memory, self._clients, self._heads
         if int(now) != self._seconds:
             self._seconds = int(now)
             self._fresh_part = memoryview(fresh_part(now) * BATCH).cast("Q")
         self._fresh[:] = self._fresh_part
         for to, of in self._copy:
             to[:] = of
-        for i in asked.with_client:
-            memory[clients[i]] = queries[i][-CLIENT_COOKIE:]
-        whole = [(i, queries[i][-WHOLE_COOKIE:]) for i in asked.with_whole]
-        for i, option in asked.others:
+        whole = []
+        for i, option in asked:
             if len(option) == CLIENT_COOKIE:
                 memory[clients[i]] = option
             else:
+                memory[heads[i]] = option[:HEAD]
                 whole.append((i, option))
-        for i, option in whole:
-            memory[self._heads[i]] = option[:HEAD]
-        self._hasher(secrets[0], self._hashed, asked.slots())
+        self._hasher(secrets[0], self._hashed, [i for i, _ in asked])
         verified = []
         for i, option in whole:
             place = self._cookies[i]

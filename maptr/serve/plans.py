@@ -1,16 +1,17 @@
 """Plans: what the replies are made of whose questions need no look at a zone any more, learned from ReadyAnswers.
 
 A *plan* is one bytes object that ``slots.py`` lays out: where the parts of a reply lie, and ten octets of header.
-Keys are queries without ID and cookie, with the name in lower case. Two ways lead to a plan:
+Keys are queries without ID as ``slots.key_of`` has them, with the name in lower case. Two ways lead to a plan:
 
 * the whole key, for names that exist;
-* a *pattern*, which is the key without the octets of its first label, for names that do not exist, referrals, refusals
+* a *pattern*, which is a query without the octets of its first label, for names that do not exist, referrals, refusals
   and types that a name does not have. Its length stands before the label, so the rest lies where it lay. Whether a
   name is meant is one look into the zone's table (``fastpath.Fellows``).
 
-Cookies have tables of their own, for their plans leave a place for the answer. Replies that fit into what every
-client takes are kept for queries with the usual payload size, and found for any other. Nothing that never comes twice
-stays: patterns are learned the second time, names that do not exist never. All tables are bounded, each for itself.
+Cookies have tables of their own, for their plans leave a place for the answer; keys there are the octets before the
+cookie. Replies that fit into what every client takes are kept for queries with the usual payload size, and found for
+any other. Nothing that never comes twice stays: patterns are learned the second time, names that do not exist never.
+All tables are bounded, each for itself.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ from maptr.ready import (
     with_cookie,
 )
 from maptr.readyzone import is_alone
-from maptr.serve.jar import WHOLE_COOKIE, Asked
-from maptr.serve.slots import HEAD, PLAN
+from maptr.serve.jar import WHOLE_COOKIE
+from maptr.serve.slots import HEAD, LENGTH, PLAN, key_of
 
 MAX_KNOWN = 1 << 17  # plans by whole keys, 300 octets each with their keys: 100,000 names asked in one way
 MAX_SHARED = 1 << 14  # plans of replies that many questions share, and patterns
 # NODATA is learned by name, for some thousand names, for types that are asked much: A, TXT, AAAA, NAPTR. HTTPS is type
 # 65, which is a letter, and better known by patterns, which tell its case.
 COMMON_TYPES = frozenset({1, 16, 28, 35})
-# Octets of a key before the first label and after the type: header without ID, class.
-FIRST = HEADER - 2
+ID = 2
+FIRST = HEADER - ID  # octets of a key before the first label
 DATA = bytes.__basicsize__ - 1  # its last octet is the zero after all others
 MIN_KEY = FIRST + 5
 
@@ -54,31 +55,33 @@ _USUAL_END = USUAL_SIZE[1]
 _SIZED = 8  # octets of an OPT from its size on
 _WHOLE_OPTION = COOKIE + bytes((0, WHOLE_COOKIE))
 # The octet before the last eight: the length of a client's cookie, or the type of a bare OPT.
-_MARK, _BARE = -CLIENT_COOKIE - 1, OPT_START[-1]
+_MARK, _BARE = CLIENT_COOKIE + 1, OPT_START[-1]
 _MIN_CLIENT = MIN_KEY + OPT_SIZE + 4 + CLIENT_COOKIE
 _MIN_WHOLE = MIN_KEY + OPT_SIZE + COOKIE_REPLY
-_BEFORE_WHOLE = slice(-WHOLE_COOKIE - 4, -WHOLE_COOKIE)
+_FIRST_LETTER = ord("A")  # as the length of a query
 
 
-class Pattern(NamedTuple):
-    """For all names of a pattern: ``end`` of the name from the key's end, plans for absent names and other types.
+class Special(NamedTuple):
+    """What of a pattern is not so for most.
 
-    ``exact`` is what a query must have around its name where a letter is among that, for lower case would hide it.
-    ``find`` and ``read`` as in Fellows, ``labels`` those of them that are as long as the first label of the pattern.
+    ``labels`` are those of Fellows that are as long as the first label of the pattern, ``exact`` is what a query must
+    have around its name where a letter is among that, for lower case would hide it, ``read`` as in Fellows, and
+    ``other`` the plan for types that a name does not have.
     """
 
-    end: int
     labels: frozenset[bytes]
     exact: bytes | None
-    find: Callable[[bytes], bytes | None]
     read: Callable[[bytes], bytes]
-    absent: bytes | None
     other: bytes | None
 
 
-# What is done with a query that ends in some way: where its plan and pattern are found, where its payload size ends
-# (0 for none), and where it is noted for its cookie.
-_Kind = tuple[Callable[[bytes], bytes | None], Callable[[bytes], Pattern | None], int, list[int] | None]
+# For all names of a pattern: octets after the name, ``find`` as in Fellows, the plan for absent names.
+Pattern = tuple[int, Callable[[bytes], bytes | None], bytes | None, Special | None]
+
+
+# What is done with a query that ends in some way: where its plan and pattern are found, how far before the end its
+# payload size ends (0 for none).
+_Kind = tuple[Callable[[bytes], bytes | None], Callable[[bytes], Pattern | None], int]
 
 
 class Plans:
@@ -104,29 +107,34 @@ class Plans:
         self._denials = 0  # plans of names for types that they lack
         self._names_full = self._shared_full = False
         self._long_opts: dict[bytes, bytes] = {}
-
-    def fill(self, plans: list[bytes | None], queries: Sequence[bytes]) -> tuple[list[int], Asked]:
-        """Put plans where there are none yet, for queries without IDs. Which were not found, and who has cookies."""
-        asked = Asked([], [], [])
-        with_cookie = self._with_cookie.get, self._patterns_with_cookie.get, -_SIZED - 3
-        kinds = (
-            (self.known.get, self._patterns.get, -_SIZED + 1, None),
-            (*with_cookie, asked.with_client),
-            (*with_cookie, asked.with_whole),
-            (self.known.get, self._patterns.get, 0, None),
+        # For queries that end in a bare OPT, in a cookie, or otherwise.
+        self._by_end: tuple[_Kind, _Kind, _Kind] = (
+            (self.known.get, self._patterns.get, _SIZED - 1),
+            (self._with_cookie.get, self._patterns_with_cookie.get, _SIZED + 3),
+            (self.known.get, self._patterns.get, 0),
         )
-        which = [i for i, plan in enumerate(plans) if plan is None]
-        missed, sized = self._fill_each(which, plans, queries, kinds, True)
+
+    def fill(
+        self, which: list[int], plans: list[bytes | None], queries: Sequence[bytes], sizes: Sequence[int]
+    ) -> tuple[list[int], list[tuple[int, bytes]]]:
+        """Put plans where there are none yet. Which were not found, and who of the others sent what cookie.
+
+        ``queries`` as ``slots.key_of`` has them, ``sizes`` with their IDs.
+        """
+        missed, sized, asked = self._fill_each(which, plans, queries, sizes, True)
         if sized:
-            missed += self._fill_each(sized, plans, queries, kinds, False)[0]
+            others, _, more = self._fill_each(sized, plans, queries, sizes, False)
+            missed += others
+            asked += more
         return missed, asked
 
     def find_alone(self, query: bytes) -> bytes | None:
         """The plan for one query without ID; None where that is not known, or has a cookie."""
-        plan = self.known.get(query)
+        key = key_of(query)
+        plan = self.known.get(key)
         if plan is None:
             plans: list[bytes | None] = [None]
-            _, asked = self.fill(plans, (query,))
+            _, asked = self.fill([0], plans, (key,), (ID + len(query),))
             plan = None if asked else plans[0]
         return plan
 
@@ -135,38 +143,45 @@ class Plans:
         which: list[int],
         plans: list[bytes | None],
         queries: Sequence[bytes],
-        kinds: Sequence[_Kind],
+        sizes: Sequence[int],
         resize: bool,
-    ) -> tuple[list[int], list[int]]:
+    ) -> tuple[list[int], list[int], list[tuple[int, bytes]]]:
         """Whose plans were not found, of the usual size and of others if they were to be found by the plans of that.
 
         This is where floods spend their time, so there are no calls in it, but for those of tables.
         """
         missed: list[int] = []
         sized: list[int] = []
-        bare, client, whole, plain = kinds
+        asked: list[tuple[int, bytes]] = []
+        bare, with_cookie, plain = self._by_end
         lettered, types = self._lettered, self._types
         large, large_patterns = self._large, self._large_patterns
         for i in which:
             query = queries[i]
-            size = len(query)
-            if size < MIN_KEY:
+            end = sizes[i] - ID
+            if end < MIN_KEY:
                 missed.append(i)
                 continue
             # One octet tells what a query ends in; that it is so tells the key, which has all that stands before.
-            mark = query[_MARK]
+            mark = query[end - _MARK]
+            cookie = None
             if mark == _BARE:
-                get, get_pattern, at, cookies = bare
-            elif mark == CLIENT_COOKIE and size >= _MIN_CLIENT:
-                query = query[:-CLIENT_COOKIE]
-                get, get_pattern, at, cookies = client
-            elif query[_BEFORE_WHOLE] == _WHOLE_OPTION and size >= _MIN_WHOLE:
-                query = query[:-WHOLE_COOKIE]
-                get, get_pattern, at, cookies = whole
+                get, get_pattern, at = bare
+            elif mark == CLIENT_COOKIE and end >= _MIN_CLIENT:
+                end -= CLIENT_COOKIE
+                query, cookie = query[:end], query[end : end + CLIENT_COOKIE]
+                get, get_pattern, at = with_cookie
+            elif end >= _MIN_WHOLE and query[end - WHOLE_COOKIE - 4 : end - WHOLE_COOKIE] == _WHOLE_OPTION:
+                end -= WHOLE_COOKIE
+                query, cookie = query[:end], query[end : end + WHOLE_COOKIE]
+                get, get_pattern, at = with_cookie
             else:
-                get, get_pattern, at, cookies = plain
+                get, get_pattern, at = plain
             key = query.lower()
-            other_size = resize and at and query[at] != _USUAL_END
+            if end >= _FIRST_LETTER - ID and cookie is None:
+                key = key[:-LENGTH] + query[-LENGTH:]
+            at = end - at
+            other_size = query[at] != _USUAL_END and at < end and resize
             if other_size:
                 key = key[: at - 1] + USUAL_SIZE + key[at + 1 :]
                 plan = get(key)
@@ -177,36 +192,42 @@ class Plans:
             elif key != query:
                 plan = get(key)
                 if plan is None or key in lettered:
-                    plan = None if cookies is None else get(query)
+                    plan = None if cookie is None else get(query)
             else:
-                plan = None if cookies is None else get(key)
+                plan = None if cookie is None else get(key)
             if plan is None:
                 after = FIRST + 1 + key[FIRST]
-                shape = key[: FIRST + 1] + key[after:]
+                shape = key[: FIRST + 1] + key[after:end]
                 pattern = get_pattern(shape)
                 if pattern is not None:
-                    end, labels, exact, find, read, absent, other = pattern
-                    if (
-                        not (labels and key[FIRST:after] in labels)
-                        and (exact is None or query[:FIRST] + query[end:] == exact)
-                        and not (other_size and shape in large_patterns)
-                    ):
-                        name = key[FIRST:end]
-                        rdtype = None if other is None else types.get(name)
-                        if rdtype is None:
-                            if find(name) is None:
-                                plan = absent
-                            elif other is not None:
-                                rdtype = self._learn_type(name, read)
-                        if rdtype and query[end : end + 2] != rdtype:
-                            plan = other
+                    name_end, find, absent, special = pattern
+                    name_end = end - name_end
+                    name = key[FIRST:name_end]
+                    if other_size and shape in large_patterns:
+                        pass
+                    elif special is None:
+                        if find(name) is None:
+                            plan = absent
+                    else:
+                        labels, exact, read, other = special
+                        if key[FIRST:after] not in labels and (
+                            exact is None or query[:FIRST] + query[name_end:end] == exact
+                        ):
+                            rdtype = None if other is None else types.get(name)
+                            if rdtype is None:
+                                if find(name) is None:
+                                    plan = absent
+                                elif other is not None:
+                                    rdtype = self._learn_type(name, read)
+                            if rdtype and query[name_end : name_end + 2] != rdtype:
+                                plan = other
                 if plan is None:
                     (sized if other_size else missed).append(i)
                     continue
             plans[i] = plan
-            if cookies is not None:
-                cookies.append(i)
-        return missed, sized
+            if cookie is not None:
+                asked.append((i, cookie))
+        return missed, sized, asked
 
     def _learn_type(self, name: bytes, read: Callable[[bytes], bytes]) -> bytes:
         """The only type that a name has, empty where it has none, an alias or several."""
@@ -235,8 +256,8 @@ class Plans:
                 large = rest[7:9] == USUAL_SIZE
             else:
                 rest = rest[:7] + USUAL_SIZE + rest[9:]
-        exact = query[2:HEADER] + rest
         name = query[HEADER:name_end].lower()
+        octets, around = query[ID:HEADER] + name + rest, query[ID:HEADER] + rest
         # What stands in the zone's table under its own name is there, and nobody else's.
         packed = found.ready.start and found.ready.kind is None
         fellows = None if packed else self.ready.fellows(query, found)
@@ -248,15 +269,15 @@ class Plans:
             if len(self.known) + len(self._with_cookie) >= MAX_KNOWN:
                 self._names_full = True
             self._denials += not answered
-            key = query[2:HEADER] + name + rest
+            key = octets if size else key_of(octets)
             known[key] = plan
             if large:
                 self._large.add(key)
-            if exact != exact.upper():
+            if around != around.upper():
                 self._lettered.add(key)
         elif fellows is not None:
             patterns = self._patterns_with_cookie if size else self._patterns
-            pattern = (query[2 : HEADER + 1] + name[1 + name[0] :] + rest).lower()
+            pattern = (octets[: FIRST + 1] + octets[FIRST + 1 + name[0] :]).lower()
             if pattern not in self._seen:
                 if len(self._seen) >= MAX_SHARED:
                     self._seen.clear()
@@ -266,12 +287,16 @@ class Plans:
                 self._forget_patterns()
             if large:
                 self._large_patterns.add(pattern)
-            marked = None if exact.lower() == exact == exact.upper() else exact
-            old = patterns.get(pattern)
-            if old is None or old.exact != marked:
-                labels = frozenset(label for label in fellows.labels if label[0] == name[0])
-                old = Pattern(name_end - whole, labels, marked, fellows.find, fellows.read, None, None)
-            patterns[pattern] = old._replace(absent=plan) if fellows.absent else old._replace(other=plan)
+            exact = None if around.lower() == around.upper() else around
+            absent = other = None
+            if pattern in patterns:
+                _, _, known_absent, special = patterns[pattern]
+                if (special and special.exact) == exact:
+                    absent, other = known_absent, special and special.other
+            absent, other = (plan, other) if fellows.absent else (absent, plan)
+            labels = frozenset(label for label in fellows.labels if label[0] == name[0])
+            special = Special(labels, exact, fellows.read, other) if labels or exact or other else None
+            patterns[pattern] = whole - name_end, fellows.find, absent, special
         return plan
 
     def kind(self, plan: bytes, query: bytes) -> Hashable:
