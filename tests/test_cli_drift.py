@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -53,6 +54,18 @@ def test_the_sample_against_its_own_zone_and_against_another(sample: Path, tmp_p
         page = tmp_path / "page.html"
         assert run(*changed, "--html", str(page))[0] == 1
         assert 'href="#r-12025"' in page.read_text()
+
+
+def test_a_history_that_cannot_be_kept_is_said_before_anybody_is_asked(sample: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere" / "history.sqlite"
+    other = sqlite3.connect(tmp_path / "other.sqlite")
+    other.execute("CREATE TABLE theirs (id)")
+    other.close()
+    for path in (missing, tmp_path / "other.sqlite"):
+        code, out, err = run("--table", str(sample), "@192.0.2.1", "--history", str(path))
+        assert (code, out) == (8, "")
+        assert f"{path}: cannot be written" in err
+    assert run("--table", str(sample), "@192.0.2.1", "--history", str(tmp_path))[0] == 2
 
 
 def test_a_person_sees_how_far_it_is_and_a_pipe_gets_the_data_alone(sample: Path, tmp_path: Path) -> None:

@@ -71,6 +71,16 @@ class Disk:
         self._wall = wall
         self._writes = 0
 
+    def can_write(self) -> bool:
+        """Whether there is a file to write to now; if not, the log says why."""
+
+        def touch(connection: sqlite3.Connection) -> bool:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+            return True
+
+        return bool(self._file.run(touch))
+
     # ---- answers
 
     def get(self, view: str, name: names.Labels) -> tuple[Answer, float, float] | None:

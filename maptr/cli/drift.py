@@ -61,7 +61,7 @@ def drift(
     Exit code  0  the two sides agree
                1  they do not
                2  bad usage
-               8  FILE cannot be read, or is no registry; or the page cannot be written
+               8  FILE cannot be read, or is no registry; or the page or the history cannot be written
                9  DNS did not say, for one record at least
     """
     from maptr.cache.cache import Cache
@@ -77,6 +77,7 @@ def drift(
     table, bad = read_table(named)
     for record in bad:
         output.talk(f"left out: {record}")
+    _check(history)
     try:
         cache = Cache(
             table,
@@ -117,6 +118,25 @@ def _collect(verdicts: Iterable[list[Drift]], size: int) -> list[Drift]:
         return [one for group in verdicts for one in group]
     with click.progressbar(verdicts, length=size, label="asking DNS", file=sys.stderr) as bar:
         return [one for group in bar for one in group]
+
+
+def _check(history: str | None) -> None:
+    """End here if verdicts could not be kept: a drift that nobody remembers is told again as if it were new."""
+    import time
+
+    from maptr.cache.disk import Disk
+
+    if history is None:
+        return
+    try:
+        disk = Disk(history, wall=time.time)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    try:
+        if not disk.can_write():
+            output.fail(f"{history}: cannot be written", output.EXIT_UNREADABLE)
+    finally:
+        disk.close()
 
 
 def _silent(found: list[Drift], places: list[str], history: str | None) -> list[Liveness]:
