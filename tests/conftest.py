@@ -6,12 +6,14 @@ The real servers are in ``tests.peers``; here is only what decides whether a tes
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from maptr.config.reader import environment_names
 from tests.peers import CHECKERS, PEERS, Nsd, Peer, require
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -24,6 +26,21 @@ settings.register_profile(
     "ci", deadline=None, derandomize=True, max_examples=300, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+
+
+def pytest_configure() -> None:
+    """SIGTERM ends a run as Ctrl-C does, so that the servers which tests started are stopped, not left."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist nobody asks
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """What ``-n auto`` is, which scripts/test says: a process for each core and one more, for much of the time is
+    waiting; but none beside this one for modules or tests that are named, which would wait for it to start."""
+    named = config.args_source is pytest.Config.ArgsSource.ARGS
+    if named and all(".py" in argument for argument in config.args):
+        return 0
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,6 +59,8 @@ def nothing_set_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for variable in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
             patch.setenv(variable, str(tmp_path_factory.mktemp(variable)))
+        for variable in ("MAPTR_CONFIG", *environment_names()):
+            patch.delenv(variable, raising=False)
         yield
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 
 from maptr import names
 from maptr.naptr import Naptr
+from tests.ports import free_port
 
 Script = Callable[[bytes, str], list[bytes]]
 
@@ -89,14 +90,9 @@ class Hostile:
         self.udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         self.tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self.tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        for _ in range(20):
-            self.udp.bind((host, port))
-            self.host, self.port = self.udp.getsockname()
-            with suppress(OSError):
-                self.tcp.bind((host, self.port))
-                break
-            self.udp.close()
-            self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.host, self.port = host, port or free_port(host)
+        self.udp.bind((self.host, self.port))
+        self.tcp.bind((self.host, self.port))
         self.tcp.listen()
         self.tcp.settimeout(0.05)
         self.udp.settimeout(0.05)

@@ -13,11 +13,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import random
 import re
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -36,11 +34,12 @@ import dns.query
 import dns.rcode
 import pytest
 
-HOST = "127.0.0.1"
+from tests.ports import HOST as HOST
+from tests.ports import free_port as free_port
+
 START_SECONDS = 30.0  # for all zones to be answered; each of the four needs less than one on an idle machine
 STOP_SECONDS = 10.0  # between SIGTERM and SIGKILL
-STARTS = 3  # a port that was free when we looked can be taken when the server asks for it
-PORTS = range(20000, 32000)  # below the ephemeral range, from which outgoing sockets are taken at any moment
+STARTS = 3  # no other test takes a port of ours, but a program that knows of none of this may
 LOG_TAIL = 40  # lines of the server's log in an error
 SOCKET_PATH = 80  # octets for a directory of Unix sockets; sun_path holds 108 (unix(7))
 SEARCH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", "/usr/local/sbin"))
@@ -64,20 +63,6 @@ def require(*commands: str) -> None:
     if os.environ.get("MAPTR_REQUIRE_PEERS") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
-
-
-def free_port(host: str = HOST) -> int:
-    """A port that is free for UDP and for TCP at this moment."""
-    for port in random.sample(PORTS, len(PORTS)):
-        with (
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
-            socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
-            contextlib.suppress(OSError),
-        ):
-            udp.bind((host, port))
-            tcp.bind((host, port))
-            return port
-    raise PeerError(f"no free port between {PORTS.start} and {PORTS.stop}")
 
 
 class Peer:

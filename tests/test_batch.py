@@ -28,7 +28,7 @@ from maptr.snapshot import Snapshot
 from tests.test_fastpath import ANSWER, PACKETS, wire
 
 SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ANSWER["zone"], "example.", relativize=False)])
-PATIENCE = 5.0
+PATIENCE = 30.0
 NO_EXEMPTION = RrlSettings(responses_per_second=5.0, exempt=())
 
 pytestmark = pytest.mark.skipif(batch.why_not() is not None, reason=f"no batches: {batch.why_not()}")

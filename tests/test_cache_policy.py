@@ -37,7 +37,7 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
     if natab != "is missing":
         path.write_text(HAS_NOT if natab.endswith("not") else HAS)
     answer = said(host("d.example."))
-    rig = Rig({HOME: answer}, path, policy, table_limit=100.0, patience=0.2)
+    rig = Rig({HOME: answer}, path, policy, table_limit=100.0, patience=5.0)
     rig.wall.now = path.stat().st_mtime if path.exists() else rig.wall.now
     if dns == "silent, older answer kept":
         rig.cache.drift("12345")  # asks DNS, whatever the policy

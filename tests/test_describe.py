@@ -28,6 +28,7 @@ from maptr.errors import ConfigError, NmaError, NoMappingAuthority
 from maptr.reachable import Reachable, info
 from maptr.visit import Page
 from tests.hostile import hostile, hosts, naptr
+from tests.ports import free_port
 
 ARK = Ark.parse("ark:12345/x1")
 ERC = b"""# a comment
@@ -103,13 +104,6 @@ def at(target: str, *more: str) -> Discovery:
     places = [url.parse(text) for text in (target, *more)]
     found = [Candidate(where.host.text, where.port, 0, n, "12345.ark.arpa.") for n, where in enumerate(places)]
     return Discovery(ARK, tuple(found), scheme="http")
-
-
-def closed_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def test_a_record_in_segments() -> None:
@@ -229,10 +223,10 @@ def test_time_and_size_are_bounded() -> None:
 
 def test_the_next_authority_is_asked_where_one_is_down() -> None:
     with pages(erc) as running:
-        told = describe(ARK, discovery=at(f"http://127.0.0.1:{closed_port()}", running.url), allow_private=True)
+        told = describe(ARK, discovery=at(f"http://127.0.0.1:{free_port()}", running.url), allow_private=True)
     assert told.spoken
     with pytest.raises(NmaError, match="cannot be asked about"):
-        describe(ARK, discovery=at(f"http://127.0.0.1:{closed_port()}"), allow_private=True)
+        describe(ARK, discovery=at(f"http://127.0.0.1:{free_port()}"), allow_private=True)
     with pytest.raises(NoMappingAuthority):
         describe(ARK, discovery=Discovery(ARK))
     with pytest.raises(ValueError, match="no inflection"):
@@ -396,7 +390,7 @@ def test_reachable_takes_what_answers_and_remembers() -> None:
 
 def test_reachable_over_real_sockets() -> None:
     with pages(lambda path: (503, {}, b"")) as sick, pages(erc) as well:
-        both = at(f"http://127.0.0.1:{closed_port()}", sick.url, well.url)
+        both = at(f"http://127.0.0.1:{free_port()}", sick.url, well.url)
         by_connection = Reachable(schemes=("http",), allow_private=True)
         assert by_connection(both).port == sick.port
         by_info = Reachable(schemes=("http",), probe=info(allow_private=True))

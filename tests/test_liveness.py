@@ -27,6 +27,7 @@ from maptr.reachable import Reachable
 from maptr.registry import write_json
 from maptr.table import Entry, Nma, Table
 from tests.caching import ARK, Clock, Rig, host, said
+from tests.ports import free_port
 
 PLACE = "https://a.example"
 
@@ -237,14 +238,8 @@ def registry(path: Path, *ports: int) -> str:
     return str(path)
 
 
-def closed() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-    return port
-
-
 def test_the_command_keeps_what_it_finds_and_asks_no_sooner_than_in_an_hour(tmp_path: Path, listening: int) -> None:
-    dead = closed()
+    dead = free_port()
     file, history = registry(tmp_path / "naans", listening, dead), str(tmp_path / "h.sqlite")
     options = ("probe", "--table", file, "--history", history)
     result = run(*options)
@@ -267,8 +262,7 @@ def test_the_command_keeps_what_it_finds_and_asks_no_sooner_than_in_an_hour(tmp_
 
 def test_a_network_that_is_gone_is_nobody_s_failure(tmp_path: Path) -> None:
     history = tmp_path / "h.sqlite"
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        file = registry(tmp_path / "naans", one.getsockname()[1], other.getsockname()[1])
+    file = registry(tmp_path / "naans", free_port(), free_port())
     result = run("probe", "--table", file, "--history", str(history), "--allow-private")
     assert result.exit_code == 9
     assert "it may be this machine's network; nothing was kept" in result.stderr

@@ -26,6 +26,7 @@ from maptr.serve.notify import Notifier
 from maptr.serve.primary import Primary, PrimarySettings
 from maptr.serve.zones import ZoneSource
 from maptr.snapshot import Snapshot
+from tests.ports import free_port
 from tests.test_transfer import EXAMPLE, KEY, NOW, OPEN, view_of
 
 Reply = Callable[[bytes], list[bytes]]
@@ -38,7 +39,7 @@ def answer(request: bytes, rcode: int = 0) -> bytes:
 
 
 async def told(
-    view_serials: list[int], reply: Reply, key: Key | None = None, waits: tuple[float, ...] = (0.2,) * 4
+    view_serials: list[int], reply: Reply, key: Key | None = None, waits: tuple[float, ...] = (5.0,) * 4
 ) -> list[bytes]:
     """What a target receives while the notifier tells it of these serials, until it has no more to say."""
     received: list[bytes] = []
@@ -91,7 +92,7 @@ def test_rfc1996_3_6_silence_is_asked_again_and_given_up(caplog: pytest.LogCaptu
 
 def test_an_error_is_asked_again_for_it_may_be_starting(caplog: pytest.LogCaptureFixture) -> None:
     replies = iter([5, 9, 0])
-    received = asyncio.run(told([1], lambda request: [answer(request, next(replies))], waits=(0.02,) * 5))
+    received = asyncio.run(told([1], lambda request: [answer(request, next(replies))], waits=(0.5, 0.5, 5.0)))
     assert len(received) == 3
     assert "given up" not in caplog.text
 
@@ -138,11 +139,8 @@ def test_rfc8945_signed_where_a_key_is_named() -> None:
 
 def test_nobody_listening_is_no_crash(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            sock.bind(("127.0.0.1", 0))
-            port = sock.getsockname()[1]
         notifier = Notifier(lambda: NOW, waits=(0.05, 0.05))
-        notifier.tell(view_of(1), [NotifyTarget(Address("127.0.0.1", port))], {})
+        notifier.tell(view_of(1), [NotifyTarget(Address("127.0.0.1", free_port()))], {})
         while notifier.telling:
             await asyncio.sleep(0.01)
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
+import os
+import resource
 import socket
+import struct
 import time
 import tracemalloc
+import weakref
 from collections.abc import Iterator
 from functools import cache
 
@@ -26,12 +31,14 @@ from maptr.errors import ConfigError
 from maptr.serve import stream, tcp
 from maptr.serve.bind import open_tcp_socket
 from maptr.serve.connections import Connections
+from maptr.serve.counters import Counters
 from maptr.serve.daemon import Address, Daemon
 from maptr.serve.dnslib_resolver import MaptrResolver
 from maptr.serve.primary import PrimarySettings
 from maptr.serve.tls import TlsSettings
+from maptr.serve.watch import EpollWatch
 from maptr.snapshot import Snapshot
-from tests.running import PATIENCE, Running, answering
+from tests.running import PATIENCE, Running, answering, converse
 
 ZONE = "\n".join(
     [
@@ -386,14 +393,200 @@ def test_queries_are_answered_while_a_zone_is_transferred() -> None:
             assert dns.query.udp(QUERY, "127.0.0.1", PATIENCE, daemon.bound[0].port).id == QUERY.id
 
 
+def linger(sock: socket.socket) -> None:
+    """Its close will be a reset."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_a_query_that_is_there_with_its_connection_is_answered_in_one_turn() -> None:
+    """The kernel has all of it before the listener looks: query, two queries and the end of the stream, or half."""
+
+    async def run() -> None:
+        listening = open_tcp_socket("127.0.0.1", 0)
+        connections = Connections()
+        listener = tcp.TcpListener(listening, Daemon([], [], SNAPSHOT).front.answers, connections)
+        place = listening.getsockname()
+        with contextlib.ExitStack() as stack:
+            one, two, half, nothing, gone = (
+                stack.enter_context(socket.create_connection(place, PATIENCE)) for _ in range(5)
+            )
+            one.sendall(FRAME)
+            two.sendall(FRAME + BIG_FRAME)
+            two.shutdown(socket.SHUT_WR)
+            half.sendall(FRAME[:-1])
+            gone.sendall(FRAME)
+            linger(gone)
+            gone.close()
+            listener.start()
+            await asyncio.sleep(0)  # the loop looks
+            await asyncio.sleep(0)  # and has looked
+            assert receive_message(one).id == QUERY.id
+            assert receive_message(two).id == QUERY.id
+            assert len(receive_message(two).answer[0]) == 250
+            deadline = time.monotonic() + PATIENCE
+            while connections.count > 3 and time.monotonic() < deadline:
+                await asyncio.sleep(0)
+            assert connections.count == 3, "two has its end, and gone is gone"
+            assert is_closed(two)
+            half.sendall(FRAME[-1:])
+            one.sendall(FRAME)
+            nothing.sendall(FRAME)
+            for sock in (half, one, nothing):
+                sock.setblocking(False)
+                assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(sock, 2), PATIENCE)
+            await listener.stop()
+            assert connections.count == 0
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("host", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
+def test_a_connection_as_it_is_accepted(host: str, family: int) -> None:
+    with open_tcp_socket(host, 0) as listening:
+        with socket.create_connection(listening.getsockname()[:2]):
+            sock, client = tcp.accept(listening)
+            with contextlib.closing(sock):
+                assert (sock.family, sock.type, client) == (family, socket.SOCK_STREAM, host)
+                assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), "replies never wait for one another"
+                assert not os.get_inheritable(sock.fileno())
+        with pytest.raises(BlockingIOError):
+            tcp.accept(listening)
+
+
+def test_nothing_is_left_of_a_connection_for_the_garbage_collector() -> None:
+    """One for each query would have it run all the time, and memory grow meanwhile."""
+    seen: list[weakref.ref[stream.Conversation]] = []
+
+    class Seen(stream.Conversation):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            seen.append(weakref.ref(self))
+            super().connection_made(transport)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tcp, "Conversation", Seen)
+        connections = Connections()
+        gc.disable()
+        try:
+            with tcp_serving(connections) as port:
+                assert converse(connect(port), FRAME, shut=True)
+                assert converse(connect(port), FRAME[:-1], shut=True) == b""
+                with connect(port) as sock:
+                    sock.sendall(FRAME)
+                    receive_message(sock)
+                    linger(sock)
+                deadline = time.monotonic() + PATIENCE
+                while connections.count and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                receive_message_from(port)  # by now the server's thread is through with those before
+                assert [ref() for ref in seen[:-1]] == [None] * 3
+        finally:
+            gc.enable()
+
+
+def receive_message_from(port: int) -> None:
+    with connect(port) as sock:
+        sock.sendall(FRAME)
+        receive_message(sock)
+
+
+def test_resets_and_halves_in_any_number_leave_nothing_open() -> None:
+    counters = Counters()
+    connections = Connections(counters=counters)
+    with tcp_serving(connections) as port:
+        for number in range(200):
+            with connect(port) as sock:
+                sock.sendall((FRAME * 3)[: number % (3 * len(FRAME))])
+                if number % 3:
+                    linger(sock)
+        deadline = time.monotonic() + PATIENCE
+        while (connections.count or counters.accepted < 200) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert (connections.count, counters.open, counters.accepted) == (0, 0, 200)
+        receive_message_from(port)
+
+
+def test_a_flood_of_connections_stays_within_the_limits() -> None:
+    """Of one client beyond its own: refused. Beyond all: the longest idle make room, and the last is answered."""
+    counters = Counters()
+    connections = Connections(max_connections=20, max_per_client=15, counters=counters)
+    with tcp_serving(connections) as port, contextlib.ExitStack() as stack:
+        socks = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE, (f"127.0.0.{client}", 0)))
+            for client in (2, 3, 4)
+            for _ in range(30)
+        ]
+        deadline = time.monotonic() + PATIENCE
+        while counters.accepted + counters.refused < 90 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        # 15 of the first; 15 of the second, ten of the first making room; 15 of the third, and the rest of the first.
+        assert (counters.accepted, counters.refused, counters.shed, counters.open) == (45, 45, 25, 20)
+        socks[60].sendall(FRAME)
+        assert receive_message(socks[60]).id == QUERY.id
+        assert is_closed(socks[0])
+        assert is_closed(socks[-1])
+
+
+def test_a_listener_that_gives_way_is_not_woken_for_those_that_come_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = 0
+
+    class Counting(EpollWatch):
+        def turn(self) -> None:
+            nonlocal turns
+            turns += 1
+            super().turn()
+
+    monkeypatch.setattr(tcp, "make_watch", Counting)
+
+    async def run() -> None:
+        listening = open_tcp_socket("127.0.0.1", 0)
+        place = listening.getsockname()
+        listener = tcp.TcpListener(listening, Daemon([], [], SNAPSHOT).front.answers, Connections())
+        listener.start()
+        with socket.socket(fileno=os.dup(listening.fileno())), socket.create_connection(place) as kept:
+            kept.setblocking(False)
+            await asyncio.get_running_loop().sock_sendall(kept, FRAME)
+            await asyncio.wait_for(asyncio.get_running_loop().sock_recv(kept, 2), PATIENCE)
+            listener.quiet()
+            before = turns
+            with socket.create_connection(place):
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                assert turns == before
+            await listener.drain(tcp.LEAVING)
+
+    asyncio.run(run())
+
+
+def test_connections_that_find_no_descriptor_wait_until_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tcp, "ACCEPT_PAUSE", 0.05)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with tcp_serving() as port, socket.socket() as sock:
+        sock.settimeout(PATIENCE)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
+            sock.connect(("127.0.0.1", port))
+            sock.sendall(FRAME)
+            deadline = time.monotonic() + PATIENCE
+            while caplog.text.count("Too many open files") < 2 and time.monotonic() < deadline:
+                time.sleep(0.01)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert receive_message(sock).id == QUERY.id
+    assert "no connection accepted for 0.05 s: Too many open files" in caplog.text
+
+
 def test_without_sockets_to_give_the_longest_idle_makes_room_and_the_rest_waits(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tcp, "ACCEPT_PAUSE", 0.05)
     failures = 1
-    real = socket.socket.accept
+    real = tcp.accept
 
-    def accept(sock: socket.socket) -> tuple[socket.socket, object]:
+    def accept(sock: socket.socket) -> tuple[socket.SocketType, str]:
         nonlocal failures
         accepted = real(sock)
         if connections.count and failures:
@@ -402,7 +595,7 @@ def test_without_sockets_to_give_the_longest_idle_makes_room_and_the_rest_waits(
             raise OSError(errno.EMFILE, "Too many open files")
         return accepted
 
-    monkeypatch.setattr(socket.socket, "accept", accept)
+    monkeypatch.setattr(tcp, "accept", accept)
     connections = Connections()
     with tcp_serving(connections) as port, connect(port) as idle:
         idle.sendall(FRAME)

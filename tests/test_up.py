@@ -14,12 +14,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from maptr.cache.watched import pull_file
+from maptr.cli.up import PORT
 from maptr.cli.upregistry import SAMPLE
 from tests.test_pull import http, natab, sends
 from tests.test_serve_cli import PATIENCE
@@ -227,6 +229,17 @@ def test_a_port_that_is_taken(user: User) -> None:
     assert done.returncode == 1
     assert f"127.0.0.1:{taken}" in done.stderr
     assert not user.running.exists()
+
+
+def test_another_port_is_found_where_the_usual_one_is_taken(user: User) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        with suppress(OSError):  # another test has it, and may give it back in time for this one
+            sock.bind(("127.0.0.1", PORT))
+        ours = sock.getsockname()[1] == PORT
+        up = user.up("--offline").ready()
+    assert not ours or (f"not on port {PORT}, which is taken" in up.said and up.port != PORT)
+    assert user.run("url", ARK, f"@127.0.0.1#{up.port}").returncode == 0
+    assert up.end() == 0
 
 
 def test_a_configuration_that_goes_before_it_is_named(user: User) -> None:

@@ -29,6 +29,7 @@ from maptr.serve.stream import TcpLimits
 from maptr.snapshot import Snapshot
 from tests.certificates import write_certificate
 from tests.flood import Flood, Load
+from tests.ports import free_port
 from tests.test_batch import ask, numbered
 from tests.test_control import Site
 from tests.test_control import site as site
@@ -266,7 +267,9 @@ def test_sighup_and_sigint_are_not_for_workers(site: Site) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_with_the_owner_everybody_goes(site: Site, number: int) -> None:
-    port = start(site)
+    site.configure(serve="workers = 2")
+    site.config.write_text(site.config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{free_port()}"))
+    port = site.start()
     pids = [int(str(worker["pid"])) for worker in processes(site)]
     assert site.server is not None
     with Flood(port, WIRE, patience=0.3) as flood, connect(port) as open_for_long:
@@ -279,7 +282,6 @@ def test_with_the_owner_everybody_goes(site: Site, number: int) -> None:
         assert not any(is_alive(pid) for pid in pids)
         assert site.server.lines[-1] == "maptr: stopped"
     until(lambda: not any(is_alive(pid) for pid in pids))
-    site.config.write_text(site.config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{port}"))
     assert site.start() == port, "the port is free again"
 
 

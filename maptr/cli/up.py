@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -34,6 +34,7 @@ from maptr.serve.served import Served, ZoneState
 
 HOST = "127.0.0.1"
 PORT = 5353
+FREE_PORTS = 3  # tried one after the other where that is taken
 LOCK_TRIES = 5
 LOCK_PAUSE = 0.05  # seconds
 MAX_SOCKET_PATH = 100  # octets; sun_path has 108
@@ -72,7 +73,7 @@ def up(sources: tuple[str, ...], origin: str | None, port: int | None, offline: 
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _only_one(Path(places.lock_file(os.environ))):
             registry = find_registry(sources, config, offline=offline, force=force)
-            _serve(registry, labels, folder, [port] if port else [PORT, _free_port()], force=force)
+            _serve(registry, labels, folder, [port] if port else [PORT, *_free_ports()], force=force)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
     except OSError as error:
@@ -236,8 +237,10 @@ def _labels(origin: str) -> Labels:
         raise click.UsageError(f"--origin: {origin} is no domain name: {error}") from None
 
 
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind((HOST, 0))
-        port: int = sock.getsockname()[1]
-        return port
+def _free_ports() -> list[int]:
+    """Ports that are free now, more than one: until the zone is built somebody may take the first."""
+    with ExitStack() as stack:
+        socks = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(FREE_PORTS)]
+        for sock in socks:
+            sock.bind((HOST, 0))
+        return [sock.getsockname()[1] for sock in socks]

@@ -109,6 +109,8 @@ def open_tcp_socket(host: str, port: int, *, joining: bool = False) -> socket.so
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # For each connection that comes of it: no reply shall wait until the one before is acknowledged.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if joining:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections import Counter
 from collections.abc import Callable
 
 from maptr.serve.counters import Counters
@@ -17,13 +16,12 @@ CLIENT_IPV6_PREFIX = 64  # whoever has one address of a link has them all (RFC 4
 
 
 class Connection:
-    """One admitted connection; ``close`` ends it from outside."""
+    """One admitted connection of a client."""
 
-    __slots__ = ("client", "close")
+    __slots__ = ("client",)
 
-    def __init__(self, client: str, close: Callable[[], object]) -> None:
+    def __init__(self, client: str) -> None:
         self.client = client
-        self.close = close
 
 
 class Connections:
@@ -39,8 +37,8 @@ class Connections:
         self._counters = counters or Counters()
         self._max_connections = max_connections
         self._max_per_client = max_per_client
-        self._open: dict[Connection, None] = {}  # longest idle first
-        self._per_client: Counter[str] = Counter()
+        self._open: dict[Connection, Callable[[], object]] = {}  # longest idle first, and what ends each
+        self._per_client: dict[str, int] = {}
 
     @property
     def count(self) -> int:
@@ -48,33 +46,32 @@ class Connections:
         return len(self._open)
 
     def admit(self, address: str, close: Callable[[], object]) -> Connection | None:
-        """Count one more connection; None where its client has enough."""
+        """Count one more connection, which ``close`` ends from outside; None where its client has enough."""
         client = _client(address)
-        if self._per_client[client] >= self._max_per_client:
+        if self._per_client.get(client, 0) >= self._max_per_client:
             self._counters.refused += 1
             return None
         if len(self._open) >= self._max_connections:
             self.shed()
-        connection = Connection(client, close)
-        self._open[connection] = None
-        self._per_client[client] += 1
-        self._counters.accepted += 1
-        self._counters.open += 1
+        connection = Connection(client)
+        self._open[connection] = close
+        self._per_client[client] = self._per_client.get(client, 0) + 1  # one of its own may have made room
+        self._counters.count_open()
         return connection
 
     def shed(self) -> None:
         """Close the connection idle for longest, if there is one."""
-        for connection in self._open:
+        for connection, close in self._open.items():
             self.remove(connection)
-            connection.close()
+            close()
             self._counters.shed += 1
             return
 
     def touch(self, connection: Connection) -> None:
         """It has just asked something, so it is the least idle."""
-        if connection in self._open:
-            del self._open[connection]
-            self._open[connection] = None
+        close = self._open.pop(connection, None)
+        if close is not None:
+            self._open[connection] = close
 
     def remove(self, connection: Connection) -> None:
         """It is closed; saying so twice is fine."""

@@ -46,7 +46,9 @@ _ALONE = len(_TRANSPORTS) * _RESULTS + len(NAMES)
 _SIZE = _ALONE + SILENCE  # words of one Counters
 
 
-_RECEIVED, _READY, _CALLS = (len(_TRANSPORTS) * _RESULTS + NAMES.index(name) for name in ("received", "ready", "calls"))
+_RECEIVED, _READY, _CALLS, _OPEN, _ACCEPTED = (
+    len(_TRANSPORTS) * _RESULTS + NAMES.index(name) for name in ("received", "ready", "calls", "open", "accepted")
+)
 
 
 class _Count:
@@ -138,6 +140,11 @@ class Counters:
         """Count a batch of one reply."""
         self._words[_READY] += 1
         self._queries[transport][code] += 1
+
+    def count_open(self) -> None:
+        """Count a connection that was accepted."""
+        self._words[_OPEN] += 1
+        self._words[_ACCEPTED] += 1
 
     def add(self, other: Counters) -> None:
         """Take over what another counted, of another thread or worker say."""

@@ -9,21 +9,25 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from maptr.context import Context, Transport
+from maptr.cookies import answer_cookie
 from maptr.errors import ZoneError
 from maptr.exchange import Access, exchange
 from maptr.fastpath import ReadyAnswers
+from maptr.ready import Found
 from maptr.serve import batch, tcp, udp
 from maptr.serve.background import in_thread
 from maptr.serve.bind import Sockets
 from maptr.serve.connections import Connections
 from maptr.serve.counters import Counters
 from maptr.serve.early import Early
+from maptr.serve.known import Known
 from maptr.serve.responder import Responder, make_ready
 from maptr.serve.stream import TcpLimits
+from maptr.serve.streamcookies import StreamCookies
 from maptr.serve.tls import Certificate
 from maptr.snapshot import Snapshot
 
@@ -66,6 +70,8 @@ class Front:
         self.certificate = certificate
         self._limits = limits
         self._clock = clock
+        self._known = Known()
+        self._cookies = StreamCookies()
         self._udp: list[udp.UdpListener | batch.BatchListener] = []
         self._tcp: list[tcp.TcpListener] = []
 
@@ -145,25 +151,41 @@ class Front:
         self, query: bytes, transport: Transport, client: str, *, counters: Counters | None = None
     ) -> bytes | None:
         """One reply from the snapshot of this moment. A bug in answering costs its query, not the server."""
-        return next(self.answers(query, transport, client, counters), None)
+        return next(iter(self.answers(query, transport, client, counters)), None)
 
     def answers(
         self, query: bytes, transport: Transport, client: str, counters: Counters | None = None
-    ) -> Iterator[bytes]:
+    ) -> Iterable[bytes]:
         """The messages of one reply, many for a transfer. Raises ZoneError, logged, where one cannot go on.
 
         Counted among ``counters``, by default those of the event loop.
         """
         counters = counters or self.counters[0]
-        now, snapshot = int(self._clock()), self.snapshot
-        respond = functools.partial(self.responder.answer, counters=counters)
-        begun = False
-        try:
-            if (found := self.responder.find(query, snapshot)) is not None:
-                reply = self.responder.settle(found, query, snapshot, transport, client, counters)
+        ready = self.responder.ready
+        if transport is not Transport.UDP and ready is not None and ready.snapshot is self.snapshot:
+            reply = self._known.find(query, ready)
+            if reply is not None:
                 counters.count(transport, reply)
-                begun = True
-                yield from () if reply is None else (reply,)
+                return (reply,)
+            return self._answers(query, transport, client, counters, self._known.find_with_cookie(query))
+        return self._answers(query, transport, client, counters)
+
+    def _answers(
+        self, query: bytes, transport: Transport, client: str, counters: Counters, known: Found | None = None
+    ) -> Iterator[bytes]:
+        snapshot = self.snapshot
+        stream, begun = transport is not Transport.UDP, False
+        try:
+            if (found := known or self.responder.find(query, snapshot)) is not None:
+                # UDP may be answered by other threads than the event loop's, whose hasher this is.
+                judge = self._cookies.answer if stream else answer_cookie
+                reply = self.responder.settle(found, query, snapshot, transport, client, counters, judge)
+                counters.count(transport, reply)
+                if reply is not None:
+                    begun = True
+                    if stream and known is None:
+                        self._known.learn(query, found, reply)
+                    yield reply
                 return
             for message in exchange(
                 query,
@@ -171,8 +193,8 @@ class Front:
                 self.access,
                 transport=transport,
                 client=client,
-                now=now,
-                reply=respond,
+                now=int(self._clock()),
+                reply=functools.partial(self.responder.answer, counters=counters),
                 note=log.info,
             ):
                 if not begun:

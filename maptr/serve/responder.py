@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Context, Identity, Transport
 from maptr.cookies import CookieReply, CookieSettings, answer_cookie
@@ -26,6 +26,12 @@ log = logging.getLogger("maptr.serve")
 
 # Seconds between two lines about the rate limit: a flood must not become a flood of log lines.
 REPORT_INTERVAL = 60.0
+
+
+class Judge(Protocol):
+    """``maptr.cookies.answer_cookie``, or who does it faster."""
+
+    def __call__(self, option: bytes, client: str, /, *, secrets: Sequence[bytes], now: float) -> CookieReply: ...
 
 
 def fresh_cookies() -> CookieSettings:
@@ -90,12 +96,13 @@ class Responder:
         transport: Transport,
         client: str,
         counters: Counters | None = None,
+        judge: Judge = answer_cookie,
     ) -> bytes | None:
-        """As ``answer`` for a ready reply: cookies and the rate limit are what it lacks."""
+        """As ``answer`` for a ready reply: cookies, which ``judge`` knows, and the rate limit are what it lacks."""
         cookie = None
         if found.cookie is not None:
             secrets = self.context.cookies.secrets
-            cookie = answer_cookie(found.cookie, client, secrets=secrets, now=self.context.clock())
+            cookie = judge(found.cookie, client, secrets=secrets, now=self.context.clock())
         return self.finish(found, cookie, query, snapshot, transport, client, counters)
 
     def finish(

@@ -8,7 +8,6 @@ reader of a zone costs one message. A turn is short, so that no client holds up 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import ssl
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +23,6 @@ WRITE_TIMEOUT = 10.0
 REPLY_TIMEOUT = 7200.0  # seconds for all messages of one reply, however they trickle: BIND's max-transfer-time-out
 HANDSHAKE_TIMEOUT = 10.0  # seconds for all of a TLS handshake, as long as for a message
 SHUTDOWN_TIMEOUT = 1.0  # seconds to wait for a client's own end of TLS, which tells us nothing
-SEND_BUFFER = 128 * 1024  # octets of replies waiting for a slow reader: two of the largest
 HELD_BUFFER = 128 * 1024  # octets of queries waiting for their turn, past which no more are read
 MAX_TURN = 32  # answered before others have their turn; a general reply takes a tenth of a millisecond
 TURN_OCTETS = 16 * 1024  # of replies, likewise: a message of a transfer
@@ -66,7 +64,7 @@ class Conversation(asyncio.Protocol):
         limits: TcpLimits = DEFAULT_LIMITS,
         security: ssl.SSLContext | None = None,
         heard: Callable[[], object] = lambda: None,
-        ended: Callable[[], object] = lambda: None,
+        ended: Callable[[Conversation], object] = lambda _: None,
     ) -> None:
         self._answer = answer
         self._limits = limits
@@ -81,19 +79,14 @@ class Conversation(asyncio.Protocol):
         self._unread = False  # the client does not read
         self._full = False  # and neither do we
         self._ending = self._eof = self._closing = self._gone = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._until = math.inf  # the client's time for what it has to do now
         self._reply_until = math.inf
+        self.until = math.inf  # the client's time for what it has to do now; whoever has the clock tells ``look``
         self.waits_since = math.inf  # for a message; never, while one is answered
 
     # ---- what the transport tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if self._gone:
-            self._transport.abort()
-            return
-        self._transport.set_write_buffer_limits(high=SEND_BUFFER)
         if self._tls is None:
             self._wait()
         else:
@@ -135,11 +128,10 @@ class Conversation(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone = self._closing = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._transport = None  # they know each other, and no collector shall be needed to part them
         if self._replies is not None:
             self._drop_replies()
-        self._ended()
+        self._ended(self)
 
     # ---- what others want of it
 
@@ -154,6 +146,15 @@ class Conversation(asyncio.Protocol):
         self._gone = self._closing = True
         if self._transport is not None:
             self._transport.abort()
+
+    def look(self, now: float) -> None:
+        """End it where its time is over."""
+        if now < self.until or self._gone:
+            return
+        if self.waits_since < math.inf:
+            self._finish()
+        else:
+            self.abort()
 
     # ---- answering
 
@@ -222,18 +223,18 @@ class Conversation(asyncio.Protocol):
             self._finish()
         elif self.waits_since == math.inf and (self._tls is None or self._tls.open):
             self._wait()  # for a whole message: what is a part of one gives no new time
-        if self._full and len(self._held) <= HELD_BUFFER:
+        if self._full and len(self._held) <= HELD_BUFFER and not self._closing:
             self._full = False
             self._there.resume_reading()
 
     def _go_on(self) -> None:
         self._busy, self.waits_since = True, math.inf
-        self._until = self._reply_until
+        self.until = self._reply_until
         self._loop.call_soon(self._turn)
 
     def _wait(self) -> None:
         self._busy, self.waits_since = False, self._loop.time()
-        self._give(self._limits.idle_timeout)
+        self.until = min(self.waits_since + self._limits.idle_timeout, self._reply_until)
 
     def _send(self, octets: bytes) -> None:
         if self._tls is not None:
@@ -258,34 +259,15 @@ class Conversation(asyncio.Protocol):
         self._closing = True
         self.waits_since = math.inf
         self._give(self._limits.write_timeout)
+        transport = self._there
         if self._tls is None:
-            self._there.close()
+            transport.close()
             return
         # Unread octets would reset the connection, and what we sent last might never be seen.
-        with contextlib.suppress(OSError):
-            self._there.write(self._tls.closed())
-            self._there.write_eof()
-        self._loop.call_later(0 if self._eof else SHUTDOWN_TIMEOUT, self._there.close)
+        transport.write(self._tls.closed())
+        transport.write_eof()
+        self._loop.call_later(0 if self._eof else SHUTDOWN_TIMEOUT, transport.close)
 
     def _give(self, seconds: float) -> None:
-        """So long from now the client has. One timer serves all: it looks again where there is time left."""
-        self._until = min(self._loop.time() + seconds, self._reply_until)
-        if self._timer is None or self._timer.when() > self._until:
-            self._look_at(self._until)
-
-    def _look_at(self, when: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        if self._gone:
-            return
-        if self._loop.time() < self._until:
-            if self._until < math.inf:
-                self._look_at(self._until)
-        elif self.waits_since < math.inf:
-            self._finish()
-        else:
-            self.abort()
+        """So long from now the client has."""
+        self.until = min(self._loop.time() + seconds, self._reply_until)

@@ -7,15 +7,19 @@ in ``tls.py``.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+import math
 import socket
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from maptr.context import Transport
-from maptr.serve.connections import Connections
+from maptr.serve.channel import Channel
+from maptr.serve.connections import Connection, Connections
 from maptr.serve.stream import DEFAULT_LIMITS, Conversation, TcpLimits
+from maptr.serve.watch import READ, make_watch
 
 log = logging.getLogger("maptr.serve")
 
@@ -25,6 +29,8 @@ Answers = Callable[[bytes, Transport, str], Iterable[bytes]]
 ACCEPTED_AT_ONCE = 16  # connections before those that are open have their turn
 # Seconds to wait when the system has no more sockets to give; asyncio's own servers wait as long.
 ACCEPT_PAUSE = 1.0
+LOOK_INTERVAL = 0.1  # seconds at least between two looks at whose time is over
+_FAMILIES = {2: socket.AF_INET, 4: socket.AF_INET6}  # by how many parts an address has
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +78,28 @@ class TcpListener:
         self._security = security
         self._transport = Transport.TCP if security is None else Transport.TLS
         self._limits = limits
+        # A time that a client is given is never over before so long, that is before the next look.
+        self._shortest = min(limits.idle_timeout, limits.write_timeout, limits.handshake_timeout)
+        self._watch = make_watch()
+        self._watching = False
+        self._timer: asyncio.TimerHandle | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._open: set[Conversation] = set()
-        self._opening: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        self._pause = None
-        asyncio.get_running_loop().add_reader(self._sock, self._accept)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._watch, self._watch.turn)
+        self._watching = True
+        self._listen()
 
     def quiet(self) -> None:
         """Accept no more; what waits to be accepted waits for whoever else has the socket."""
         if self._sock.fileno() == -1:
             return
-        if self._pause is not None:
+        if self._pause is None:
+            self._watch.remove(self._sock)
+        else:
             self._pause.cancel()
-        asyncio.get_running_loop().remove_reader(self._sock)
         self._sock.close()
 
     async def stop(self) -> None:
@@ -104,60 +117,70 @@ class TcpListener:
             await asyncio.sleep(0)
             if self._open:
                 await asyncio.sleep(DRAIN_INTERVAL)
-        for task in self._opening:
-            task.cancel()
-        await asyncio.gather(*self._opening, return_exceptions=True)
         for conversation in tuple(self._open):
             conversation.abort()
-        while self._open:
-            await asyncio.sleep(0)
+        if self._watching:
+            self._watching = False
+            loop.remove_reader(self._watch)
+            self._watch.close()
+
+    def _listen(self) -> None:
+        self._pause = None
+        self._watch.add(self._sock, READ, self._accept)
 
     def _accept(self) -> None:
-        # Here and not in a coroutine: one that is cancelled may have a connection that nobody would hear of, and
-        # asyncio's own servers tell of a TLS client only after its handshake, when it could no longer be counted.
         for _ in range(ACCEPTED_AT_ONCE):
             try:
-                sock, peer = self._sock.accept()
+                sock, client = accept(self._sock)
             except (BlockingIOError, ConnectionError):
                 return  # taken by another process, or gone before it was accepted
             except OSError as error:
                 log.warning("no connection accepted for %g s: %s", ACCEPT_PAUSE, error.strerror or error)
                 self._connections.shed()
-                loop = asyncio.get_running_loop()
-                loop.remove_reader(self._sock)
-                self._pause = loop.call_later(ACCEPT_PAUSE, self.start)
+                self._watch.remove(self._sock)
+                self._pause = self._loop.call_later(ACCEPT_PAUSE, self._listen)
                 return
-            self._admit(sock, peer[0])
+            self._admit(sock, client)
 
-    def _admit(self, sock: socket.socket, client: str) -> None:
+    def _admit(self, sock: socket.SocketType, client: str) -> None:
         connection = self._connections.admit(client, lambda: conversation.abort())
         if connection is None:
             sock.close()
             return
 
-        def ended() -> None:
-            self._open.discard(conversation)
-            self._connections.remove(connection)
-
         conversation = Conversation(
             lambda query: self._answer(query, self._transport, client),
             limits=self._limits,
             security=None if self._security is None else self._security(),
-            heard=lambda: self._connections.touch(connection),
-            ended=ended,
+            heard=functools.partial(self._connections.touch, connection),
+            ended=functools.partial(self._ended, connection),
         )
         self._open.add(conversation)
-        sock.setblocking(False)
-        task = asyncio.get_running_loop().create_task(self._connect(sock, conversation))
-        self._opening.add(task)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._shortest, self._look)
+        Channel(sock, conversation, self._watch).open()
 
-        def opened(task: asyncio.Task[None]) -> None:
-            self._opening.discard(task)
-            if task.cancelled() or task.exception() is not None:
-                sock.close()
-                ended()
+    def _ended(self, connection: Connection, conversation: Conversation) -> None:
+        self._open.discard(conversation)
+        self._connections.remove(connection)
 
-        task.add_done_callback(opened)
+    def _look(self) -> None:
+        """End those whose time is over. One timer is enough for all of them, for it comes when the first may be."""
+        now = self._loop.time()
+        for conversation in tuple(self._open):
+            conversation.look(now)
+        due = min((conversation.until for conversation in self._open), default=math.inf)
+        if self._open:
+            when = max(now + LOOK_INTERVAL, min(due, now + self._shortest))
+            self._timer = self._loop.call_at(when, self._look)
+        else:
+            self._timer = None
 
-    async def _connect(self, sock: socket.socket, conversation: Conversation) -> None:
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: conversation, sock)
+
+def accept(listening: socket.socket) -> tuple[socket.SocketType, str]:
+    """A connection and its client's address. Raises OSError.
+
+    As ``socket.accept``, but that spends more on names for its constants than the kernel on the connection.
+    """
+    descriptor, address = listening._accept()  # type: ignore[attr-defined]
+    return socket.SocketType(_FAMILIES[len(address)], socket.SOCK_STREAM, 0, descriptor), address[0]
