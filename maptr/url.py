@@ -38,7 +38,9 @@ class Host(NamedTuple):
         if self.address is None:
             name = self.text.rstrip(".").lower()
             return name == "localhost" or name.endswith(".localhost")
-        if self.address.version == 4:
+        import ipaddress  # is there already, or there would be no address
+
+        if isinstance(self.address, ipaddress.IPv4Address):
             return not _is_global(self.address)
         return not _is_global_ipv6(self.address)
 
@@ -102,9 +104,10 @@ def _number(text: str) -> int:
     return int(text)
 
 
-# What some versions of Python hold for global, and IANA's registry of special-purpose addresses does not (RFC 6890):
-# protocol assignments, and the relays of 6to4 that are no more (RFC 7526); documentation (RFC 9637).
-_NOT_GLOBAL = ("192.0.0.0/24", "192.88.99.0/24"), ("3fff::/20",)
+# What some versions of Python hold for global, and where IANA's registry of special-purpose addresses (RFC 6890) has no
+# place for a web server: protocol assignments, Teredo among them; 6to4 and its relays, which are no more (RFC 7526);
+# documentation (RFC 9637). So an address is judged alike, whatever Python runs.
+_NOT_GLOBAL = ("192.0.0.0/24", "192.88.99.0/24"), ("2001::/23", "2002::/16", "3fff::/20")
 _GLOBAL_UNICAST = "2000::/3"  # all of IPv6 that was ever given to anybody (RFC 3587 1)
 _NAT64 = "64:ff9b::/96"  # an IPv4 address in its last 32 bits, and never one that is not global (RFC 6052 3.1)
 
@@ -125,11 +128,8 @@ def _is_global_ipv6(address: ipaddress.IPv6Address) -> bool:
         return False
     if address in ipaddress.IPv6Network(_NAT64):
         return _is_global(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
-    inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
-    if inner is not None and not _is_global(inner):
-        return False
     if address.ipv4_mapped is not None:
-        return True
+        return _is_global(address.ipv4_mapped)
     if any(address in ipaddress.IPv6Network(network) for network in _NOT_GLOBAL[1]):
         return False
     return address in ipaddress.IPv6Network(_GLOBAL_UNICAST) and address.is_global

@@ -11,9 +11,12 @@ business of the tests.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -219,15 +222,25 @@ class Maptr(Peer):
         return [sys.executable, "-m", "maptr", "serve", *zones, f"--listen={self.host}:{self.port}", *self.options]
 
 
+@functools.cache
+def bind_version() -> tuple[int, ...]:
+    """Which BIND is installed, as (9, 20, 4)."""
+    said = subprocess.run([Bind.program(), "-v"], capture_output=True, text=True, check=True).stdout
+    numbers = re.match(r"BIND (\d+)\.(\d+)\.(\d+)", said)
+    if numbers is None:
+        raise PeerError(f"named -v says {said!r}")
+    return tuple(map(int, numbers.groups()))
+
+
 def bind_options(peer: Peer) -> str:
     """The lines of ``options`` that keep BIND to the test."""
+    no_lock = "    lock-file none;\n" if bind_version() < (9, 20) else ""  # from there on it takes no lock
     return f"""\
     directory "{peer.directory}";
     listen-on port {peer.port} {{ {peer.host}; }};
     listen-on-v6 {{ none; }};
     pid-file none;
-    lock-file none;
-    session-keyfile "{peer.directory}/session.key";
+{no_lock}    session-keyfile "{peer.directory}/session.key";
     recursion no;
     dnssec-validation no;
     empty-zones-enable no;
@@ -255,6 +268,13 @@ server:
     server-count: 1
 """
 
+
+# Where Debian and others put what its SQLite backend needs.
+POWERDNS_SCHEMAS = (
+    Path("/usr/share/pdns-backend-sqlite3/schema/schema.sqlite3.sql"),
+    Path("/usr/share/doc/pdns-backend-sqlite3/schema.sqlite3.sql"),
+    Path("/usr/share/doc/pdns/schema.sqlite3.sql"),
+)
 
 # Debian builds NSD with response rate limiting on, which is turned off here.
 NSD_QUIET = """\
@@ -380,12 +400,19 @@ class PowerDns(Peer):
     commands = ("pdns_server", "pdnsutil")
 
     def configure(self) -> list[str]:
-        write_powerdns_config(
-            self.directory,
-            self.zones,
+        named = "".join(
+            f'zone "{origin.rstrip(".") or "."}" {{ type native; file "{path}"; }};\n'
+            for origin, path in self.zones.items()
+        )
+        (self.directory / "named.conf").write_text(f'options {{ directory "{self.directory}"; }};\n{named}')
+        settings = (
+            "launch=bind",
+            f"bind-config={self.directory}/named.conf",
+            f"socket-dir={self.directory}",
             *powerdns_settings(self),
             "loglevel=5",
         )
+        (self.directory / "pdns.conf").write_text("".join(f"{line}\n" for line in settings))
         return [self.program(), f"--config-dir={self.directory}"]
 
 
@@ -456,14 +483,13 @@ server:
 PEERS: tuple[type[Peer], ...] = (Bind, Nsd, Knot, PowerDns)
 
 
-def write_powerdns_config(directory: Path, zones: Mapping[str, Path], *settings: str) -> None:
-    """``pdns.conf`` and the ``named.conf`` its BIND backend reads; ``pdnsutil`` needs the same two."""
-    named = "".join(
-        f'zone "{origin.rstrip(".") or "."}" {{ type native; file "{path}"; }};\n' for origin, path in zones.items()
-    )
-    (directory / "named.conf").write_text(f'options {{ directory "{directory}"; }};\n{named}')
-    lines = ("launch=bind", f"bind-config={directory}/named.conf", f"socket-dir={directory}", *settings)
-    (directory / "pdns.conf").write_text("".join(f"{line}\n" for line in lines))
+def make_powerdns_database(path: Path) -> None:
+    """An empty database of PowerDNS's SQLite backend."""
+    schema = next((path for path in POWERDNS_SCHEMAS if path.is_file()), None)
+    if schema is None:
+        raise PeerError("the SQLite backend of PowerDNS is not installed")
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.executescript(schema.read_text())
 
 
 class Checked(NamedTuple):
@@ -489,14 +515,20 @@ def kzonecheck(origin: str, path: Path | str) -> Checked:
 
 
 def pdnsutil_check_zone(origin: str, path: Path | str) -> Checked:
-    """PowerDNS's checker, which reads only zones that its configuration names.
+    """PowerDNS's checker, which reads only zones that a backend has: that of SQLite, which every release can load.
 
     It warns for every NAPTR record that its text had a final dot; a warning is no refusal.
     """
     directory = _temporary_directory("maptr-pdnsutil-")
+    zone = origin.rstrip(".") or "."
+    lines = ("launch=gsqlite3", f"gsqlite3-database={directory}/zones", f"socket-dir={directory}")
     try:
-        write_powerdns_config(directory, {origin: Path(path).resolve()})
-        return _check("pdnsutil", f"--config-dir={directory}", "check-zone", origin.rstrip(".") or ".")
+        make_powerdns_database(directory / "zones")
+        (directory / "pdns.conf").write_text("".join(f"{line}\n" for line in lines))
+        loaded = _check("pdnsutil", f"--config-dir={directory}", "load-zone", zone, str(path))
+        if not loaded.accepted:
+            return loaded
+        return _check("pdnsutil", f"--config-dir={directory}", "check-zone", zone)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -7,7 +7,6 @@ and leave to transfer the zone again, so that its content can be seen.
 from __future__ import annotations
 
 import re
-import sqlite3
 import subprocess
 from pathlib import Path
 from typing import ClassVar
@@ -23,6 +22,7 @@ from tests.peers import (
     bind_options,
     find,
     knot_server,
+    make_powerdns_database,
     nsd_server,
     powerdns_settings,
 )
@@ -31,13 +31,6 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "transfers.md"
 SECRET = "dGhpcyBpcyBhIHRlc3Qga2V5LCBrbm93biB0byBhbGwhISE="  # 32 octets
 ORIGIN = "ark.arpa."
 CATALOG = "catalog.invalid."
-
-# Where Debian and others put it.
-SQLITE_SCHEMAS = (
-    Path("/usr/share/pdns-backend-sqlite3/schema/schema.sqlite3.sql"),
-    Path("/usr/share/doc/pdns-backend-sqlite3/schema.sqlite3.sql"),
-    Path("/usr/share/doc/pdns/schema.sqlite3.sql"),
-)
 
 
 def snippet(language: str) -> str:
@@ -155,12 +148,7 @@ class PowerDnsSecondary(Secondary):
                 )
             )
         )
-        schema = next((path for path in SQLITE_SCHEMAS if path.is_file()), None)
-        if schema is None:
-            raise PeerError("the SQLite backend of PowerDNS is not installed")
-        with sqlite3.connect(self.directory / "pdns.sqlite3") as database:
-            database.executescript(schema.read_text())
-        database.close()
+        make_powerdns_database(self.directory / "pdns.sqlite3")
         for line in self.documented_lines("pdnsutil").splitlines():
             command, *arguments = line.split()
             done = subprocess.run(

@@ -100,6 +100,9 @@ def test_refused(text: str, because: str) -> None:
         "[::ffff:127.0.0.1%25lo]",
         "[2001:0:1:1:1:1:80ff:fffe]",
         "[2002:7f00:1::]",
+        "[2002:808:808::1]",
+        "[2001:1::1]",
+        "[2001:20::1]",
         "[ff02::1]",
         "192.0.0.8",
         "192.88.99.1",
@@ -117,7 +120,7 @@ def test_no_spelling_hides_a_host_that_is_not_public(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["[64:ff9b::8.8.8.8]", "[::ffff:8.8.8.8]", "[2002:808:808::1]", "134744072", "8.8.8.8."]
+    "host", ["[64:ff9b::8.8.8.8]", "[::ffff:8.8.8.8]", "[2001:200::1]", "[2a00:1450::1]", "134744072", "8.8.8.8."]
 )
 def test_nor_a_public_one(host: str) -> None:
     assert url.refusal(f"https://{host}/") is None

@@ -98,6 +98,12 @@ class SqliteFile:
         with self._lock:
             self._close()
 
+    def __del__(self) -> None:
+        # Nothing is lost in a file that was dropped, so nobody needs the warning that SQLite has from Python 3.13 on.
+        connection: sqlite3.Connection | None = getattr(self, "_connection", None)
+        if connection is not None:
+            connection.close()
+
     def _recover(self, error: sqlite3.Error, attempt: int) -> bool:
         """Do what the error asks for; True if the operation is worth another try."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF

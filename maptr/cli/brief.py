@@ -105,6 +105,8 @@ def run() -> None:
     except OSError as error:
         if error.errno != errno.EPIPE:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to be flushed into the pipe
+        from maptr.cli.output import let_go_of_stdout
+
+        let_go_of_stdout()
         sys.exit(1)
     sys.exit(code)

@@ -6,6 +6,7 @@ Light to import, for ``oneshot``.
 from __future__ import annotations
 
 import errno
+import os
 import sys
 
 from maptr.printable import printable
@@ -82,6 +83,17 @@ def fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
+def let_go_of_stdout() -> None:
+    """Where stdout cannot be written, what is left for it is dropped: Python 3.13 would try again at its end, say so
+    once more and exit with 120.
+    """
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class LastResort:
     """A context in which what no command foresaw leaves with an exit code of its own, never as "none found"."""
 
@@ -96,6 +108,7 @@ class LastResort:
             return
         if isinstance(error, OSError):
             if error.errno != errno.EPIPE:  # whoever read stdout has read enough
+                let_go_of_stdout()
                 fail(str(error), EXIT_UNREADABLE)
             return
         import traceback

@@ -9,6 +9,7 @@ from pathlib import Path
 import dns.flags
 import dns.message
 import dns.opcode
+import dns.rcode
 import dns.rrset
 import dns.tsig
 import pytest
@@ -20,6 +21,8 @@ ORIGIN = "ark.arpa."
 PATIENCE = 5.0  # seconds for one answer
 
 Verdict = tuple[int, int, int, int]  # rcode, records of the answer, TSIG error, octets of its MAC
+
+BADKEY: Verdict = (dns.rcode.NOTAUTH, 0, dns.rcode.BADKEY, 0)
 
 
 def query(name: str, rdtype: str, serial: int | None = None, *, notify: bool = False, signed: bool = False) -> bytes:
@@ -84,4 +87,7 @@ def both(request: pytest.FixtureRequest, vectors: Path) -> Iterator[tuple[Peer, 
 )
 def test_maptr_says_what_they_say(both: tuple[Peer, Peer], over: str, wire: bytes) -> None:
     ours, theirs = both
-    assert verdict(ours, wire, over) == verdict(theirs, wire, over)
+    said = verdict(theirs, wire, over)
+    if theirs.name == "knot" and tsig.find(wire) is not None and said == (dns.rcode.NOTAUTH, 0, 0, 0):
+        said = BADKEY  # newer releases of Knot (3.4) leave out the record that says why (RFC 8945 5.2.1)
+    assert verdict(ours, wire, over) == said
