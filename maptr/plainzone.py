@@ -40,7 +40,8 @@ MAX_ORIGIN = 190  # octets, so that no name of a block is too long
 # No repeat can take what another could, so a match takes linear time. How long a line is, is looked at afterwards.
 _NAAN = r"[0-9bcdfghjkmnpqrstvwxz]{1,63}+"
 _LABEL = r"[a-z0-9_][a-z0-9_-]{0,62}+(?<!-)\.(?=[a-z0-9_])"
-_HOST = rf"(?:{_LABEL}){{1,8}}+[a-z]{{2,58}}(?<!\blocalhost)"
+# Not possessive: before Python 3.11.5 such a group does not match what it should (CPython issue 106052).
+_HOST = rf"(?:{_LABEL}){{1,8}}[a-z]{{2,58}}(?<!\blocalhost)"
 _PORT = r"[1-9]\d{0,3}"
 _PATH = r"[A-Za-z0-9_./:?=&~%+-]*"
 _NUMBERS = r"\d{1,4} \d{1,4}"

@@ -20,8 +20,9 @@ from maptr.cookies import CookieSettings, answer_cookie, make_cookie
 from maptr.fastpath import ReadyAnswers
 from maptr.ready import HEADER
 from maptr.serve import plans as module
-from maptr.serve.plans import SILENCE, Plans, own, truncated
-from maptr.serve.slots import HEAD, LENGTH, PLAN, key_of
+from maptr.serve.plan import HEAD, PLAN, SILENCE, own, truncated
+from maptr.serve.plans import Plans
+from maptr.serve.slots import LENGTH, key_of
 from maptr.serve.slots import START as IN_SLOT
 from maptr.snapshot import Snapshot
 from tests import peers, signers

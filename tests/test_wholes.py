@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.serve import wholes
-from maptr.serve.plans import FIRST, own
+from maptr.serve.plan import FIRST, own
 from maptr.serve.wholes import Wholes
 
 LABELS = st.lists(st.binary(min_size=1, max_size=9), max_size=3)

@@ -23,9 +23,10 @@ from maptr.serve.clients import Clients
 from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
 from maptr.serve.onecookie import OneCookie
-from maptr.serve.plans import Plans, truncated, whole
+from maptr.serve.plan import HEAD, truncated, whole
+from maptr.serve.plans import Plans
 from maptr.serve.responder import Responder
-from maptr.serve.slots import CONTROL, HEAD, WHOLE
+from maptr.serve.slots import CONTROL, WHOLE
 from maptr.serve.udp import is_anywhere, reply_source
 from maptr.serve.wholes import Wholes
 

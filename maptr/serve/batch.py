@@ -24,9 +24,10 @@ from maptr.serve.clients import Clients
 from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
 from maptr.serve.jar import CookieJar
-from maptr.serve.plans import ID, SILENCE, Plans, address, own, read_address, truncated
+from maptr.serve.plan import HEAD, ID, PLAN, SILENCE, address, own, read_address, truncated
+from maptr.serve.plans import Plans
 from maptr.serve.responder import Responder
-from maptr.serve.slots import AREA, BATCH, HEAD, PLAN, SIZES, START, Slots, key_of
+from maptr.serve.slots import AREA, BATCH, SIZES, START, Slots, key_of
 from maptr.serve.udp import Answer, is_anywhere
 
 log = logging.getLogger("maptr.serve")

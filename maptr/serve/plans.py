@@ -1,6 +1,6 @@
 """Plans: what the replies are made of whose questions need no look at a zone any more, learned from ReadyAnswers.
 
-A *plan* is one bytes object that ``slots.py`` lays out: where the parts of a reply lie, and ten octets of header.
+What a *plan* is says ``plan.py``.
 Keys are queries without ID as ``slots.key_of`` has them, with the name in lower case. Two ways lead to a plan:
 
 * the whole key, for names that exist;
@@ -16,7 +16,6 @@ All tables are bounded, each for itself.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
@@ -31,23 +30,20 @@ from maptr.ready import (
     OPT_SIZE,
     OPT_START,
     RD,
-    TC,
     Found,
     Shared,
     with_cookie,
 )
 from maptr.readyzone import is_alone
 from maptr.serve.jar import WHOLE_COOKIE
-from maptr.serve.slots import HEAD, LENGTH, PLAN, key_of
+from maptr.serve.plan import FIRST, HEAD, ID, pack
+from maptr.serve.slots import LENGTH, key_of
 
 MAX_KNOWN = 1 << 17  # plans by whole keys, 300 octets each with their keys: 100,000 names asked in one way
 MAX_SHARED = 1 << 14  # plans of replies that many questions share, and patterns
 # NODATA is learned by name, for some thousand names, for types that are asked much: A, TXT, AAAA, NAPTR. HTTPS is type
 # 65, which is a letter, and better known by patterns, which tell its case.
 COMMON_TYPES = frozenset({1, 16, 28, 35})
-ID = 2
-FIRST = HEADER - ID  # octets of a key before the first label
-DATA = bytes.__basicsize__ - 1  # its last octet is the zero after all others
 MIN_KEY = FIRST + 5
 
 USUAL_SIZE = (1232).to_bytes(2, "big")  # what most resolvers say since 2020; none of its octets is a letter
@@ -344,14 +340,7 @@ class Plans:
         if found.cookie is not None:
             opt = self._long_opts.setdefault(opt, with_cookie(opt))
             cookie = WHOLE_COOKIE
-        return PLAN.pack(
-            *(0, found.question_end),
-            *(address(ready.body) + ready.start, ready.end - ready.start),
-            *(address(opt), len(opt)),
-            *(0, cookie),
-            bytes((ready.head[0] | query[2] & RD,)) + ready.head[1:8],
-            ready.head[8:],
-        )
+        return pack(ready, opt, question_end=found.question_end, flags=query[2], cookie=cookie)
 
     def sent(self) -> None:
         """After each batch: its plans are used no more, so what has grown too large can be forgotten.
@@ -384,41 +373,3 @@ class Plans:
     def _forget_patterns(self) -> None:
         for table in (self._patterns, self._patterns_with_cookie, self._seen, self._large_patterns, self._types):
             table.clear()
-
-
-def own(reply: bytes, place: int) -> bytes:
-    """The plan of a reply made for one query, whose octets after the header lie at an address."""
-    return PLAN.pack(0, HEADER, place, len(reply) - HEADER, 0, 0, 0, 0, reply[2:10], reply[10:HEADER])
-
-
-def truncated(plan: bytes) -> bytes:
-    """As ``Found.truncated``: TC and no records but OPT."""
-    slot, question_end, records, _, *opt, head, _ = PLAN.unpack(plan)
-    flags = bytes((head[0] | TC,)) + head[1:4] + bytes(4)
-    return PLAN.pack(slot, question_end, records, 0, *opt, flags, bytes((0, bool(opt[1]))))
-
-
-def parts(plan: bytes) -> tuple[bytes, int, bytes]:
-    """Of the reply by a plan, without ID and cookie: its header, where its question ends, what follows that."""
-    _, question_end, records, size, opt, opt_size, _, _, head, last = PLAN.unpack(plan)
-    return head + last, question_end - ID, ctypes.string_at(records, size) + ctypes.string_at(opt, opt_size)
-
-
-def whole(plan: bytes, query: bytes) -> bytes:
-    """The reply without its ID and cookie to a query without its ID, by its plan."""
-    head, end, rest = parts(plan)
-    return head + query[FIRST:end] + rest
-
-
-def address(octets: bytes) -> int:
-    """Where they lie, as long as they live: after the head of their object, in CPython (``batch.why_not``)."""
-    return id(octets) + DATA
-
-
-def read_address(octets: bytes) -> int:
-    """The same by ctypes, thirty times as slow and sure."""
-    return ctypes.cast(ctypes.c_char_p(octets), ctypes.c_void_p).value or 0
-
-
-# The plan of what is not sent.
-SILENCE = PLAN.pack(0, 0, 0, 0, 0, 0, 0, 0, bytes(8), bytes(2))

@@ -8,7 +8,7 @@ Laid out once, for Linux on 64 bits; what is done with it is in ``batch.py``.
   aligned word (flags and three counts) and a half (the last count).
 * Rest ``i`` takes what of a query has no room there, and if there is any, ``make_whole`` copies the start before it. It
   has room for any query; what none was as long as to touch costs no memory.
-* Plan ``i`` is four ``iovec`` (header and question from the slot; the records; the OPT; a cookie) and those ten octets.
+* Plan ``i`` (``plan.py``) has four ``iovec`` and those ten octets.
 * Area ``i`` takes the records of a reply that was made for one query alone; cookie ``i`` the whole cookie of a reply,
   whose hash takes the place of the start of the client's address, which is hashed last.
 """
@@ -22,6 +22,8 @@ import socket
 import struct
 from collections.abc import Callable, Hashable, Sequence
 
+from maptr.serve.plan import HEAD, ID, PLAN
+
 BATCH = 128  # messages a call; 64 cost 3 % more a query
 SLOT = 80  # a query for a NAAN of five digits fits, a whole cookie included
 ORIGIN = 6  # of a query in its slot, see above
@@ -33,23 +35,20 @@ COOKIE = 32  # a whole cookie has 24, and 16 before its hash
 NAME = 32  # struct sockaddr_in6 is 28
 CONTROL = 64  # one in6_pktinfo with its header is 40
 
-PLAN = struct.Struct("=8Q8s2s6x")
-HEAD = 64  # in a plan: the ten octets of header
 _CONTROL_HEAD = struct.Struct("=Qii")  # struct cmsghdr: length with this, level, type (recvmsg(2), cmsg(3))
 SIZES = range(BATCH + 1)  # of batches
 _PLAN_WORDS, _SLOT_WORDS, _HEADER_WORDS = PLAN.size // 8, SLOT // 8, 8
-_ID = 2
 
 
 @functools.cache
 def _reader(count: int) -> Callable[[mmap.mmap, int], tuple[bytes, ...]]:
     """What reads the keys of so many slots. Made when it is needed: all together would delay the start."""
-    return struct.Struct(f"{ORIGIN + _ID}x{SLOT - ORIGIN - _ID}s" * count).unpack_from
+    return struct.Struct(f"{ORIGIN + ID}x{SLOT - ORIGIN - ID}s" * count).unpack_from
 
 
 def key_of(query: bytes) -> bytes:
     """What a query without its ID is known by: as a slot has it, or longer, and no two have the same."""
-    return query.ljust(START - _ID, b"\0") + (_ID + len(query)).to_bytes(LENGTH, "little")
+    return query.ljust(START - ID, b"\0") + (ID + len(query)).to_bytes(LENGTH, "little")
 
 
 class _Message(ctypes.Structure):

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from maptr.cookies import CLIENT_COOKIE
 from maptr.ready import COOKIE
 from maptr.serve.jar import WHOLE_COOKIE
-from maptr.serve.plans import FIRST, parts
+from maptr.serve.plan import FIRST, parts
 
 MAX_WHOLE = 1 << 14  # whole replies, some 300 octets each with their queries
 MAX_DENIED = 1 << 12  # of them with another RCODE than NOERROR
@@ -86,7 +86,7 @@ class Wholes:
         self.kinds[key] = kind
 
     def make_shared(self, plan: bytes, query: bytes) -> bytes:
-        """As ``plans.whole``, by a plan that many names share, whose octets are fetched once."""
+        """As ``plan.whole``, by a plan that many names share, whose octets are fetched once."""
         plan_of, known = self._parts.get(plan, (None, None))
         # An equal one may point to what has taken the place of something that is forgotten.
         if known is None or plan_of is not plan:
