@@ -97,8 +97,8 @@ class Plans:
         self._large_patterns: set[bytes] = set()
         self._seen: set[bytes] = set()  # patterns met once
         self._types: dict[bytes, bytes] = {}  # by name, of patterns for other types
-        # What plans point into, by identity; what shared plans do.
-        self._alive: dict[int, object] = {}
+        # What plans point into: those by whole keys, and shared ones. The tables of zones have it as well.
+        self._alive: list[bytes] = []
         self._alive_shared: list[object] = []
         self._denials = 0  # plans of names for types that they lack
         self._names_full = self._shared_full = False
@@ -266,6 +266,8 @@ class Plans:
                 self._names_full = True
             self._denials += not answered
             key = octets if size else key_of(octets)
+            if packed and key not in known:
+                self._alive.append(ready.body)
             known[key] = plan
             if large:
                 self._large.add(key)
@@ -315,10 +317,6 @@ class Plans:
         """The plan of a reply, one object for all who ask as long a question for the same octets."""
         ready = found.ready
         if ready.start and ready.kind is None:
-            if len(self._alive) >= MAX_KNOWN:
-                self._names_full = True
-            # The table of a zone may get an equal value in its place, where two threads pack a name at once.
-            self._alive[id(ready.body)] = ready.body
             return self._pack(query, found)
         # The records of a wildcard are a part of the table, too, but not its own reply.
         what = (id(ready.body), ready.start, ready.opt, ready.kind) if ready.start else id(ready)
