@@ -39,7 +39,7 @@ from maptr.serve.jar import WHOLE_COOKIE
 from maptr.serve.plan import FIRST, HEAD, ID, pack
 from maptr.serve.slots import LENGTH, key_of
 
-MAX_KNOWN = 1 << 17  # plans by whole keys, 300 octets each with their keys: 100,000 names asked in one way
+MAX_KNOWN = 110_000  # plans by whole keys, 300 octets each with their keys: 100,000 names asked in one way
 MAX_SHARED = 1 << 14  # plans of replies that many questions share, and patterns
 # NODATA is learned by name, for some thousand names, for types that are asked much: A, TXT, AAAA, NAPTR. HTTPS is type
 # 65, which is a letter, and better known by patterns, which tell its case.
