@@ -16,7 +16,6 @@ are packed when somebody asks for them: so whoever wants values asks ``read``, o
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Protocol
@@ -51,7 +50,7 @@ class PackedNodes(Mapping[Labels, Node]):
 
     ``special`` are the names that have more than inert types, and wildcards: whoever looks for delegations, aliases
     or signatures finds them there, without a look at all names. ``packer`` packs lines; None where all are packed.
-    Several threads may read at once, and what is packed once stays the same object.
+    Several threads may read at once.
     """
 
     def __init__(
@@ -65,7 +64,6 @@ class PackedNodes(Mapping[Labels, Node]):
         self.spelled = spelled
         self.special = tuple(special_names(table) if special is None else special)
         self.packer = packer
-        self._packing = threading.Lock()
 
     @classmethod
     def pack(cls, nodes: Mapping[Labels, Node]) -> PackedNodes:
@@ -88,11 +86,8 @@ class PackedNodes(Mapping[Labels, Node]):
         value = self.table[key]
         if packer is None or not is_text(value):
             return value
-        with self._packing:
-            value = self.table[key]
-            if is_text(value):
-                value = self.table[key] = packer(value)
-        return value
+        packed = self.table[key] = packer(value)
+        return packed
 
     def find(self, key: bytes) -> bytes | None:
         """The packed RRsets of a name, None where it does not exist."""

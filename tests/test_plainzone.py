@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 import sys
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dns.zone
@@ -292,22 +290,3 @@ def test_any_thread_may_be_the_first_to_ask() -> None:
         sys.setswitchinterval(interval)
     assert not wrong
     assert not texts(nodes)
-
-
-def test_a_name_is_packed_once_whoever_asks_first() -> None:
-    """Plans of the server point into what is packed, so nothing may take its place."""
-
-    class Slow:
-        ttl = 60
-        calls = 0
-
-        def __call__(self, lines: bytes, /) -> bytes:
-            self.calls += 1
-            time.sleep(0.01)
-            return bytes(len(lines))
-
-    nodes = PackedNodes({bytes((1, n)): b"12345 IN TXT a" for n in range(20)}, {}, (), packer := Slow())
-    with ThreadPoolExecutor(8) as pool:
-        packed = [*pool.map(lambda n: nodes.read(bytes((1, n % 20))), range(160))]
-    assert {id(octets) for octets in packed} == {id(octets) for octets in nodes.table.values()}
-    assert packer.calls == 20

@@ -335,7 +335,9 @@ def test_memory_is_bounded_and_forgotten_plans_live_until_they_are_sent(monkeypa
         assert len(plans.known) + len(plans._with_cookie) <= 5
         assert len(plans._patterns) + len(plans._patterns_with_cookie) <= 5
         tables = (plans._shared, plans._alive_shared, plans._kinds, plans._seen, plans._types, plans._kinds_by_name)
-        assert max(len(table) for table in (*tables, plans._alive, plans._lettered, plans._large)) <= 6
+        assert (
+            max(len(table) for table in (*tables, plans._alive, plans._alive_now, plans._lettered, plans._large)) <= 6
+        )
 
 
 def test_floods_push_out_no_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,8 +97,10 @@ class Plans:
         self._large_patterns: set[bytes] = set()
         self._seen: set[bytes] = set()  # patterns met once
         self._types: dict[bytes, bytes] = {}  # by name, of patterns for other types
-        # What plans point into: those by whole keys, and shared ones. The tables of zones have it as well.
+        # What plans point into: those by whole keys, shared ones, and of this batch those that nobody keeps. The tables
+        # of zones have it as well, but may get an equal value in its place, where two threads pack a name at once.
         self._alive: list[bytes] = []
+        self._alive_now: list[bytes] = []
         self._alive_shared: list[object] = []
         self._denials = 0  # plans of names for types that they lack
         self._names_full = self._shared_full = False
@@ -317,6 +319,7 @@ class Plans:
         """The plan of a reply, one object for all who ask as long a question for the same octets."""
         ready = found.ready
         if ready.start and ready.kind is None:
+            self._alive_now.append(ready.body)
             return self._pack(query, found)
         # The records of a wildcard are a part of the table, too, but not its own reply.
         what = (id(ready.body), ready.start, ready.opt, ready.kind) if ready.start else id(ready)
@@ -345,6 +348,7 @@ class Plans:
 
         What floods fill is not what names fill, and goes without it.
         """
+        self._alive_now.clear()
         if self._names_full:
             self._names_full, self._denials = False, 0
             for table in (self.known, self._with_cookie, self._kinds_by_name, self._alive):
