@@ -1,8 +1,8 @@
 """UDP in batches: one ``recvmmsg`` and one ``sendmmsg`` for as many queries as wait, called through ctypes.
 
 For Linux on 64 bits; elsewhere, or if anything of it is missing, ``udp.py`` serves with plain sockets. The memory of a
-batch is laid out once (``slots.py``), and nothing is allocated for a query whose answer is known by its octets: such
-an answer is a *plan* in one bytes object (``plans.py``), so a batch of them is one join, one copy and four strided
+batch is laid out once (``slots.py``), and nothing but a key is made for a query whose answer is known by its octets:
+such an answer is a *plan* in one bytes object (``plan.py``), so a batch of them is one join, one copy and four strided
 copies. Cookies are hashed for all queries of a batch together, and replies counted together.
 """
 
@@ -75,7 +75,7 @@ class BatchListener:
         self._thread = threading.Thread(target=self._run, name="udp", daemon=True)
         libc = ctypes.CDLL(None)
         self._recvmmsg, self._sendmmsg = libc.recvmmsg, libc.sendmmsg
-        self._slots = Slots(sock.family, self._anywhere)
+        self._slots = Slots(self._family, self._anywhere)
         # Arguments are made once: they cost half of a call. The same goes for an errno that each call would keep.
         self._receive, self._receive_now = (
             (_int(self._fd), self._slots.received, _unsigned(BATCH), _int(flags), _pointer(None))
@@ -143,7 +143,7 @@ class BatchListener:
 
     def _take_one(self, query: bytes, client: Client, control: Control | None) -> None:
         """A batch of one that was received elsewhere."""
-        self._slots.put(query, to_sockaddr(self._sock.family, client), control or ())
+        self._slots.put(query, to_sockaddr(self._family, client), control or ())
         self._take(1)
 
     def _learned(self) -> Plans | None:
@@ -261,7 +261,6 @@ class BatchListener:
     ) -> None:
         """Put the cookies of replies where their plans have them; who showed a good one has no limit."""
         context = self._responder.context
-        good: list[int] = []
         if context.cookies.secrets:  # else taken away a moment ago; what lies ready will follow
             good = self._jar.answer(asked, secrets=context.cookies.secrets, now=context.clock())
             settled.update(good)
@@ -270,7 +269,7 @@ class BatchListener:
                 self.counters.unverified += len(asked) - len(good)
                 return
         for i, _ in asked:
-            if i not in good:
+            if i not in settled:
                 plans[i] = self._ask_general(i, self._whole(i, queries[i], sizes[i]), settled)
 
     def _limit(
