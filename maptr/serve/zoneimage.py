@@ -29,10 +29,10 @@ from maptr.snapshot import ZoneView
 log = logging.getLogger("maptr.serve")
 
 # What an image depends on beside the zone: this layout, the Python that reads it, and the maptr that checked the zone.
-VERSION = f"maptr {__version__} zone image 3, {sys.implementation.cache_tag}, marshal {marshal.version}".encode()
+VERSION = f"maptr {__version__} zone image 4, {sys.implementation.cache_tag}, marshal {marshal.version}".encode()
 # Octets of a zone file that an image is worth its space for: a smaller one is read within some milliseconds.
 MIN_TEXT = 1 << 16
-DIGEST_SIZE = 32  # octets of BLAKE2b
+DIGEST_SIZE = 32  # octets of SHA-256: where the processor has instructions for it, twice as fast as BLAKE2b
 
 
 class ImageFolder(NamedTuple):
@@ -111,7 +111,7 @@ class ImageFolder(NamedTuple):
 
     def _path(self, origin: Labels, text: bytes, lint: str) -> Path:
         head = VERSION + to_wire(origin) + lint.encode() + b"\0"
-        content = hashlib.blake2b(head, digest_size=DIGEST_SIZE)
+        content = hashlib.sha256(head)
         content.update(text)
         return self.path / f"{_name(origin)}-{content.hexdigest()}.image"
 
@@ -132,4 +132,4 @@ def _name(origin: Labels) -> str:
 
 
 def _digest(octets: bytes | memoryview) -> bytes:
-    return hashlib.blake2b(octets, digest_size=DIGEST_SIZE).digest()
+    return hashlib.sha256(octets).digest()
