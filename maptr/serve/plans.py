@@ -45,6 +45,7 @@ MAX_SHARED = 1 << 14  # plans of replies that many questions share, and patterns
 # 65, which is a letter, and better known by patterns, which tell its case.
 COMMON_TYPES = frozenset({1, 16, 28, 35})
 MIN_KEY = FIRST + 5
+_RECORDS = FIRST - 1  # where a query without ID counts what is in its last section
 
 USUAL_SIZE = (1232).to_bytes(2, "big")  # what most resolvers say since 2020; none of its octets is a letter
 _USUAL_END = USUAL_SIZE[1]
@@ -179,7 +180,8 @@ class Plans:
             if end >= _FIRST_LETTER - ID and cookie is None:
                 key = key[:-LENGTH] + query[-LENGTH:]
             at = end - at
-            other_size = query[at] != _USUAL_END and at < end and resize
+            # What is not counted is no OPT, but octets of a name.
+            other_size = query[at] != _USUAL_END and at < end and resize and query[_RECORDS]
             if other_size:
                 key = key[: at - 1] + USUAL_SIZE + key[at + 1 :]
                 plan = get(key)
