@@ -362,3 +362,14 @@ def test_the_daemon_takes_plain_sockets_where_there_are_no_batches(monkeypatch: 
         loop.call_soon_threadsafe(loop.stop)
         thread.join(PATIENCE)
         loop.close()
+
+
+def test_a_version_that_is_none_is_no_good_reply_to_who_counts() -> None:
+    """In the header BADVERS reads as NOERROR, so who looks at nothing else must not count it."""
+    query = dns.message.make_query("12345.example.", "NAPTR", use_edns=1).to_wire()
+    with listening(Responder()) as (listener, address):
+        for _ in range(2):
+            replies = ask(address, numbered([query] * 5))
+            assert {dns.message.from_wire(reply).rcode() for reply in replies.values()} == {dns.rcode.BADVERS}
+        assert listener.counters.general == 10
+        assert listener.counters.to_dict() == {"udp": {"NOERROR": 2}}, "the last question of each round"
