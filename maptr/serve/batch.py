@@ -206,7 +206,10 @@ class BatchListener:
         which = [i for i, plan in enumerate(plans) if plan is None]
         self._longer = [i for i in which if sizes[i] > START]
         for i in self._longer:
-            queries[i] = key_of(queries[i][: START - ID] + self._slots.rest(i, sizes[i]))
+            key = queries[i] = key_of(queries[i][: START - ID] + self._slots.rest(i, sizes[i]))
+            plans[i] = known.known.get(key)
+        if self._longer:
+            which = [i for i in which if plans[i] is None]
         missed, asked = known.fill(which, plans, queries, sizes)
         self._known = not missed
         for i in missed:

@@ -266,11 +266,13 @@ class Plans:
         answered = any(head[4:6])
         if exists and (answered or (qtype in COMMON_TYPES and self._denials < MAX_SHARED)):
             known = self._with_cookie if size else self.known
+            key = octets if size else key_of(octets)
+            if key in known:
+                return plan  # of another in this batch, and what that one points to is alive
             if len(self.known) + len(self._with_cookie) >= MAX_KNOWN:
                 self._names_full = True
             self._denials += not answered
-            key = octets if size else key_of(octets)
-            if packed and key not in known:
+            if packed:
                 self._alive.append(ready.body)
             known[key] = plan
             if large:
