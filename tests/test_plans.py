@@ -111,9 +111,10 @@ def wire(name: str, rdtype: str, rng: random.Random, shapes: Sequence[str] = SHA
 def names_around(snapshot: Snapshot, rng: random.Random) -> list[str]:
     """Names that are there, others beside and below them that differ in one label, and others elsewhere."""
     there = [dns.name.Name((*key, b"")).to_text() for view in snapshot.zones.values() for key in view.nodes]
-    above = [*there, *(name.partition(".")[2] or "." for name in there), "test.", "broken.", "a.broken."]
+    contact = [f"host.{ORIGIN}", f"else.{ORIGIN}"]  # in the SOA, and a name as long
+    above = [*there, *contact, *(name.partition(".")[2] or "." for name in there), "test.", "broken.", "a.broken."]
     below = ["".join(rng.choices("abns*w", k=rng.randint(1, 2))) + "." + name.lstrip(".") for name in above * 2]
-    return there + below
+    return there + contact * 3 + below
 
 
 @pytest.mark.parametrize("seed", range(25))
