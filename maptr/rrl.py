@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 import heapq
 import ipaddress
-import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Protocol, Self
 
 from maptr.address import Network, read_network
@@ -25,6 +25,7 @@ IPV6_PREFIX = 56
 # Accounts, some 300 octets each. BIND's default maximum is 20,000; those in debt are forgotten last.
 TABLE_SIZE = 20_000
 ROUNDING = 1e-6  # seconds: what adding up prices may be wrong by
+NO_LOCK = nullcontext()  # for one thread
 EXEMPT = (read_network("127.0.0.0/8"), read_network("::1/128"))
 
 
@@ -93,10 +94,12 @@ class RateLimiter:
     """Counts replies and says which may go. ``clock`` gives seconds that never go back.
 
     ``tally`` counts what was withheld since the start, and may be replaced before the first reply is judged. Several
-    threads may ask, one for each socket; only what is rare waits for the others.
+    threads may ask where ``lock`` is one; only what is rare takes it.
     """
 
-    def __init__(self, settings: RrlSettings, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, settings: RrlSettings, clock: Callable[[], float], lock: AbstractContextManager[object] = NO_LOCK
+    ) -> None:
         self.tally: Withheld = Tally()
         self._settings = settings
         self._clock = clock
@@ -108,7 +111,7 @@ class RateLimiter:
         self._accounts: dict[Hashable, float] = {}
         self._excess: dict[Hashable, int] = {}  # replies that went too far, of some of the accounts
         self._networks: dict[str, str | None] = {}
-        self._lock = threading.Lock()
+        self._lock = lock
 
     def is_exempt(self, client: str) -> bool:
         """Whether any number of replies may go there."""
