@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from maptr.answer import Reply
 
 SOA, ANY = 6, 255
-BADVERS = 16  # RFC 6891 9
 # Replies, some hundred octets each, and as many moulds. Past that all are forgotten, and the common ones are soon back.
 MAX_LEARNED = 8192
 
@@ -104,8 +103,7 @@ class Learned:
             self._settled.clear()
         reply = self._general(query, transport=Transport.UDP)
         ready = None
-        # BADVERS is counted by its OPT, which nobody looks at who counts what lies ready.
-        if reply is not None and reply.nameless and reply.kind != BADVERS:
+        if reply is not None and reply.nameless:
             opt_at = len(reply.wire) - reply.opt_size
             head = bytes((reply.wire[2] & ~RD,)) + reply.wire[3:HEADER]
             ready = Ready(head, b"", 0, 0, reply.wire[opt_at:], reply.kind, Shared.BY_ALL)

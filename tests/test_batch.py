@@ -366,14 +366,23 @@ def test_the_daemon_takes_plain_sockets_where_there_are_no_batches(monkeypatch: 
 
 
 def test_a_version_that_is_none_is_no_good_reply_to_who_counts() -> None:
-    """In the header BADVERS reads as NOERROR, so who looks at nothing else must not count it."""
-    query = dns.message.make_query("12345.example.", "NAPTR", use_edns=1).to_wire()
-    with listening(Responder()) as (listener, address):
-        for _ in range(2):
-            replies = ask(address, numbered([query] * 5))
+    """In the header BADVERS reads as NOERROR."""
+    good = dns.message.make_query("12345.example.", "NAPTR").to_wire()
+    bad = dns.message.make_query("12345.example.", "NAPTR", use_edns=1).to_wire()
+    rrl = RrlSettings(responses_per_second=5.0, slip=1, exempt=())
+    with listening(Responder(rrl=rrl, clock=lambda: 1000.0)) as (listener, address):
+        for _ in range(2):  # the second time truncated
+            replies = ask(address, numbered([bad] * 5))
             assert {dns.message.from_wire(reply).rcode() for reply in replies.values()} == {dns.rcode.BADVERS}
-        assert listener.counters.general == 10
-        assert listener.counters.to_dict() == {"udp": {"NOERROR": 2}}, "the last question of each round"
+        assert listener.counters.to_dict() == {"udp": {"NOERROR": 2, "BADVERS": 10}}, "the last question of each round"
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:  # and one by one
+            sock.settimeout(PATIENCE)
+            sock.connect(address)
+            for query in [good] * 20 + [bad] * 5 + [good] * 5 + [bad] * 2:
+                sock.send(query)
+                assert sock.recv(65535)[:2] == query[:2]
+        assert listener.counters.to_dict() == {"udp": {"NOERROR": 27, "BADVERS": 17}}
+        assert listener.counters.alone[0] > 0
 
 
 @pytest.mark.parametrize("size", [5, 40, 60])

@@ -21,8 +21,8 @@ from maptr.ready import HEADER, NOERROR
 from maptr.rrl import Verdict
 from maptr.serve.alone import Alone, Client, Control
 from maptr.serve.clients import Clients
+from maptr.serve.counters import BADVERS, Counters
 from maptr.serve.counters import SILENCE as UNANSWERED
-from maptr.serve.counters import Counters
 from maptr.serve.jar import CookieJar
 from maptr.serve.plan import HEAD, ID, PLAN, SILENCE, address, own, read_address, truncated
 from maptr.serve.plans import Plans
@@ -190,6 +190,10 @@ class BatchListener:
         silent = sorted(i for i in settled if plans[i] is SILENCE) if settled else []
         # Before they are sent, so that whoever has a reply finds it counted, even if this process is killed meanwhile.
         self._count(count, joined, len(silent))
+        if known.bad_versions:
+            bad = sum(map(known.bad_versions.__contains__, plans))
+            self._results[NOERROR] -= bad
+            self._results[BADVERS] += bad
         first = 0
         for end in (*silent, count):
             if first < end:

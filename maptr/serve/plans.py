@@ -22,6 +22,7 @@ from typing import NamedTuple
 from maptr.cookies import CLIENT_COOKIE
 from maptr.fastpath import ReadyAnswers
 from maptr.ready import (
+    BADVERS,
     COOKIE,
     COOKIE_REPLY,
     HEADER,
@@ -36,7 +37,7 @@ from maptr.ready import (
 )
 from maptr.readyzone import is_alone
 from maptr.serve.jar import WHOLE_COOKIE
-from maptr.serve.plan import FIRST, HEAD, ID, pack
+from maptr.serve.plan import FIRST, HEAD, ID, pack, truncated
 from maptr.serve.slots import LENGTH, key_of
 
 MAX_KNOWN = 110_000  # plans by whole keys, 300 octets each with their keys: 100,000 names asked in one way
@@ -106,6 +107,7 @@ class Plans:
         self._denials = 0  # plans of names for types that they lack
         self._names_full = self._shared_full = False
         self._long_opts: dict[bytes, bytes] = {}
+        self.bad_versions: set[bytes] = set()  # plans of BADVERS, which reads as NOERROR in the header; cut ones, too
         # For queries that end in a bare OPT, in a cookie, or otherwise.
         self._by_end: tuple[_Kind, _Kind, _Kind] = (
             (self.known.get, self._patterns.get, _SIZED - 1),
@@ -337,6 +339,8 @@ class Plans:
         plan = self._shared[key] = self._pack(query, found)
         if ready.kind is not None:
             self._kinds[plan] = ready.kind
+        if ready.kind == BADVERS:
+            self.bad_versions |= {plan, truncated(plan)}
         return plan
 
     def _pack(self, query: bytes, found: Found) -> bytes:
@@ -372,6 +376,7 @@ class Plans:
         for keys in (self._lettered, self._large):
             keys.intersection_update({*self.known, *self._with_cookie})
         self._denials = 0
+        self.bad_versions.clear()
         self._shared.clear()
         self._kinds.clear()
         self._alive_shared.clear()
