@@ -67,6 +67,7 @@ TRANSFERS = frozenset({251, AXFR})
 INVOLVED = frozenset({NS, 3, 4, CNAME, SOA, 7, 8, 9, 12, 14, MX, SRV, DNAME, DS, RRSIG, NSEC, NSEC3})
 QR_AA = 0x8400
 NONE = b"\0\0"  # of the questions
+ROOT = b"\0"
 PLAIN_HEAD = struct.Struct("!5H")  # flags and the four counts
 
 _NOWHERE: Mapping[bytes, bytes] = MappingProxyType({})
@@ -193,6 +194,8 @@ class ReadyAnswers:
         if not zone:
             return Fellows(_NOWHERE.get, _NOWHERE.__getitem__, labels, True)
         labels |= zone.soa_words | zone.cuts.get(rest, frozenset())
+        if name[:first] in labels:
+            return None  # none of the others' plans is for it, nor its own for them
         packed = zone.find(name)
         if packed is None:
             return Fellows(zone.table.get, zone.read, labels, True)
@@ -275,7 +278,8 @@ class ReadyAnswers:
         while start < len(packed):
             rdtype, count, size = RRSET.unpack_from(packed, start)
             start += RRSET.size
-            if rdtype == qtype and qtype not in INVOLVED and not signed:
+            # The root is shorter than a pointer to it.
+            if rdtype == qtype and qtype not in INVOLVED and not signed and source != ROOT:
                 head = PLAIN_HEAD.pack(QR_AA, 1, count, 0, form != NO_EDNS)
                 kind = None if source is name else (NOERROR, source, qtype)
                 return Ready(head, packed, start, start + size, self._opts[form], kind)

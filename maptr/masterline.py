@@ -104,8 +104,8 @@ class LineReader:
             wire = b"".join(
                 [part for pair in zip(map(_SIZES.__getitem__, sizes), labels, strict=True) for part in pair]
             )
-        elif not text or _TOKENIZED.search(text):
-            raise LineError("a group or comment, perhaps")
+        elif not text or _TOKENIZED.search(text) or text.endswith("\\."):
+            raise LineError("a group or comment, or a name whose last dot is none, perhaps")
         else:
             wire = to_wire(parse(text))[:-1]
         wire += b"\0" if absolute else self._origin

@@ -27,6 +27,7 @@ COOKIE_REPLY = 4 + 24
 ANSWERED = frozenset({context.NSID, context.COOKIE, context.KEEPALIVE, context.PADDING})
 CLASS_IN = b"\0\1"
 NOERROR, FORMERR, NXDOMAIN = 0, 1, 3  # RFC 1035 4.1.1
+BADVERS = 16  # RFC 6891 9
 QR, TC, OPCODE, RD = 0x80, 0x02, 0x78, 0x01  # in the first octet of the flags
 MIN_QUESTION = 5  # the root, type and class
 

@@ -10,6 +10,7 @@ import enum
 import heapq
 import ipaddress
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Protocol, Self
 
 from maptr.address import Network, read_network
@@ -24,6 +25,7 @@ IPV6_PREFIX = 56
 # Accounts, some 300 octets each. BIND's default maximum is 20,000; those in debt are forgotten last.
 TABLE_SIZE = 20_000
 ROUNDING = 1e-6  # seconds: what adding up prices may be wrong by
+NO_LOCK = nullcontext()  # for one thread
 EXEMPT = (read_network("127.0.0.0/8"), read_network("::1/128"))
 
 
@@ -91,10 +93,13 @@ class Tally:
 class RateLimiter:
     """Counts replies and says which may go. ``clock`` gives seconds that never go back.
 
-    ``tally`` counts what was withheld since the start, and may be replaced before the first reply is judged.
+    ``tally`` counts what was withheld since the start, and may be replaced before the first reply is judged. Several
+    threads may ask where ``lock`` is one; only what is rare takes it.
     """
 
-    def __init__(self, settings: RrlSettings, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, settings: RrlSettings, clock: Callable[[], float], lock: AbstractContextManager[object] = NO_LOCK
+    ) -> None:
         self.tally: Withheld = Tally()
         self._settings = settings
         self._clock = clock
@@ -106,6 +111,7 @@ class RateLimiter:
         self._accounts: dict[Hashable, float] = {}
         self._excess: dict[Hashable, int] = {}  # replies that went too far, of some of the accounts
         self._networks: dict[str, str | None] = {}
+        self._lock = lock
 
     def is_exempt(self, client: str) -> bool:
         """Whether any number of replies may go there."""
@@ -142,20 +148,23 @@ class RateLimiter:
                 free = min(free, now + self._most)
             accounts[reply] = free
         if len(accounts) > self._settings.table_size:
-            self._forget(now)
+            with self._lock:
+                self._forget(now)
         return ((place, self._withhold(replies[place])) for place in over)
 
     def _withhold(self, reply: Hashable) -> Verdict:
-        excess = self._excess[reply] = self._excess.get(reply, 0) + 1
-        if self._settings.slip and excess % self._settings.slip == 0:
-            self.tally.truncated += 1
-            return Verdict.TRUNCATE
-        self.tally.dropped += 1
-        return Verdict.DROP
+        with self._lock:
+            excess = self._excess[reply] = self._excess.get(reply, 0) + 1
+            if self._settings.slip and excess % self._settings.slip == 0:
+                self.tally.truncated += 1
+                return Verdict.TRUNCATE
+            self.tally.dropped += 1
+            return Verdict.DROP
 
     def _forget(self, now: float) -> None:
         """Accounts that owe nothing, and of the others the half that owes least, if they are still too many."""
-        left = {reply: free for reply, free in self._accounts.items() if free > now}
+        # Of a copy, made at once, for others go on counting.
+        left = {reply: free for reply, free in self._accounts.copy().items() if free > now}
         if len(left) > self._settings.table_size // 2:
             most = heapq.nlargest(self._settings.table_size // 2, left.items(), key=lambda account: account[1])
             left = dict(most)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import dns.edns
 import dns.message
@@ -362,3 +363,43 @@ def test_the_daemon_takes_plain_sockets_where_there_are_no_batches(monkeypatch: 
         loop.call_soon_threadsafe(loop.stop)
         thread.join(PATIENCE)
         loop.close()
+
+
+def test_a_version_that_is_none_is_no_good_reply_to_who_counts() -> None:
+    """In the header BADVERS reads as NOERROR."""
+    good = dns.message.make_query("12345.example.", "NAPTR").to_wire()
+    bad = dns.message.make_query("12345.example.", "NAPTR", use_edns=1).to_wire()
+    rrl = RrlSettings(responses_per_second=5.0, slip=1, exempt=())
+    with listening(Responder(rrl=rrl, clock=lambda: 1000.0)) as (listener, address):
+        for _ in range(2):  # the second time truncated
+            replies = ask(address, numbered([bad] * 5))
+            assert {dns.message.from_wire(reply).rcode() for reply in replies.values()} == {dns.rcode.BADVERS}
+        assert listener.counters.to_dict() == {"udp": {"NOERROR": 2, "BADVERS": 10}}, "the last question of each round"
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:  # and one by one
+            sock.settimeout(PATIENCE)
+            sock.connect(address)
+            for query in [good] * 20 + [bad] * 5 + [good] * 5 + [bad] * 2:
+                sock.send(query)
+                assert sock.recv(65535)[:2] == query[:2]
+        assert listener.counters.to_dict() == {"udp": {"NOERROR": 27, "BADVERS": 17}}
+        assert listener.counters.alone[0] > 0
+
+
+@pytest.mark.parametrize("size", [5, 40, 60])
+def test_a_name_is_learned_once_however_long_it_is(size: int) -> None:
+    """A query that is longer than its slot is known as others are; and one is learned once, however often it came."""
+    name = f"{'k' * size}.example."
+    zone = dns.zone.from_text(f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\n{name} 60 TXT x\n", "example.", relativize=False)
+    responder = Responder()
+    with (
+        listening(responder) as (listener, address),
+        mock.patch.object(plans.Plans, "learn", autospec=True, side_effect=plans.Plans.learn) as learn,
+    ):
+        responder.prepare(Snapshot.from_zones([zone]))
+        for _ in range(5):
+            queries = [dns.message.make_query(name, rdtype).to_wire() for rdtype in ("TXT", "A")]
+            assert len(ask(address, numbered(queries * 20))) == 40
+        assert learn.call_count < 100, "within the first batches"
+        known = listener._plans
+        assert known is not None
+        assert (len(known.known), known._denials, len(known._alive)) == (3, 1, 1), "the last question among them"

@@ -108,6 +108,7 @@ def test_plain_lines(line: str) -> None:
         HEAD + 'x IN NAPTR 65536 1 "" "" "" .\n',
         HEAD + f'x IN NAPTR 1 1 "" "" "{"x" * 256}" .\n',
         HEAD + 'x IN NAPTR 1 1 "" "" "" .;\n',
+        HEAD + 'x IN NAPTR 1 1 "" "" "" y\\.\n',
         HEAD + 'x IN NAPTR 1 1 "" "" "" . ; comment\n',
         HEAD.replace("$TTL 60\n", ""),
     ],

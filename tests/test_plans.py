@@ -111,9 +111,10 @@ def wire(name: str, rdtype: str, rng: random.Random, shapes: Sequence[str] = SHA
 def names_around(snapshot: Snapshot, rng: random.Random) -> list[str]:
     """Names that are there, others beside and below them that differ in one label, and others elsewhere."""
     there = [dns.name.Name((*key, b"")).to_text() for view in snapshot.zones.values() for key in view.nodes]
-    above = [*there, *(name.partition(".")[2] or "." for name in there), "test.", "broken.", "a.broken."]
+    contact = [f"host.{ORIGIN}", f"else.{ORIGIN}"]  # in the SOA, and a name as long
+    above = [*there, *contact, *(name.partition(".")[2] or "." for name in there), "test.", "broken.", "a.broken."]
     below = ["".join(rng.choices("abns*w", k=rng.randint(1, 2))) + "." + name.lstrip(".") for name in above * 2]
-    return there + below
+    return there + contact * 3 + below
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -262,6 +263,36 @@ def test_a_pattern_is_not_for_all_that_have_it(zone: str, rdtype: str, learned: 
     for query in queries:
         server.hold([query])
     assert server.found == ("x 60 NS" not in zone), "the third, but nothing where a name may be a delegation"
+
+
+@pytest.mark.parametrize("rdtype", ["HINFO", "NAPTR"])
+def test_what_compresses_further_is_no_pattern_for_others(rdtype: str) -> None:
+    """Else the SOA in their replies would have their own names in it."""
+    server = Server(snapshot_of((START, "example.")))
+    for name in ("h.example.", "h.example.", "h.example.", *(f"{label}.example." for label in "abcabc"), "h.example."):
+        server.hold([dns.message.make_query(name, rdtype).to_wire()])
+    assert server.found > 0
+
+
+@pytest.mark.parametrize("origin", [").abc.", ")abc.", "a)xyz."])
+def test_a_name_that_looks_like_the_start_of_an_opt_is_one(origin: str) -> None:
+    """By an octet in the place of an OPT's type, where those behind it stand in the place of its size."""
+    server = Server(snapshot_of((f"{START}x 60 TXT y\n", origin)))
+    label, _, above = origin.partition(".")
+    for _ in range(3):
+        for name in (f"{'q' * len(label)}.{above}", f"x.{origin}", origin):
+            for rdtype in ("TXT", "SOA", "HINFO"):
+                server.hold([dns.message.make_query(name, rdtype, use_edns=False).to_wire()])
+    assert server.found > 0
+
+
+def test_the_root_zone() -> None:
+    """Whose own name nobody points to, for it is shorter."""
+    server = Server(snapshot_of((f"{START}@ 60 TXT x\n* 60 TXT y\n", ".")))
+    for _ in range(3):
+        for name in (".", "a.", "b.a.", "ns."):
+            server.hold([dns.message.make_query(name, rdtype).to_wire() for rdtype in ("TXT", "A", "SOA", "HINFO")])
+    assert server.found > 0
 
 
 def test_sizes_that_differ_by_a_letters_case_are_two() -> None:

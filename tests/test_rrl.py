@@ -124,6 +124,22 @@ def test_memory_is_bounded_and_who_is_limited_is_not_forgotten() -> None:
     assert len(limits._networks) <= 100
 
 
+def test_another_thread_may_count_while_accounts_are_forgotten() -> None:
+    limits = limiter(responses_per_second=5, table_size=10)
+
+    class Moment(float):
+        """An account that is looked at when another thread has its turn."""
+
+        def __gt__(self, other: float) -> bool:
+            limits._accounts["192.0.3.0/24", self] = float(self)
+            return super().__gt__(other)
+
+    for number in range(10):
+        limits._accounts["192.0.2.0/24", number] = Moment(2000.0 + number)
+    assert limits.judge("192.0.2.1", "one more") is SEND
+    assert len(limits._accounts) == 5
+
+
 @given(
     st.lists(st.tuples(st.floats(0, 2), st.integers(0, 2)), max_size=200),
     st.integers(1, 10),

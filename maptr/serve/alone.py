@@ -226,7 +226,8 @@ class Alone:
         known = self._plans()
         plan, option = (None, b"") if known is None else known.find_alone(octets)
         cookie = self._answer_cookie(option, address)
-        if plan is None or known is None or cookie is None:
+        # What is counted otherwise than its header says goes as a batch.
+        if plan is None or known is None or cookie is None or plan in known.bad_versions:
             self._others += 1
             self._rest(query, client, control)
             return None

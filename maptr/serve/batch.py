@@ -21,8 +21,8 @@ from maptr.ready import HEADER, NOERROR
 from maptr.rrl import Verdict
 from maptr.serve.alone import Alone, Client, Control
 from maptr.serve.clients import Clients
+from maptr.serve.counters import BADVERS, Counters
 from maptr.serve.counters import SILENCE as UNANSWERED
-from maptr.serve.counters import Counters
 from maptr.serve.jar import CookieJar
 from maptr.serve.plan import HEAD, ID, PLAN, SILENCE, address, own, read_address, truncated
 from maptr.serve.plans import Plans
@@ -190,6 +190,10 @@ class BatchListener:
         silent = sorted(i for i in settled if plans[i] is SILENCE) if settled else []
         # Before they are sent, so that whoever has a reply finds it counted, even if this process is killed meanwhile.
         self._count(count, joined, len(silent))
+        if known.bad_versions:
+            bad = sum(map(known.bad_versions.__contains__, plans))
+            self._results[NOERROR] -= bad
+            self._results[BADVERS] += bad
         first = 0
         for end in (*silent, count):
             if first < end:
@@ -206,7 +210,10 @@ class BatchListener:
         which = [i for i, plan in enumerate(plans) if plan is None]
         self._longer = [i for i in which if sizes[i] > START]
         for i in self._longer:
-            queries[i] = key_of(queries[i][: START - ID] + self._slots.rest(i, sizes[i]))
+            key = queries[i] = key_of(queries[i][: START - ID] + self._slots.rest(i, sizes[i]))
+            plans[i] = known.known.get(key)
+        if self._longer:
+            which = [i for i in which if plans[i] is None]
         missed, asked = known.fill(which, plans, queries, sizes)
         self._known = not missed
         for i in missed:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from maptr.cookies import CLIENT_COOKIE
 from maptr.fastpath import ReadyAnswers
 from maptr.ready import (
+    BADVERS,
     COOKIE,
     COOKIE_REPLY,
     HEADER,
@@ -36,7 +37,7 @@ from maptr.ready import (
 )
 from maptr.readyzone import is_alone
 from maptr.serve.jar import WHOLE_COOKIE
-from maptr.serve.plan import FIRST, HEAD, ID, pack
+from maptr.serve.plan import FIRST, HEAD, ID, pack, truncated
 from maptr.serve.slots import LENGTH, key_of
 
 MAX_KNOWN = 110_000  # plans by whole keys, 300 octets each with their keys: 100,000 names asked in one way
@@ -45,6 +46,7 @@ MAX_SHARED = 1 << 14  # plans of replies that many questions share, and patterns
 # 65, which is a letter, and better known by patterns, which tell its case.
 COMMON_TYPES = frozenset({1, 16, 28, 35})
 MIN_KEY = FIRST + 5
+_RECORDS = FIRST - 1  # where a query without ID counts what is in its last section
 
 USUAL_SIZE = (1232).to_bytes(2, "big")  # what most resolvers say since 2020; none of its octets is a letter
 _USUAL_END = USUAL_SIZE[1]
@@ -105,6 +107,7 @@ class Plans:
         self._denials = 0  # plans of names for types that they lack
         self._names_full = self._shared_full = False
         self._long_opts: dict[bytes, bytes] = {}
+        self.bad_versions: set[bytes] = set()  # plans of BADVERS, which reads as NOERROR in the header; cut ones, too
         # For queries that end in a bare OPT, in a cookie, or otherwise.
         self._by_end: tuple[_Kind, _Kind, _Kind] = (
             (self.known.get, self._patterns.get, _SIZED - 1),
@@ -179,7 +182,8 @@ class Plans:
             if end >= _FIRST_LETTER - ID and cookie is None:
                 key = key[:-LENGTH] + query[-LENGTH:]
             at = end - at
-            other_size = query[at] != _USUAL_END and at < end and resize
+            # What is not counted is no OPT, but octets of a name.
+            other_size = query[at] != _USUAL_END and at < end and resize and query[_RECORDS]
             if other_size:
                 key = key[: at - 1] + USUAL_SIZE + key[at + 1 :]
                 plan = get(key)
@@ -264,11 +268,13 @@ class Plans:
         answered = any(head[4:6])
         if exists and (answered or (qtype in COMMON_TYPES and self._denials < MAX_SHARED)):
             known = self._with_cookie if size else self.known
+            key = octets if size else key_of(octets)
+            if key in known:
+                return plan  # of another in this batch, and what that one points to is alive
             if len(self.known) + len(self._with_cookie) >= MAX_KNOWN:
                 self._names_full = True
             self._denials += not answered
-            key = octets if size else key_of(octets)
-            if packed and key not in known:
+            if packed:
                 self._alive.append(ready.body)
             known[key] = plan
             if large:
@@ -333,6 +339,8 @@ class Plans:
         plan = self._shared[key] = self._pack(query, found)
         if ready.kind is not None:
             self._kinds[plan] = ready.kind
+        if ready.kind == BADVERS:
+            self.bad_versions |= {plan, truncated(plan)}
         return plan
 
     def _pack(self, query: bytes, found: Found) -> bytes:
@@ -368,6 +376,7 @@ class Plans:
         for keys in (self._lettered, self._large):
             keys.intersection_update({*self.known, *self._with_cookie})
         self._denials = 0
+        self.bad_versions.clear()
         self._shared.clear()
         self._kinds.clear()
         self._alive_shared.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -77,7 +78,7 @@ class Responder:
             udp_payload=udp_payload,
             siphash=make_hash(),
         )
-        self.limiter = RateLimiter(rrl or RrlSettings(), clock)
+        self.limiter = RateLimiter(rrl or RrlSettings(), clock, threading.Lock())  # of a thread for each socket
         self._clock = clock
         self._reported = -REPORT_INTERVAL
         self.ready: ReadyAnswers | None = None
