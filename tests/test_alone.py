@@ -288,12 +288,12 @@ def test_cookies_that_are_wanted_are_asked_for(clients: list[Client]) -> None:
 
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch, clients: list[Client]) -> None:
-    monkeypatch.setattr(wholes, "MAX_WHOLE", 3)
     monkeypatch.setattr(wholes, "MAX_DENIED", 3)
     monkeypatch.setattr(clients_module, "MAX_CLIENTS", 3)
     absent = [dns.message.make_query(f"no{number}.example.", "A").to_wire() for number in range(9)]
     with listening(Responder()) as (listener, (_, port)):
         one = listener._alone
+        one._wholes._most = 3
         client_of(clients, ("127.0.0.1", port)).warm(listener)
         learned = 0
         for number in range(1, 8):

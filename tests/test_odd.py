@@ -15,9 +15,9 @@ from maptr.context import Context, Identity
 from maptr.cookies import CookieSettings
 from maptr.exchange import NOBODY, Access, Catalog, exchange
 from maptr.ready import COOKIE_SIZES
-from maptr.serve.hashing import make_hash
-from maptr.serve.known import Known
+from maptr.serve.hashing import make_shared_hash
 from maptr.serve.responder import make_ready
+from maptr.serve.wholes import Wholes
 from maptr.siphash import siphash24
 from maptr.snapshot import Snapshot
 from scripts.benchmark.loads import ark_zone
@@ -155,7 +155,7 @@ READY, VETERAN = ready_of(MIXED), Server(MIXED)
 
 
 def test_the_library_hashes_as_python_does() -> None:
-    siphash = make_hash()
+    siphash = make_shared_hash()
     rng = random.Random(0)
     for size in (0, 16, 20, 32, 20):
         key, data = rng.randbytes(16), rng.randbytes(size)
@@ -181,11 +181,10 @@ def test_the_general_path_is_not_asked_for_what_it_said(monkeypatch: pytest.Monk
 
 
 def test_a_cookie_behind_all_that_is_counted_is_nobodys() -> None:
-    ready, known = make_ready(ZONE, CONTEXT), Known()
+    ready, known = make_ready(ZONE, CONTEXT), Wholes()
     query = ask((b"10001", b"ark", b"arpa"), 35, *(opt(option(10, client * 8)) for client in (b"a", b"b")))
     found = ready.find(query)
     assert found is not None
     assert found.cookie == b"a" * 8
-    known.find(query, ready)
-    known.learn(query, found, b"")
-    assert known.find_with_cookie(query) is None
+    known.learn_ready(query, found, found.reply(query, bytes(24)))
+    assert known.find(query[2:]) is None

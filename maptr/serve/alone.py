@@ -17,12 +17,13 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from maptr.context import Transport
+from maptr.cookies import NO_COOKIE, CookieReply
 from maptr.ready import NOERROR
 from maptr.rrl import Verdict
 from maptr.serve.clients import Clients
 from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
-from maptr.serve.onecookie import OneCookie
+from maptr.serve.hashing import make_hash
 from maptr.serve.plan import HEAD, truncated, whole
 from maptr.serve.plans import Plans
 from maptr.serve.responder import Responder
@@ -41,8 +42,6 @@ MAX_SOURCES = 10_000  # kinds of packet information remembered, one for each add
 
 UDP = Transport.UDP
 NO_ANSWERS = b"\0\0"  # where a header counts them
-NO_COOKIE = b"", False
-Cookie = tuple[bytes, bool]  # as CookieReply
 DONT_WAIT = int(socket.MSG_DONTWAIT)
 
 Client = tuple[Any, ...]  # an address as Python's sockets have it
@@ -74,8 +73,7 @@ class Alone:
         self._buffer = mmap.mmap(-1, WHOLE)
         self._turn = [None] * TURN
         self._wholes = Wholes()
-        self._ready: object = None  # what those are of
-        self._cookie = OneCookie()
+        self._siphash = make_hash()
         self._clients: Clients[str] = Clients()
         self._sources: dict[bytes, Control] = {}  # packet information of replies by that of their queries
         self._others = 0
@@ -173,9 +171,7 @@ class Alone:
     def _forget_old(self) -> object:
         """What replies are made of now; those made of something before are forgotten."""
         ready = self._responder.ready
-        if ready is not self._ready:
-            self._ready = ready
-            self._wholes.forget()
+        self._wholes.turn_to(ready)
         return ready
 
     def _answer_other(self, query: bytes, client: Client, control: Control | None = None) -> None:
@@ -197,28 +193,20 @@ class Alone:
 
     def _pass(self, octets: bytes, client: str) -> bytes | None:
         """A reply that is known whole and may go, counted."""
-        wholes, cookie, key = self._wholes, NO_COOKIE, octets
-        reply = wholes.noerror.get(octets) or wholes.denied.get(octets)
-        if reply is None:
-            found = wholes.find(octets)
-            if found is None:
-                return None
-            reply, key, option = found
-            answered = self._answer_cookie(option, client)
-            if answered is None:
-                return None
-            cookie = answered
-        if self._responder.ready is not self._ready:
+        wholes = self._wholes
+        found = wholes.find(octets)
+        if found is None:
             return None
-        if not cookie[1] and client not in self._clients.exempt:
+        reply, key, option = found
+        cookie = self._answer_cookie(option, client)
+        if cookie is None or self._responder.ready is not wholes.ready:
+            return None
+        if not cookie.verified and client not in self._clients.exempt:
             network, kind = self._clients.networks.get(client), wholes.kinds.get(key)
             if network is None or kind is None or not self._responder.limiter.passes(network, kind):
                 return None
-        if cookie is NO_COOKIE:
-            self._counters.alone[reply[1]] += 1
-            return reply
         self._count(reply[1], cookie)
-        return reply + cookie[0]
+        return reply + cookie.option
 
     def _make(self, query: bytes, client: Client, control: Control | None) -> bytes | None:
         """A reply by its plan, remembered; None where there is no reply, or somebody else has sent it."""
@@ -231,7 +219,7 @@ class Alone:
             self._rest(query, client, control)
             return None
         kind = known.kind(plan, octets)
-        verdict = Verdict.SEND if cookie[1] else self._judge(address, kind)
+        verdict = Verdict.SEND if cookie.verified else self._judge(address, kind)
         if verdict is Verdict.DROP:
             self._counters.count_batch(1)
             self._counters.silent += 1
@@ -244,12 +232,12 @@ class Alone:
                 reply = self._wholes.make_shared(plan, octets)
             else:
                 reply = whole(plan, octets)
-            if known.ready is self._ready:
+            if known.ready is self._wholes.ready:
                 asked = octets[: len(octets) - len(option)]
                 self._wholes.learn(asked, reply, kind, cookie=bool(option))
             if verdict is Verdict.TRUNCATE:
                 reply = whole(truncated(plan), octets)
-            reply += cookie[0]
+            reply += cookie.option
         return reply
 
     def _judge(self, client: str, kind: Hashable) -> Verdict:
@@ -263,21 +251,14 @@ class Alone:
             self._responder.report(client)
         return over[0][1] if over else Verdict.SEND
 
-    def _answer_cookie(self, option: bytes, client: str) -> Cookie | None:
-        """What goes back for a cookie; None where that is for the general path to say."""
-        if not option:
-            return NO_COOKIE
-        context = self._responder.context
-        if not context.cookies.secrets:  # taken away a moment ago; what lies ready will follow
-            return None
-        cookie = self._cookie.answer(option, client, secrets=context.cookies.secrets, now=context.clock())
-        return None if context.cookies.required and not cookie[1] else cookie
+    def _answer_cookie(self, option: bytes, client: str) -> CookieReply | None:
+        """As ``Responder.answer_cookie``, for a query that may have none."""
+        return self._responder.answer_cookie(option, client, self._siphash) if option else NO_COOKIE
 
-    def _count(self, rcode: int, cookie: Cookie) -> None:
+    def _count(self, rcode: int, cookie: CookieReply) -> None:
         self._counters.alone[rcode] += 1
-        option, verified = cookie
-        if option:
-            self._counters.cookies[not verified] += 1
+        if cookie is not NO_COOKIE:
+            self._counters.cookies[not cookie.verified] += 1
 
     def _source(self, control: Control) -> Control:
         """The packet information for the reply to a query that came with this, and remember it."""

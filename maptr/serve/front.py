@@ -13,23 +13,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from maptr.context import Context, Transport
+from maptr.cookies import NO_COOKIE
 from maptr.errors import ZoneError
 from maptr.exchange import Access, exchange, is_plain
 from maptr.fastpath import ReadyAnswers
-from maptr.ready import Found
 from maptr.serve import batch, tcp, udp
 from maptr.serve.background import in_thread
 from maptr.serve.bind import Sockets
 from maptr.serve.connections import Connections
 from maptr.serve.counters import Counters
 from maptr.serve.early import Early
-from maptr.serve.known import Known
 from maptr.serve.responder import Responder, make_ready
 from maptr.serve.stream import TcpLimits
 from maptr.serve.tls import Certificate
+from maptr.serve.wholes import Wholes
 from maptr.snapshot import Snapshot
 
 log = logging.getLogger("maptr.serve")
+
+MAX_BY_STREAM = 1 << 12  # whole replies to TCP and TLS, which few clients speak
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Front:
         self.certificate = certificate
         self._limits = limits
         self._clock = clock
-        self._known = Known()
+        self._wholes = Wholes(MAX_BY_STREAM)  # apart from those of UDP: other threads, other replies to ANY
         self._udp: list[udp.UdpListener | batch.BatchListener] = []
         self._tcp: list[tcp.TcpListener] = []
 
@@ -171,26 +173,30 @@ class Front:
         counters = counters or self.counters[0]
         ready = self.responder.ready
         if transport is not Transport.UDP and ready is not None and ready.snapshot is self.snapshot:
-            reply = self._known.find(query, ready)
-            if reply is not None:
-                counters.count(transport, reply)
-                return (reply,)
-            return self._answers(query, transport, client, counters, self._known.find_with_cookie(query))
+            self._wholes.turn_to(ready)
+            known = self._wholes.find(query[2:])
+            if known is not None:
+                reply, _, option = known
+                cookie = self.responder.answer_cookie(option, client) if option else NO_COOKIE
+                if cookie is not None:
+                    reply = query[:2] + reply + cookie.option
+                    if option:
+                        counters.cookies[not cookie.verified] += 1
+                    counters.count(transport, reply)
+                    return (reply,)
         return self._answers(query, transport, client, counters)
 
-    def _answers(
-        self, query: bytes, transport: Transport, client: str, counters: Counters, known: Found | None = None
-    ) -> Iterator[bytes]:
+    def _answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterator[bytes]:
         snapshot = self.snapshot
         stream, begun = transport is not Transport.UDP, False
         try:
-            if (found := known or self.responder.find(query, snapshot)) is not None:
+            if (found := self.responder.find(query, snapshot)) is not None:
                 reply = self.responder.settle(found, query, snapshot, transport, client, counters)
                 counters.count(transport, reply)
                 if reply is not None:
                     begun = True
-                    if stream and known is None:
-                        self._known.learn(query, found, reply)
+                    if stream:
+                        self._wholes.learn_ready(query, found, reply)
                     yield reply
                 return
             for message in exchange(

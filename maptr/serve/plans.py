@@ -19,23 +19,24 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
-from maptr.cookies import CLIENT_COOKIE
+from maptr.context import OPTION_HEADER
+from maptr.cookies import CLIENT_COOKIE, WHOLE_COOKIE
 from maptr.fastpath import ReadyAnswers
 from maptr.ready import (
-    COOKIE,
     COOKIE_REPLY,
+    COOKIE_SIZES,
     HEADER,
     MIN_PAYLOAD,
     NOERROR,
     OPT_SIZE,
     OPT_START,
     RD,
+    WHOLE_OPTION,
     Found,
     Shared,
     with_cookie,
 )
 from maptr.readyzone import is_alone
-from maptr.serve.jar import WHOLE_COOKIE
 from maptr.serve.plan import FIRST, HEAD, ID, pack
 from maptr.serve.slots import LENGTH, key_of
 
@@ -49,11 +50,9 @@ MIN_KEY = FIRST + 5
 USUAL_SIZE = (1232).to_bytes(2, "big")  # what most resolvers say since 2020; none of its octets is a letter
 _USUAL_END = USUAL_SIZE[1]
 _SIZED = 8  # octets of an OPT from its size on
-_WHOLE_OPTION = COOKIE + bytes((0, WHOLE_COOKIE))
 # The octet before the last eight: the length of a client's cookie, or the type of a bare OPT.
 _MARK, _BARE = CLIENT_COOKIE + 1, OPT_START[-1]
-_MIN_CLIENT = MIN_KEY + OPT_SIZE + 4 + CLIENT_COOKIE
-_MIN_WHOLE = MIN_KEY + OPT_SIZE + COOKIE_REPLY
+_MIN_CLIENT, _MIN_WHOLE = (MIN_KEY + OPT_SIZE + OPTION_HEADER + size for size in COOKIE_SIZES)
 _FIRST_LETTER = ord("A")  # as the length of a query
 
 
@@ -160,7 +159,8 @@ class Plans:
             if end < MIN_KEY:
                 missed.append(i)
                 continue
-            # One octet tells what a query ends in; that it is so tells the key, which has all that stands before.
+            # As ``ready.cookie_size``, but one octet tells what a query ends in; that it is so tells the key, which has
+            # all that stands before. Two in 256 of whole cookies look like something else, for which nothing is known.
             mark = query[end - _MARK]
             cookie = None
             if mark == _BARE:
@@ -169,7 +169,7 @@ class Plans:
                 end -= CLIENT_COOKIE
                 query, cookie = query[:end], query[end : end + CLIENT_COOKIE]
                 get, get_pattern, at = with_cookie
-            elif end >= _MIN_WHOLE and query[end - WHOLE_COOKIE - 4 : end - WHOLE_COOKIE] == _WHOLE_OPTION:
+            elif end >= _MIN_WHOLE and query[end - COOKIE_REPLY : end - WHOLE_COOKIE] == WHOLE_OPTION:
                 end -= WHOLE_COOKIE
                 query, cookie = query[:end], query[end : end + WHOLE_COOKIE]
                 get, get_pattern, at = with_cookie
@@ -242,8 +242,8 @@ class Plans:
         head = found.ready.head
         if found.question_end == HEADER or found.ready.shared is Shared.BY_NONE:
             return plan  # without a question there is nothing to know it by; with proofs, nobody to share it
-        whole = len(query) - size
-        if whole != found.question_end + (OPT_SIZE + bool(size) * 4 if found.ready.opt else 0):
+        whole = found.key_size(query)
+        if not whole:
             return plan  # with more octets it comes in more ways than can be learned
         # Outside the name there is no case: two octets that differ by 32 are two things (types 65 and 97).
         name_end = found.question_end - 4
