@@ -80,7 +80,10 @@ def answer_cookie(
     A cookie of ours comes back as it was while it is young and its secret is in use; otherwise a new one goes.
     ``siphash`` is whatever gives the octets of ``siphash24``, and sooner.
     """
-    return _answer(option, packed_address(client), secrets, int(now) & 0xFFFFFFFF, siphash)
+    address, seconds = packed_address(client), int(now) & 0xFFFFFFFF
+    if len(option) == CLIENT_COOKIE:
+        return CookieReply(make_cookie(option, address, secrets[0], seconds, siphash), False)
+    return _answer(option, address, secrets, seconds, siphash)
 
 
 @functools.lru_cache(maxsize=1)
@@ -103,8 +106,6 @@ def check_cookie(
 
 
 def _answer(option: bytes, address: bytes, secrets: Sequence[bytes], seconds: int, siphash: Hash) -> CookieReply:
-    if len(option) == CLIENT_COOKIE:
-        return CookieReply(make_cookie(option, address, secrets[0], seconds, siphash), False)
     client_cookie, server_cookie = option[:CLIENT_COOKIE], option[CLIENT_COOKIE:]
     age = _age(server_cookie, seconds)
     if age is not None and -MAX_AHEAD <= age <= MAX_AGE:

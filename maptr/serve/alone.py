@@ -73,7 +73,7 @@ class Alone:
         self._buffer = mmap.mmap(-1, WHOLE)
         self._turn = [None] * TURN
         self._wholes = Wholes()
-        self._siphash = make_hash()
+        self._answer_cookie, self._siphash = responder.answer_cookie, make_hash()
         self._clients: Clients[str] = Clients()
         self._sources: dict[bytes, Control] = {}  # packet information of replies by that of their queries
         self._others = 0
@@ -127,7 +127,7 @@ class Alone:
             else:
                 reply = get_denied(octets)
                 if reply is None or client[0] not in exempt or responder.ready is not ready:
-                    self._answer_other(buffer[:size], client)
+                    self._answer_other(buffer[:2], octets, client)
                     count = counter[NOERROR]  # it counts there, too
                     if responder.ready is not ready or self._others > MAX_OTHERS:
                         return
@@ -157,7 +157,7 @@ class Alone:
             else:
                 reply = get_denied(octets)
                 if reply is None or source is None or client[0] not in exempt or responder.ready is not ready:
-                    self._answer_other(buffer[:size], client, control)
+                    self._answer_other(buffer[:2], octets, client, control)
                     count = counter[NOERROR]  # it counts there, too
                     if responder.ready is not ready or self._others > MAX_OTHERS:
                         return
@@ -174,20 +174,20 @@ class Alone:
         self._wholes.turn_to(ready)
         return ready
 
-    def _answer_other(self, query: bytes, client: Client, control: Control | None = None) -> None:
+    def _answer_other(self, ident: bytes, octets: bytes, client: Client, control: Control | None = None) -> None:
         """What is not known whole, or whose client the rate limit counts; a bug in it costs its query."""
         try:
-            reply = self._pass(query[2:], client[0]) or self._make(query, client, control)
+            reply = self._pass(octets, client[0]) or self._make(ident, octets, client, control)
         except Exception:
-            log.exception("internal error, query dropped: %s", query.hex())
+            log.exception("internal error, query dropped: %s", (ident + octets).hex())
             return
         if reply is None:
             return
         try:
             if control is None:
-                self._sock.sendto(query[:2] + reply, DONT_WAIT, client)
+                self._sock.sendto(ident + reply, DONT_WAIT, client)
             else:
-                self._sock.sendmsg((query[:2], reply), self._source(control), DONT_WAIT, client)
+                self._sock.sendmsg((ident, reply), self._source(control), DONT_WAIT, client)
         except OSError:
             self._counters.lost += 1
 
@@ -198,7 +198,7 @@ class Alone:
         if found is None:
             return None
         reply, key, option = found
-        cookie = self._answer_cookie(option, client)
+        cookie = self._answer_cookie(option, client, self._siphash) if option else NO_COOKIE
         if cookie is None or self._responder.ready is not wholes.ready:
             return None
         if not cookie.verified and client not in self._clients.exempt:
@@ -208,18 +208,17 @@ class Alone:
         self._count(reply[1], cookie)
         return reply + cookie.option
 
-    def _make(self, query: bytes, client: Client, control: Control | None) -> bytes | None:
+    def _make(self, ident: bytes, octets: bytes, client: Client, control: Control | None) -> bytes | None:
         """A reply by its plan, remembered; None where there is no reply, or somebody else has sent it."""
-        octets, address = query[2:], client[0]
         known = self._plans()
         plan, option = (None, b"") if known is None else known.find_alone(octets)
-        cookie = self._answer_cookie(option, address)
+        cookie = self._answer_cookie(option, client[0], self._siphash) if option else NO_COOKIE
         if plan is None or known is None or cookie is None:
             self._others += 1
-            self._rest(query, client, control)
+            self._rest(ident + octets, client, control)
             return None
         kind = known.kind(plan, octets)
-        verdict = Verdict.SEND if cookie.verified else self._judge(address, kind)
+        verdict = Verdict.SEND if cookie.verified else self._judge(client[0], kind)
         if verdict is Verdict.DROP:
             self._counters.count_batch(1)
             self._counters.silent += 1
@@ -250,10 +249,6 @@ class Alone:
         if over:
             self._responder.report(client)
         return over[0][1] if over else Verdict.SEND
-
-    def _answer_cookie(self, option: bytes, client: str) -> CookieReply | None:
-        """As ``Responder.answer_cookie``, for a query that may have none."""
-        return self._responder.answer_cookie(option, client, self._siphash) if option else NO_COOKIE
 
     def _count(self, rcode: int, cookie: CookieReply) -> None:
         self._counters.alone[rcode] += 1

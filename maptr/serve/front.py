@@ -173,8 +173,10 @@ class Front:
         counters = counters or self.counters[0]
         ready = self.responder.ready
         if transport is not Transport.UDP and ready is not None and ready.snapshot is self.snapshot:
-            self._wholes.turn_to(ready)
-            known = self._wholes.find(query[2:])
+            wholes = self._wholes
+            if wholes.ready is not ready:
+                wholes.turn_to(ready)
+            known = wholes.find(query[2:])
             if known is not None:
                 reply, _, option = known
                 cookie = self.responder.answer_cookie(option, client) if option else NO_COOKIE
