@@ -211,7 +211,7 @@ class Alone:
     def _make(self, ident: bytes, octets: bytes, client: Client, control: Control | None) -> bytes | None:
         """A reply by its plan, remembered; None where there is no reply, or somebody else has sent it."""
         known = self._plans()
-        plan, option = (None, b"") if known is None else known.find_alone(octets)
+        plan, option = (None, b"") if known is None else known.tables.find_alone(octets)
         cookie = self._answer_cookie(option, client[0], self._siphash) if option else NO_COOKIE
         if plan is None or known is None or cookie is None:
             self._others += 1

@@ -167,7 +167,7 @@ class BatchListener:
             return
         slots = self._slots
         queries = slots.keys(count)
-        plans = [*map(known.known.get, queries)]
+        plans = [*map(known.tables.known.get, queries)]
         settled = None
         self._known = all(plans)
         if not self._known:
@@ -207,7 +207,7 @@ class BatchListener:
         self._longer = [i for i in which if sizes[i] > START]
         for i in self._longer:
             queries[i] = key_of(queries[i][: START - ID] + self._slots.rest(i, sizes[i]))
-        missed, asked = known.fill(which, plans, queries, sizes)
+        missed, asked = known.tables.fill(which, plans, queries, sizes)
         self._known = not missed
         for i in missed:
             plans[i], cookie = self._look_up(known, i, self._whole(i, queries[i], sizes[i]), settled)
