@@ -220,8 +220,8 @@ def test_a_flood_of_absent_names_goes_back_to_batches(clients: list[Client]) -> 
     with listening(Responder()) as (listener, address):
         client = client_of(clients, address)
         client.warm(listener)
-        make = mock.Mock(wraps=listener._alone._replies._make)
-        listener._alone._replies._make = make  # type: ignore[method-assign]
+        make = mock.Mock(wraps=listener._alone._replies.make)
+        listener._alone._replies.make = make  # type: ignore[method-assign]
         for number in range(3 * alone.TURN):
             absent = dns.message.make_query(f"no{number}.example.", "A", use_edns=0).to_wire()
             assert client.ask(absent)[3] == dns.rcode.NXDOMAIN
@@ -246,8 +246,8 @@ def test_cookies_and_any_case_are_known_whole(host: str, clients: list[Client]) 
             client.ask(query)
         responder.limiter = RateLimiter(NO_EXEMPTION, lambda: 1000.0)
         counters = listener.counters
-        make = mock.Mock(wraps=listener._alone._replies._make)
-        listener._alone._replies._make = make  # type: ignore[method-assign]
+        make = mock.Mock(wraps=listener._alone._replies.make)
+        listener._alone._replies.make = make  # type: ignore[method-assign]
         before = counters.verified, counters.alone[0]
         for number in range(50):
             name = "".join(rng.choice((c, c.upper())) for c in "example").encode()
@@ -343,7 +343,7 @@ def test_a_bug_costs_its_query_alone(monkeypatch: pytest.MonkeyPatch, clients: l
     with listening(Responder()) as (listener, address):
         client = client_of(clients, address)
         client.warm(listener)
-        monkeypatch.setattr(listener._alone._replies, "_make", lambda *_: 1 // 0)
+        monkeypatch.setattr(listener._alone._replies, "make", lambda *_: 1 // 0)
         client._sock.send(ABSENT)
         assert client.ask(KNOWN) == respond(KNOWN, SNAPSHOT)
 

@@ -158,7 +158,7 @@ class Alone:
     def _answer_other(self, ident: bytes, octets: bytes, client: Client, control: Control | None = None) -> None:
         """What is not known whole, or whose client the rate limit counts; a bug in it costs its query."""
         try:
-            reply = self._replies.answer(octets, client[0])
+            reply = self._replies.find(octets, client[0]) or self._replies.make(octets, client[0])
             if reply is None:
                 self._rest(ident + octets, client, control)
         except Exception:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 
 from maptr.context import Transport
-from maptr.cookies import NO_COOKIE, CookieReply
+from maptr.cookies import NO_COOKIE
 from maptr.fastpath import ReadyAnswers
 from maptr.rrl import Verdict
 from maptr.serve.clients import Clients
@@ -42,12 +42,8 @@ class LoneReplies:
         self.wholes.turn_to(ready)
         return ready
 
-    def answer(self, octets: bytes, client: str) -> bytes | None:
-        """The reply to a query, both without ID, counted; empty if none shall go, None if others must make it."""
-        return self._pass(octets, client) or self._make(octets, client)
-
-    def _pass(self, octets: bytes, client: str) -> bytes | None:
-        """A reply that is known whole and may go, counted."""
+    def find(self, octets: bytes, client: str) -> bytes | None:
+        """The reply to a query, both without ID, that is known whole and may go; counted."""
         wholes = self.wholes
         found = wholes.find(octets)
         if found is None:
@@ -60,11 +56,14 @@ class LoneReplies:
             network, kind = self.clients.networks.get(client), wholes.kinds.get(key)
             if network is None or kind is None or not self._responder.limiter.passes(network, kind):
                 return None
-        self._count(reply[1], cookie)
+        self._counters.alone[reply[1]] += 1
+        if not option:
+            return reply
+        self._counters.cookies[not cookie.verified] += 1
         return reply + cookie.option
 
-    def _make(self, octets: bytes, client: str) -> bytes | None:
-        """A reply by its plan, remembered; None where there is none."""
+    def make(self, octets: bytes, client: str) -> bytes | None:
+        """After ``find``, a reply by its plan, remembered and counted; empty if none shall go, None if others make it."""
         known = self._plans()
         plan, option = (None, b"") if known is None else known.tables.find_alone(octets)
         cookie = self._answer_cookie(option, client, self._siphash) if option else NO_COOKIE
@@ -78,7 +77,9 @@ class LoneReplies:
             self._counters.silent += 1
             self._counters.count_one_ready(Transport.UDP, UNANSWERED)
             return b""
-        self._count(plan[HEAD + 1], cookie)
+        self._counters.alone[plan[HEAD + 1]] += 1
+        if option:
+            self._counters.cookies[not cookie.verified] += 1
         if plan[HEAD + 4 : HEAD + 6] == NO_ANSWERS:
             self.others += 1
             reply = self.wholes.make_shared(plan, octets)
@@ -101,8 +102,3 @@ class LoneReplies:
         if over:
             self._responder.report(client)
         return over[0][1] if over else Verdict.SEND
-
-    def _count(self, rcode: int, cookie: CookieReply) -> None:
-        self._counters.alone[rcode] += 1
-        if cookie is not NO_COOKIE:
-            self._counters.cookies[not cookie.verified] += 1
