@@ -63,7 +63,7 @@ class LoneReplies:
         return reply + cookie.option
 
     def make(self, octets: bytes, client: str) -> bytes | None:
-        """After ``find``, a reply by its plan, remembered and counted; empty if none shall go, None if others make it."""
+        """After ``find``, a reply by its plan, kept and counted; empty if none shall go, None if others make it."""
         known = self._plans()
         plan, option = (None, b"") if known is None else known.tables.find_alone(octets)
         cookie = self._answer_cookie(option, client, self._siphash) if option else NO_COOKIE
