@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from maptr.context import Context, Transport
-from maptr.cookies import NO_COOKIE
 from maptr.errors import ZoneError
 from maptr.exchange import Access, exchange, is_plain
 from maptr.fastpath import ReadyAnswers
@@ -176,17 +175,27 @@ class Front:
             wholes = self._wholes
             if wholes.ready is not ready:
                 wholes.turn_to(ready)
-            known = wholes.find(query[2:])
-            if known is not None:
-                reply, _, option = known
-                cookie = self.responder.answer_cookie(option, client) if option else NO_COOKIE
-                if cookie is not None:
-                    reply = query[:2] + reply + cookie.option
-                    if option:
-                        counters.cookies[not cookie.verified] += 1
-                    counters.count(transport, reply)
-                    return (reply,)
+            octets = query[2:]
+            rest = wholes.noerror.get(octets) or self._find_other(octets, client, counters)
+            if rest is not None:
+                reply = query[:2] + rest
+                counters.count(transport, reply)
+                return (reply,)
         return self._answers(query, transport, client, counters)
+
+    def _find_other(self, octets: bytes, client: str, counters: Counters) -> bytes | None:
+        """What else is known whole: in another case, with a cookie, denials. Query and reply are without ID."""
+        known = self._wholes.find(octets)
+        if known is None:
+            return None
+        rest, _, option = known
+        if not option:
+            return rest
+        cookie = self.responder.answer_cookie(option, client)
+        if cookie is None:
+            return None
+        counters.cookies[not cookie.verified] += 1
+        return rest + cookie.option
 
     def _answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterator[bytes]:
         snapshot = self.snapshot
