@@ -6,6 +6,7 @@ matters is decided in ``answer.py``.
 
 from __future__ import annotations
 
+import functools
 import hmac
 import ipaddress
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from maptr.siphash import KEY_SIZE, siphash24
 
 CLIENT_COOKIE = 8  # octets, RFC 7873 4
 SERVER_COOKIE = 16  # octets of the interoperable format, RFC 9018 4
+WHOLE_COOKIE = CLIENT_COOKIE + SERVER_COOKIE
 SERVER_COOKIE_SIZES = range(8, 33)  # what any server may have made, RFC 7873 4
 VERSION = 1  # RFC 9018 4.1
 
@@ -25,6 +27,8 @@ RENEW_AGE = 1800
 
 # The secret in use, and the one that came before or comes next (RFC 9018 5).
 MAX_SECRETS = 2
+
+MAX_ADDRESSES = 10_000  # packed, remembered at a time: reading one takes longer than all else but the hash
 
 
 Hash = Callable[[bytes, bytes], bytes]  # of a key of 16 octets and what is hashed
@@ -60,6 +64,9 @@ class CookieReply(NamedTuple):
     verified: bool
 
 
+NO_COOKIE = CookieReply(b"", False)  # for who sent none
+
+
 def is_well_formed(option: bytes) -> bool:
     """True for a client cookie with or without a server cookie (RFC 7873 5.2.2 makes the rest FORMERR)."""
     return len(option) == CLIENT_COOKIE or len(option) - CLIENT_COOKIE in SERVER_COOKIE_SIZES
@@ -73,12 +80,16 @@ def answer_cookie(
     A cookie of ours comes back as it was while it is young and its secret is in use; otherwise a new one goes.
     ``siphash`` is whatever gives the octets of ``siphash24``, and sooner.
     """
-    return _answer(option, packed_address(client), secrets, int(now) & 0xFFFFFFFF, siphash)
+    address, seconds = packed_address(client), int(now) & 0xFFFFFFFF
+    if len(option) == CLIENT_COOKIE:
+        return CookieReply(make_cookie(option, address, secrets[0], seconds, siphash), False)
+    return _answer(option, address, secrets, seconds, siphash)
 
 
-def fresh_part(now: float) -> bytes:
-    """What a cookie made now has between the client's part and the hash (RFC 9018 4)."""
-    return bytes((VERSION, 0, 0, 0)) + (int(now) & 0xFFFFFFFF).to_bytes(4, "big")
+@functools.lru_cache(maxsize=1)
+def fresh_part(seconds: int) -> bytes:
+    """What a cookie made at that UNIX time has between the client's part and the hash (RFC 9018 4)."""
+    return bytes((VERSION, 0, 0, 0)) + (seconds & 0xFFFFFFFF).to_bytes(4, "big")
 
 
 def check_cookie(
@@ -109,8 +120,8 @@ def _answer(option: bytes, address: bytes, secrets: Sequence[bytes], seconds: in
 
 def make_cookie(client_cookie: bytes, address: bytes, secret: bytes, seconds: int, siphash: Hash = siphash24) -> bytes:
     """Client and server cookie together, for a client at a packed address (RFC 9018 4)."""
-    head = fresh_part(seconds)
-    return client_cookie + head + siphash(secret, client_cookie + head + address)
+    head = client_cookie + fresh_part(seconds)
+    return head + siphash(secret, head + address)
 
 
 def _age(server_cookie: bytes, seconds: int) -> int | None:
@@ -121,6 +132,7 @@ def _age(server_cookie: bytes, seconds: int) -> int | None:
     return age - 0x100000000 if age & 0x80000000 else age
 
 
+@functools.lru_cache(maxsize=MAX_ADDRESSES)
 def packed_address(client: str) -> bytes:
     """The address's octets; none where it is not known, which binds the cookie to no address of the network."""
     try:

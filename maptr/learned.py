@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from maptr import context
 from maptr.context import Transport
+from maptr.cookies import CLIENT_COOKIE
 from maptr.ready import (
     CLASS_IN,
-    COOKIE,
+    CLIENT_OPTION,
     DO,
     EDNS,
     HEADER,
@@ -131,15 +132,8 @@ class Learned:
     def probe_edns(self) -> tuple[bool, bool]:
         """Whether the general path answers cookies, and who asks for NSID; where it does not, they change nothing."""
         question = b"\0" + SOA.to_bytes(2, "big") + CLASS_IN
-        opt = (
-            _QUERY_OPTS[EDNS][:-2]
-            + b"\0\x10"
-            + context.NSID.to_bytes(2, "big")
-            + b"\0\0"
-            + COOKIE
-            + b"\0\x08"
-            + bytes(8)
-        )
+        options = context.NSID.to_bytes(2, "big") + b"\0\0" + CLIENT_OPTION + bytes(CLIENT_COOKIE)
+        opt = _QUERY_OPTS[EDNS][:-2] + len(options).to_bytes(2, "big") + options
         reply = self._general(b"\0\0\0\0" + ONE + ONE_RECORD + question + opt, transport=Transport.TCP)
         told = (reply and read_options(reply.wire, len(reply.wire) - reply.opt_size + OPT_SIZE, len(reply.wire))) or {}
         return context.COOKIE in told, context.NSID in told

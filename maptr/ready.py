@@ -6,12 +6,13 @@ Which reply a question has is for ``fastpath.py`` to say.
 from __future__ import annotations
 
 import enum
+import struct
 from collections.abc import Hashable
 from typing import NamedTuple
 
 from maptr import context
 from maptr.context import OPTION_HEADER
-from maptr.cookies import is_well_formed
+from maptr.cookies import CLIENT_COOKIE, WHOLE_COOKIE, is_well_formed
 from maptr.names import MAX_LABEL, MAX_NAME
 from maptr.snapshot import RDATA_NAMES
 
@@ -21,9 +22,11 @@ ONE = b"\0\1"  # question
 NO_RECORDS, ONE_RECORD = bytes(6), bytes((0, 0, 0, 0, 0, 1))
 OPT_START = b"\0\0\x29"  # the root and type 41 (RFC 6891 6.1.2)
 OPT_SIZE = 11
-COOKIE = context.COOKIE.to_bytes(2, "big")
-COOKIE_SIZES = (8, 24)  # a client's alone, and one with a server's of the usual size (RFC 9018 4)
-COOKIE_REPLY = 4 + 24
+# A client's cookie alone, and one with a server's of the usual size (RFC 9018 4); what stands before them as options.
+COOKIE_SIZES = CLIENT_COOKIE, WHOLE_COOKIE
+CLIENT_OPTION, WHOLE_OPTION = (struct.pack("!HH", context.COOKIE, size) for size in COOKIE_SIZES)
+_BEFORE_CLIENT, _BEFORE_WHOLE = (slice(-OPTION_HEADER - size, -size) for size in COOKIE_SIZES)
+COOKIE_REPLY = OPTION_HEADER + WHOLE_COOKIE
 ANSWERED = frozenset({context.NSID, context.COOKIE, context.KEEPALIVE, context.PADDING})
 CLASS_IN = b"\0\1"
 NOERROR, FORMERR, NXDOMAIN = 0, 1, 3  # RFC 1035 4.1.1
@@ -85,6 +88,16 @@ class Found(NamedTuple):
         answered = self.ready.head[4:6] != b"\0\0"
         qtype = query[end - 4] << 8 | query[end - 3] if answered else 0
         return NOERROR, query[HEADER : end - 4].lower(), qtype
+
+    def key_size(self, query: bytes) -> int:
+        """How many octets of the query all have that differ in the cookie alone; 0 where others could.
+
+        It must have nothing behind its question but an OPT with no option but the cookie.
+        """
+        cookie = 0 if self.cookie is None else len(self.cookie)
+        size = len(query) - cookie
+        opt = OPT_SIZE + OPTION_HEADER * bool(cookie) if self.ready.opt else 0
+        return size if size == self.question_end + opt else 0
 
     def opt(self, cookie: bytes | None) -> bytes:
         """The OPT of the reply, with a cookie for the client where one is to go."""
@@ -180,21 +193,17 @@ def find_labels(query: bytes) -> list[int] | None:
 def with_cookie(opt: bytes) -> bytes:
     """An OPT made longer by an option for a whole cookie at its end, up to where the cookie starts."""
     size = int.from_bytes(opt[9:OPT_SIZE], "big") + COOKIE_REPLY
-    return opt[:9] + size.to_bytes(2, "big") + opt[OPT_SIZE:] + COOKIE + bytes((0, COOKIE_REPLY - 4))
+    return opt[:9] + size.to_bytes(2, "big") + opt[OPT_SIZE:] + WHOLE_OPTION
 
 
-def before_cookie(query: bytes) -> int:
-    """Where the OPT starts whose one option is a cookie of a usual size; 0 if the query ends in none."""
-    for size in COOKIE_SIZES:
-        option = OPTION_HEADER + size
-        start = len(query) - OPT_SIZE - option
-        if (
-            start > HEADER
-            and query[start : start + 3] == OPT_START
-            and query[start + 9 : start + 15] == bytes((0, option)) + COOKIE + bytes((0, size))
-        ):
-            return start
-    return 0
+def cookie_size(query: bytes) -> int:
+    """How many octets at a query's end are a cookie, if what is before them is as it looks; 0 if none are.
+
+    For who knows queries by those octets, as any with the same: where there is no cookie, nothing is known by them.
+    """
+    if query[_BEFORE_CLIENT] == CLIENT_OPTION:
+        return CLIENT_COOKIE
+    return WHOLE_COOKIE if query[_BEFORE_WHOLE] == WHOLE_OPTION else 0
 
 
 def read_options(octets: bytes, at: int, end: int) -> dict[int, bytes] | None:

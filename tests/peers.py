@@ -175,12 +175,7 @@ class Peer:
         """SIGTERM, then SIGKILL to the whole group; the directory goes too. Stopping twice is fine."""
         process, self._process = self._process, None
         if process is not None:
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
             _kill_group(process.pid)
         if self.directory != Path():
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -196,6 +191,16 @@ def processes(group: int) -> list[int]:
             if int(member_of) == group and state not in "ZX":
                 living.append(int(stat.parent.name))
     return living
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, then SIGKILL."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _kill_group(group: int) -> None:
@@ -501,17 +506,17 @@ class Checked(NamedTuple):
 
 def named_checkzone(origin: str, path: Path | str) -> Checked:
     """BIND's checker; ``-i local`` keeps it from looking up name servers outside the zone."""
-    return _check("named-checkzone", "-i", "local", origin, str(path))
+    return check("named-checkzone", "-i", "local", origin, str(path))
 
 
 def nsd_checkzone(origin: str, path: Path | str) -> Checked:
     """NSD's checker."""
-    return _check("nsd-checkzone", origin, str(path))
+    return check("nsd-checkzone", origin, str(path))
 
 
 def kzonecheck(origin: str, path: Path | str) -> Checked:
     """Knot's checker."""
-    return _check("kzonecheck", "-o", origin, str(path))
+    return check("kzonecheck", "-o", origin, str(path))
 
 
 def pdnsutil_check_zone(origin: str, path: Path | str) -> Checked:
@@ -525,10 +530,10 @@ def pdnsutil_check_zone(origin: str, path: Path | str) -> Checked:
     try:
         make_powerdns_database(directory / "zones")
         (directory / "pdns.conf").write_text("".join(f"{line}\n" for line in lines))
-        loaded = _check("pdnsutil", f"--config-dir={directory}", "load-zone", zone, str(path))
+        loaded = check("pdnsutil", f"--config-dir={directory}", "load-zone", zone, str(path))
         if not loaded.accepted:
             return loaded
-        return _check("pdnsutil", f"--config-dir={directory}", "check-zone", zone)
+        return check("pdnsutil", f"--config-dir={directory}", "check-zone", zone)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -541,9 +546,10 @@ CHECKERS: Mapping[str, Callable[[str, Path | str], Checked]] = {
 }
 
 
-def _check(command: str, *arguments: str) -> Checked:
+def check(command: str, *arguments: object) -> Checked:
+    """What a program says of a zone, by its exit code and all that it writes."""
     done = subprocess.run(
-        [find(command) or command, *arguments],
+        [find(command) or command, *map(str, arguments)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

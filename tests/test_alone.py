@@ -174,8 +174,8 @@ def test_clients_with_a_limit_and_without_are_counted_together(clients: list[Cli
         asked = 100
         for number in range(asked):
             clients[number % 2].ask(KNOWN)
-        assert listener._alone._clients.networks
-        assert listener._alone._clients.exempt
+        assert listener._alone._replies.clients.networks
+        assert listener._alone._replies.clients.exempt
         assert listener.counters.to_dict() == {"udp": {"NOERROR": asked}}
         assert listener.counters.received == asked
 
@@ -220,8 +220,8 @@ def test_a_flood_of_absent_names_goes_back_to_batches(clients: list[Client]) -> 
     with listening(Responder()) as (listener, address):
         client = client_of(clients, address)
         client.warm(listener)
-        make = mock.Mock(wraps=listener._alone._make)
-        listener._alone._make = make  # type: ignore[method-assign]
+        make = mock.Mock(wraps=listener._alone._replies.make)
+        listener._alone._replies.make = make  # type: ignore[method-assign]
         for number in range(3 * alone.TURN):
             absent = dns.message.make_query(f"no{number}.example.", "A", use_edns=0).to_wire()
             assert client.ask(absent)[3] == dns.rcode.NXDOMAIN
@@ -246,8 +246,8 @@ def test_cookies_and_any_case_are_known_whole(host: str, clients: list[Client]) 
             client.ask(query)
         responder.limiter = RateLimiter(NO_EXEMPTION, lambda: 1000.0)
         counters = listener.counters
-        make = mock.Mock(wraps=listener._alone._make)
-        listener._alone._make = make  # type: ignore[method-assign]
+        make = mock.Mock(wraps=listener._alone._replies.make)
+        listener._alone._replies.make = make  # type: ignore[method-assign]
         before = counters.verified, counters.alone[0]
         for number in range(50):
             name = "".join(rng.choice((c, c.upper())) for c in "example").encode()
@@ -288,12 +288,12 @@ def test_cookies_that_are_wanted_are_asked_for(clients: list[Client]) -> None:
 
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch, clients: list[Client]) -> None:
-    monkeypatch.setattr(wholes, "MAX_WHOLE", 3)
     monkeypatch.setattr(wholes, "MAX_DENIED", 3)
     monkeypatch.setattr(clients_module, "MAX_CLIENTS", 3)
     absent = [dns.message.make_query(f"no{number}.example.", "A").to_wire() for number in range(9)]
     with listening(Responder()) as (listener, (_, port)):
-        one = listener._alone
+        one = listener._alone._replies
+        one.wholes._most = 3
         client_of(clients, ("127.0.0.1", port)).warm(listener)
         learned = 0
         for number in range(1, 8):
@@ -302,11 +302,11 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch, clients: list
                 client.ask(query)
                 client.ask(KNOWN)
                 client.ask(COOKIE)
-                known = one._wholes
+                known = one.wholes
                 learned += len(known.denied) + len(known._with_cookie)
                 assert len(known.noerror) + len(known._with_cookie) <= 3 >= len(known.denied)
                 assert known.kinds.keys() == {*known.noerror, *known.denied, *known._with_cookie}
-                assert len(one._clients.exempt) + len(one._clients.networks) <= 3
+                assert len(one.clients.exempt) + len(one.clients.networks) <= 3
         assert learned > 1
 
 
@@ -343,7 +343,7 @@ def test_a_bug_costs_its_query_alone(monkeypatch: pytest.MonkeyPatch, clients: l
     with listening(Responder()) as (listener, address):
         client = client_of(clients, address)
         client.warm(listener)
-        monkeypatch.setattr(listener._alone, "_make", lambda *_: 1 // 0)
+        monkeypatch.setattr(listener._alone._replies, "make", lambda *_: 1 // 0)
         client._sock.send(ABSENT)
         assert client.ask(KNOWN) == respond(KNOWN, SNAPSHOT)
 

@@ -23,10 +23,12 @@ from maptr.context import NO_COOKIES
 from maptr.plainzone import read_plain
 from maptr.rrl import RrlSettings
 from maptr.serve import batch, plans, udp
+from maptr.serve.plantables import PlanTables
 from maptr.serve.responder import Responder, fresh_cookies
 from maptr.serve.slots import key_of
 from maptr.snapshot import Snapshot
 from tests.test_fastpath import ANSWER, PACKETS, wire
+from tests.test_plans import limit
 
 SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ANSWER["zone"], "example.", relativize=False)])
 PATIENCE = 30.0
@@ -215,16 +217,16 @@ def test_replies_are_counted_before_they_are_sent() -> None:
 
 
 def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "MAX_KNOWN", 3)
-    monkeypatch.setattr(plans, "MAX_SHARED", 3)
+    limit(monkeypatch, 3)
     responder = Responder()
     queries = numbered([wire(case["name"], case["type"], random.Random(1)) for case in ANSWER["case"]])
     with listening(responder) as (listener, address):
         replies = ask(address, queries)
     known = listener._plans
     assert known is not None
-    assert len(known.known) + len(known._with_cookie) <= 3
-    assert len(known._patterns) + len(known._patterns_with_cookie) <= 3
+    tables = known.tables
+    assert len(tables.known) + len(tables.with_cookie) <= 3
+    assert len(tables.patterns) + len(tables.patterns_with_cookie) <= 3
     assert max(len(known._shared), len(known._seen)) <= 3
     assert len(replies) == len(queries)
 
@@ -235,8 +237,8 @@ def test_absent_names_are_not_remembered() -> None:
         ask(address, queries)
         known = listener._plans
         assert known is not None
-        assert len(known.known) <= 1, "that of the last question"
-        assert len(known._patterns) == 3, "one for each length"
+        assert len(known.tables.known) <= 1, "that of the last question"
+        assert len(known.tables.patterns) == 3, "one for each length"
 
 
 def test_queries_of_any_size_are_answered() -> None:
@@ -254,9 +256,9 @@ def test_queries_of_any_size_are_answered() -> None:
 
 def test_what_a_longer_query_left_hides_no_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown: list[bytes] = []
-    fill = plans.Plans.fill
+    fill = PlanTables.fill
 
-    def noting(known: plans.Plans, which: list[int], *others: Any) -> Any:
+    def noting(known: PlanTables, which: list[int], *others: Any) -> Any:
         unknown.extend(others[1][i] for i in which)
         return fill(known, which, *others)
 
@@ -264,7 +266,7 @@ def test_what_a_longer_query_left_hides_no_known_one(monkeypatch: pytest.MonkeyP
     with listening(Responder()) as (listener, address):
         listener._alone.wanted = 1 << 30  # so all come as batches
         ask(address, [short])
-        monkeypatch.setattr(plans.Plans, "fill", noting)
+        monkeypatch.setattr(PlanTables, "fill", noting)
         for query in (long, short, long, short):
             ask(address, [query])
     assert key_of(long[2:]) in unknown
@@ -402,4 +404,4 @@ def test_a_name_is_learned_once_however_long_it_is(size: int) -> None:
         assert learn.call_count < 100, "within the first batches"
         known = listener._plans
         assert known is not None
-        assert (len(known.known), known._denials, len(known._alive)) == (3, 1, 1), "the last question among them"
+        assert (len(known.tables.known), known._denials, len(known._alive)) == (3, 1, 1), "the last question among them"

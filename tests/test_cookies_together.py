@@ -1,4 +1,4 @@
-"""Cookies answered in batches are those answered one by one, for queries that come alone too; so are the hashes."""
+"""Cookies answered in batches are those answered one by one; so are the hashes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from maptr.cookies import answer_cookie, make_cookie
 from maptr.serve import hashing
 from maptr.serve.hashing import InPython, Libcrypto, Libsodium, make_hasher
 from maptr.serve.jar import CookieJar
-from maptr.serve.onecookie import OneCookie
 from maptr.serve.slots import BATCH, Slots
 from maptr.siphash import siphash24, siphash24_each
 
@@ -96,19 +95,11 @@ def jar_and_slots(family: socket.AddressFamily, hashes: bool) -> tuple[CookieJar
     return jar, slots
 
 
-def one_cookie(hashes: bool) -> OneCookie:
-    one = OneCookie()
-    if not hashes:
-        one._hasher = InPython(one._memory, [0])
-    return one
-
-
 JARS = {
     (family, hashes): jar_and_slots(family, hashes)
     for family in (socket.AF_INET, socket.AF_INET6)
     for hashes in (True, False)
 }
-ONE = {which: one_cookie(which[1]) for which in JARS}
 
 
 @given(
@@ -142,10 +133,6 @@ def test_cookies(
         i: answer_cookie(option, socket.inet_ntop(which[0], addresses[i]), secrets=secrets, now=now)
         for i, option in options
     }
-    one = ONE[which]
-    for i, option in options:
-        host = socket.inet_ntop(which[0], addresses[i])
-        assert one.answer(option, host, secrets=secrets, now=now) == replies[i]
     assert {i: slots.memory[slots.cookies[i]] for i in replies} == {i: reply.option for i, reply in replies.items()}
     assert sorted(verified) == sorted(i for i, reply in replies.items() if reply.verified)
     assert [slots.memory[place] for place in slots.addresses] == addresses

@@ -19,7 +19,7 @@ from maptr.context import Context
 from maptr.cookies import CookieSettings, answer_cookie, make_cookie
 from maptr.fastpath import ReadyAnswers
 from maptr.ready import HEADER
-from maptr.serve import plans as module
+from maptr.serve import plans, plantables
 from maptr.serve.plan import HEAD, PLAN, SILENCE, own, truncated
 from maptr.serve.plans import Plans
 from maptr.serve.slots import LENGTH, key_of
@@ -52,9 +52,9 @@ class Server:
     def hold(self, queries: list[bytes]) -> None:
         """Every reply is the general path's."""
         keys = [key_of(query[2:]) for query in queries]
-        plans = [*map(self.plans.known.get, keys)]
+        plans = [*map(self.plans.tables.known.get, keys)]
         which = [i for i, plan in enumerate(plans) if plan is None]
-        missed, asked = self.plans.fill(which, plans, keys, [*map(len, queries)])
+        missed, asked = self.plans.tables.fill(which, plans, keys, [*map(len, queries)])
         self.found += len(queries) - len(missed)
         given = dict(asked)
         assert given.keys().isdisjoint(missed)
@@ -83,7 +83,7 @@ class Server:
 
 def octets(plan: bytes, query: bytes, cookie: bytes) -> bytes:
     """What the kernel would send."""
-    _, question_end, records, size, opt, opt_size, _, cookie_size, head, rest = PLAN.unpack(plan)
+    _, question_end, records, size, opt, opt_size, _, cookie_size, head, rest, _ = PLAN.unpack(plan)
     assert head + rest == plan[HEAD : HEAD + 10]
     assert cookie_size in (0, len(cookie))
     tail = bytes(ctypes.string_at(records, size)) + bytes(ctypes.string_at(opt, opt_size)) + cookie[:cookie_size]
@@ -353,26 +353,32 @@ def test_packets_of_every_kind() -> None:
         SERVER.hold(packets)
 
 
+def limit(monkeypatch: pytest.MonkeyPatch, most: int, *, names: bool = True) -> None:
+    """No more patterns and shared plans than so many; with ``names``, nor whole keys."""
+    for module in (plans, plantables):
+        monkeypatch.setattr(module, "MAX_SHARED", most)
+    if names:
+        monkeypatch.setattr(plantables, "MAX_KNOWN", most)
+
+
 def test_memory_is_bounded_and_forgotten_plans_live_until_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_KNOWN", 5)
-    monkeypatch.setattr(module, "MAX_SHARED", 5)
+    limit(monkeypatch, 5)
     monkeypatch.setattr("maptr.learned.MAX_LEARNED", 5)
     rng = random.Random(1)
     server = Server(SNAPSHOT)
     names = names_around(SNAPSHOT, rng)
     for _ in range(40):
         server.hold([wire(rng.choice(names), rng.choice(TYPES), rng) for _ in range(64)])
-        plans = server.plans
-        assert len(plans.known) + len(plans._with_cookie) <= 5
-        assert len(plans._patterns) + len(plans._patterns_with_cookie) <= 5
-        tables = (plans._shared, plans._alive_shared, plans._kinds, plans._seen, plans._types, plans._kinds_by_name)
-        assert (
-            max(len(table) for table in (*tables, plans._alive, plans._alive_now, plans._lettered, plans._large)) <= 6
-        )
+        learned, tables = server.plans, server.plans.tables
+        assert len(tables.known) + len(tables.with_cookie) <= 5
+        assert len(tables.patterns) + len(tables.patterns_with_cookie) <= 5
+        sets = (tables.types, tables.lettered, tables.large, tables.large_patterns, learned._seen, learned._shared)
+        kinds, alive = (learned._kinds, learned._kinds_by_name), (learned._alive, learned._alive_now)
+        assert max(map(len, (*sets, *kinds, *alive, learned._alive_shared))) <= 6
 
 
 def test_floods_push_out_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_SHARED", 5)
+    limit(monkeypatch, 5, names=False)
     cut = "sub 60 NS ns.sub\nns.sub 60 A 192.0.2.2\n"
     zone = START + cut + "".join(f"n{i} 60 TXT x\n" for i in range(20))
     server = Server(snapshot_of((zone, "example.")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -80,25 +81,21 @@ def sends(content: bytes, status: int = 200, length: int | None = None, **header
 
 def trickles(request: BaseHTTPRequestHandler) -> None:
     """An octet now and then, for as long as anybody listens."""
-    pause = threading.Event()
     request.send_response(200)
     request.end_headers()
-    try:
-        for _ in range(1000):
-            request.wfile.write(b"#")
-            pause.wait(0.05)
-    except OSError:
-        return
+    _trickle(request, b"#")
 
 
 def trickles_headers(request: BaseHTTPRequestHandler) -> None:
+    _trickle(request, b"H")
+
+
+def _trickle(request: BaseHTTPRequestHandler, octet: bytes) -> None:
     pause = threading.Event()
-    try:
+    with contextlib.suppress(OSError):
         for _ in range(1000):
-            request.wfile.write(b"H")
+            request.wfile.write(octet)
             pause.wait(0.05)
-    except OSError:
-        return
 
 
 def stalls(request: BaseHTTPRequestHandler) -> None:

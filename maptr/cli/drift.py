@@ -15,6 +15,7 @@ from maptr.cli.source import read_table
 from maptr.errors import ConfigError, DiscoveryFailed
 
 if TYPE_CHECKING:
+    from maptr.cache.disk import Disk
     from maptr.drift import Drift
     from maptr.liveness import Liveness
 
@@ -77,7 +78,6 @@ def drift(
     table, bad = read_table(named)
     for record in bad:
         output.talk(f"left out: {record}")
-    _check(history)
     try:
         cache = Cache(
             table,
@@ -90,12 +90,15 @@ def drift(
             rate=rate,
         )
         with cache:
+            # A drift that nobody remembers is told again as if it were new.
+            if cache.history is not None and not cache.history.can_write():
+                output.fail(f"{history}: cannot be written", output.EXIT_UNREADABLE)
             found = _collect(cache.drift_many(naans or None), len(naans) or len(table.naans()))
+            silent = _silent(found, places_of(table, naans), cache.history)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     except DiscoveryFailed as error:
         output.fail(str(error), output.EXIT_NO_ANSWER)
-    silent = _silent(found, places_of(table, naans), history)
     _report(found, named, everything, as_json, silent)
     if page is not None:
         from maptr.driftpage import render
@@ -120,40 +123,16 @@ def _collect(verdicts: Iterable[list[Drift]], size: int) -> list[Drift]:
         return [one for group in bar for one in group]
 
 
-def _check(history: str | None) -> None:
-    """End here if verdicts could not be kept: a drift that nobody remembers is told again as if it were new."""
-    import time
-
-    from maptr.cache.disk import Disk
-
-    if history is None:
-        return
-    try:
-        disk = Disk(history, wall=time.time)
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from None
-    try:
-        if not disk.can_write():
-            output.fail(f"{history}: cannot be written", output.EXIT_UNREADABLE)
-    finally:
-        disk.close()
-
-
-def _silent(found: list[Drift], places: list[str], history: str | None) -> list[Liveness]:
+def _silent(found: list[Drift], places: list[str], history: Disk | None) -> list[Liveness]:
     """The mapping authorities of these places and records that did not answer the last probe, by the history."""
     if history is None:
         return []
     import time
 
-    from maptr.cache.disk import Disk
     from maptr.cache.probelog import ProbeLog
     from maptr.liveness import place_in
 
-    disk = Disk(history, wall=time.time)
-    try:
-        known = ProbeLog(disk, wall=time.time).all()
-    finally:
-        disk.close()
+    known = ProbeLog(history, wall=time.time).all()
     said = (place_in(made) for one in found for made in one.dns)
     return [known[place] for place in dict.fromkeys([*places, *said]) if place in known and known[place].failures]
 

@@ -2,9 +2,9 @@
 
 A server that sleeps between two queries finds the processor's caches cold, so what a query touches is what it costs.
 Two plain calls and one lookup touch least: the whole reply lies behind the octets of its query, without IDs, in one
-dict. Whatever is not known so, or whose client the rate limit counts, takes a longer way: letters in both cases and
-cookies (``wholes.py``), then plans. What those do not know is handed back as a batch of one. So there is one truth, and
-this is the short way to what was asked before.
+dict. Whatever is not known so, or whose client the rate limit counts, takes a longer way (``lonereplies.py``). What
+that does not know is handed back as a batch of one. So there is one truth, and this is the short way to what was asked
+before.
 """
 
 from __future__ import annotations
@@ -13,22 +13,16 @@ import errno
 import logging
 import mmap
 import socket
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
-from maptr.context import Transport
 from maptr.ready import NOERROR
-from maptr.rrl import Verdict
-from maptr.serve.clients import Clients
-from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.counters import Counters
-from maptr.serve.onecookie import OneCookie
-from maptr.serve.plan import HEAD, truncated, whole
+from maptr.serve.lonereplies import LoneReplies
 from maptr.serve.plans import Plans
 from maptr.serve.responder import Responder
 from maptr.serve.slots import CONTROL, WHOLE
 from maptr.serve.udp import is_anywhere, reply_source
-from maptr.serve.wholes import Wholes
 
 log = logging.getLogger("maptr.serve")
 
@@ -39,10 +33,6 @@ MAX_OTHERS = TURN // 8
 FEW, MANY = 8, 1 << 12
 MAX_SOURCES = 10_000  # kinds of packet information remembered, one for each address that queries come to
 
-UDP = Transport.UDP
-NO_ANSWERS = b"\0\0"  # where a header counts them
-NO_COOKIE = b"", False
-Cookie = tuple[bytes, bool]  # as CookieReply
 DONT_WAIT = int(socket.MSG_DONTWAIT)
 
 Client = tuple[Any, ...]  # an address as Python's sockets have it
@@ -68,17 +58,12 @@ class Alone:
         self._sock = sock
         self._responder = responder
         self._counters = counters
-        self._plans = plans
         self._rest = rest
         self._look = look
         self._buffer = mmap.mmap(-1, WHOLE)
         self._turn = [None] * TURN
-        self._wholes = Wholes()
-        self._ready: object = None  # what those are of
-        self._cookie = OneCookie()
-        self._clients: Clients[str] = Clients()
+        self._replies = LoneReplies(responder, counters, plans)
         self._sources: dict[bytes, Control] = {}  # packet information of replies by that of their queries
-        self._others = 0
         self.wanted = FEW  # known queries in a row that come alone, before the next ``run``
         self._answer_turn = self._answer_turn_anywhere if is_anywhere(sock) else self._answer_turn_here
 
@@ -89,7 +74,7 @@ class Alone:
     def run(self) -> None:
         """Until several wait together, or too few are known, or ``stop``."""
         while self._turn:
-            self._others = 0
+            self._replies.others = 0
             try:
                 self._answer_turn()
             except BlockingIOError:
@@ -100,7 +85,7 @@ class Alone:
                 continue  # an ICMP error that an earlier reply met
             except Exception:
                 log.exception("internal error, %d queries dropped", 1)
-            if self._others > MAX_OTHERS:
+            if self._replies.others > MAX_OTHERS:
                 self.wanted = min(self.wanted * 2, MANY)
                 return
             self.wanted = FEW
@@ -112,10 +97,10 @@ class Alone:
 
         All of it is on the path of each query: nothing that is not needed.
         """
-        responder, exempt, buffer, dont_wait = self._responder, self._clients.exempt, self._buffer, DONT_WAIT
+        replies, responder, buffer, dont_wait = self._replies, self._responder, self._buffer, DONT_WAIT
         receive, send = self._sock.recvfrom_into, self._sock.sendto
-        ready = self._forget_old()
-        get, get_denied = self._wholes.noerror.get, self._wholes.denied.get
+        ready, exempt = replies.turn_to_now(), replies.clients.exempt
+        get, get_denied = replies.wholes.noerror.get, replies.wholes.denied.get
         counter = self._counters.alone
         count = counter[NOERROR]
         for _ in self._turn:
@@ -129,9 +114,9 @@ class Alone:
             else:
                 reply = get_denied(octets)
                 if reply is None or client[0] not in exempt or responder.ready is not ready:
-                    self._answer_other(buffer[:size], client)
+                    self._answer_other(buffer[:2], octets, client)
                     count = counter[NOERROR]  # it counts there, too
-                    if responder.ready is not ready or self._others > MAX_OTHERS:
+                    if responder.ready is not ready or replies.others > MAX_OTHERS:
                         return
                     continue
                 counter[reply[1]] += 1
@@ -142,10 +127,10 @@ class Alone:
 
     def _answer_turn_anywhere(self) -> None:
         """The same on a socket of any address: the kernel says where a query came in, and is told again."""
-        responder, exempt, buffer, dont_wait = self._responder, self._clients.exempt, self._buffer, DONT_WAIT
+        replies, responder, buffer, dont_wait = self._replies, self._responder, self._buffer, DONT_WAIT
         receive, send = self._sock.recvmsg_into, self._sock.sendmsg
-        ready = self._forget_old()
-        get, get_denied, get_source = self._wholes.noerror.get, self._wholes.denied.get, self._sources.get
+        ready, exempt = replies.turn_to_now(), replies.clients.exempt
+        get, get_denied, get_source = replies.wholes.noerror.get, replies.wholes.denied.get, self._sources.get
         counter = self._counters.alone
         count = counter[NOERROR]
         into = (buffer,)
@@ -159,9 +144,9 @@ class Alone:
             else:
                 reply = get_denied(octets)
                 if reply is None or source is None or client[0] not in exempt or responder.ready is not ready:
-                    self._answer_other(buffer[:size], client, control)
+                    self._answer_other(buffer[:2], octets, client, control)
                     count = counter[NOERROR]  # it counts there, too
-                    if responder.ready is not ready or self._others > MAX_OTHERS:
+                    if responder.ready is not ready or replies.others > MAX_OTHERS:
                         return
                     continue
                 counter[reply[1]] += 1
@@ -170,115 +155,24 @@ class Alone:
             except OSError:
                 self._counters.lost += 1
 
-    def _forget_old(self) -> object:
-        """What replies are made of now; those made of something before are forgotten."""
-        ready = self._responder.ready
-        if ready is not self._ready:
-            self._ready = ready
-            self._wholes.forget()
-        return ready
-
-    def _answer_other(self, query: bytes, client: Client, control: Control | None = None) -> None:
+    def _answer_other(self, ident: bytes, octets: bytes, client: Client, control: Control | None = None) -> None:
         """What is not known whole, or whose client the rate limit counts; a bug in it costs its query."""
         try:
-            reply = self._pass(query[2:], client[0]) or self._make(query, client, control)
+            reply = self._replies.find(octets, client[0]) or self._replies.make(octets, client[0])
+            if reply is None:
+                self._rest(ident + octets, client, control)
         except Exception:
-            log.exception("internal error, query dropped: %s", query.hex())
+            log.exception("internal error, query dropped: %s", (ident + octets).hex())
             return
-        if reply is None:
+        if not reply:
             return
         try:
             if control is None:
-                self._sock.sendto(query[:2] + reply, DONT_WAIT, client)
+                self._sock.sendto(ident + reply, DONT_WAIT, client)
             else:
-                self._sock.sendmsg((query[:2], reply), self._source(control), DONT_WAIT, client)
+                self._sock.sendmsg((ident, reply), self._source(control), DONT_WAIT, client)
         except OSError:
             self._counters.lost += 1
-
-    def _pass(self, octets: bytes, client: str) -> bytes | None:
-        """A reply that is known whole and may go, counted."""
-        wholes, cookie, key = self._wholes, NO_COOKIE, octets
-        reply = wholes.noerror.get(octets) or wholes.denied.get(octets)
-        if reply is None:
-            found = wholes.find(octets)
-            if found is None:
-                return None
-            reply, key, option = found
-            answered = self._answer_cookie(option, client)
-            if answered is None:
-                return None
-            cookie = answered
-        if self._responder.ready is not self._ready:
-            return None
-        if not cookie[1] and client not in self._clients.exempt:
-            network, kind = self._clients.networks.get(client), wholes.kinds.get(key)
-            if network is None or kind is None or not self._responder.limiter.passes(network, kind):
-                return None
-        if cookie is NO_COOKIE:
-            self._counters.alone[reply[1]] += 1
-            return reply
-        self._count(reply[1], cookie)
-        return reply + cookie[0]
-
-    def _make(self, query: bytes, client: Client, control: Control | None) -> bytes | None:
-        """A reply by its plan, remembered; None where there is no reply, or somebody else has sent it."""
-        octets, address = query[2:], client[0]
-        known = self._plans()
-        plan, option = (None, b"") if known is None else known.find_alone(octets)
-        cookie = self._answer_cookie(option, address)
-        # What is counted otherwise than its header says goes as a batch.
-        if plan is None or known is None or cookie is None or plan in known.bad_versions:
-            self._others += 1
-            self._rest(query, client, control)
-            return None
-        kind = known.kind(plan, octets)
-        verdict = Verdict.SEND if cookie[1] else self._judge(address, kind)
-        if verdict is Verdict.DROP:
-            self._counters.count_batch(1)
-            self._counters.silent += 1
-            self._counters.count_one_ready(UDP, UNANSWERED)
-            reply = None
-        else:
-            self._count(plan[HEAD + 1], cookie)
-            if plan[HEAD + 4 : HEAD + 6] == NO_ANSWERS:
-                self._others += 1
-                reply = self._wholes.make_shared(plan, octets)
-            else:
-                reply = whole(plan, octets)
-            if known.ready is self._ready:
-                asked = octets[: len(octets) - len(option)]
-                self._wholes.learn(asked, reply, kind, cookie=bool(option))
-            if verdict is Verdict.TRUNCATE:
-                reply = whole(truncated(plan), octets)
-            reply += cookie[0]
-        return reply
-
-    def _judge(self, client: str, kind: Hashable) -> Verdict:
-        """What the rate limit makes of a reply."""
-        clients, limiter = self._clients, self._responder.limiter
-        if client in clients.exempt:
-            return Verdict.SEND
-        network = clients.networks.get(client) or clients.remember(client, limiter.network(client))
-        over = [] if network is None else [*limiter.judge_each([(network, kind)])]
-        if over:
-            self._responder.report(client)
-        return over[0][1] if over else Verdict.SEND
-
-    def _answer_cookie(self, option: bytes, client: str) -> Cookie | None:
-        """What goes back for a cookie; None where that is for the general path to say."""
-        if not option:
-            return NO_COOKIE
-        context = self._responder.context
-        if not context.cookies.secrets:  # taken away a moment ago; what lies ready will follow
-            return None
-        cookie = self._cookie.answer(option, client, secrets=context.cookies.secrets, now=context.clock())
-        return None if context.cookies.required and not cookie[1] else cookie
-
-    def _count(self, rcode: int, cookie: Cookie) -> None:
-        self._counters.alone[rcode] += 1
-        option, verified = cookie
-        if option:
-            self._counters.cookies[not verified] += 1
 
     def _source(self, control: Control) -> Control:
         """The packet information for the reply to a query that came with this, and remember it."""

@@ -24,7 +24,7 @@ from maptr.serve.clients import Clients
 from maptr.serve.counters import BADVERS, Counters
 from maptr.serve.counters import SILENCE as UNANSWERED
 from maptr.serve.jar import CookieJar
-from maptr.serve.plan import HEAD, ID, PLAN, SILENCE, address, own, read_address, truncated
+from maptr.serve.plan import BAD_VERSION, HEAD, ID, PLAN, SILENCE, address, own, read_address, truncated
 from maptr.serve.plans import Plans
 from maptr.serve.responder import Responder
 from maptr.serve.slots import AREA, BATCH, SIZES, START, Slots, key_of
@@ -167,7 +167,7 @@ class BatchListener:
             return
         slots = self._slots
         queries = slots.keys(count)
-        plans = [*map(known.known.get, queries)]
+        plans = [*map(known.tables.known.get, queries)]
         settled = None
         self._known = all(plans)
         if not self._known:
@@ -190,10 +190,6 @@ class BatchListener:
         silent = sorted(i for i in settled if plans[i] is SILENCE) if settled else []
         # Before they are sent, so that whoever has a reply finds it counted, even if this process is killed meanwhile.
         self._count(count, joined, len(silent))
-        if known.bad_versions:
-            bad = sum(map(known.bad_versions.__contains__, plans))
-            self._results[NOERROR] -= bad
-            self._results[BADVERS] += bad
         first = 0
         for end in (*silent, count):
             if first < end:
@@ -211,10 +207,10 @@ class BatchListener:
         self._longer = [i for i in which if sizes[i] > START]
         for i in self._longer:
             key = queries[i] = key_of(queries[i][: START - ID] + self._slots.rest(i, sizes[i]))
-            plans[i] = known.known.get(key)
+            plans[i] = known.tables.known.get(key)
         if self._longer:
             which = [i for i in which if plans[i] is None]
-        missed, asked = known.fill(which, plans, queries, sizes)
+        missed, asked = known.tables.fill(which, plans, queries, sizes)
         self._known = not missed
         for i in missed:
             plans[i], cookie = self._look_up(known, i, self._whole(i, queries[i], sizes[i]), settled)
@@ -325,7 +321,11 @@ class BatchListener:
         codes = joined[HEAD + 1 :: PLAN.size]
         good = codes.count(NOERROR)
         self.counters.count_ready(count - len(made))
-        results[NOERROR] += good - silent  # the plan of silence reads as NOERROR
+        # The plans of silence and of BADVERS read as NOERROR.
+        bad_versions = joined[BAD_VERSION :: PLAN.size].count(1)
+        results[NOERROR] += good - silent - bad_versions
+        if bad_versions:
+            results[BADVERS] += bad_versions
         if silent:
             results[UNANSWERED] += silent
         if good < count:

@@ -111,7 +111,7 @@ class Counters:
     def __init__(self, words: memoryview[int] | None = None) -> None:
         self._words = memoryview(bytearray(8 * _SIZE)).cast("q") if words is None else words
         self.alone = self._words[_ALONE:]  # by RCODE, written by ``alone.py``
-        self.cookies = self._words[_VERIFIED : _UNVERIFIED + 1]  # verified and unverified, likewise
+        self.cookies = self._words[_VERIFIED : _UNVERIFIED + 1]  # verified and unverified
         self._queries = {
             transport: self._words[at * _RESULTS : (at + 1) * _RESULTS] for at, transport in enumerate(_TRANSPORTS)
         }

@@ -16,20 +16,21 @@ from maptr.context import Context, Transport
 from maptr.errors import ZoneError
 from maptr.exchange import Access, exchange, is_plain
 from maptr.fastpath import ReadyAnswers
-from maptr.ready import Found
 from maptr.serve import batch, tcp, udp
 from maptr.serve.background import in_thread
 from maptr.serve.bind import Sockets
 from maptr.serve.connections import Connections
 from maptr.serve.counters import Counters
 from maptr.serve.early import Early
-from maptr.serve.known import Known
 from maptr.serve.responder import Responder, make_ready
 from maptr.serve.stream import TcpLimits
 from maptr.serve.tls import Certificate
+from maptr.serve.wholes import Wholes
 from maptr.snapshot import Snapshot
 
 log = logging.getLogger("maptr.serve")
+
+MAX_BY_STREAM = 1 << 12  # whole replies to TCP and TLS, which few clients speak
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Front:
         self.certificate = certificate
         self._limits = limits
         self._clock = clock
-        self._known = Known()
+        self._wholes = Wholes(MAX_BY_STREAM)  # apart from those of UDP: other threads, other replies to ANY
         self._udp: list[udp.UdpListener | batch.BatchListener] = []
         self._tcp: list[tcp.TcpListener] = []
 
@@ -171,26 +172,42 @@ class Front:
         counters = counters or self.counters[0]
         ready = self.responder.ready
         if transport is not Transport.UDP and ready is not None and ready.snapshot is self.snapshot:
-            reply = self._known.find(query, ready)
-            if reply is not None:
+            wholes = self._wholes
+            if wholes.ready is not ready:
+                wholes.turn_to(ready)
+            octets = query[2:]
+            rest = wholes.noerror.get(octets) or self._find_other(octets, client, counters)
+            if rest is not None:
+                reply = query[:2] + rest
                 counters.count(transport, reply)
                 return (reply,)
-            return self._answers(query, transport, client, counters, self._known.find_with_cookie(query))
         return self._answers(query, transport, client, counters)
 
-    def _answers(
-        self, query: bytes, transport: Transport, client: str, counters: Counters, known: Found | None = None
-    ) -> Iterator[bytes]:
+    def _find_other(self, octets: bytes, client: str, counters: Counters) -> bytes | None:
+        """What else is known whole: in another case, with a cookie, denials. Query and reply are without ID."""
+        known = self._wholes.find(octets)
+        if known is None:
+            return None
+        rest, _, option = known
+        if not option:
+            return rest
+        cookie = self.responder.answer_cookie(option, client)
+        if cookie is None:
+            return None
+        counters.cookies[not cookie.verified] += 1
+        return rest + cookie.option
+
+    def _answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterator[bytes]:
         snapshot = self.snapshot
         stream, begun = transport is not Transport.UDP, False
         try:
-            if (found := known or self.responder.find(query, snapshot)) is not None:
+            if (found := self.responder.find(query, snapshot)) is not None:
                 reply = self.responder.settle(found, query, snapshot, transport, client, counters)
                 counters.count(transport, reply)
                 if reply is not None:
                     begun = True
-                    if stream and known is None:
-                        self._known.learn(query, found, reply)
+                    if stream:
+                        self._wholes.learn_ready(query, found, reply)
                     yield reply
                 return
             for message in exchange(

@@ -19,6 +19,7 @@ import mmap
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
+from maptr.cookies import Hash
 from maptr.siphash import HASH_SIZE, KEY_SIZE, siphash24, siphash24_each
 
 HEAD = 16  # octets of a cookie before its hash: the hash replaces what follows them
@@ -52,19 +53,28 @@ def make_hasher(memory: mmap.mmap, start: int, places: Sequence[int]) -> Hasher:
     return InPython(memory, places)
 
 
-def make_hash() -> Callable[[bytes, bytes], bytes]:
-    """A ``siphash24`` for up to 32 octets, for any thread: by the quickest way there is, one by one."""
+def make_hash() -> Hash:
+    """A ``siphash24`` for up to 32 octets, for one thread at a time: by the quickest way there is, one by one."""
     memory = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     hasher = make_hasher(memory, ctypes.addressof(ctypes.c_char.from_buffer(memory)), (0,))
-    lock = threading.Lock()
 
     def siphash(key: bytes, data: bytes) -> bytes:
-        with lock:
-            memory[: len(data)] = data
-            hasher(key, len(data), (0,))
-            return memory[HEAD : HEAD + HASH_SIZE]
+        memory[: len(data)] = data
+        hasher(key, len(data), (0,))
+        return memory[HEAD : HEAD + HASH_SIZE]
 
     return siphash
+
+
+def make_shared_hash() -> Hash:
+    """The same for any thread."""
+    siphash, lock = make_hash(), threading.Lock()
+
+    def locked(key: bytes, data: bytes) -> bytes:
+        with lock:
+            return siphash(key, data)
+
+    return locked
 
 
 class InPython:

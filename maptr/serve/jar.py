@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from maptr.cookies import CLIENT_COOKIE, SERVER_COOKIE, check_cookie, fresh_part
+from maptr.cookies import CLIENT_COOKIE, check_cookie, fresh_part
 from maptr.serve.hashing import HEAD, make_hash, make_hasher
 from maptr.serve.slots import BATCH, Slots
-
-WHOLE_COOKIE = CLIENT_COOKIE + SERVER_COOKIE
 
 
 class CookieJar:
@@ -38,7 +36,7 @@ class CookieJar:
         memory, clients, heads = self._memory, self._clients, self._heads
         if int(now) != self._seconds:
             self._seconds = int(now)
-            self._fresh_part = memoryview(fresh_part(now) * BATCH).cast("Q")
+            self._fresh_part = memoryview(fresh_part(self._seconds) * BATCH).cast("Q")
         self._fresh[:] = self._fresh_part
         for to, of in self._copy:
             to[:] = of

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Context, Identity, Transport
-from maptr.cookies import CookieReply, CookieSettings, answer_cookie
+from maptr.cookies import CookieReply, CookieSettings, Hash, answer_cookie
 from maptr.fastpath import ReadyAnswers
 from maptr.names import Labels
 from maptr.ready import Edns, Found
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
 from maptr.serve.connections import IDLE_TIMEOUT
 from maptr.serve.counters import Counters
-from maptr.serve.hashing import make_hash
+from maptr.serve.hashing import make_shared_hash
 from maptr.siphash import KEY_SIZE
 from maptr.snapshot import Snapshot
 
@@ -76,7 +76,7 @@ class Responder:
             clock=time.time,
             idle_timeout=idle_timeout,
             udp_payload=udp_payload,
-            siphash=make_hash(),
+            siphash=make_shared_hash(),
         )
         self.limiter = RateLimiter(rrl or RrlSettings(), clock, threading.Lock())  # of a thread for each socket
         self._clock = clock
@@ -92,6 +92,18 @@ class Responder:
         ready = self.ready
         return ready.find(query) if ready is not None and ready.snapshot is snapshot else None
 
+    def answer_cookie(self, cookie: bytes, client: str, siphash: Hash | None = None) -> CookieReply | None:
+        """What goes back for a cookie; None where that is for the general path to say.
+
+        ``siphash`` is for whoever has one of its own.
+        """
+        context = self.context
+        secrets, required = context.cookies
+        if not secrets:  # taken away a moment ago; what lies ready will follow
+            return None
+        reply = answer_cookie(cookie, client, secrets=secrets, now=context.clock(), siphash=siphash or context.siphash)
+        return None if required and not reply.verified else reply
+
     def settle(
         self,
         found: Found,
@@ -102,29 +114,14 @@ class Responder:
         counters: Counters | None = None,
     ) -> bytes | None:
         """As ``answer`` for a ready reply: cookies and the rate limit are what it lacks."""
-        cookie = None
+        option, verified = None, False
         if found.cookie is not None:
-            context = self.context
-            secrets, now = context.cookies.secrets, context.clock()
-            cookie = answer_cookie(found.cookie, client, secrets=secrets, now=now, siphash=context.siphash)
-        return self.finish(found, cookie, query, snapshot, transport, client, counters)
-
-    def finish(
-        self,
-        found: Found,
-        cookie: CookieReply | None,
-        query: bytes,
-        snapshot: Snapshot,
-        transport: Transport,
-        client: str,
-        counters: Counters | None = None,
-    ) -> bytes | None:
-        """The same once the cookie is judged."""
-        option, verified = (cookie.option, cookie.verified) if cookie else (None, False)
-        if cookie and self.context.cookies.required and not verified:
-            return self.answer(query, snapshot, transport=transport, client=client, counters=counters)
-        if cookie and counters is not None:
-            _count_cookie(counters, verified)
+            cookie = self.answer_cookie(found.cookie, client)
+            if cookie is None:
+                return self.answer(query, snapshot, transport=transport, client=client, counters=counters)
+            option, verified = cookie
+            if counters is not None:
+                counters.cookies[not verified] += 1
         if transport is not Transport.UDP or verified or self.limiter.is_exempt(client):
             return found.reply(query, option)
         verdict = self.limiter.judge(client, found.kind(query))
@@ -160,7 +157,7 @@ class Responder:
             rcode=rcode,
         )
         if reply is not None and reply.cookie and counters is not None:
-            _count_cookie(counters, reply.verified)
+            counters.cookies[not reply.verified] += 1
         if reply is None or transport is not Transport.UDP or reply.verified or verified:
             return None if reply is None else reply.wire
         verdict = self.limiter.judge(client, reply.kind)
@@ -180,10 +177,3 @@ class Responder:
                 self.limiter.tally.dropped,
                 self.limiter.tally.truncated,
             )
-
-
-def _count_cookie(counters: Counters, verified: bool) -> None:
-    if verified:
-        counters.verified += 1
-    else:
-        counters.unverified += 1

@@ -1,30 +1,29 @@
-"""Whole replies behind the octets of their queries, for those that come alone (``alone.py``).
+"""Whole replies behind the octets of their queries: to UDP that comes alone (``alone.py``), and to TCP and TLS.
 
-Octets are without IDs and cookies, keys with the name in lower case, as a reply then has it too. All is bounded; what
-floods fill, the denials of names that do not exist, is not what the others fill.
+A query that comes by itself finds the processor's caches cold, on a new connection above all, so what it touches is
+what it costs: here one lookup. Octets are without IDs and cookies, keys with the name in lower case, as a reply then
+has it too. All is bounded; what floods fill, the denials of names that do not exist, is not what the others fill.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 
-from maptr.cookies import CLIENT_COOKIE
-from maptr.ready import COOKIE
-from maptr.serve.jar import WHOLE_COOKIE
-from maptr.serve.plan import FIRST, parts
+from maptr.cookies import WHOLE_COOKIE
+from maptr.fastpath import ReadyAnswers
+from maptr.ready import HEADER, Found, cookie_size
+from maptr.serve.plan import FIRST, ID, parts
 
 MAX_WHOLE = 1 << 14  # whole replies, some 300 octets each with their queries
-MAX_DENIED = 1 << 12  # of them with another RCODE than NOERROR
-
-# What stands before a cookie, and where.
-_CLIENT_OPTION, _WHOLE_OPTION = (COOKIE + size.to_bytes(2, "big") for size in (CLIENT_COOKIE, WHOLE_COOKIE))
-_BEFORE_CLIENT, _BEFORE_WHOLE = (slice(-size - len(COOKIE) - 2, -size) for size in (CLIENT_COOKIE, WHOLE_COOKIE))
+MAX_DENIED = 1 << 12  # as many with another RCODE than NOERROR
 
 
 class Wholes:
-    """Tables of one ReadyAnswers. ``kinds`` has by key what the rate limit counts a reply by."""
+    """Tables of one ReadyAnswers. ``kinds`` has by key what the rate limit counts a reply by, if anything."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_WHOLE) -> None:
+        self.ready: ReadyAnswers | None = None
+        self._most = most
         # By the octets of queries without a cookie, for who looks at nothing else.
         self.noerror: dict[bytes, bytes] = {}
         self.denied: dict[bytes, bytes] = {}
@@ -32,42 +31,45 @@ class Wholes:
         self._with_cookie: dict[bytes, bytes] = {}  # by what stands before the cookie
         self._parts: dict[bytes, tuple[bytes, tuple[bytes, int, bytes]]] = {}  # by plans that many names share
 
+    def turn_to(self, ready: ReadyAnswers | None) -> None:
+        """Be of these, and forget what was learned of others."""
+        if ready is not self.ready:
+            self.ready = ready
+            self.forget()
+
     def find(self, octets: bytes) -> tuple[bytes, bytes, bytes] | None:
         """What is known for a query without its ID, whatever its case and its cookie.
 
         The reply as the query asks, without ID and cookie, what it is kept by, and the cookie. What only looks like a
         cookie does no harm: nothing is known by what stands before it.
         """
-        if octets[_BEFORE_CLIENT] == _CLIENT_OPTION:
-            size = CLIENT_COOKIE
-        elif octets[_BEFORE_WHOLE] == _WHOLE_OPTION:
-            size = WHOLE_COOKIE
-        else:
-            found = self._find(octets)
-            return None if found is None else (*found, b"")
-        asked, cookie = octets[:-size], octets[-size:]
-        reply = self._with_cookie.get(asked)
+        reply = self.noerror.get(octets) or self.denied.get(octets)
         if reply is not None:
-            return reply, asked, cookie
+            return reply, octets, b""
+        size = cookie_size(octets)
+        if size:
+            asked, cookie = octets[:-size], octets[-size:]
+            reply = self._with_cookie.get(asked)
+            if reply is not None:
+                return reply, asked, cookie
+        else:
+            asked, cookie = octets, b""
         key = _lowered(asked)
         if key is asked:
             return None
-        reply = self._with_cookie.get(key)
+        reply = self._with_cookie.get(key) if size else self.noerror.get(key) or self.denied.get(key)
         return None if reply is None else (_as_asked(reply, asked), key, cookie)
 
-    def _find(self, asked: bytes) -> tuple[bytes, bytes] | None:
-        """The same for one without a cookie."""
-        reply = self.noerror.get(asked) or self.denied.get(asked)
-        if reply is not None:
-            return reply, asked
-        key = _lowered(asked)
-        if key is asked:
-            return None
-        reply = self.noerror.get(key) or self.denied.get(key)
-        return None if reply is None else (_as_asked(reply, asked), key)
+    def learn_ready(self, query: bytes, found: Found, reply: bytes) -> None:
+        """Keep a reply to a query, both with ID and cookie, that depends on nothing but the query and what is ready."""
+        if found.cookie is None:
+            if found.question_end > HEADER:
+                self.learn(query[ID:], reply[ID:], None, cookie=False)
+        elif size := found.key_size(query):
+            self.learn(query[ID:size], reply[ID:-WHOLE_COOKIE], None, cookie=True)
 
     def learn(self, asked: bytes, reply: bytes, kind: Hashable, *, cookie: bool) -> None:
-        """Keep a reply to a query without its ID and cookie; ``cookie`` says whether that had one."""
+        """Keep a reply, both without ID and cookie; ``cookie`` says whether the query had one."""
         key = _lowered(asked)
         if key != asked:
             reply = _as_asked(reply, key)
@@ -78,12 +80,13 @@ class Wholes:
             table = self.denied
             if len(table) >= MAX_DENIED:
                 for old in table:
-                    del self.kinds[old]
+                    self.kinds.pop(old, None)
                 table.clear()
-        elif len(self.noerror) + len(self._with_cookie) >= MAX_WHOLE:
+        elif len(self.noerror) + len(self._with_cookie) >= self._most:
             self.forget()
         table[key] = reply
-        self.kinds[key] = kind
+        if kind is not None:
+            self.kinds[key] = kind
 
     def make_shared(self, plan: bytes, query: bytes) -> bytes:
         """As ``plan.whole``, by a plan that many names share, whose octets are fetched once."""

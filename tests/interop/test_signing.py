@@ -6,7 +6,6 @@ A rollover is walked step by step as docs/dnssec.md gives it, and Unbound has to
 from __future__ import annotations
 
 import itertools
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr.cli import main
-from tests.peers import Bind, Checked, Knot, Maptr, Nsd, Peer, Unbound, find, kzonecheck, require
+from tests.peers import Bind, Checked, Knot, Maptr, Nsd, Peer, Unbound, check, kzonecheck, require
 from tests.signers import COMMANDS as SIGNERS
 from tests.signers import WAYS
 from tests.signers import sign as sign_elsewhere
@@ -105,18 +104,6 @@ class Work:
 def work(tmp_path: Path) -> Work:
     (tmp_path / "ark.zone").write_text(TEXT)
     return Work(tmp_path)
-
-
-def check(program: str, *arguments: object) -> Checked:
-    done = subprocess.run(
-        [find(program) or program, *map(str, arguments)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=60,
-        check=False,
-    )
-    return Checked(done.returncode == 0, done.stdout.decode(errors="replace"))
 
 
 def verdicts(path: Path) -> dict[str, Checked]:

@@ -27,7 +27,7 @@ from maptr import discover, discover_async, discover_many
 from maptr.call import Options
 from maptr.cli import main
 from maptr.errors import DiscoveryFailed, NoMappingAuthority
-from tests.peers import HOST, START_SECONDS, STOP_SECONDS, Maptr, Nsd, Unbound, find, free_port, require
+from tests.peers import HOST, START_SECONDS, Maptr, Nsd, Unbound, end, find, free_port, require
 
 ZONE = """\
 $ORIGIN ark.arpa.
@@ -87,12 +87,7 @@ stub-zone:
             pytest.fail("unbound did not start", pytrace=False)
         yield f"{HOST}#{port}"
     finally:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
         shutil.rmtree(directory, ignore_errors=True)
 
 

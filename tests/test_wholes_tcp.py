@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from maptr.context import Transport
 from maptr.cookies import answer_cookie
-from maptr.serve import known
 from maptr.serve.daemon import Daemon
 from maptr.serve.front import Front, State
-from maptr.serve.hashing import make_hash
+from maptr.serve.hashing import make_hash, make_shared_hash
+from maptr.serve.wholes import Wholes
 from maptr.snapshot import Snapshot
 
 NAPTR = '12345 60 NAPTR 100 10 "h" "ark" "" {}.'
 ZONE = "@ 60 SOA ns host 1 7200 3600 1209600 300\n@ 60 NS ns\nns 60 A 192.0.2.1\n" + NAPTR
-SIPHASH = make_hash()
+HASHES = [make_hash(), make_shared_hash()]
 TCP, TLS, UDP = Transport.TCP, Transport.TLS, Transport.UDP
 
 
@@ -69,17 +69,18 @@ def test_they_are_made_once(front: Front, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_udp_neither_learns_nor_asks(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its threads are others, and its replies have a rate limit."""
-    for method in ("find", "learn"):
-        monkeypatch.setattr(known.Known, method, lambda *_: pytest.fail("asked"))
+    for method in ("find", "learn", "learn_ready"):
+        monkeypatch.setattr(Wholes, method, lambda *_, **__: pytest.fail("asked"))
     assert ask(front, wire(), UDP)
 
 
-def test_with_cookies_they_are_found_once_and_made_for_each(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("12345.ark.arpa.", "99999.ark.arpa.", "other.example."):
+def test_whatever_the_cookie_they_are_made_once(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("12345.ark.arpa.", "12345.ARK.arpa.", "ns.ark.arpa.")
+    for name in names:
         for octets in (bytes(8), bytes(24)):
             ask(front, with_cookie(name, octets))
-    monkeypatch.setattr(front.responder, "find", lambda *_: pytest.fail("found again"))
-    for name in ("12345.ark.arpa.", "99999.ark.arpa.", "other.example."):
+    monkeypatch.setattr(front.responder, "find", lambda *_: pytest.fail("made again"))
+    for name in names:
         for octets in (b"another.", b"another." * 3):
             query = with_cookie(name, octets)
             general = front.responder.answer(query, front.snapshot, transport=TCP, client="192.0.2.7")
@@ -130,19 +131,30 @@ def test_what_a_client_alone_gets_is_not_kept(front: Front) -> None:
     assert before[:-2] + b"\0\0" == ask(front, wire("12345.ark.arpa.", 7, keepalive)) != before
 
 
-def test_their_number_is_bounded_and_letters_in_both_cases_are_not_kept(
-    front: Front, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(known, "MAX_KNOWN", 5)
+def test_their_number_is_bounded_and_each_is_known_in_any_case(front: Front) -> None:
+    front._wholes._most, cookie = 5, dns.edns.GenericOption(dns.edns.OptionType.COOKIE, bytes(8))
     for number in range(17):
-        ask(front, wire(f"{number}.ark.arpa."))
-        ask(front, wire(f"{number}.Ark.arpa."))
-        ask(front, with_cookie(f"{number}.ark.arpa.", bytes(8)))
-        ask(front, with_cookie(f"{number}.Ark.arpa.", bytes(8)))
-        assert len(front._known._replies) + len(front._known._found) <= 5
-    assert len(front._known._replies) + len(front._known._found) == 4
+        for name in (f"{number}.ark.arpa.", f"{number}.Ark.arpa.", f"ns.{number}.ark.arpa."):
+            ask(front, wire(name))
+            ask(front, with_cookie(name, bytes(8)))
+    assert len(front._wholes.denied) == 2 * 17
+    for number in range(17):
+        option = dns.edns.GenericOption(dns.edns.OptionType.make(65001), bytes(number))
+        for options in ((option,), (option, cookie)):
+            ask(front, wire("12345.ark.arpa.", number, *options))
+        assert len(front._wholes.noerror) + len(front._wholes._with_cookie) <= 5
+    assert not front._wholes.kinds, "there is no rate limit"
     assert b"Ark" in ask(front, wire("0.Ark.arpa."))
     assert b"Ark" not in ask(front, wire("0.ark.arpa."))
+
+
+@pytest.mark.parametrize("size", range(12, 30))
+def test_what_cannot_be_read_is_not_kept(front: Front, size: int) -> None:
+    cut = wire()[:size]
+    for octets in (cut, cut[:2] + cut[2:].upper(), cut):
+        assert ask(front, octets) == front.responder.answer(octets, front.snapshot, transport=TCP, client="192.0.2.7")
+    assert not front._wholes.noerror
+    assert not front._wholes.denied
 
 
 @given(
@@ -162,4 +174,5 @@ def test_cookies_are_judged_as_always(client: str, part: bytes, age: int, kind: 
         "junk": part * 3,
     }[kind]
     expected = answer_cookie(made, client, secrets=secrets, now=now)
-    assert answer_cookie(made, client, secrets=secrets, now=now, siphash=SIPHASH) == expected
+    for siphash in HASHES:
+        assert answer_cookie(made, client, secrets=secrets, now=now, siphash=siphash) == expected
