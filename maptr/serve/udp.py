@@ -21,6 +21,9 @@ MAX_DATAGRAM = 65535  # RFC 768: the length field
 BURST = 64
 # Bursts of queries wait here while Python works; the kernel cuts it to net.core.rmem_max.
 RECEIVE_BUFFER = 4 * 1024 * 1024
+# And replies here until the network has taken them: some batches of the longest, of which the default holds less than
+# one. NSD has the same; the kernel cuts it to net.core.wmem_max.
+SEND_BUFFER = 1024 * 1024
 # Linux's number, for Pythons that do not name it.
 IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)
 
@@ -36,6 +39,8 @@ def open_socket(host: str, port: int, *, joining: bool = False) -> socket.socket
         sock.setblocking(False)
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         if address.version == 6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if address.is_unspecified and address.version == 6:
@@ -44,11 +49,17 @@ def open_socket(host: str, port: int, *, joining: bool = False) -> socket.socket
             sock.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
         if joining:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sock.bind((host, port))
+        sock.bind(sockaddr(host, port))
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def sockaddr(host: str, port: int) -> tuple[str, int] | tuple[str, int, int, int]:
+    """What bind(2) takes; of an address with its interface (``fe80::1%eth0``, RFC 4007 11) both. Raises OSError."""
+    host, _, interface = host.partition("%")
+    return (host, port, 0, socket.if_nametoindex(interface)) if interface else (host, port)
 
 
 def is_anywhere(sock: socket.socket) -> bool:
