@@ -6,6 +6,7 @@ import contextlib
 import ipaddress
 import socket
 import struct
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,11 @@ RECEIVE_BUFFER = 4 * 1024 * 1024
 # And replies here until the network has taken them: some batches of the longest, of which the default holds less than
 # one. NSD has the same; the kernel cuts it to net.core.wmem_max.
 SEND_BUFFER = 1024 * 1024
-# Linux's number, for Pythons that do not name it.
+# Linux's numbers, for Pythons that do not name them.
 IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)
+# Linux's ways to ignore what ICMP says of a path's MTU, the better one first (ip(7), ipv6(7)).
+MTU_DISCOVER = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socket.IPPROTO_IPV6, 23)}
+PMTUDISC_OMIT, PMTUDISC_DONT = 5, 0
 
 
 def open_socket(host: str, port: int, *, joining: bool = False) -> socket.socket:
@@ -37,10 +41,11 @@ def open_socket(host: str, port: int, *, joining: bool = False) -> socket.socket
     sock = socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_DGRAM)
     try:
         sock.setblocking(False)
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        for buffer, size in ((socket.SO_RCVBUF, RECEIVE_BUFFER), (socket.SO_SNDBUF, SEND_BUFFER)):
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, buffer, size)
+        if sys.platform.startswith("linux"):
+            ignore_path_mtu(sock)
         if address.version == 6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if address.is_unspecified and address.version == 6:
@@ -60,6 +65,14 @@ def sockaddr(host: str, port: int) -> tuple[str, int] | tuple[str, int, int, int
     """What bind(2) takes; of an address with its interface (``fe80::1%eth0``, RFC 4007 11) both. Raises OSError."""
     host, _, interface = host.partition("%")
     return (host, port, 0, socket.if_nametoindex(interface)) if interface else (host, port)
+
+
+def ignore_path_mtu(sock: socket.socket) -> None:
+    """Have no forged ICMP message make the kernel send replies in fragments, which others can forge, too (RFC 9715)."""
+    for how in (PMTUDISC_OMIT, PMTUDISC_DONT):
+        with contextlib.suppress(OSError):
+            sock.setsockopt(*MTU_DISCOVER[sock.family], how)
+            return
 
 
 def is_anywhere(sock: socket.socket) -> bool:
