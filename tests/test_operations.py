@@ -151,6 +151,14 @@ FAULTS = {
         "test_serve_cli.test_one_bad_zone_does_not_keep_the_other_from_reloading",
     ),
     "a bad configuration at a reload": ("test_control.test_a_bad_configuration_leaves_everything",),
+    "an address that is not there": (
+        "test_addresses.test_an_address_that_comes_later_if_the_system_lets_it_be_bound",
+        "test_addresses.test_an_address_that_goes_away_and_comes_back",
+    ),
+    "a port that another server has": (
+        "test_serve.test_an_address_in_use_is_an_error_that_names_it",
+        "test_addresses.test_a_port_that_another_shares_is_taken",
+    ),
     "a full disk": ("test_operations.test_a_full_disk",),
     "SIGHUP while it starts": ("test_early.test_sighup_while_it_starts_is_heard_when_it_is_ready",),
     "SIGTERM while it starts": ("test_early.test_sigterm_while_it_starts_ends_it_at_once",),
