@@ -72,6 +72,7 @@ class Network:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self.servers: list[Server] = []
         assert self.keeper.stdout is not None
         self.refused = "" if (said := self.keeper.stdout.readline()) == "ready\n" else said.strip()
 
@@ -94,6 +95,8 @@ class Network:
         self.ip("link add va type veth peer name vb", "link set va up", "link set vb up")
 
     def close(self) -> None:
+        for server in self.servers:
+            server.end()
         self.keeper.communicate()
 
 
@@ -101,6 +104,7 @@ class Server:
     """``maptr serve`` in that network."""
 
     def __init__(self, network: Network, *options: str) -> None:
+        network.servers.append(self)
         zone = f"ark.arpa={REPOSITORY / 'zones' / 'ark.arpa.zone'}"
         command = network.command(sys.executable, "-m", "maptr", "serve", "--zone", zone, *options)
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment())

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +24,7 @@ from maptr.config.model import all_keys
 from maptr.keyfolder import add_key
 from maptr.zonekeys import Algorithm, Role, State
 from tests.flood import Load
-from tests.peers import find
+from tests.peers import Maptr, find
 from tests.test_control import Site
 from tests.test_control import site as site
 from tests.test_serve_cli import PATIENCE, address_of, zone_text
@@ -137,6 +138,34 @@ def test_the_unit_exposes_less_than_any_other_servers() -> None:
     )
     assert done.returncode == 0, done.stdout[-200:]
     assert "Overall exposure level" in done.stdout
+
+
+# What systemd's MemoryDenyWriteExecute asks of the kernel: PR_SET_MDWE (prctl(2), Linux 6.3).
+DENY = """
+import ctypes, os, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
+    sys.exit("no PR_SET_MDWE in this kernel")
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+class Denied(Maptr):
+    """A server that can have no memory to write to and to execute."""
+
+    def configure(self) -> list[str]:
+        return [sys.executable, "-c", DENY, *super().configure()]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="systemd's memory protection is Linux's")
+def test_the_server_lives_with_the_memory_that_the_unit_denies(sample: Path) -> None:
+    assert "MemoryDenyWriteExecute=yes" in UNIT.read_text()
+    probe = subprocess.run([sys.executable, "-c", DENY, sys.executable, "-c", ""], stderr=subprocess.PIPE, text=True)
+    if probe.returncode:
+        pytest.skip(probe.stderr.strip())
+    with Denied({"ark.arpa.": sample.with_name("ark.arpa.zone")}, "--workers=2") as server:
+        query = dns.message.make_query("12345.ark.arpa", "NAPTR")
+        for ask in (dns.query.udp, dns.query.tcp):
+            assert ask(query, server.host, port=server.port, timeout=20).answer
 
 
 # --- faults: each row of the table, and its tests
