@@ -90,12 +90,12 @@ class Network:
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         return done.stdout
 
-    def ip(self, *lines: str) -> None:
+    def ip(self, *lines: str, or_skip: bool = False) -> None:
         for line in lines:
-            self.run("ip", *line.split())
+            self.run("ip", *line.split(), or_skip=or_skip)
 
     def cable(self) -> None:
-        self.run(*"ip link add va type veth peer name vb".split(), or_skip=True)
+        self.ip("link add va type veth peer name vb", or_skip=True)
         self.ip("link set va up", "link set vb up")
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ def network() -> Iterator[Network]:
     try:
         if found.refused:
             pytest.skip(f"no network of its own: {found.refused}")
-        found.run(*"ip link set lo up".split(), or_skip=True)
+        found.ip("link set lo up", or_skip=True)
         yield found
     finally:
         found.close()
