@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +24,7 @@ from maptr.config.model import all_keys
 from maptr.keyfolder import add_key
 from maptr.zonekeys import Algorithm, Role, State
 from tests.flood import Load
-from tests.peers import find
+from tests.peers import Maptr, find
 from tests.test_control import Site
 from tests.test_control import site as site
 from tests.test_serve_cli import PATIENCE, address_of, zone_text
@@ -139,6 +140,34 @@ def test_the_unit_exposes_less_than_any_other_servers() -> None:
     assert "Overall exposure level" in done.stdout
 
 
+# What systemd's MemoryDenyWriteExecute asks of the kernel: PR_SET_MDWE (prctl(2), Linux 6.3).
+DENY = """
+import ctypes, os, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
+    sys.exit("no PR_SET_MDWE in this kernel")
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+class Denied(Maptr):
+    """A server that can have no memory to write to and to execute."""
+
+    def configure(self) -> list[str]:
+        return [sys.executable, "-c", DENY, *super().configure()]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="systemd's memory protection is Linux's")
+def test_the_server_lives_with_the_memory_that_the_unit_denies(sample: Path) -> None:
+    assert "MemoryDenyWriteExecute=yes" in UNIT.read_text()
+    probe = subprocess.run([sys.executable, "-c", DENY, sys.executable, "-c", ""], stderr=subprocess.PIPE, text=True)
+    if probe.returncode:
+        pytest.skip(probe.stderr.strip())
+    with Denied({"ark.arpa.": sample.with_name("ark.arpa.zone")}, "--workers=2") as server:
+        query = dns.message.make_query("12345.ark.arpa", "NAPTR")
+        for ask in (dns.query.udp, dns.query.tcp):
+            assert ask(query, server.host, port=server.port, timeout=20).answer
+
+
 # --- faults: each row of the table, and its tests
 
 FAULTS = {
@@ -151,6 +180,14 @@ FAULTS = {
         "test_serve_cli.test_one_bad_zone_does_not_keep_the_other_from_reloading",
     ),
     "a bad configuration at a reload": ("test_control.test_a_bad_configuration_leaves_everything",),
+    "an address that is not there": (
+        "test_addresses.test_an_address_that_comes_later_if_the_system_lets_it_be_bound",
+        "test_addresses.test_an_address_that_goes_away_and_comes_back",
+    ),
+    "a port that another server has": (
+        "test_serve.test_an_address_in_use_is_an_error_that_names_it",
+        "test_addresses.test_a_port_that_another_shares_is_taken",
+    ),
     "a full disk": ("test_operations.test_a_full_disk",),
     "SIGHUP while it starts": ("test_early.test_sighup_while_it_starts_is_heard_when_it_is_ready",),
     "SIGTERM while it starts": ("test_early.test_sigterm_while_it_starts_ends_it_at_once",),

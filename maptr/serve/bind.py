@@ -7,6 +7,7 @@ from it next: neither the end of a worker nor a reload loses it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,9 @@ from maptr.serve import udp
 # Tries to find one port that is free for UDP and TCP both, where any port will do.
 PORT_TRIES = 20
 BACKLOG = 128  # connections that wait to be accepted
+# Octets of a segment, either way: what every path of IPv6 takes whole (RFC 8200 5) less the headers. A path that drops
+# longer ones without a word, as tunnels do, would drop each long reply again and again. BIND and Knot have the same.
+MAX_SEGMENT = 1220
 
 
 class Sockets:
@@ -111,11 +115,13 @@ def open_tcp_socket(host: str, port: int, *, joining: bool = False) -> socket.so
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # For each connection that comes of it: no reply shall wait until the one before is acknowledged.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):  # not every system lets a socket that listens have one
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, MAX_SEGMENT)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if joining:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sock.bind((host, port))
+        sock.bind(udp.sockaddr(host, port))
         sock.listen(BACKLOG)
     except BaseException:
         sock.close()

@@ -22,6 +22,9 @@ MAX_DATAGRAM = 65535  # RFC 768: the length field
 BURST = 64
 # Bursts of queries wait here while Python works; the kernel cuts it to net.core.rmem_max.
 RECEIVE_BUFFER = 4 * 1024 * 1024
+# And replies here until the network has taken them: some batches of the longest, of which the default holds less than
+# one. NSD has the same; the kernel cuts it to net.core.wmem_max.
+SEND_BUFFER = 1024 * 1024
 # Linux's numbers, for Pythons that do not name them.
 IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)
 # Linux's ways to ignore what ICMP says of a path's MTU, the better one first (ip(7), ipv6(7)).
@@ -38,8 +41,9 @@ def open_socket(host: str, port: int, *, joining: bool = False) -> socket.socket
     sock = socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_DGRAM)
     try:
         sock.setblocking(False)
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        for buffer, size in ((socket.SO_RCVBUF, RECEIVE_BUFFER), (socket.SO_SNDBUF, SEND_BUFFER)):
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, buffer, size)
         if sys.platform.startswith("linux"):
             ignore_path_mtu(sock)
         if address.version == 6:
@@ -50,11 +54,17 @@ def open_socket(host: str, port: int, *, joining: bool = False) -> socket.socket
             sock.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
         if joining:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sock.bind((host, port))
+        sock.bind(sockaddr(host, port))
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def sockaddr(host: str, port: int) -> tuple[str, int] | tuple[str, int, int, int]:
+    """What bind(2) takes; of an address with its interface (``fe80::1%eth0``, RFC 4007 11) both. Raises OSError."""
+    host, _, interface = host.partition("%")
+    return (host, port, 0, socket.if_nametoindex(interface)) if interface else (host, port)
 
 
 def ignore_path_mtu(sock: socket.socket) -> None:
