@@ -6,6 +6,7 @@ import contextlib
 import ipaddress
 import socket
 import struct
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,11 @@ MAX_DATAGRAM = 65535  # RFC 768: the length field
 BURST = 64
 # Bursts of queries wait here while Python works; the kernel cuts it to net.core.rmem_max.
 RECEIVE_BUFFER = 4 * 1024 * 1024
-# Linux's number, for Pythons that do not name it.
+# Linux's numbers, for Pythons that do not name them.
 IP_PKTINFO = getattr(socket, "IP_PKTINFO", 8)
+# Linux's ways to ignore what ICMP says of a path's MTU, the better one first (ip(7), ipv6(7)).
+MTU_DISCOVER = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socket.IPPROTO_IPV6, 23)}
+PMTUDISC_OMIT, PMTUDISC_DONT = 5, 0
 
 
 def open_socket(host: str, port: int, *, joining: bool = False) -> socket.socket:
@@ -36,6 +40,8 @@ def open_socket(host: str, port: int, *, joining: bool = False) -> socket.socket
         sock.setblocking(False)
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        if sys.platform.startswith("linux"):
+            ignore_path_mtu(sock)
         if address.version == 6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if address.is_unspecified and address.version == 6:
@@ -49,6 +55,14 @@ def open_socket(host: str, port: int, *, joining: bool = False) -> socket.socket
         sock.close()
         raise
     return sock
+
+
+def ignore_path_mtu(sock: socket.socket) -> None:
+    """Have no forged ICMP message make the kernel send replies in fragments, which others can forge, too (RFC 9715)."""
+    for how in (PMTUDISC_OMIT, PMTUDISC_DONT):
+        with contextlib.suppress(OSError):
+            sock.setsockopt(*MTU_DISCOVER[sock.family], how)
+            return
 
 
 def is_anywhere(sock: socket.socket) -> bool:

@@ -1,0 +1,66 @@
+"""RFC 9715: replies do not leave in fragments because somebody said that a path is narrow."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import pytest
+
+from tests.namespaces import run_apart
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="network namespaces are Linux's")
+
+# The kernel takes the MTU of a route for what ICMP told of it. Prints how many fragments a datagram became.
+SEND = """
+import socket, subprocess, sys
+from maptr.serve import udp
+
+host, family, size, mtu, counters, name = {host!r}, {family}, {size}, {mtu}, {counters!r}, {name!r}
+for command in (
+    "link set lo up",
+    f"route delete local {{host}} dev lo table local",
+    f"route add local {{host}} dev lo table local mtu {{mtu}}",
+):
+    subprocess.run(["ip", *command.split()], check=True)
+
+def fragments():
+    words = [line.split() for line in open(counters)]
+    if family == socket.AF_INET6:
+        return int(dict(words)[name])
+    keys, values = [line for line in words if line[0] == "Ip:"]
+    return int(values[keys.index(name)])
+
+server = udp.open_socket(host, 0) if {ours} else socket.socket(family, socket.SOCK_DGRAM)
+client = socket.socket(family, socket.SOCK_DGRAM)
+client.bind((host, 0))
+client.settimeout(5)
+server.sendto(bytes(size), client.getsockname())
+assert len(client.recv(65535)) == size
+print(fragments())
+"""
+NARROW = {
+    "IPv4": {
+        "host": "127.0.0.1",
+        "family": int(socket.AF_INET),
+        "size": 1232,
+        "mtu": 576,
+        "counters": "/proc/net/snmp",
+        "name": "FragCreates",
+    },
+    "IPv6": {
+        "host": "::1",
+        "family": int(socket.AF_INET6),
+        "size": 1400,
+        "mtu": 1280,
+        "counters": "/proc/net/snmp6",
+        "name": "Ip6FragCreates",
+    },
+}
+
+
+@pytest.mark.parametrize("version", NARROW)
+def test_what_a_path_is_said_to_take_is_not_believed(version: str) -> None:
+    assert run_apart(SEND.format(**NARROW[version], ours=True)) == "0\n"
+    fragments = int(run_apart(SEND.format(**NARROW[version], ours=False)))
+    assert fragments > 1, "else this would see no fragments whatever the socket does"
