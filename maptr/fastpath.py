@@ -28,6 +28,7 @@ from maptr.learned import General, Learned
 from maptr.names import Labels, to_wire
 from maptr.packed import RRSET, WILDCARD, read_labels, types_of
 from maptr.packet import COUNTS, OPT, RECORD, may_be_signed, read_records
+from maptr.proofs import Asked
 from maptr.ready import (
     CLASS_IN,
     COOKIE_REPLY,
@@ -262,7 +263,9 @@ class ReadyAnswers:
         if zone.denial is None or _next_closer(name, encloser, offsets) in zone.soa_words:
             return None
         proof = zone.denial.name_error(read_labels(name), read_labels(encloser))
-        return self._learned.moulded(
+        asked = _asked(zone, name, offsets)
+        ready = zone.proofs.reply(NXDOMAIN, asked, qtype, proof, self._learned.ask)
+        return ready or self._learned.moulded(
             (NXDOMAIN, encloser, *map(id, proof)), len(name), name, qtype, DO, shared=Shared.BY_NONE
         )
 
@@ -298,8 +301,10 @@ class ReadyAnswers:
             return None
         prove = zone.denial.wildcard if found else zone.denial.wildcard_no_data
         proof = prove(read_labels(name), read_labels(encloser))
-        key = (encloser, qtype if found else NODATA, *map(id, proof))
-        return self._learned.moulded(key, len(name) - len(encloser), name, qtype, DO, shared=Shared.BY_NONE)
+        kind = encloser, qtype if found else NODATA
+        ready = zone.proofs.reply(kind, _asked(zone, name, offsets), qtype, proof, self._learned.ask)
+        key = (*kind, *map(id, proof))
+        return ready or self._learned.moulded(key, len(name) - len(encloser), name, qtype, DO, shared=Shared.BY_NONE)
 
     def _negative(
         self,
@@ -360,6 +365,12 @@ def _without_records(query: bytes, end: int) -> bytes | None:
     if name:
         return None
     return head + ONE_RECORD + question + b"\0" + RECORD.pack(rdtype, payload, ttl, len(options)) + options
+
+
+def _asked(zone: ReadyZone, name: bytes, offsets: list[int]) -> Asked:
+    """A name below the origin, by the offsets of its labels there."""
+    place = len(name) - len(zone.origin)
+    return Asked(name, place, name[offsets[-1] : place])
 
 
 def _next_closer(name: bytes, encloser: bytes, offsets: list[int]) -> bytes:

@@ -91,6 +91,7 @@ class Plans:
         self._patterns_with_cookie: dict[bytes, Pattern] = {}
         self._kinds: dict[bytes, Hashable] = {}  # of shared plans that have one whatever the name
         self._kinds_by_name: dict[bytes, Hashable] = {}  # of plans that only one name has
+        self._kinds_now: dict[bytes, Hashable] = {}  # of plans with proofs, which nobody keeps
         self._shared: dict[Hashable, bytes] = {}
         self._lettered: set[bytes] = set()  # keys with a small letter around the name, where a capital is another
         self._large: set[bytes] = set()  # keys of the usual size whose replies not everybody takes
@@ -303,7 +304,7 @@ class Plans:
         """What a rate limit counts the reply to a query without its ID by, as ``Found.kind`` says."""
         kind = self._kinds.get(plan)
         if kind is None:
-            kind = self._kinds_by_name.get(plan)
+            kind = self._kinds_now.get(plan) or self._kinds_by_name.get(plan)
         if kind is None:
             end = int.from_bytes(plan[8:16], "little") - 2
             answered = plan[HEAD + 4 : HEAD + 6] != b"\0\0"
@@ -321,6 +322,11 @@ class Plans:
         if ready.start and ready.kind is None:
             self._alive_now.append(ready.body)
             return self._pack(query, found)
+        if ready.shared is Shared.BY_NONE:
+            self._alive_now.append(ready.body)
+            plan = self._pack(query, found)
+            self._kinds_now[plan] = ready.kind
+            return plan
         # The records of a wildcard are a part of the table, too, but not its own reply.
         what = (id(ready.body), ready.start, ready.opt, ready.kind) if ready.start else id(ready)
         key = what, found.question_end, query[2] & RD, found.cookie is not None
@@ -349,6 +355,7 @@ class Plans:
         What floods fill is not what names fill, and goes without it.
         """
         self._alive_now.clear()
+        self._kinds_now.clear()
         if self._names_full:
             self._names_full, self._denials = False, 0
             for table in (self.known, self._with_cookie, self._kinds_by_name, self._alive):
