@@ -21,7 +21,7 @@ import dns.message
 import dns.query
 import dns.rcode
 
-from scripts.benchmark import perf, reloads, report, servers, soak
+from scripts.benchmark import perf, reloads, report, servers, soak, workers
 from scripts.benchmark.loads import DELEGATIONS, LOADS, ORIGIN, Load, ark_zone, delegating_zone
 from tests import signers
 from tests.peers import HOST, Peer, PeerError, find
@@ -33,7 +33,7 @@ FEWER = {"dnslib": (4, 4)}  # for who would not answer so many in time
 SAMPLE = 40  # queries of a load that every server answers first, and alike
 SERVER_CORE, GENERATOR_CORE = 0, 1
 # Sent to every server, but only answered like NSD's by those that mean to be DNS servers.
-UNCHECKED = {"echo"}
+UNCHECKED = frozenset(servers.ECHOES)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -47,6 +47,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--reloads", type=int, metavar="N", help="instead, what is lost of 10,000 queries a second over N reloads"
     )
     parser.add_argument("--dnsperf", action="store_true", help="instead, queries a second as dnsperf counts them")
+    parser.add_argument(
+        "--workers",
+        action="store_true",
+        help="instead, two workers against one: maptr, NSD and the echo, at several rates",
+    )
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="instead, memory through so long a mixed load")
     parser.add_argument("--smoke", action="store_true", help="one short round of two loads, whatever is installed")
     parser.add_argument("-o", "--output", type=Path, help="a folder for server.txt, server.json and server.svg")
@@ -63,12 +68,15 @@ def main(arguments: Sequence[str]) -> int:
     for name in names:
         if name not in servers.SERVERS:
             sys.exit(f"scripts/bench: {name!r} is none of {', '.join(servers.SERVERS)}")
-    names = [name for name in names if name == "echo" or find(servers.SERVERS[name].commands[0])]
+    names = [name for name in names if name in servers.ECHOES or find(servers.SERVERS[name].commands[0])]
     if shutil.which("cc") is None:
         sys.exit("scripts/bench: the generator needs a C compiler (cc)")
     if options.reloads:
         with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
             return reloads.run(Path(folder), names, options.reloads)
+    if options.workers:
+        with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
+            return workers.run(Path(folder), names, options)
     if options.dnsperf:
         with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
             return perf.run(Path(folder), names, options.seconds, options.rounds)
@@ -111,7 +119,7 @@ def run(
                 if kind is None or (signed and name in servers.UNSIGNED):
                     continue
                 alone = {ORIGIN: zones[ORIGIN]}
-                served = {} if name == "echo" else alone if name in servers.SINGLE else zones
+                served = {} if name in servers.ECHOES else alone if name in servers.SINGLE else zones
                 try:
                     peers[name] = servers.start(kind, served)
                 except PeerError as error:
@@ -160,7 +168,7 @@ def measure(
     for number in range(options.rounds):
         order = list(peers) if number % 2 == 0 else list(reversed(peers))
         for name in order:
-            if name == "echo" and load.how != "udp":
+            if name in servers.ECHOES and load.how != "udp":
                 continue
             one = drive(folder / "generator", queries, load, peers[name], options)
             if one is not None:
