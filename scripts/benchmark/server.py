@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     loads = [load for load in LOADS if not options.load or any(part in load.name for part in options.load)]
     names = options.servers.split(",")
     if options.smoke:
-        options.seconds, options.rounds, names = 0.3, 1, ["maptr", "nsd"]
+        options.seconds, options.rounds, names = 0.3, 1, ["maptr", "nsd", "echo"]
         loads = [LOADS[0], LOADS[2]]
     for name in names:
         if name not in servers.SERVERS:
@@ -102,7 +102,6 @@ def run(
 ) -> tuple[dict[str, dict[str, list[report.Round]]], dict[str, float]]:
     """All loads; servers with one size of zone run at the same time, and all are stopped at the end."""
     compile_programs(folder)
-    servers.Echo.binary = folder / "echo"
     results: dict[str, dict[str, list[report.Round]]] = {}
     pss: dict[str, float] = {}
     for setting in sorted({load.setting for load in loads}):
@@ -141,11 +140,12 @@ def compile_programs(folder: Path) -> None:
     generator = [*cc, str(folder / "generator"), str(HERE / "generator.c")]
     if subprocess.run([*generator, "-DTLS", "-lssl", "-lcrypto"], capture_output=True).returncode:
         subprocess.run(generator, check=True)
-    subprocess.run([*cc, str(folder / "echo"), str(HERE / "echo.c")], check=True)
+    servers.Echo.binary = folder / "echo"
+    subprocess.run([*cc, str(servers.Echo.binary), str(HERE / "echo.c")], check=True)
 
 
 def sign(zone: Path, folder: Path, way: str) -> None:
-    """Sign the zone in its place: ``nsec`` by maptr, which has no other, ``nsec3`` by BIND's signer, as RFC 9276 has it."""
+    """Sign the zone in its place: ``nsec`` by maptr, which has no other, ``nsec3`` by BIND, as RFC 9276 has it."""
     if way == "nsec3":
         made = folder / f"{zone.stem}-{way}"
         made.mkdir()
