@@ -103,7 +103,7 @@ class Proofs:
     def _learn(
         self, asked: Asked, qtype: int, parts: list[_Part], ask: Callable[[bytes, int], Ready | None]
     ) -> _Frame | None:
-        """What comes before the proof in the general path's reply; None where that ends otherwise than laid out here."""
+        """What the general path says before the proof; None where it has another proof than would be laid out."""
         whole = ask(asked.name + qtype.to_bytes(2, "big") + CLASS_IN, DO)
         size = len(self._lay(asked, parts, 0) or b"")
         if whole is None or not size or size > whole.end:
