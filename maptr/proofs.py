@@ -116,31 +116,30 @@ class Proofs:
         return _Frame(whole._replace(head=head, body=whole.body[:end], end=end), asked.place)
 
     def _lay(self, asked: Asked, parts: list[_Part], at: int) -> bytes | None:
-        """The records of a proof that starts there; None where their owners share more than the origin."""
+        """The records of a proof that starts there; None where an owner shares more than the origin with other names.
+
+        Two owners share no more with each other: outside a branch only its last record proves something.
+        """
         name, place, top = asked
         to_origin = _pointer(HEADER + place)
         laid = []
-        tops = []
         for owner, below, its_top, records, size in parts:
-            if its_top == top:
+            if not its_top:
+                laid.append(to_origin)
+                laid.append(to_origin.join(records))
+            elif its_top == top:
                 to_owner = _within(name, owner)
                 if to_owner is None:
                     return None
                 laid.append(to_owner)
                 laid.append(to_owner.join(records))
-                at += size - len(below)
-                continue
-            if its_top:
-                if its_top in self._soa_labels or its_top in tops:
-                    return None
-                tops.append(its_top)
-                to_owner = _pointer(at)
-                laid.append(below)
-            else:
-                to_owner = to_origin
                 size -= len(below)
-            laid.append(to_origin)
-            laid.append(to_owner.join(records))
+            elif its_top in self._soa_labels:
+                return None
+            else:
+                laid.append(below)
+                laid.append(to_origin)
+                laid.append(_pointer(at).join(records))
             at += size
         return b"".join(laid) if at <= MAX_POINTER else None
 

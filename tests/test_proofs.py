@@ -51,6 +51,17 @@ def test_laid_out_as_the_general_path_writes_it(kind: str, labels: list[str], rd
     hold(READY[kind], ZONES[kind], denied(labels, rdtype))
 
 
+def test_a_label_that_looks_like_two_is_not_taken_for_them() -> None:
+    """The owner of the NSEC is no name above, though its octets are at the end of those asked."""
+    text = "@ 60 SOA ns.test. bugs.test. 1 2 3 4 5\n@ 60 NS ns.test.\nb.t 60 A 192.0.2.1\n"
+    text += "@ 60 NSEC b.t NS SOA RRSIG NSEC\nb.t 60 NSEC @ A RRSIG NSEC\n"
+    snapshot = Snapshot.from_zones([load(text)])
+    ready = ready_of(snapshot)
+    for labels in (["x", "b", "t"], ["c\x01b", "t"], ["y", "b", "t"], ["t\x01b", "t"], ["x", "c", "t"]):
+        for _ in range(2):
+            assert hold(ready, snapshot, denied(labels))
+
+
 def counting(snapshot: Snapshot) -> tuple[ReadyAnswers, list[bytes]]:
     asked: list[bytes] = []
 
