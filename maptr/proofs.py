@@ -165,7 +165,7 @@ def _within(name: bytes, owner: bytes) -> bytes | None:
     place, at = len(name) - len(owner), 0
     while at < place:
         at += name[at] + 1
-    return _pointer(HEADER + place) if at == place and name[at:] == owner else None
+    return _pointer(HEADER + place) if name[at:] == owner else None
 
 
 def _pointer(place: int) -> bytes:

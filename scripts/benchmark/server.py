@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import datetime
 import json
 import os
@@ -32,6 +33,8 @@ WINDOW, SOCKETS = 256, 16  # queries under way, over so many sockets
 FEWER = {"dnslib": (4, 4)}  # for who would not answer so many in time
 SAMPLE = 40  # queries of a load that every server answers first, and alike
 SERVER_CORE, GENERATOR_CORE = 0, 1
+# Both ends of what the generator does, and what others sign.
+SMOKE = ("2,000 names, mix", "TLS, a connection for each query", "flood of NXDOMAIN, NSEC3")
 # Sent to every server, but only answered like NSD's by those that mean to be DNS servers.
 UNCHECKED = frozenset(servers.ECHOES)
 
@@ -53,7 +56,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="instead, two workers against one: maptr, NSD and the echo, at several rates",
     )
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="instead, memory through so long a mixed load")
-    parser.add_argument("--smoke", action="store_true", help="one short round of two loads, whatever is installed")
+    parser.add_argument(
+        "--smoke", action="store_true", help="one short round of three small loads, whatever is installed"
+    )
     parser.add_argument("-o", "--output", type=Path, help="a folder for server.txt, server.json and server.svg")
     return parser.parse_args(arguments)
 
@@ -64,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     names = options.servers.split(",")
     if options.smoke:
         options.seconds, options.rounds, names = 0.3, 1, ["maptr", "nsd", "echo"]
-        loads = [LOADS[0], LOADS[2]]
+        loads = [dataclasses.replace(load, names=50) for load in LOADS if load.name in SMOKE]
     for name in names:
         if name not in servers.SERVERS:
             sys.exit(f"scripts/bench: {name!r} is none of {', '.join(servers.SERVERS)}")
@@ -109,6 +114,9 @@ def run(
         zones = {ORIGIN: folder / f"{size}{signed}.zone", DELEGATIONS: folder / "delegations.zone"}
         zones[ORIGIN].write_text(ark_zone(size))
         zones[DELEGATIONS].write_text(delegating_zone())
+        if signed == "nsec3" and find(signers.COMMANDS[1]) is None:
+            print(f"scripts/bench: {signers.COMMANDS[1]} is not installed, so nothing with NSEC3", file=sys.stderr)
+            continue
         if signed:
             sign(zones[ORIGIN], folder, signed)
         with contextlib.ExitStack() as stack:
