@@ -17,6 +17,7 @@ answered, but a cookie.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -288,10 +289,19 @@ class ReadyAnswers:
         if not alias and not signed:
             return self._negative(zone, name, at, offsets, (qtype, form, NOERROR), source)
         if source is name:
-            return self._learned.ready((name, qtype if alias else NODATA, form), name, qtype, form)
+            make = None if alias else functools.partial(self._lacking, zone, name, offsets, qtype)
+            return self._learned.ready((name, qtype if alias else NODATA, form), name, qtype, form, make)
         if not signed or (alias and (qtype in INVOLVED or qtype == ANY or CNAME in types_of(packed))):
             return None  # a wildcard has more names than could be learned
         return self._proved(zone, name, source[len(WILDCARD) :], offsets, qtype, alias)
+
+    def _lacking(self, zone: ReadyZone, name: bytes, offsets: list[int], qtype: int) -> Ready | None:
+        """A name's lack of a type with its proof."""
+        if zone.denial is None or not offsets:
+            return None
+        proof = zone.denial.no_data(read_labels(name))
+        ready = zone.proofs.reply(NODATA, _asked(zone, name, offsets), qtype, proof, self._learned.ask)
+        return ready and ready._replace(kind=None, shared=Shared.BY_NAME)
 
     def _proved(
         self, zone: ReadyZone, name: bytes, encloser: bytes, offsets: list[int], qtype: int, found: bool

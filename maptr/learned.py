@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Protocol
 
 from maptr import context
@@ -53,13 +53,16 @@ class Learned:
         self._moulds: dict[object, Mould] = {}
         self._settled: dict[bytes, Ready | None] = {}
 
-    def ready(self, key: object, name: bytes, qtype: int, form: int) -> Ready | None:
-        """What is known by that key, or else learned from this question."""
+    def ready(
+        self, key: object, name: bytes, qtype: int, form: int, make: Callable[[], Ready | None] | None = None
+    ) -> Ready | None:
+        """What is known by that key, or else made, or learned from this question."""
         if key in self._ready:
             return self._ready[key]
         if len(self._ready) >= MAX_LEARNED:
             self._ready.clear()
-        ready = self._ready[key] = self.ask(name + qtype.to_bytes(2, "big") + CLASS_IN, form)
+        made = None if make is None else make()
+        ready = self._ready[key] = made or self.ask(name + qtype.to_bytes(2, "big") + CLASS_IN, form)
         return ready
 
     def moulded(

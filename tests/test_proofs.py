@@ -92,6 +92,17 @@ def test_the_general_path_is_asked_once_whatever_is_proved(above: tuple[str, ...
     assert len(authorities) > 20
 
 
+@pytest.mark.parametrize("kind", ["nsec", "soa-elsewhere"])
+def test_so_it_is_for_types_that_names_lack(kind: str) -> None:
+    ready, asked = counting(ZONES[kind])
+    asked.clear()
+    names = ["ai", "ns2"] if kind == "nsec" else ["ai", "ns1", "ns2", "xx", "x.w", "y.w", "x.y.w"]
+    for name in names:
+        for rdtype in ("TXT", "NAPTR", "DS"):
+            assert hold(ready, ZONES[kind], denied(name.split("."), rdtype))
+    assert len(asked) == 1
+
+
 def test_a_layout_that_the_general_path_does_not_have_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proofs, "RRSIG", 47)
     ready, asked = counting(ZONES["soa-elsewhere"])
