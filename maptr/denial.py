@@ -11,7 +11,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from maptr.errors import ZoneError
 from maptr.names import Labels, to_text, to_wire
@@ -31,7 +31,12 @@ _BASE32 = bytes.maketrans(b"0123456789ABCDEFGHIJKLMNOPQRSTUV", b"ABCDEFGHIJKLMNO
 
 
 class Denial(Protocol):
-    """Proofs by outcome. ``encloser`` is the longest name at or above ``name`` that exists."""
+    """Proofs by outcome. ``encloser`` is the longest name at or above ``name`` that exists.
+
+    ``recurs``: names that are alike have one proof, so that what many ask comes again.
+    """
+
+    recurs: ClassVar[bool]
 
     def name_error(self, name: Labels, encloser: Labels) -> list[RRset]:
         """Neither the name exists nor a wildcard that would stand in for it."""
@@ -75,6 +80,7 @@ def is_hashed_owner(node: Node) -> bool:
 class NsecChain:
     """NSEC records in canonical order of their owners (RFC 4034 4)."""
 
+    recurs: ClassVar[bool] = True
     order: tuple[Labels, ...]
     rrsets: tuple[RRset, ...]
 
@@ -100,6 +106,7 @@ class NsecChain:
 class Nsec3Chain:
     """NSEC3 records of one set of parameters in the order of their hashes (RFC 5155 3)."""
 
+    recurs: ClassVar[bool] = False
     salt: bytes
     iterations: int
     order: tuple[bytes, ...]

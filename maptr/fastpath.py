@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -58,7 +58,7 @@ from maptr.ready import (
     read_options,
 )
 from maptr.readyzone import ReadyZone, is_alone
-from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, Snapshot
+from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, RRset, Snapshot
 
 SOA, DS, NSEC, NSEC3 = 6, 43, 47, 50
 NODATA = 0  # in place of a type, all types that a name does not have: type 0 itself is reserved (RFC 6895 3.1)
@@ -264,11 +264,7 @@ class ReadyAnswers:
         if zone.denial is None or _next_closer(name, encloser, offsets) in zone.soa_words:
             return None
         proof = zone.denial.name_error(read_labels(name), read_labels(encloser))
-        asked = _asked(zone, name, offsets)
-        ready = zone.proofs.reply(NXDOMAIN, asked, qtype, proof, self._learned.ask)
-        return ready or self._learned.moulded(
-            (NXDOMAIN, encloser, *map(id, proof)), len(name), name, qtype, DO, shared=Shared.BY_NONE
-        )
+        return self._with_proof(zone, (NXDOMAIN, encloser), NXDOMAIN, len(name), name, offsets, qtype, proof)
 
     def _from_node(
         self, zone: ReadyZone, name: bytes, at: int, offsets: list[int], source: bytes, qtype: int, form: int
@@ -312,9 +308,28 @@ class ReadyAnswers:
         prove = zone.denial.wildcard if found else zone.denial.wildcard_no_data
         proof = prove(read_labels(name), read_labels(encloser))
         kind = encloser, qtype if found else NODATA
-        ready = zone.proofs.reply(kind, _asked(zone, name, offsets), qtype, proof, self._learned.ask)
-        key = (*kind, *map(id, proof))
-        return ready or self._learned.moulded(key, len(name) - len(encloser), name, qtype, DO, shared=Shared.BY_NONE)
+        return self._with_proof(zone, kind, kind, len(name) - len(encloser), name, offsets, qtype, proof)
+
+    def _with_proof(
+        self,
+        zone: ReadyZone,
+        mould: tuple[object, ...],
+        kind: Hashable,
+        place: int,
+        name: bytes,
+        offsets: list[int],
+        qtype: int,
+        proof: list[RRset],
+    ) -> Ready | None:
+        """A reply of that kind with that proof: laid out, kept where it comes again, and else of a mould."""
+
+        def make() -> Ready | None:
+            return zone.proofs.reply(kind, _asked(zone, name, offsets), qtype, proof, self._learned.ask)
+
+        recurs = zone.denial is not None and zone.denial.recurs
+        return (None if recurs else make()) or self._learned.moulded(
+            (*mould, *map(id, proof)), place, name, qtype, DO, shared=Shared.BY_NONE, make=make if recurs else None
+        )
 
     def _negative(
         self,

@@ -75,8 +75,9 @@ class Learned:
         *,
         by_name: bool = False,
         shared: Shared = Shared.BY_NAME,
+        make: Callable[[], Ready | None] | None = None,
     ) -> Ready | None:
-        """The same for all who have one name at some place of the question.
+        """The same for all who have one name at some place of the question, made, or learned once for all places.
 
         ``by_name`` is of ``Ready.kind``, ``shared`` is that of Ready.
         """
@@ -84,6 +85,10 @@ class Learned:
             return self._ready[key, place]
         if len(self._ready) >= MAX_LEARNED:
             self._ready.clear()
+        ready = None if make is None else make()
+        if ready is not None:
+            self._ready[key, place] = ready
+            return ready
         mould = self._moulds.get(key)
         if mould is None:
             if len(self._moulds) >= MAX_LEARNED:

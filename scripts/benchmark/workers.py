@@ -17,14 +17,14 @@ from pathlib import Path
 from scripts.benchmark import servers
 from scripts.benchmark.loads import DELEGATIONS, LOADS, ORIGIN, Load, ark_zone, delegating_zone
 from scripts.benchmark.report import Round, median
-from tests.peers import Peer
+from tests.peers import Maptr, Nsd, Peer
 
 # The same server with one process that answers, and with two.
 PAIRS: dict[str, tuple[type[Peer], type[Peer]]] = {
     kind.name: (kind, twice)
     for kind, twice in (
-        (servers.Maptr, servers.MaptrTwo),
-        (servers.Nsd, servers.NsdTwo),
+        (Maptr, servers.MaptrTwo),
+        (Nsd, servers.NsdTwo),
         (servers.Echo, servers.EchoTwo),
     )
 }
