@@ -324,7 +324,8 @@ class ReadyAnswers:
         """A reply of that kind with that proof: laid out, kept where it comes again, and else of a mould."""
 
         def make() -> Ready | None:
-            return zone.proofs.reply(kind, _asked(zone, name, offsets), qtype, proof, self._learned.ask)
+            ready = zone.proofs.reply(kind, _asked(zone, name, offsets), qtype, proof, self._learned.ask)
+            return ready._replace(shared=Shared.BY_NONE) if ready and recurs else ready
 
         recurs = zone.denial is not None and zone.denial.recurs
         return (None if recurs else make()) or self._learned.moulded(

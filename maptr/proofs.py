@@ -98,7 +98,7 @@ class Proofs:
         for part in parts:
             records += len(part.records)
         head = said.head[:6] + records.to_bytes(2, "big") + said.head[8:]
-        return Ready(head, body, 0, len(body), said.opt, said.kind, Shared.BY_NONE)
+        return Ready(head, body, 0, len(body), said.opt, said.kind, Shared.BY_NONE_LATER)
 
     def _learn(
         self, asked: Asked, qtype: int, parts: list[_Part], ask: Callable[[bytes, int], Ready | None]

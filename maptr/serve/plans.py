@@ -57,6 +57,9 @@ _MIN_WHOLE = MIN_KEY + OPT_SIZE + COOKIE_REPLY
 _FIRST_LETTER = ord("A")  # as the length of a query
 
 
+_PROVED = (Shared.BY_NONE, Shared.BY_NONE_LATER)
+
+
 class Special(NamedTuple):
     """What of a pattern is not so for most.
 
@@ -241,7 +244,7 @@ class Plans:
         size = 0 if found.cookie is None else len(found.cookie)
         plan = self._share(query, found)
         head = found.ready.head
-        if found.question_end == HEADER or found.ready.shared is Shared.BY_NONE:
+        if found.question_end == HEADER or found.ready.shared in _PROVED:
             return plan  # without a question there is nothing to know it by; with proofs, nobody to share it
         whole = len(query) - size
         if whole != found.question_end + (OPT_SIZE + bool(size) * 4 if found.ready.opt else 0):
@@ -322,7 +325,7 @@ class Plans:
         if ready.start and ready.kind is None:
             self._alive_now.append(ready.body)
             return self._pack(query, found)
-        if ready.shared is Shared.BY_NONE:
+        if ready.shared is Shared.BY_NONE_LATER:
             self._alive_now.append(ready.body)
             plan = self._pack(query, found)
             self._kinds_now[plan] = ready.kind
