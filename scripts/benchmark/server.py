@@ -31,6 +31,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 WINDOW, SOCKETS = 256, 16  # queries under way, over so many sockets
 FEWER = {"dnslib": (4, 4)}  # for who would not answer so many in time
+SUBJECTS = "maptr,nsd,bind,knot,powerdns,echo"
 SAMPLE = 40  # queries of a load that every server answers first, and alike
 SERVER_CORE, GENERATOR_CORE = 0, 1
 # Both ends of what the generator does, and what others sign.
@@ -40,10 +41,11 @@ UNCHECKED = frozenset(servers.ECHOES)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="scripts/bench server", description=__doc__)
+    loads = "; ".join(load.name for load in LOADS)
+    parser = argparse.ArgumentParser(prog="scripts/bench server", description=__doc__, epilog=f"Loads: {loads}.")
     parser.add_argument("--seconds", type=float, default=2.0, help="of a round (default 2)")
     parser.add_argument("--rounds", type=int, default=5, help="of each load, servers alternating (default 5)")
-    parser.add_argument("--servers", default="maptr,nsd,bind,knot,powerdns,echo", help="comma-separated")
+    parser.add_argument("--servers", default=SUBJECTS, help=f"of {', '.join(servers.SERVERS)} (default {SUBJECTS})")
     parser.add_argument("--load", action="append", default=[], help="part of a load's name; repeatable (default all)")
     parser.add_argument("--unpinned", action="store_true", help="leave servers and generator to the scheduler")
     parser.add_argument(
