@@ -10,8 +10,8 @@ import base64
 import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from maptr.errors import ZoneError
 from maptr.names import Labels, to_text, to_wire
@@ -24,13 +24,19 @@ SHA1 = 1  # RFC 5155 11: the one hash algorithm there is
 HASH_SIZE = 20
 # Validators treat more as unsigned (RFC 9276 3.2; BIND, Knot Resolver and Unbound stop at 150), and each costs us too.
 MAX_ITERATIONS = 150
+MAX_KNOWN = 8192  # enclosers, 200 octets each
 WILDCARD = b"*"
 
 _BASE32 = bytes.maketrans(b"0123456789ABCDEFGHIJKLMNOPQRSTUV", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
 
 
 class Denial(Protocol):
-    """Proofs by outcome. ``encloser`` is the longest name at or above ``name`` that exists."""
+    """Proofs by outcome. ``encloser`` is the longest name at or above ``name`` that exists.
+
+    ``recurs``: names that are alike have one proof, so that what many ask comes again.
+    """
+
+    recurs: ClassVar[bool]
 
     def name_error(self, name: Labels, encloser: Labels) -> list[RRset]:
         """Neither the name exists nor a wildcard that would stand in for it."""
@@ -74,6 +80,7 @@ def is_hashed_owner(node: Node) -> bool:
 class NsecChain:
     """NSEC records in canonical order of their owners (RFC 4034 4)."""
 
+    recurs: ClassVar[bool] = True
     order: tuple[Labels, ...]
     rrsets: tuple[RRset, ...]
 
@@ -99,40 +106,51 @@ class NsecChain:
 class Nsec3Chain:
     """NSEC3 records of one set of parameters in the order of their hashes (RFC 5155 3)."""
 
+    recurs: ClassVar[bool] = False
     salt: bytes
     iterations: int
     order: tuple[bytes, ...]
     rrsets: tuple[RRset, ...]
+    _known: dict[Labels, tuple[RRset | None, Labels, RRset]] = field(default_factory=dict, compare=False, repr=False)
 
     def name_error(self, name: Labels, encloser: Labels) -> list[RRset]:
-        proof, encloser = self._closest(name, encloser)
-        return _each_once(*proof, self._at_or_before((WILDCARD, *encloser)))
+        match, encloser, wildcard = self._known.get(encloser) or self._learn(encloser)
+        covering = self._at_or_before(_next_closer(name, encloser))
+        return _each_once(covering, wildcard) if match is None else _each_once(match, covering, wildcard)
 
     def no_data(self, name: Labels) -> list[RRset]:
         match = self._match(name)
         if match is not None:
             return [match]
         # Opt-out (RFC 5155 7.2.4, 7.2.7): an insecure delegation, or an empty non-terminal above such only.
-        return _each_once(*self._closest(name, name[1:])[0])
+        return self._closest(name, name[1:])
 
     def wildcard(self, name: Labels, encloser: Labels) -> list[RRset]:
         return [self._at_or_before(_next_closer(name, encloser))]
 
     def wildcard_no_data(self, name: Labels, encloser: Labels) -> list[RRset]:
-        proof, _ = self._closest(name, encloser)
-        return _each_once(*proof, self._at_or_before((WILDCARD, *encloser)))
+        return _each_once(*self._closest(name, encloser), self._at_or_before((WILDCARD, *encloser)))
 
-    def _closest(self, name: Labels, encloser: Labels) -> tuple[list[RRset], Labels]:
-        """The closest provable encloser's record and one covering the next closer name (RFC 5155 7.2.1).
+    def _closest(self, name: Labels, encloser: Labels) -> list[RRset]:
+        """The closest provable encloser's record and one covering the next closer name (RFC 5155 7.2.1)."""
+        match, encloser, _ = self._known.get(encloser) or self._learn(encloser)
+        covering = self._at_or_before(_next_closer(name, encloser))
+        return [covering] if match is None else _each_once(match, covering)
+
+    def _learn(self, encloser: Labels) -> tuple[RRset | None, Labels, RRset]:
+        """What proofs below an encloser share: the closest provable one's record, its name, and who has its wildcard.
 
         Only with opt-out is it another than the closest encloser: that one may have no record.
         """
-        match = self._match(encloser)
-        while match is None and encloser:
-            encloser = encloser[1:]
-            match = self._match(encloser)
-        covering = self._at_or_before(_next_closer(name, encloser))
-        return ([covering] if match is None else [match, covering]), encloser
+        provable = encloser
+        match = self._match(provable)
+        while match is None and provable:
+            provable = provable[1:]
+            match = self._match(provable)
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        known = self._known[encloser] = match, provable, self._at_or_before((WILDCARD, *provable))
+        return known
 
     def _match(self, name: Labels) -> RRset | None:
         digest = nsec3_hash(name, self.salt, self.iterations)

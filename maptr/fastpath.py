@@ -17,8 +17,9 @@ answered, but a cookie.
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -28,6 +29,7 @@ from maptr.learned import General, Learned
 from maptr.names import Labels, to_wire
 from maptr.packed import RRSET, WILDCARD, read_labels, types_of
 from maptr.packet import COUNTS, OPT, RECORD, may_be_signed, read_records
+from maptr.proofs import Asked
 from maptr.ready import (
     CLASS_IN,
     COOKIE_REPLY,
@@ -56,7 +58,7 @@ from maptr.ready import (
     read_options,
 )
 from maptr.readyzone import ReadyZone, is_alone
-from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, Snapshot
+from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, RRset, Snapshot
 
 SOA, DS, NSEC, NSEC3 = 6, 43, 47, 50
 NODATA = 0  # in place of a type, all types that a name does not have: type 0 itself is reserved (RFC 6895 3.1)
@@ -265,9 +267,7 @@ class ReadyAnswers:
         if zone.denial is None or _next_closer(name, encloser, offsets) in zone.soa_words:
             return None
         proof = zone.denial.name_error(read_labels(name), read_labels(encloser))
-        return self._learned.moulded(
-            (NXDOMAIN, encloser, *map(id, proof)), len(name), name, qtype, DO, shared=Shared.BY_NONE
-        )
+        return self._with_proof(zone, (NXDOMAIN, encloser), NXDOMAIN, len(name), name, offsets, qtype, proof)
 
     def _from_node(
         self, zone: ReadyZone, name: bytes, at: int, offsets: list[int], source: bytes, qtype: int, form: int
@@ -289,10 +289,19 @@ class ReadyAnswers:
         if not alias and not signed:
             return self._negative(zone, name, at, offsets, (qtype, form, NOERROR), source)
         if source is name:
-            return self._learned.ready((name, qtype if alias else NODATA, form), name, qtype, form)
+            make = None if alias else functools.partial(self._lacking, zone, name, offsets, qtype)
+            return self._learned.ready((name, qtype if alias else NODATA, form), name, qtype, form, make)
         if not signed or (alias and (qtype in INVOLVED or qtype == ANY or CNAME in types_of(packed))):
             return None  # a wildcard has more names than could be learned
         return self._proved(zone, name, source[len(WILDCARD) :], offsets, qtype, alias)
+
+    def _lacking(self, zone: ReadyZone, name: bytes, offsets: list[int], qtype: int) -> Ready | None:
+        """A name's lack of a type with its proof."""
+        if zone.denial is None or not offsets:
+            return None
+        proof = zone.denial.no_data(read_labels(name))
+        ready = zone.proofs.reply(NODATA, _asked(zone, name, offsets), qtype, proof, self._learned.ask)
+        return ready and ready._replace(kind=None, shared=Shared.BY_NAME)
 
     def _proved(
         self, zone: ReadyZone, name: bytes, encloser: bytes, offsets: list[int], qtype: int, found: bool
@@ -302,8 +311,30 @@ class ReadyAnswers:
             return None
         prove = zone.denial.wildcard if found else zone.denial.wildcard_no_data
         proof = prove(read_labels(name), read_labels(encloser))
-        key = (encloser, qtype if found else NODATA, *map(id, proof))
-        return self._learned.moulded(key, len(name) - len(encloser), name, qtype, DO, shared=Shared.BY_NONE)
+        kind = encloser, qtype if found else NODATA
+        return self._with_proof(zone, kind, kind, len(name) - len(encloser), name, offsets, qtype, proof)
+
+    def _with_proof(
+        self,
+        zone: ReadyZone,
+        mould: tuple[object, ...],
+        kind: Hashable,
+        place: int,
+        name: bytes,
+        offsets: list[int],
+        qtype: int,
+        proof: list[RRset],
+    ) -> Ready | None:
+        """A reply of that kind with that proof: laid out, kept where it comes again, and else of a mould."""
+
+        def make() -> Ready | None:
+            ready = zone.proofs.reply(kind, _asked(zone, name, offsets), qtype, proof, self._learned.ask)
+            return ready._replace(shared=Shared.BY_NONE) if ready and recurs else ready
+
+        recurs = zone.denial is not None and zone.denial.recurs
+        return (None if recurs else make()) or self._learned.moulded(
+            (*mould, *map(id, proof)), place, name, qtype, DO, shared=Shared.BY_NONE, make=make if recurs else None
+        )
 
     def _negative(
         self,
@@ -364,6 +395,12 @@ def _without_records(query: bytes, end: int) -> bytes | None:
     if name:
         return None
     return head + ONE_RECORD + question + b"\0" + RECORD.pack(rdtype, payload, ttl, len(options)) + options
+
+
+def _asked(zone: ReadyZone, name: bytes, offsets: list[int]) -> Asked:
+    """A name below the origin, by the offsets of its labels there."""
+    place = len(name) - len(zone.origin)
+    return Asked(name, place, name[offsets[-1] : place])
 
 
 def _next_closer(name: bytes, encloser: bytes, offsets: list[int]) -> bytes:

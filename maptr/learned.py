@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Protocol
 
 from maptr import context
@@ -54,13 +54,16 @@ class Learned:
         self._moulds: dict[object, Mould] = {}
         self._settled: dict[bytes, Ready | None] = {}
 
-    def ready(self, key: object, name: bytes, qtype: int, form: int) -> Ready | None:
-        """What is known by that key, or else learned from this question."""
+    def ready(
+        self, key: object, name: bytes, qtype: int, form: int, make: Callable[[], Ready | None] | None = None
+    ) -> Ready | None:
+        """What is known by that key, or else made, or learned from this question."""
         if key in self._ready:
             return self._ready[key]
         if len(self._ready) >= MAX_LEARNED:
             self._ready.clear()
-        ready = self._ready[key] = self.ask(name + qtype.to_bytes(2, "big") + CLASS_IN, form)
+        made = None if make is None else make()
+        ready = self._ready[key] = made or self.ask(name + qtype.to_bytes(2, "big") + CLASS_IN, form)
         return ready
 
     def moulded(
@@ -73,8 +76,9 @@ class Learned:
         *,
         by_name: bool = False,
         shared: Shared = Shared.BY_NAME,
+        make: Callable[[], Ready | None] | None = None,
     ) -> Ready | None:
-        """The same for all who have one name at some place of the question.
+        """The same for all who have one name at some place of the question, made, or learned once for all places.
 
         ``by_name`` is of ``Ready.kind``, ``shared`` is that of Ready.
         """
@@ -82,6 +86,10 @@ class Learned:
             return self._ready[key, place]
         if len(self._ready) >= MAX_LEARNED:
             self._ready.clear()
+        ready = None if make is None else make()
+        if ready is not None:
+            self._ready[key, place] = ready
+            return ready
         mould = self._moulds.get(key)
         if mould is None:
             if len(self._moulds) >= MAX_LEARNED:

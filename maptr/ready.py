@@ -55,6 +55,7 @@ class Shared(enum.Enum):
     BY_NAME = enum.auto()  # as the zone has it (``fastpath.Fellows``)
     BY_ALL = enum.auto()
     BY_NONE = enum.auto()  # as far as octets tell: a proof is shared by those who are near in the zone
+    BY_NONE_LATER = enum.auto()  # not even by that: it was made for one query, and nobody keeps it
 
 
 class Ready(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from maptr.names import Labels, is_below, to_wire, wire_length
 from maptr.packed import RRSET, WILDCARD, PackedNodes, read_labels, read_rrsets, types_of
+from maptr.proofs import Proofs
 from maptr.ready import Ready
 from maptr.snapshot import CNAME, DNAME, NS, NSEC, NSEC3, RRSIG, ZoneView
 
@@ -38,6 +39,7 @@ class ReadyZone:
         self.soa_labels = _labels_above(view.origin, names)
         self.soa_words = frozenset(bytes((len(label),)) + label for labels in names for label in labels)
         self.denial = view.denial
+        self.proofs = Proofs(self.origin, self.soa_labels)
 
     def _note(self, name: bytes, packed: bytes, view: ZoneView) -> None:
         types = types_of(packed)

@@ -30,7 +30,7 @@ LAYERS = (
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
         *("signing", "resign"),
         *("zonediff", "integrity", "publish"),
-        *("packed", "ready", "readyzone", "learned", "fastpath", "masterline", "plainzone"),
+        *("packed", "ready", "proofs", "readyzone", "learned", "fastpath", "masterline", "plainzone"),
         *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
         *(
             "reply",

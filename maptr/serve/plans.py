@@ -19,6 +19,7 @@ from maptr.serve.slots import key_of
 # NODATA is learned by name, for some thousand names, for types that are asked much: A, TXT, AAAA, NAPTR. HTTPS is type
 # 65, which is a letter, and better known by patterns, which tell its case.
 COMMON_TYPES = frozenset({1, 16, 28, 35})
+_PROVED = (Shared.BY_NONE, Shared.BY_NONE_LATER)
 
 
 class Plans:
@@ -29,6 +30,7 @@ class Plans:
         self.tables = PlanTables()
         self._kinds: dict[bytes, Hashable] = {}  # of shared plans that have one whatever the name
         self._kinds_by_name: dict[bytes, Hashable] = {}  # of plans that only one name has
+        self._kinds_now: dict[bytes, Hashable] = {}  # of plans with proofs, which nobody keeps
         self._shared: dict[Hashable, bytes] = {}
         self._seen: set[bytes] = set()  # patterns met once
         # What plans point into: those by whole keys, shared ones, and of this batch those that nobody keeps. The tables
@@ -45,7 +47,7 @@ class Plans:
         size = 0 if found.cookie is None else len(found.cookie)
         plan = self._share(query, found)
         head = found.ready.head
-        if found.question_end == HEADER or found.ready.shared is Shared.BY_NONE:
+        if found.question_end == HEADER or found.ready.shared in _PROVED:
             return plan  # without a question there is nothing to know it by; with proofs, nobody to share it
         whole = found.key_size(query)
         if not whole:
@@ -94,7 +96,7 @@ class Plans:
         """What a rate limit counts the reply to a query without its ID by, as ``Found.kind`` says."""
         kind = self._kinds.get(plan)
         if kind is None:
-            kind = self._kinds_by_name.get(plan)
+            kind = self._kinds_now.get(plan) or self._kinds_by_name.get(plan)
         if kind is None:
             end = int.from_bytes(plan[8:16], "little") - 2
             answered = plan[HEAD + 4 : HEAD + 6] != b"\0\0"
@@ -112,6 +114,11 @@ class Plans:
         if ready.start and ready.kind is None:
             self._alive_now.append(ready.body)
             return self._pack(query, found)
+        if ready.shared is Shared.BY_NONE_LATER:
+            self._alive_now.append(ready.body)
+            plan = self._pack(query, found)
+            self._kinds_now[plan] = ready.kind
+            return plan
         # The records of a wildcard are a part of the table, too, but not its own reply.
         what = (id(ready.body), ready.start, ready.opt, ready.kind) if ready.start else id(ready)
         key = what, found.question_end, query[2] & RD, found.cookie is not None
@@ -140,6 +147,7 @@ class Plans:
         What floods fill is not what names fill, and goes without it.
         """
         self._alive_now.clear()
+        self._kinds_now.clear()
         if self._names_full:
             self._names_full, self._denials = False, 0
             self.tables.forget_names()

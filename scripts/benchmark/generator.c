@@ -1,13 +1,14 @@
 /* A load generator for DNS over UDP, TCP and TLS: closed loop, or at a fixed rate, with sendmmsg and recvmmsg.
  *
- *     generator HOST PORT FILE SECONDS WINDOW SOCKETS RATE udp|tcp|tls|once
+ *     generator HOST PORT FILE SECONDS WINDOW SOCKETS RATE udp|tcp|tls|once|tls-once
  *
  * FILE has queries, each after its length in two octets, most significant first. A socket has WINDOW/SOCKETS
  * queries under way; for each reply the next goes out. RATE 0 is as fast as replies come, otherwise queries a
  * second. What has no reply after LOSS_MS is lost and its place is filled again. TCP pipelines on kept-open
- * connections, and so does TLS, whose certificates are not looked at; once is a TCP connection for each query. Prints
- * one line of JSON, also when SIGTERM ends it early; a reply must have the ID of a query under way and QR set. TLS needs -DTLS,
- * -lssl and -lcrypto.
+ * connections, and so does TLS, whose certificates are not looked at; once is a TCP connection for each query, and
+ * tls-once a TLS connection for each, with a whole handshake: no session is kept to be resumed. Latency is from when a
+ * query is sent, so without connecting. Prints one line of JSON, also when SIGTERM ends it early; a reply must have
+ * the ID of a query under way and QR set. TLS needs -DTLS, -lssl and -lcrypto.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -34,7 +35,9 @@
 #define LOSS_MS 200
 #define BUCKETS 100000 /* of latency, a microsecond each */
 
-enum { UDP, TCP, SECURE, ONCE };
+enum { UDP, TCP, SECURE, ONCE, SECURE_ONCE };
+#define IS_TLS(how) ((how) == SECURE || (how) == SECURE_ONCE)
+#define IS_ONCE(how) ((how) == ONCE || (how) == SECURE_ONCE)
 
 struct client {
     int fd;
@@ -42,7 +45,7 @@ struct client {
     SSL *tls;
 #endif
     uint16_t next_id;
-    int under_way, connecting;
+    int under_way, connecting; /* what to poll for until it is connected, or 0 */
     int64_t heard;
     uint8_t *stream; /* TCP: what was read and is not a whole message yet */
     size_t held;
@@ -123,7 +126,7 @@ static size_t fill(struct client *c, int index, uint8_t *buffer, int64_t t) {
 
 static ssize_t receive(struct client *c, int how) {
 #ifdef TLS
-    if (how == SECURE) {
+    if (IS_TLS(how)) {
         int r = SSL_read(c->tls, c->stream + c->held, 1 << 17);
         if (r > 0) return r;
         return SSL_get_error(c->tls, r) == SSL_ERROR_WANT_READ ? -1 : 0;
@@ -135,7 +138,7 @@ static ssize_t receive(struct client *c, int how) {
 
 static ssize_t transmit(struct client *c, const uint8_t *data, size_t size, int how) {
 #ifdef TLS
-    if (how == SECURE) {
+    if (IS_TLS(how)) {
         int w = SSL_write(c->tls, data, size);
         if (w > 0) return w;
         if (SSL_get_error(c->tls, w) != SSL_ERROR_WANT_WRITE) return -1;
@@ -148,39 +151,69 @@ static ssize_t transmit(struct client *c, const uint8_t *data, size_t size, int 
     return send(c->fd, data, size, MSG_NOSIGNAL);
 }
 
+/* Connect as far as that goes without waiting. */
+static void go_on_connecting(struct client *c, int how) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &size) || error) {
+        errno = error ? error : errno;
+        die("connect");
+    }
+    c->connecting = 0;
+#ifdef TLS
+    if (!IS_TLS(how)) return;
+    int r = SSL_connect(c->tls), wants = SSL_get_error(c->tls, r);
+    if (r == 1) return;
+    c->connecting = wants == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT;
+    if (wants != SSL_ERROR_WANT_READ && wants != SSL_ERROR_WANT_WRITE) {
+        fprintf(stderr, "no TLS\n");
+        exit(1);
+    }
+#else
+    (void)how;
+#endif
+}
+
 static void open_client(struct client *c, int index, const struct sockaddr_in *to, int how) {
     int size = 4 << 20, one = 1;
     c->fd = socket(AF_INET, how == UDP ? SOCK_DGRAM : SOCK_STREAM, 0);
-    if (how == ONCE) { /* an address each: one alone has fewer ports than there are connections in a round */
+    if (IS_ONCE(how)) { /* an address each: one alone has fewer ports than there are connections in a round */
         struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1 + index)};
         setsockopt(c->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
         if (bind(c->fd, (struct sockaddr *)&from, sizeof from)) die("bind");
-        struct linger at_once = {1, 0}; /* no TIME_WAIT */
-        setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        struct linger at_once = {1, 0}; /* no TIME_WAIT; TLS ends as it should, and makes fewer */
+        if (how == ONCE) setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
         fcntl(c->fd, F_SETFL, fcntl(c->fd, F_GETFL) | O_NONBLOCK); /* a lost SYN shall hold up nobody else */
-    }
-    if (how != ONCE) setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
-    c->connecting = connect(c->fd, (const struct sockaddr *)to, sizeof *to) != 0;
-    if (c->connecting && (how != ONCE || errno != EINPROGRESS)) die("connect");
+    } else
+        setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
+    c->connecting = connect(c->fd, (const struct sockaddr *)to, sizeof *to) ? POLLOUT : 0;
+    if (c->connecting && (!IS_ONCE(how) || errno != EINPROGRESS)) die("connect");
     if (how != UDP) setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (!IS_TLS(how)) return;
 #ifdef TLS
-    if (how == SECURE) {
-        static SSL_CTX *context;
-        if (!context) context = SSL_CTX_new(TLS_client_method());
-        c->tls = SSL_new(context);
-        SSL_set_fd(c->tls, c->fd);
-        if (SSL_connect(c->tls) != 1) {
-            fprintf(stderr, "no TLS\n");
-            exit(1);
-        }
-        fcntl(c->fd, F_SETFL, fcntl(c->fd, F_GETFL) | O_NONBLOCK);
+    static SSL_CTX *context;
+    if (!context) context = SSL_CTX_new(TLS_client_method());
+    c->tls = SSL_new(context);
+    SSL_set_fd(c->tls, c->fd);
+    if (!c->connecting) go_on_connecting(c, how);
+    fcntl(c->fd, F_SETFL, fcntl(c->fd, F_GETFL) | O_NONBLOCK);
+#else
+    fprintf(stderr, "made without TLS\n");
+    exit(1);
+#endif
+}
+
+static void close_client(struct client *c, int how) {
+#ifdef TLS
+    if (IS_TLS(how)) {
+        SSL_shutdown(c->tls);
+        SSL_free(c->tls);
     }
 #else
-    if (how == SECURE) {
-        fprintf(stderr, "made without TLS\n");
-        exit(1);
-    }
+    (void)how;
 #endif
+    close(c->fd);
+    c->held = 0;
 }
 
 static void push(struct client *c, int index, int number, int how) {
@@ -235,7 +268,7 @@ static void pull(struct client *c, int index, int how, const struct sockaddr_in 
         if (r < 0) return;
         c->heard = now();
         do c->held += r; /* OpenSSL may hold what poll cannot see */
-        while (how == SECURE && c->held < 1 << 18 && (r = receive(c, how)) > 0);
+        while (IS_TLS(how) && c->held < 1 << 18 && (r = receive(c, how)) > 0);
         size_t at = 0;
         while (c->held - at >= 2) {
             size_t length = c->stream[at] << 8 | c->stream[at + 1];
@@ -245,7 +278,7 @@ static void pull(struct client *c, int index, int how, const struct sockaddr_in 
         }
         memmove(c->stream, c->stream + at, c->held - at);
         c->held -= at;
-        if (how == ONCE && at) close(c->fd), open_client(c, index, to, how);
+        if (IS_ONCE(how) && at) close_client(c, how), open_client(c, index, to, how);
         return;
     }
     for (int i = 0; i < BATCH; i++) {
@@ -269,15 +302,18 @@ static uint64_t percentile(double share) {
 
 int main(int argc, char **argv) {
     if (argc != 9) {
-        fprintf(stderr, "usage: %s HOST PORT FILE SECONDS WINDOW SOCKETS RATE udp|tcp|tls|once\n", argv[0]);
+        fprintf(stderr, "usage: %s HOST PORT FILE SECONDS WINDOW SOCKETS RATE udp|tcp|tls|once|tls-once\n", argv[0]);
         return 2;
     }
     double seconds = atof(argv[4]), rate = atof(argv[7]);
     int window = atoi(argv[5]), sockets = atoi(argv[6]);
-    int how = !strcmp(argv[8], "tcp") ? TCP : !strcmp(argv[8], "tls") ? SECURE : !strcmp(argv[8], "once") ? ONCE : UDP;
+    static const char *const ways[] = {"udp", "tcp", "tls", "once", "tls-once"};
+    int how = UDP;
+    while (how <= SECURE_ONCE && strcmp(argv[8], ways[how])) how++;
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[2]))};
-    if (inet_pton(AF_INET, argv[1], &to.sin_addr) != 1 || sockets < 1 || sockets > MAX_SOCKETS || window < sockets) {
-        fprintf(stderr, "a wrong HOST, WINDOW or number of SOCKETS\n");
+    if (inet_pton(AF_INET, argv[1], &to.sin_addr) != 1 || sockets < 1 || sockets > MAX_SOCKETS || window < sockets ||
+        how > SECURE_ONCE) {
+        fprintf(stderr, "a wrong HOST, WINDOW, number of SOCKETS or way\n");
         return 2;
     }
     signal(SIGTERM, stop);
@@ -285,7 +321,7 @@ int main(int argc, char **argv) {
     static struct client clients[MAX_SOCKETS];
     struct pollfd polled[MAX_SOCKETS];
     sent_at = calloc((size_t)sockets << 16, sizeof *sent_at);
-    int share = how == ONCE ? 1 : window / sockets;
+    int share = IS_ONCE(how) ? 1 : window / sockets;
     for (int i = 0; i < sockets; i++) {
         struct client *c = clients + i;
         open_client(c, i, &to, how);
@@ -304,13 +340,13 @@ int main(int argc, char **argv) {
             planned = due;
             poll(polled, sockets, 0);
         } else {
-            for (int i = 0; i < sockets; i++) polled[i].events = clients[i].connecting ? POLLOUT : POLLIN;
+            for (int i = 0; i < sockets; i++) polled[i].events = clients[i].connecting ? clients[i].connecting : POLLIN;
             poll(polled, sockets, LOSS_MS / 4);
         }
         for (int i = 0; i < sockets; i++) {
             struct client *c = clients + i;
             if (c->connecting) {
-                c->connecting = !(polled[i].revents & POLLOUT);
+                if (polled[i].revents) go_on_connecting(c, how);
                 c->heard = now();
                 if (c->connecting) continue;
             } else if (polled[i].revents) pull(c, i, how, &to), polled[i].fd = c->fd;

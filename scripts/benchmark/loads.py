@@ -113,6 +113,24 @@ def secure(rng: random.Random, names: int) -> bytes:
     return query(naan(rng, names), NAPTR, do=True)
 
 
+def absent(rng: random.Random, names: int) -> bytes:
+    """Names that do not exist, right below the origin, by who wants it proved: no two of them are alike."""
+    word = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(4, 16)))
+    return query(f"{word}.{ORIGIN}", NAPTR, do=True)
+
+
+def below(rng: random.Random, names: int) -> bytes:
+    """Names below such as exist, which have nothing there."""
+    word = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(1, 8)))
+    return query(f"{word}.{rng.randrange(FIRST_NAAN, FIRST_NAAN + names)}.{ORIGIN}", NAPTR)
+
+
+def absent_below(rng: random.Random, names: int) -> bytes:
+    """The same by who wants it proved: each proof has a record of another name that exists, and of its wildcard."""
+    word = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(1, 8)))
+    return query(f"{word}.{rng.randrange(FIRST_NAAN, FIRST_NAAN + names)}.{ORIGIN}", NAPTR, do=True)
+
+
 def malformed(rng: random.Random, names: int) -> bytes:
     """Queries cut short: the header promises a question that is not there in full."""
     whole = query(naan(rng, names), NAPTR)
@@ -130,7 +148,8 @@ class Load:
     """One kind of traffic; ``names`` and ``signed`` choose the zone, ``rate`` 0 is as much as the server answers.
 
     Where ``alike`` is unset, servers say no to it in several ways. It comes by ``udp``, by ``tcp`` or ``tls`` on
-    connections kept open, or ``once``: a TCP connection for each query.
+    connections kept open, ``once``: a TCP connection for each query, or ``tls-once``: a TLS connection for each, with
+    a whole handshake, for the client keeps no session that it could resume. ``signed`` is empty, ``nsec`` or ``nsec3``.
     """
 
     name: str
@@ -138,13 +157,13 @@ class Load:
     names: int = 2000
     rate: int = 0
     how: str = "udp"
-    signed: bool = False
+    signed: str = ""
     alike: bool = True
 
     @property
-    def setting(self) -> tuple[int, bool, bool]:
-        """What servers are started for: how many names, signed or not, with TLS or not."""
-        return self.names, self.signed, self.how == "tls"
+    def setting(self) -> tuple[int, str, bool]:
+        """What servers are started for: how many names, how signed, with TLS or not."""
+        return self.names, self.signed, self.how.startswith("tls")
 
     def queries(self, seed: int = 0) -> Iterator[bytes]:
         rng = random.Random(seed)
@@ -166,6 +185,7 @@ LOADS = (
     Load("flood at the apex", apex),
     Load("flood of referrals", referral),
     Load("flood of REFUSED", refused),
+    Load("flood below names that exist", below),
     Load("flood of cut queries", malformed),
     Load("flood of errors", unusual(odd.ERRORS), alike=False),
     Load("flood of odd headers", unusual(odd.HEADERS), alike=False),
@@ -173,8 +193,15 @@ LOADS = (
     Load("flood of odd questions", unusual(odd.QUESTIONS), alike=False),
     Load("10,000 queries a second", edns, rate=10_000),
     Load("50,000 queries a second", edns, rate=50_000),
+    Load("100,000 queries a second", edns, rate=100_000),
+    Load("200,000 queries a second", edns, rate=200_000),
     Load("TCP, 16 connections kept open", edns, how="tcp"),
     Load("TCP, a connection for each query", edns, how="once"),
     Load("TLS, 16 connections kept open", edns, how="tls"),
-    Load("2,000 names, signed, DO", secure, signed=True),
+    Load("TLS, a connection for each query", edns, how="tls-once"),
+    Load("2,000 names, signed, DO", secure, signed="nsec"),
+    Load("flood of NXDOMAIN, NSEC", absent, signed="nsec"),
+    Load("flood of NXDOMAIN, NSEC3", absent, signed="nsec3"),
+    Load("flood below names that exist, NSEC3", absent_below, signed="nsec3"),
+    Load("flood of NXDOMAIN, NSEC3, 10,000 names", absent, 10_000, signed="nsec3"),
 )

@@ -31,7 +31,9 @@ def run(folder: Path, names: Sequence[str], seconds: float, rounds: int) -> int:
     queries.write_text("".join(f"{one.name} {dns.rdatatype.to_text(one.rdtype)}\n" for one in asked))
     rates: dict[str, list[float]] = {}
     with contextlib.ExitStack() as stack:
-        peers = [stack.enter_context(servers.SERVERS[name]({ORIGIN: zone})) for name in names if name != "echo"]
+        peers = [
+            stack.enter_context(servers.SERVERS[name]({ORIGIN: zone})) for name in names if name not in servers.ECHOES
+        ]
         for peer in peers:
             servers.pin(peer, 0)
         for number in range(rounds):

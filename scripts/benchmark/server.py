@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import datetime
 import json
 import os
@@ -21,33 +22,45 @@ import dns.message
 import dns.query
 import dns.rcode
 
-from scripts.benchmark import perf, reloads, report, servers, soak
+from scripts.benchmark import perf, reloads, report, servers, soak, workers
 from scripts.benchmark.loads import DELEGATIONS, LOADS, ORIGIN, Load, ark_zone, delegating_zone
+from tests import signers
 from tests.peers import HOST, Peer, PeerError, find
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 WINDOW, SOCKETS = 256, 16  # queries under way, over so many sockets
 FEWER = {"dnslib": (4, 4)}  # for who would not answer so many in time
+SUBJECTS = "maptr,nsd,bind,knot,powerdns,echo"
 SAMPLE = 40  # queries of a load that every server answers first, and alike
 SERVER_CORE, GENERATOR_CORE = 0, 1
+# Both ends of what the generator does, and what others sign.
+SMOKE = ("2,000 names, mix", "TLS, a connection for each query", "flood of NXDOMAIN, NSEC3")
 # Sent to every server, but only answered like NSD's by those that mean to be DNS servers.
-UNCHECKED = {"echo"}
+UNCHECKED = frozenset(servers.ECHOES)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="scripts/bench server", description=__doc__)
+    loads = "; ".join(load.name for load in LOADS)
+    parser = argparse.ArgumentParser(prog="scripts/bench server", description=__doc__, epilog=f"Loads: {loads}.")
     parser.add_argument("--seconds", type=float, default=2.0, help="of a round (default 2)")
     parser.add_argument("--rounds", type=int, default=5, help="of each load, servers alternating (default 5)")
-    parser.add_argument("--servers", default="maptr,nsd,bind,knot,powerdns,echo", help="comma-separated")
+    parser.add_argument("--servers", default=SUBJECTS, help=f"of {', '.join(servers.SERVERS)} (default {SUBJECTS})")
     parser.add_argument("--load", action="append", default=[], help="part of a load's name; repeatable (default all)")
     parser.add_argument("--unpinned", action="store_true", help="leave servers and generator to the scheduler")
     parser.add_argument(
         "--reloads", type=int, metavar="N", help="instead, what is lost of 10,000 queries a second over N reloads"
     )
     parser.add_argument("--dnsperf", action="store_true", help="instead, queries a second as dnsperf counts them")
+    parser.add_argument(
+        "--workers",
+        action="store_true",
+        help="instead, two workers against one: maptr, NSD and the echo, at several rates",
+    )
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="instead, memory through so long a mixed load")
-    parser.add_argument("--smoke", action="store_true", help="one short round of two loads, whatever is installed")
+    parser.add_argument(
+        "--smoke", action="store_true", help="one short round of three small loads, whatever is installed"
+    )
     parser.add_argument("-o", "--output", type=Path, help="a folder for server.txt, server.json and server.svg")
     return parser.parse_args(arguments)
 
@@ -57,17 +70,20 @@ def main(arguments: Sequence[str]) -> int:
     loads = [load for load in LOADS if not options.load or any(part in load.name for part in options.load)]
     names = options.servers.split(",")
     if options.smoke:
-        options.seconds, options.rounds, names = 0.3, 1, ["maptr", "nsd"]
-        loads = [LOADS[0], LOADS[2]]
+        options.seconds, options.rounds, names = 0.3, 1, ["maptr", "nsd", "echo"]
+        loads = [dataclasses.replace(load, names=50) for load in LOADS if load.name in SMOKE]
     for name in names:
         if name not in servers.SERVERS:
             sys.exit(f"scripts/bench: {name!r} is none of {', '.join(servers.SERVERS)}")
-    names = [name for name in names if name == "echo" or find(servers.SERVERS[name].commands[0])]
+    names = [name for name in names if name in servers.ECHOES or find(servers.SERVERS[name].commands[0])]
     if shutil.which("cc") is None:
         sys.exit("scripts/bench: the generator needs a C compiler (cc)")
     if options.reloads:
         with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
             return reloads.run(Path(folder), names, options.reloads)
+    if options.workers:
+        with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
+            return workers.run(Path(folder), names, options)
     if options.dnsperf:
         with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
             return perf.run(Path(folder), names, options.seconds, options.rounds)
@@ -93,16 +109,18 @@ def run(
 ) -> tuple[dict[str, dict[str, list[report.Round]]], dict[str, float]]:
     """All loads; servers with one size of zone run at the same time, and all are stopped at the end."""
     compile_programs(folder)
-    servers.Echo.binary = folder / "echo"
     results: dict[str, dict[str, list[report.Round]]] = {}
     pss: dict[str, float] = {}
     for setting in sorted({load.setting for load in loads}):
         size, signed, tls = setting
-        zones = {ORIGIN: folder / f"{size}{'-signed' if signed else ''}.zone", DELEGATIONS: folder / "delegations.zone"}
+        zones = {ORIGIN: folder / f"{size}{signed}.zone", DELEGATIONS: folder / "delegations.zone"}
         zones[ORIGIN].write_text(ark_zone(size))
         zones[DELEGATIONS].write_text(delegating_zone())
+        if signed == "nsec3" and find(signers.COMMANDS[1]) is None:
+            print(f"scripts/bench: {signers.COMMANDS[1]} is not installed, so nothing with NSEC3", file=sys.stderr)
+            continue
         if signed:
-            sign(zones[ORIGIN], folder / "keys")
+            sign(zones[ORIGIN], folder, signed)
         with contextlib.ExitStack() as stack:
             peers: dict[str, Peer] = {}
             for name in names:
@@ -110,7 +128,7 @@ def run(
                 if kind is None or (signed and name in servers.UNSIGNED):
                     continue
                 alone = {ORIGIN: zones[ORIGIN]}
-                served = {} if name == "echo" else alone if name in servers.SINGLE else zones
+                served = {} if name in servers.ECHOES else alone if name in servers.SINGLE else zones
                 try:
                     peers[name] = servers.start(kind, served)
                 except PeerError as error:
@@ -121,7 +139,7 @@ def run(
                     servers.pin(peers[name], SERVER_CORE)
             for load in (load for load in loads if load.setting == setting):
                 results[load.name] = measure(folder, load, peers, options)
-            what = f"{size:,} names" + ", signed" * signed + ", TLS" * tls
+            what = f"{size:,} names" + f", {signed.upper()}" * bool(signed) + ", TLS" * tls
             pss |= {f"{name}, {what}": servers.memory(peer) for name, peer in peers.items()}
     return results, pss
 
@@ -132,11 +150,18 @@ def compile_programs(folder: Path) -> None:
     generator = [*cc, str(folder / "generator"), str(HERE / "generator.c")]
     if subprocess.run([*generator, "-DTLS", "-lssl", "-lcrypto"], capture_output=True).returncode:
         subprocess.run(generator, check=True)
-    subprocess.run([*cc, str(folder / "echo"), str(HERE / "echo.c")], check=True)
+    servers.Echo.binary = folder / "echo"
+    subprocess.run([*cc, str(servers.Echo.binary), str(HERE / "echo.c")], check=True)
 
 
-def sign(zone: Path, keys: Path) -> None:
-    """Sign the zone in its place."""
+def sign(zone: Path, folder: Path, way: str) -> None:
+    """Sign the zone in its place: ``nsec`` by maptr, which has no other, ``nsec3`` by BIND, as RFC 9276 has it."""
+    if way == "nsec3":
+        made = folder / f"{zone.stem}-{way}"
+        made.mkdir()
+        zone.write_bytes(signers.sign(zone.read_text(), ORIGIN, made, "bind-nsec3").read_bytes())
+        return
+    keys = folder / "keys"
     command = [sys.executable, "-m", "maptr", "zone"]
     subprocess.run([*command, "keys", "add", keys], check=True, capture_output=True, cwd=ROOT)
     subprocess.run([*command, "sign", zone, keys, "-o", zone], check=True, capture_output=True, cwd=ROOT)
@@ -153,7 +178,7 @@ def measure(
     for number in range(options.rounds):
         order = list(peers) if number % 2 == 0 else list(reversed(peers))
         for name in order:
-            if name == "echo" and load.how != "udp":
+            if name in servers.ECHOES and load.how != "udp":
                 continue
             one = drive(folder / "generator", queries, load, peers[name], options)
             if one is not None:

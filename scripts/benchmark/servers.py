@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.certificates import write_certificate
 from tests.peers import Bind, Knot, Maptr, Nsd, Peer, PowerDns, free_port, processes
 
+ANSWER = 50  # octets of records that an answer of the first load has behind its question
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -31,10 +32,25 @@ class Echo(Peer):
 
     name = "echo"
     binary = Path()
+    options: tuple[int, ...] = ()
 
     def _start(self) -> None:
         self.port = free_port()
-        self._process = subprocess.Popen([self.binary, str(self.port)], start_new_session=True)
+        self._process = subprocess.Popen([self.binary, *map(str, (self.port, *self.options))], start_new_session=True)
+
+
+class LongEcho(Echo):
+    """The same with as many octets more as the answers of the first load have on average: what the kernel copies."""
+
+    name = "echo-long"
+    options = (ANSWER,)
+
+
+class EchoTwo(Echo):
+    """Two processes, each with a socket of its own."""
+
+    name = "echo-2"
+    options = (0, 2)
 
 
 class MaptrTwo(Maptr):
@@ -132,8 +148,13 @@ def with_certificate(peer: Peer) -> int:
 # Knot 3.2 and PowerDNS speak no TLS to clients.
 SECURE: dict[str, type[Peer]] = {peer.name: peer for peer in (SecureMaptr, SecureNsd, SecureBind)}
 SERVERS: dict[str, type[Peer]] = {
-    peer.name: peer for peer in (Maptr, MaptrTwo, Nsd, NsdTwo, Bind, Knot, CachingPowerDns, Echo, Dnslib, Twisted)
+    peer.name: peer
+    for peer in (
+        *(Maptr, MaptrTwo, Nsd, NsdTwo, Bind, Knot, CachingPowerDns, Dnslib, Twisted),
+        *(Echo, EchoTwo, LongEcho),
+    )
 }
+ECHOES = tuple(name for name, kind in SERVERS.items() if issubclass(kind, Echo))
 
 
 SINGLE = ("dnslib", "twisted")  # those that serve one zone alone

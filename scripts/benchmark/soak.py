@@ -29,7 +29,7 @@ def run(folder: Path, names: Sequence[str], minutes: float) -> int:
     zone.write_text(ark_zone(NAMES))
     queries.write_bytes(b"".join(len(wire).to_bytes(2, "big") + wire for wire in traffic(random.Random(0))))
     with contextlib.ExitStack() as stack:
-        peers = [servers.SERVERS[name]({ORIGIN: zone}) for name in names if name != "echo"]
+        peers = [servers.SERVERS[name]({ORIGIN: zone}) for name in names if name not in servers.ECHOES]
         for peer in peers:
             stack.enter_context(servers.started(peer))
         print(f"{'minute':>6} " + " ".join(f"{peer.name:>9}" for peer in peers), flush=True)

@@ -1,0 +1,160 @@
+"""Proofs laid out of records against the general path's: the same octets, one question to it a kind, and bounds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import dns.message
+import dns.name
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from maptr import denial, proofs
+from maptr.answer import Transport, make_reply
+from maptr.fastpath import ReadyAnswers
+from maptr.names import fold
+from maptr.serve.plans import Plans
+from maptr.snapshot import Snapshot
+from tests.test_denial import SNAPSHOTS, VECTORS, load
+from tests.test_fastpath import hold, ready_of
+
+# The RFC's zones, one whose SOA names nobody below it, and the same with names in capitals.
+ELSEWHERE = VECTORS["zone"]["nsec3"].replace("SOA   ns1 bugs.x.w ", "SOA   ns.test. bugs.test. ")
+ZONES = {
+    **SNAPSHOTS,
+    "soa-elsewhere": Snapshot.from_zones([load(ELSEWHERE)]),
+    "capitals": Snapshot.from_zones(
+        [load(ELSEWHERE.replace("35mthgpgcu1qg68fab165klnsnk3dpvl", "35MTHGPGcu1qg68fab165klnsnk3dpvl"))]
+    ),
+}
+READY = {kind: ready_of(snapshot) for kind, snapshot in ZONES.items()}
+
+LABEL = st.sampled_from(
+    ["a", "ai", "b", "c", "w", "x", "y", "xx", "ns1", "bugs", "*", "z" * 40, "W", "35mthgpgcu1qg68fab165klnsnk3dpvl"]
+)
+RDTYPE = st.sampled_from(["A", "MX", "DS", "TXT", "NSEC", "NAPTR", "ANY"])
+
+
+def denied(labels: Sequence[str], rdtype: str = "A") -> bytes:
+    name = dns.name.Name([*(label.encode() for label in labels), b"example", b""])
+    return dns.message.make_query(name, rdtype, use_edns=0, payload=1232, want_dnssec=True).to_wire()
+
+
+@pytest.mark.parametrize("kind", ZONES)
+@given(st.lists(LABEL, min_size=1, max_size=5), RDTYPE)
+@example(["c", "x", "w"], "A")
+@example(["x", "ai"], "A")
+@example(["a", "x", "ai"], "A")
+def test_laid_out_as_the_general_path_writes_it(kind: str, labels: list[str], rdtype: str) -> None:
+    hold(READY[kind], ZONES[kind], denied(labels, rdtype))
+
+
+def test_a_label_that_looks_like_two_is_not_taken_for_them() -> None:
+    """The owner of the NSEC is no name above, though its octets are at the end of those asked."""
+    text = "@ 60 SOA ns.test. bugs.test. 1 2 3 4 5\n@ 60 NS ns.test.\nb.t 60 A 192.0.2.1\n"
+    text += "@ 60 NSEC b.t NS SOA RRSIG NSEC\nb.t 60 NSEC @ A RRSIG NSEC\n"
+    snapshot = Snapshot.from_zones([load(text)])
+    ready = ready_of(snapshot)
+    for labels in (["x", "b", "t"], ["c\x01b", "t"], ["y", "b", "t"], ["t\x01b", "t"], ["x", "c", "t"]):
+        for _ in range(2):
+            assert hold(ready, snapshot, denied(labels))
+
+
+def counting(snapshot: Snapshot) -> tuple[ReadyAnswers, list[bytes]]:
+    asked: list[bytes] = []
+
+    def general(query: bytes, /, *, transport: Transport) -> object:
+        asked.append(query)
+        return make_reply(query, snapshot, transport=transport)
+
+    return ReadyAnswers(snapshot, general), asked  # type: ignore[arg-type]
+
+
+def words(count: int) -> list[str]:
+    rng = random.Random(0)
+    return ["".join(rng.choices("cdefghijk", k=rng.randint(3, 12))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("above", [(), ("ai",), ("ns2",)], ids=["at the origin", "below a name", "below another"])
+def test_the_general_path_is_asked_once_whatever_is_proved(above: tuple[str, ...]) -> None:
+    ready, asked = counting(ZONES["soa-elsewhere"])
+    asked.clear()
+    authorities = set()
+    for word in words(200):
+        query = denied((word, *above))
+        assert hold(ready, ZONES["soa-elsewhere"], query)
+        found = ready.find(query)
+        assert found is not None
+        authorities.add(found.ready.body)
+    assert len(asked) == 1
+    assert len(authorities) > 20
+
+
+@pytest.mark.parametrize("kind", ["nsec", "soa-elsewhere"])
+def test_so_it_is_for_types_that_names_lack(kind: str) -> None:
+    ready, asked = counting(ZONES[kind])
+    asked.clear()
+    names = ["ai", "ns2"] if kind == "nsec" else ["ai", "ns1", "ns2", "xx", "x.w", "y.w", "x.y.w"]
+    for name in names:
+        for rdtype in ("TXT", "NAPTR", "DS"):
+            assert hold(ready, ZONES[kind], denied(name.split("."), rdtype))
+    assert len(asked) == 1
+
+
+def test_a_layout_that_the_general_path_does_not_have_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proofs, "RRSIG", 47)
+    ready, asked = counting(ZONES["soa-elsewhere"])
+    asked.clear()
+    for word in words(20):
+        assert hold(ready, ZONES["soa-elsewhere"], denied([word]))
+    assert len(asked) > 5
+
+
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, limit in ((proofs, "MAX_PARTS"), (proofs, "MAX_KINDS"), (denial, "MAX_KNOWN")):
+        monkeypatch.setattr(module, limit, 2)
+    snapshot = Snapshot.from_zones([load(ELSEWHERE)])
+    ready = ready_of(snapshot)
+    for word in words(30):
+        for above in ((), ("ai",), ("ns2",), ("xx",), ("q", "w")):
+            assert hold(ready, snapshot, denied((word, *above), "TXT"))
+    (zone,) = (zone for zone in ready._zones.values() if zone)
+    assert len(zone.proofs._parts) <= 2 + 3  # those of a proof that is being laid out go over
+    assert len(zone.proofs._frames) <= 2
+    assert isinstance(zone.denial, denial.Nsec3Chain)
+    assert len(zone.denial._known) <= 2
+
+
+def test_plans_with_proofs_live_for_their_batch_and_are_limited_as_one_kind() -> None:
+    snapshot = ZONES["soa-elsewhere"]
+    ready = READY["soa-elsewhere"]
+    plans = Plans(ready)
+    before = len(plans._shared)
+    for word in words(50):
+        query = denied([word])
+        found = ready.find(query)
+        assert found is not None
+        plan = plans.learn(query, found)
+        reply = make_reply(query, snapshot, transport=Transport.UDP)
+        assert reply is not None
+        assert plans.kind(plan, query[2:]) == reply.kind
+        assert plans._alive_now[-1] is found.ready.body
+    assert len(plans._shared) == before
+    plans.sent()
+    assert not plans._alive_now
+    assert not plans._kinds_now
+
+
+def test_a_chain_gives_the_same_proof_when_it_knows_the_name_above() -> None:
+    view = next(iter(SNAPSHOTS["nsec3"].zones.values()))
+    chain = view.denial
+    assert isinstance(chain, denial.Nsec3Chain)
+    origin = fold((b"example",))
+    for word in words(50):
+        name = (word.encode(), *origin)
+        chain._known.clear()
+        first = chain.name_error(name, origin)
+        assert chain._known
+        assert chain.name_error(name, origin) == first
