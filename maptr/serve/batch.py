@@ -17,7 +17,7 @@ import threading
 from collections.abc import Hashable, Sequence
 
 from maptr.context import Transport
-from maptr.ready import HEADER, NOERROR
+from maptr.ready import FORMERR, HEADER, NOERROR, NXDOMAIN, REFUSED
 from maptr.rrl import Verdict
 from maptr.serve.alone import Alone, Client, Control
 from maptr.serve.clients import Clients
@@ -33,6 +33,8 @@ from maptr.serve.udp import Answer, is_anywhere
 log = logging.getLogger("maptr.serve")
 
 PATIENCE = 0.25  # seconds until a blocked thread looks whether it shall stop
+# Other than NOERROR, by how often they come.
+DENIALS = (NXDOMAIN, REFUSED, FORMERR, *sorted({*range(1, 16)} - {NXDOMAIN, REFUSED, FORMERR}))
 QUEUE = 4  # queries found waiting that end taking them one by one (``alone.py``)
 
 UDP = Transport.UDP
@@ -328,9 +330,13 @@ class BatchListener:
             results[BADVERS] += bad_versions
         if silent:
             results[UNANSWERED] += silent
-        if good < count:
-            for code in {*codes} - {NOERROR}:
-                results[code] += codes.count(code)
+        others = count - good
+        for code in DENIALS:  # the more frequent first: to look which there are would cost more
+            if not others:
+                break
+            some = codes.count(code)
+            results[code] += some
+            others -= some
         if made:
             for code in made.values():
                 results[code] -= 1
