@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from maptr.config.reader import environment_names
+from tests.namespaces import Network
 from tests.peers import CHECKERS, PEERS, Nsd, Peer, require
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -51,6 +52,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.interop)
         if "real_data" in fixtures:
             item.add_marker(pytest.mark.real_data)
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    """Skips the test, saying why, where no namespace may be made."""
+    require("unshare", "nsenter", "ip")
+    found = Network()
+    try:
+        if found.refused:
+            pytest.skip(f"no network of its own: {found.refused}")
+        found.ip("link set lo up", or_skip=True)
+        yield found
+    finally:
+        found.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,9 +16,7 @@ from maptr.address import Address
 from maptr.errors import ConfigError
 from maptr.serve import bind, udp
 from tests.conftest import REPOSITORY
-from tests.peers import find
-
-PATIENCE = 60.0  # seconds, for a machine that is busy
+from tests.namespaces import PATIENCE, Network, environment
 
 # Twice each way, for UDP answers by another path what it knows; and so that a turn's end is among them.
 ASK = """
@@ -61,54 +57,10 @@ client.recv(4096)
 """
 
 
-class Network:
-    """A network namespace with two ends of a cable, ``va`` and ``vb``, that lasts while this process does."""
-
-    def __init__(self) -> None:
-        self.keeper = subprocess.Popen(
-            ["unshare", "--map-root-user", "--net", "sh", "-c", "echo ready; exec cat"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.servers: list[Server] = []
-        assert self.keeper.stdout is not None
-        self.refused = "" if (said := self.keeper.stdout.readline()) == "ready\n" else said.strip()
-
-    def command(self, *command: str) -> list[str]:
-        pid = str(self.keeper.pid)
-        return ["nsenter", "--preserve-credentials", "--user", "--net", "--target", pid, *command]
-
-    def run(self, *command: str, or_skip: bool = False) -> str:
-        """What it says; ``or_skip``: not every system lets us."""
-        done = subprocess.run(
-            self.command(*command), capture_output=True, text=True, timeout=PATIENCE, env=environment(), check=False
-        )
-        if or_skip and done.returncode:
-            pytest.skip(f"no network of its own: {' '.join(command)}: {done.stderr.strip()}")
-        assert done.returncode == 0, (command, done.stdout, done.stderr)
-        return done.stdout
-
-    def ip(self, *lines: str, or_skip: bool = False) -> None:
-        for line in lines:
-            self.run("ip", *line.split(), or_skip=or_skip)
-
-    def cable(self) -> None:
-        self.ip("link add va type veth peer name vb", or_skip=True)
-        self.ip("link set va up", "link set vb up")
-
-    def close(self) -> None:
-        for server in self.servers:
-            server.end()
-        self.keeper.communicate()
-
-
 class Server:
     """``maptr serve`` in that network."""
 
     def __init__(self, network: Network, *options: str) -> None:
-        network.servers.append(self)
         zone = f"ark.arpa={REPOSITORY / 'zones' / 'ark.arpa.zone'}"
         command = network.command(sys.executable, "-m", "maptr", "serve", "--zone", zone, *options)
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment())
@@ -120,6 +72,7 @@ class Server:
                 break
         self._reader = threading.Thread(target=self.process.stderr.read, daemon=True)
         self._reader.start()
+        network.stack.callback(self.end)
 
     @property
     def port(self) -> str:
@@ -134,25 +87,6 @@ class Server:
         assert self.process.stderr is not None
         self.process.stderr.close()
         return code
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(REPOSITORY), "MAPTR_SERVE_RRL_RESPONSES_PER_SECOND": "0"}
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    missing = [command for command in ("unshare", "nsenter", "ip") if find(command) is None]
-    if missing:
-        pytest.skip(f"no network of its own: {', '.join(missing)} not installed (util-linux, iproute2)")
-    found = Network()
-    try:
-        if found.refused:
-            pytest.skip(f"no network of its own: {found.refused}")
-        found.ip("link set lo up", or_skip=True)
-        yield found
-    finally:
-        found.close()
 
 
 def answered(network: Network, server: Server, host: str, interface: str = "") -> bool:

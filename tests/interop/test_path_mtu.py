@@ -7,22 +7,16 @@ import sys
 
 import pytest
 
-from tests.namespaces import run_apart
+from tests.namespaces import Network
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="network namespaces are Linux's")
 
 # The kernel takes the MTU of a route for what ICMP told of it. Prints how many fragments a datagram became.
 SEND = """
-import socket, subprocess, sys
+import socket
 from maptr.serve import udp
 
-host, family, size, mtu, counters, name = {host!r}, {family}, {size}, {mtu}, {counters!r}, {name!r}
-for command in (
-    "link set lo up",
-    f"route delete local {{host}} dev lo table local",
-    f"route add local {{host}} dev lo table local mtu {{mtu}}",
-):
-    subprocess.run(["ip", *command.split()], check=True)
+host, family, size, counters, name = {host!r}, {family}, {size}, {counters!r}, {name!r}
 
 def fragments():
     words = [line.split() for line in open(counters)]
@@ -44,7 +38,6 @@ NARROW = {
         "host": "127.0.0.1",
         "family": int(socket.AF_INET),
         "size": 1232,
-        "mtu": 576,
         "counters": "/proc/net/snmp",
         "name": "FragCreates",
     },
@@ -52,15 +45,17 @@ NARROW = {
         "host": "::1",
         "family": int(socket.AF_INET6),
         "size": 1400,
-        "mtu": 1280,
         "counters": "/proc/net/snmp6",
         "name": "Ip6FragCreates",
     },
 }
 
 
-@pytest.mark.parametrize("version", NARROW)
-def test_what_a_path_is_said_to_take_is_not_believed(version: str) -> None:
-    assert run_apart(SEND.format(**NARROW[version], ours=True)) == "0\n"
-    fragments = int(run_apart(SEND.format(**NARROW[version], ours=False)))
+@pytest.mark.parametrize(("version", "mtu"), [("IPv4", 576), ("IPv6", 1280)])
+def test_what_a_path_is_said_to_take_is_not_believed(network: Network, version: str, mtu: int) -> None:
+    case = NARROW[version]
+    route = f"local {case['host']} dev lo table local"
+    network.ip(f"route delete {route}", f"route add {route} mtu {mtu}")
+    assert network.run(sys.executable, "-c", SEND.format(**case, ours=True)) == "0\n"
+    fragments = int(network.run(sys.executable, "-c", SEND.format(**case, ours=False)))
     assert fragments > 1, "else this would see no fragments whatever the socket does"
