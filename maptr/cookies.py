@@ -81,7 +81,7 @@ def answer_cookie(
     ``siphash`` is whatever gives the octets of ``siphash24``, and sooner.
     """
     address, seconds = packed_address(client), int(now) & 0xFFFFFFFF
-    if len(option) == CLIENT_COOKIE:
+    if len(option) == CLIENT_COOKIE:  # nothing to check, and what most send that are new
         return CookieReply(make_cookie(option, address, secrets[0], seconds, siphash), False)
     return _answer(option, address, secrets, seconds, siphash)
 

@@ -328,11 +328,12 @@ class ReadyAnswers:
         """A reply of that kind with that proof: laid out, kept where it comes again, and else of a mould."""
 
         def make() -> Ready | None:
-            ready = zone.proofs.reply(kind, _asked(zone, name, offsets), qtype, proof, self._learned.ask)
-            return ready._replace(shared=Shared.BY_NONE) if ready and recurs else ready
+            return zone.proofs.reply(kind, _asked(zone, name, offsets), qtype, proof, self._learned.ask)
 
-        recurs = zone.denial is not None and zone.denial.recurs
-        return (None if recurs else make()) or self._learned.moulded(
+        recurs = zone.proofs.recurs
+        if not recurs and (ready := make()) is not None:
+            return ready
+        return self._learned.moulded(
             (*mould, *map(id, proof)), place, name, qtype, DO, shared=Shared.BY_NONE, make=make if recurs else None
         )
 

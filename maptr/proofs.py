@@ -61,9 +61,14 @@ class _Frame:
 
 
 class Proofs:
-    """The denials of one zone, whose SOA names hosts with these ``soa_labels`` in front of the origin."""
+    """The denials of one zone, whose SOA names hosts with these ``soa_labels`` in front of the origin.
 
-    def __init__(self, origin: bytes, soa_labels: frozenset[bytes]) -> None:
+    ``recurs`` is of its chain.
+    """
+
+    def __init__(self, origin: bytes, soa_labels: frozenset[bytes], recurs: bool) -> None:
+        self.recurs = recurs
+        self._shared = Shared.BY_NONE if recurs else Shared.BY_NONE_LATER
         self._origin = origin
         self._soa_labels = soa_labels
         self._parts: dict[int, _Part] = {}  # by the identity of the RRset, which the chain keeps
@@ -98,7 +103,7 @@ class Proofs:
         for part in parts:
             records += len(part.records)
         head = said.head[:6] + records.to_bytes(2, "big") + said.head[8:]
-        return Ready(head, body, 0, len(body), said.opt, said.kind, Shared.BY_NONE_LATER)
+        return Ready(head, body, 0, len(body), said.opt, said.kind, self._shared)
 
     def _learn(
         self, asked: Asked, qtype: int, parts: list[_Part], ask: Callable[[bytes, int], Ready | None]

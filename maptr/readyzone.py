@@ -39,7 +39,7 @@ class ReadyZone:
         self.soa_labels = _labels_above(view.origin, names)
         self.soa_words = frozenset(bytes((len(label),)) + label for labels in names for label in labels)
         self.denial = view.denial
-        self.proofs = Proofs(self.origin, self.soa_labels)
+        self.proofs = Proofs(self.origin, self.soa_labels, view.denial is not None and view.denial.recurs)
 
     def _note(self, name: bytes, packed: bytes, view: ZoneView) -> None:
         types = types_of(packed)

@@ -33,8 +33,8 @@ from maptr.serve.udp import Answer, is_anywhere
 log = logging.getLogger("maptr.serve")
 
 PATIENCE = 0.25  # seconds until a blocked thread looks whether it shall stop
-# Other than NOERROR, by how often they come.
-DENIALS = (NXDOMAIN, REFUSED, FORMERR, *sorted({*range(1, 16)} - {NXDOMAIN, REFUSED, FORMERR}))
+# Rcodes but NOERROR, by how often they come.
+OTHER_CODES = (NXDOMAIN, REFUSED, FORMERR, *sorted({*range(1, 16)} - {NXDOMAIN, REFUSED, FORMERR}))
 QUEUE = 4  # queries found waiting that end taking them one by one (``alone.py``)
 
 UDP = Transport.UDP
@@ -331,7 +331,7 @@ class BatchListener:
         if silent:
             results[UNANSWERED] += silent
         others = count - good
-        for code in DENIALS:  # the more frequent first: to look which there are would cost more
+        for code in OTHER_CODES:  # the more frequent first: to look which there are would cost more
             if not others:
                 break
             some = codes.count(code)
