@@ -185,11 +185,14 @@ class Peer:
 def processes(group: int) -> list[int]:
     """The process group's living members, from /proc: one that only init has yet to reap is dead."""
     living = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _, member_of = stat.read_text(errors="replace").rpartition(")")[2].split()[:3]
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):  # of one that ends meanwhile
+            stat = (process / "stat").read_text(errors="replace")
+            state, _, member_of = stat.rpartition(")")[2].split()[:3]
             if int(member_of) == group and state not in "ZX":
-                living.append(int(stat.parent.name))
+                living.append(int(process.name))
     return living
 
 
