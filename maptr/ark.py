@@ -13,11 +13,9 @@ import re
 from typing import Literal, NamedTuple
 
 from maptr.errors import ArkSyntaxError
+from maptr.plainurl import BETANUMERIC as BETANUMERIC  # whoever has an Ark has its alphabet
 
 Profile = Literal["draft", "2002"]
-
-BETANUMERIC = "0123456789bcdfghjkmnpqrstvwxz"
-"""The characters of a NAAN, in the order that gives each its value in a check character (NOID, NCDA)."""
 
 MAX_NAAN = 63  # one DNS label (RFC 1035 2.3.4); the draft asks for 16 at least
 MAX_TEXT = 8192  # octets of a received ARK, NMA and query string included; the draft asks for 255 of name

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maptr import registry
+from maptr.cache import DNS_ONLY
 from maptr.cache.cache import Cache
 from maptr.errors import MaptrError
 from maptr.names import to_text
@@ -198,7 +199,7 @@ class Puller:
                 with Cache(
                     table,
                     None,
-                    "dns-only",
+                    DNS_ONLY,
                     nameservers=[server],
                     origin=origin,
                     history=None if state is None else state / DRIFT_FILE,
