@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from maptr.chaos import CH, look_up_chaos
+from maptr.chaos import look_up_chaos
 from maptr.context import PLAIN, Context
 from maptr.context import Transport as Transport  # whoever has an answer has its transport
 from maptr.cookies import answer_cookie
@@ -30,29 +30,41 @@ from maptr.edns import (
     udp_limit,
     write_opt,
 )
-from maptr.lookup import ANY, NOERROR, NXDOMAIN, YXDOMAIN, Outcome, find_zone, is_broken, look_up
+from maptr.lookup import Outcome, find_zone, is_broken, look_up
 from maptr.names import fold, to_wire
-from maptr.packet import (
-    COUNTS,
+from maptr.packet import COUNTS, MAX_QUERY_RECORDS, Question, Writer, read_question, read_records, write_rrset
+from maptr.protocol import (
+    AA,
+    ANY,
+    AXFR,
+    BADCOOKIE,
+    BADVERS,
+    CH,
+    FORMERR,
     HEADER_SIZE,
     IN,
-    MAX_QUERY_RECORDS,
-    Question,
-    Writer,
-    read_question,
-    read_records,
-    write_rrset,
+    IXFR,
+    MAX_MESSAGE,
+    NOERROR,
+    NOTAUTH,
+    NOTIFY,
+    NOTIMP,
+    NXDOMAIN,
+    OPCODE_BITS,
+    QR,
+    QUERY,
+    RCODE_BITS,
+    RD,
+    REFUSED,
+    SERVFAIL,
+    SOA,
+    TC,
+    UPDATE,
+    YXDOMAIN,
 )
-from maptr.snapshot import SOA, Snapshot
+from maptr.snapshot import Snapshot
 
-# RFC 1035 4.1.1, RFC 2136 2.2, RFC 6891 9, RFC 7873 8
-FORMERR, SERVFAIL, NOTIMP, REFUSED, NOTAUTH, BADVERS, BADCOOKIE = 1, 2, 4, 5, 9, 16, 23
-OPCODE_QUERY, OPCODE_NOTIFY, OPCODE_UPDATE = 0, 4, 5
-IXFR, AXFR = 251, 252
-
-TCP_LIMIT = 0xFFFF  # RFC 1035 4.2.2: two octets of length
-QR, OPCODE_BITS, AA, TC, RD = 0x80, 0x78, 0x04, 0x02, 0x01  # in the first octet of the flags, RFC 1035 4.1.1
-_HEAD = struct.Struct("!2sBB4H")
+_HEAD = struct.Struct("!2s5H")
 _NOTHING = Outcome(authoritative=False)  # never changed
 
 
@@ -137,7 +149,7 @@ def _settle(asked: _Query, client: str, rcode: int | None) -> Reply | None:
     """Read the query; the reply where it is the same whatever name is asked."""
     query, context = asked.wire, asked.context
     opcode = query[2] >> 3
-    if opcode not in (OPCODE_QUERY, OPCODE_NOTIFY, OPCODE_UPDATE):
+    if opcode not in (QUERY, NOTIFY, UPDATE):
         return _frame(asked, NOTIMP if rcode is None else rcode)
     try:
         question, end = read_question(query)
@@ -146,12 +158,12 @@ def _settle(asked: _Query, client: str, rcode: int | None) -> Reply | None:
     questions, *counts = COUNTS.unpack_from(query, 4)
     if questions > 1:
         return _frame(asked, FORMERR)  # RFC 9619: QDCOUNT is 1, or 0 to ask for a cookie
-    if opcode == OPCODE_UPDATE and (question is None or question.qtype != SOA or question.qclass != IN):
+    if opcode == UPDATE and (question is None or question.qtype != SOA or question.qclass != IN):
         # What is no zone section (RFC 2136 2.3) is not sent back: dnspython for one could not read the reply.
         return _frame(asked, NOTIMP if question is not None and question.qtype == SOA else FORMERR)
 
     asked.question = question
-    if opcode == OPCODE_UPDATE and sum(counts) > MAX_QUERY_RECORDS and rcode is None:
+    if opcode == UPDATE and sum(counts) > MAX_QUERY_RECORDS and rcode is None:
         return None  # its records may be many, and none would change the reply
     try:
         opt = find_opt(read_records(query, end, counts))
@@ -172,7 +184,7 @@ def _settle(asked: _Query, client: str, rcode: int | None) -> Reply | None:
         return _frame(asked, rcode, Outcome(authoritative=rcode == NOERROR))
     if question is None:
         return _frame(asked, NOERROR if asked.cookie else FORMERR)  # RFC 7873 5.4
-    if opcode == OPCODE_QUERY:
+    if opcode == QUERY:
         if question.qclass not in (IN, CH):
             return _frame(asked, REFUSED, ede=EDE_NOT_SUPPORTED)
         if question.qclass == IN and question.qtype in (AXFR, IXFR):
@@ -188,10 +200,10 @@ def _answer(asked: _Query, snapshot: Snapshot) -> Reply:
     assert question is not None  # noqa: S101 - or it were settled
     name, opcode = question.name, asked.wire[2] >> 3
     folded = fold(name)
-    if opcode == OPCODE_UPDATE:
+    if opcode == UPDATE:
         # RFC 2136 3.1 and 3.3, as BIND says no: zones change by their files, and by no one on the network.
         return _frame(asked, REFUSED, ede=EDE_PROHIBITED) if folded in snapshot.zones else _frame(asked, NOTAUTH)
-    if opcode == OPCODE_NOTIFY:
+    if opcode == NOTIFY:
         # The primary of all its zones takes no news of them (RFC 1996 3.11); so say NSD and PowerDNS.
         return _frame(asked, REFUSED if folded in snapshot.zones else NOTAUTH)
     if question.qclass == CH:
@@ -230,7 +242,7 @@ def _frame(query: _Query, rcode: int, outcome: Outcome | None = None, *, ede: in
     if query.opt is not None:
         options = reply_options(query.asked, query.context, cookie=query.cookie, ede=ede, stream=not udp)
         opt = write_opt(query.opt, payload, options, rcode=rcode)
-    limit = (udp_limit(query.opt, payload) if udp else TCP_LIMIT) - query.reserve
+    limit = (udp_limit(query.opt, payload) if udp else MAX_MESSAGE) - query.reserve
     if outcome is None:
         outcome = _NOTHING
     body = b""
@@ -249,15 +261,13 @@ def _frame(query: _Query, rcode: int, outcome: Outcome | None = None, *, ede: in
 
     # Of the query's flags RD alone is copied; RA, AD, CD and Z are clear, as NSD and Knot answer.
     # Other opcodes give these bits other meanings (RFC 2136 2.2), so there none is copied.
-    first = query.wire[2]
-    flags = QR | first & (OPCODE_BITS if first & OPCODE_BITS else RD)
+    asked = int.from_bytes(query.wire[2:4], "big")
+    flags = QR | asked & (OPCODE_BITS if asked & OPCODE_BITS else RD) | rcode & RCODE_BITS
     if outcome.authoritative:
         flags |= AA
     if truncated:
         flags |= TC
-    head = _HEAD.pack(
-        query.wire[:2], flags, rcode & 0xF, bool(question), *counts[:2], counts[2] + (query.opt is not None)
-    )
+    head = _HEAD.pack(query.wire[:2], flags, bool(question), *counts[:2], counts[2] + (query.opt is not None))
     kind, has_cookie = _kind(query, rcode, outcome), query.cookie is not None
     return Reply(head + question + body + opt, kind, query.verified, question_end, len(opt), has_cookie)
 

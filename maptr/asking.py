@@ -18,6 +18,7 @@ from maptr import names, url, wire
 from maptr.attempt import Asked, Attempt, Server
 from maptr.discovery import Outcome
 from maptr.names import Labels
+from maptr.protocol import AAAA, BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, YXDOMAIN, A
 from maptr.question import TIME_OVER
 from maptr.walk import Answer
 from maptr.wire import Referral, Reply
@@ -64,7 +65,7 @@ class Exchange:
         servers: Sequence[Server],
         randomness: RandomBytes,
         *,
-        rdtype: int = wire.NAPTR,
+        rdtype: int = NAPTR,
         trust_ad: bool = False,
         dnssec: bool = False,
         seeking: frozenset[Labels] = frozenset(),
@@ -90,7 +91,7 @@ class Exchange:
         self._bogus = False
         self._vouched = True  # every alias on the way
         self._through = ""
-        self._ttl = wire.MAX_TTL
+        self._ttl = MAX_TTL
         if not servers:
             self.answer = Answer(Outcome.UNREACHABLE, note="no server to ask")
 
@@ -143,13 +144,13 @@ class Exchange:
             self.packet = packet
         elif reply.outcome is Outcome.REFERRAL:
             self._onward(attempt, reply)
-        elif reply.rcode == wire.YXDOMAIN:
+        elif reply.rcode == YXDOMAIN:
             self._settle(attempt, reply._replace(outcome=Outcome.NXDOMAIN, note="a DNAME makes the name too long"))
-        elif reply.rcode in (wire.FORMERR, wire.NOTIMP, wire.BADVERS) and attempt.server not in self._plain:
+        elif reply.rcode in (FORMERR, NOTIMP, BADVERS) and attempt.server not in self._plain:
             self._plain.add(attempt.server)  # RFC 6891 6.2.2 and 7: a server without EDNS
         else:
             self._bogus |= reply.bogus and self._trust_ad
-            outcome = Outcome.REFUSED if reply.rcode == wire.REFUSED else Outcome.SERVFAIL
+            outcome = Outcome.REFUSED if reply.rcode == REFUSED else Outcome.SERVFAIL
             self._strike(attempt, outcome, f"rcode {reply.rcode}")
         return True
 
@@ -216,7 +217,7 @@ class Exchange:
                 return
             self._asking, self._through, self._tcp = reply.alias, reply.note, False
             self._vouched &= self._vouches(attempt, reply)
-            self._ttl = min(self._ttl, wire.MAX_TTL if reply.ttl is None else reply.ttl)
+            self._ttl = min(self._ttl, MAX_TTL if reply.ttl is None else reply.ttl)
             self._start(self._top, cut=0)
             return
         referral = reply.referral
@@ -261,7 +262,7 @@ class Exchange:
             for server in referral.servers
             if not names.is_below(server, referral.cut) and names.fold(server) not in self._seeking
         ]
-        return [(server, rdtype) for server in found[:MAX_SOUGHT] for rdtype in (wire.A, wire.AAAA)]
+        return [(server, rdtype) for server in found[:MAX_SOUGHT] for rdtype in (A, AAAA)]
 
     def _seek(self, search: _Search) -> Attempt | None:
         """The next message of the search; None where it is over, and this question goes on or gives up."""

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from maptr.errors import JournalError
 from maptr.names import Labels, fold, to_text, to_wire
+from maptr.protocol import RRSIG, SOA
 from maptr.serial import is_newer
-from maptr.snapshot import RRSIG, SOA, Node, ZoneView
+from maptr.snapshot import Node, ZoneView
 
 # A secondary that is further behind takes the whole zone. A hundred is a hundred reloads; Knot keeps 20 and up.
 MAX_DIFFERENCES = 100

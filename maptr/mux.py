@@ -16,10 +16,11 @@ from math import inf
 from maptr.asking import Attempt, Server
 from maptr.flight import Connection, Done, Flight, Port
 from maptr.names import Labels
+from maptr.protocol import MAX_MESSAGE
 from maptr.stub import Stub
 from maptr.waiters import Waiter
 from maptr.walk import Answer
-from maptr.wire import MAX_MESSAGE, Query
+from maptr.wire import Query
 
 SOCKETS = 4  # for each server: source ports a forger must guess among, on top of ID and letters
 REUSES = 10_000  # questions after which a socket gives way to one with a new port

@@ -10,17 +10,31 @@ from maptr import names
 from maptr.discovery import Outcome
 from maptr.names import Labels
 from maptr.naptr import Naptr
-from maptr.plainwire import AD, HEADER_SIZE, IN, MAX_TTL, NAPTR, OPT, TC
+from maptr.protocol import (
+    AA,
+    AAAA,
+    AD,
+    CNAME,
+    EDE,
+    HEADER_SIZE,
+    IN,
+    MAX_TTL,
+    NAPTR,
+    NOERROR,
+    NS,
+    NXDOMAIN,
+    OPT,
+    RA,
+    RCODE_BITS,
+    SOA,
+    TC,
+    A,
+)
 
 MAX_CHAIN = 16  # CNAMEs followed in one reply; dnspython's limit too
 MAX_JUMPS = 126  # pointers in one name: no name has more labels
 MAX_GLUE = 8  # addresses taken from one referral
 
-A, NS, CNAME, SOA, AAAA = 1, 2, 5, 6, 28
-NOERROR, FORMERR, SERVFAIL, NXDOMAIN, NOTIMP, REFUSED, YXDOMAIN, BADVERS = 0, 1, 2, 3, 4, 5, 6, 16
-AA, RA, CD = 0x0400, 0x0080, 0x0010
-DO = 0x8000  # in the TTL of an OPT (RFC 3225 3)
-EDE = 15  # RFC 8914 2
 EDE_BOGUS = range(5, 13)  # RFC 8914 4.6 to 4.13: what validation found wrong, from "DNSSEC indeterminate" on
 
 _HEADER = struct.Struct("!6H")
@@ -73,7 +87,7 @@ class _Record(NamedTuple):
 def read_in_full(query: Query, packet: bytes) -> Reply:
     """The reply to a query; ValueError, with the reason, for one that cannot be read. RFC 1034 5.3.3, without 4d."""
     _, flags, questions, *counts = _HEADER.unpack_from(packet)
-    rcode = flags & 15
+    rcode = flags & RCODE_BITS
     if flags & TC:
         return Reply(rcode, truncated=True)
     at = HEADER_SIZE + (len(query.question) if questions else 0)

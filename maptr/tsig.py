@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 
 from maptr.acl import DIGESTS, MIN_MAC, Key
 from maptr.names import Labels, fold, to_wire
-from maptr.packet import COUNTS, HEADER_SIZE, TSIG, may_be_signed, read_name, read_record
+from maptr.packet import COUNTS, may_be_signed, read_name, read_record
+from maptr.protocol import ANY_CLASS, FORMERR, HEADER_SIZE, NOTAUTH, TSIG
 
-ANY_CLASS = 255  # RFC 8945 4.2
-FORMERR, NOTAUTH = 1, 9  # RFC 1035 4.1.1, RFC 2136 2.2
 BADSIG, BADKEY, BADTIME, BADTRUNC = 16, 17, 18, 22  # RFC 8945 3
 FUDGE = 300  # seconds between two clocks, "RECOMMENDED" (RFC 8945 10)
 

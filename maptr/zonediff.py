@@ -13,10 +13,10 @@ from typing import Any
 
 from maptr.names import Labels, to_text
 from maptr.packed import has_data
+from maptr.protocol import NAPTR, SOA
 from maptr.signing import MADE
-from maptr.snapshot import SOA, Node, RRset, ZoneView, make_view
+from maptr.snapshot import Node, RRset, ZoneView, make_view
 
-NAPTR = 35
 SERIAL = slice(-20, -16)  # in the rdata of an SOA: five 32-bit numbers end it (RFC 1035 3.3.13)
 
 

@@ -7,7 +7,7 @@ import random
 from maptr import names
 from maptr.asking import FIRST_SECONDS, MAX_REFERRALS, MAX_TRIES, ROUNDS, Attempt, Exchange, Server
 from maptr.discovery import Outcome
-from maptr.wire import AAAA
+from maptr.protocol import AAAA
 from tests.hostile import AA, NAPTR, NS, TC, A, naptr, record, reply
 
 NAME = (b"12345", b"ark", b"arpa")

@@ -16,12 +16,12 @@ from maptr import keyfolder
 from maptr.cli import main
 from maptr.config import Config
 from maptr.names import Labels
+from maptr.protocol import RRSIG
 from maptr.serve import puller, settings
 from maptr.serve.publisher import publish, start
 from maptr.serve.puller import DriftReport, Puller
 from maptr.serve.served import Outcome, Served
 from maptr.serve.zones import ZoneSource
-from maptr.snapshot import RRSIG
 from maptr.zonekeys import Algorithm, Role, State
 from tests.caching import Clock
 from tests.peers import Maptr

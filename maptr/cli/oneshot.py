@@ -18,6 +18,7 @@ import time
 from maptr import places
 from maptr.cli import output, through
 from maptr.plainurl import ARK_ARPA, read_ark, url_of
+from maptr.protocol import MAX_MESSAGE
 
 TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _ask(naan: str, rest: str, host: str, port: int) -> str | None:
             sock.settimeout(PATIENCE)
             sock.connect((host, port))  # the system picks a random source port, and drops what others send
             sock.send(query)
-            reply = sock.recv(plainwire.MAX_MESSAGE)
+            reply = sock.recv(MAX_MESSAGE)
         finally:
             sock.close()
     except (OSError, ValueError):

@@ -15,10 +15,11 @@ from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
 from maptr.config import values
 from maptr.config.tables import Field, Table, about, is_key, section, sections, setting
 from maptr.config.values import Secret
-from maptr.context import MAX_PAYLOAD, MIN_PAYLOAD, UDP_PAYLOAD
+from maptr.context import MAX_PAYLOAD, MIN_PAYLOAD
 from maptr.errors import ConfigError
 from maptr.limits import INCEPTION_OFFSET, LIFETIME, REFRESH, REMOVAL_LIMIT
 from maptr.names import Labels
+from maptr.protocol import UDP_PAYLOAD
 
 if TYPE_CHECKING:
     from maptr.acl import NotifyTarget, Rule

@@ -19,10 +19,11 @@ from typing import Any
 
 from maptr.address import Address as Address  # whoever has a Daemon has these
 from maptr.config import Config
-from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Identity
+from maptr.context import NO_IDENTITY, Identity
 from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError
 from maptr.exchange import Access
+from maptr.protocol import UDP_PAYLOAD
 from maptr.rrl import RrlSettings
 from maptr.serve import batch, control, hangup, httpd, metrics, sdnotify, slots, status, stream, tcp, zones
 from maptr.serve.background import in_thread
