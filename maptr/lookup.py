@@ -1,7 +1,7 @@
 """What a zone says to one question: the algorithm of RFC 1034 4.3.2 with wildcards (4592) and DNAME (6672).
 
 Pure: names and RRsets in, sections of RRsets out. Which records prove an absence is for ``denial.py`` to say,
-sizes, transports and octets are ``answer.py``'s.
+sizes, transports and octets are ``rendering.py``'s.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ LAYERS = (
     (
         *("candidate", "trace", "discovery", "question", "plain", "fullwalk", "walk", "replay", "choose"),
         *("table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
-        *("zone", "masterfile", "rulecheck", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
+        *("zone", "masterfile", "rulecheck", "zonecheck", "zonetext"),
+        *("packet", "edns", "lookup", "rendering", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
         *("signing", "resign"),
         *("zonediff", "integrity", "publish"),
