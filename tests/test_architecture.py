@@ -55,6 +55,7 @@ LAYERS = (
             "trust",
             "call",
             "stub",
+            "ports",
             "flight",
             "waiters",
             "mux",

@@ -18,7 +18,6 @@ import time
 from maptr import places
 from maptr.cli import output, through
 from maptr.plainurl import ARK_ARPA, read_ark, url_of
-from maptr.protocol import MAX_MESSAGE
 
 TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ def _ask(naan: str, rest: str, host: str, port: int) -> str | None:
     """The URL by what the server says at once."""
     import _socket
 
-    from maptr import names, plainwire
+    from maptr import names, plainwire, protocol
 
     name = (naan.encode(), *ARK_ARPA)
     query, question = plainwire.make_question(name, os.urandom(2 + names.wire_length(name)))
@@ -126,7 +125,7 @@ def _ask(naan: str, rest: str, host: str, port: int) -> str | None:
             sock.settimeout(PATIENCE)
             sock.connect((host, port))  # the system picks a random source port, and drops what others send
             sock.send(query)
-            reply = sock.recv(MAX_MESSAGE)
+            reply = sock.recv(protocol.MAX_MESSAGE)
         finally:
             sock.close()
     except (OSError, ValueError):
