@@ -37,6 +37,7 @@ LAYERS = (
             "reply",
             "wire",
             "attempt",
+            "referral",
             "asking",
             "lonehost",
             "plainreply",
