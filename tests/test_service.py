@@ -17,9 +17,10 @@ from maptr.cli import main
 from maptr.config import Config
 from maptr.names import Labels
 from maptr.protocol import RRSIG
-from maptr.serve import puller, settings
+from maptr.serve import driftreport, settings
+from maptr.serve.driftreport import DriftReport
 from maptr.serve.publisher import publish, start
-from maptr.serve.puller import DriftReport, Puller
+from maptr.serve.puller import Puller
 from maptr.serve.served import Outcome, Served
 from maptr.serve.zones import ZoneSource
 from maptr.zonekeys import Algorithm, Role, State
@@ -258,7 +259,7 @@ def test_a_failure_is_told_once_retried_soon_and_forgotten_when_it_is_over(
 
 
 def test_drift_names_what_a_server_does_not_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(puller, "DRIFT_WAITS", (0.0,))
+    monkeypatch.setattr(driftreport, "WAITS", (0.0,))
     zone = tmp_path / "served.zone"
     site = Site(tmp_path)
     site.table.write_bytes(natab(*range(10000, 10010)))
