@@ -19,6 +19,7 @@ from maptr.names import Labels
 from maptr.protocol import RRSIG
 from maptr.serve import driftreport, settings
 from maptr.serve.driftreport import DriftReport
+from maptr.serve.overrides import Overrides
 from maptr.serve.publisher import publish, start
 from maptr.serve.puller import Puller
 from maptr.serve.served import Outcome, Served
@@ -324,7 +325,7 @@ def test_a_wish_that_comes_during_a_pull_is_another_pull(
 
 def test_a_zone_named_on_the_command_line_is_its_file_s(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    over = settings.Options(zones=(ZoneSource.from_text(f"ark.arpa={tmp_path}/other.zone"),)).over(site.config)
+    over = Overrides(zones=(ZoneSource.from_text(f"ark.arpa={tmp_path}/other.zone"),)).over(site.config)
     assert [source.table for source in settings.sources_of(over)] == [None]
 
 
