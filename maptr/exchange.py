@@ -13,7 +13,8 @@ from typing import Protocol
 from maptr import packet
 from maptr.acl import Acl, Key, Secondaries
 from maptr.answer import Transport, make_reply
-from maptr.journal import Journal, Record, serial_of, soa_of
+from maptr.difference import Record, serial_of, soa_of
+from maptr.journal import Journal
 from maptr.names import Labels, fold, to_text
 from maptr.packet import COUNTS, Question, may_be_signed, read_question, read_records
 from maptr.protocol import AA, AXFR, FORMERR, HEADER_SIZE, IN, IXFR, NOERROR, NOTAUTH, QUERY, REFUSED, SERVFAIL, SOA

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from maptr.difference import Record, records, soa_of
 from maptr.errors import ZoneError
-from maptr.journal import Journal, Record, records, soa_of
+from maptr.journal import Journal
 from maptr.names import to_text, to_wire
 from maptr.packet import MAX_POINTER, Question, Writer
 from maptr.protocol import HEADER_SIZE, IN, MAX_MESSAGE

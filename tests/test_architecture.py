@@ -32,7 +32,7 @@ LAYERS = (
         *("signing", "resign"),
         *("zonediff", "integrity", "publish"),
         *("packed", "ready", "proofs", "readyzone", "learned", "fastpath", "masterline", "plainzone"),
-        *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
+        *("acl", "tsig", "difference", "journal", "transfer", "catalog", "notify", "exchange"),
         *(
             "reply",
             "wire",
