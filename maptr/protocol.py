@@ -29,5 +29,8 @@ BADVERS, BADCOOKIE = 16, 23
 # In the second word of the header: RFC 1035 4.1.1, RFC 4035 3.1.6 and 3.2.2.
 QR, OPCODE_BITS, AA, TC, RD, RA, AD, CD, RCODE_BITS = 0x8000, 0x7800, 0x0400, 0x0200, 0x0100, 0x80, 0x20, 0x10, 0x0F
 
+ZONE_KEY, SECURE_ENTRY_POINT, REVOKED = 0x0100, 0x0001, 0x0080  # flags of a DNSKEY: RFC 4034 2.1.1, RFC 5011 7
+DNSSEC_PROTOCOL = 3  # of a DNSKEY, RFC 4034 2.1.2
+
 DO = 0x8000  # in the lower half of the TTL of an OPT, RFC 3225 3
 EDE = 15  # an option of EDNS, RFC 8914 2
