@@ -51,7 +51,7 @@ LAYERS = (
     ),
     # What asks the network and reads files.
     (
-        *("files", "natabfile", "places", "resolvconf", "fetch", "pull"),
+        *("files", "natabfile", "places", "resolvconf", "fetch", "backups", "pull"),
         *(
             "trust",
             "call",
