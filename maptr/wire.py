@@ -31,7 +31,7 @@ from maptr.protocol import (
     SERVFAIL,
     UDP_PAYLOAD,
 )
-from maptr.reply import EDE_BOGUS, Query, Referral, Reply, read_in_full, read_name
+from maptr.reply import EDE_BOGUS, Query, Referral, Reply, read_in_full
 
 # Those of ``plainwire`` and ``reply`` too: who asks needs one module.
 __all__ = [
@@ -45,7 +45,6 @@ __all__ = [
     "plain_records",
     "questions",
     "read",
-    "read_name",
     "read_plain",
 ]
 

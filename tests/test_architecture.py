@@ -34,6 +34,7 @@ LAYERS = (
         *("packed", "ready", "proofs", "readyzone", "learned", "fastpath", "masterline", "plainzone"),
         *("acl", "tsig", "difference", "journal", "transfer", "catalog", "notify", "exchange"),
         *(
+            "sections",
             "reply",
             "wire",
             "attempt",
