@@ -15,7 +15,6 @@ from maptr.edns import (
     EDE_NOT_READY,
     EDE_NOT_SUPPORTED,
     EDE_PROHIBITED,
-    Opt,
     find_opt,
     read_options,
 )
@@ -105,21 +104,8 @@ def _settle(asked: Query, client: str, rcode: int | None) -> Reply | None:
     asked.question = question
     if opcode == UPDATE and sum(counts) > MAX_QUERY_RECORDS and rcode is None:
         return None  # its records may be many, and none would change the reply
-    try:
-        opt = find_opt(read_records(query, end, counts))
-    except ValueError:
-        return render(asked, FORMERR)
-    if opt is not None:
-        asked.opt = opt
-        if opt.version:
-            return render(asked, BADVERS)
-        try:
-            _read_options(asked, opt, client)
-        except ValueError:
-            return render(asked, FORMERR)
-        if asked.cookie and context.cookies.required and asked.transport is Transport.UDP and not asked.verified:
-            return render(asked, BADCOOKIE)  # RFC 7873 5.2.3 and 5.2.4
-
+    if (fault := _read_opt(asked, client, end, counts)) is not None:
+        return fault
     if rcode is not None and (rcode != NOERROR or question is not None):
         return render(asked, rcode, Outcome(authoritative=rcode == NOERROR))
     if question is None:
@@ -131,6 +117,31 @@ def _settle(asked: Query, client: str, rcode: int | None) -> Reply | None:
             return render(asked, REFUSED)
         if question.qclass == CH and not (context.identity.version or context.identity.hostname):
             return render(asked, REFUSED)
+    return None
+
+
+def _read_opt(asked: Query, client: str, at: int, counts: list[int]) -> Reply | None:
+    """Read the records, of which OPT matters, and judge its cookie; the reply where one of them is at fault."""
+    try:
+        opt = find_opt(read_records(asked.wire, at, counts))
+    except ValueError:
+        return render(asked, FORMERR)
+    if opt is None:
+        return None
+    asked.opt = opt
+    if opt.version:
+        return render(asked, BADVERS)  # RFC 6891 6.1.3
+    cookies = asked.context.cookies
+    try:
+        asked.wanted = read_options(opt)
+        if asked.wanted.cookie is not None and cookies.secrets:
+            now, siphash = asked.context.clock(), asked.context.siphash
+            answer = answer_cookie(asked.wanted.cookie, client, secrets=cookies.secrets, now=now, siphash=siphash)
+            asked.cookie, asked.verified = answer.option, answer.verified
+    except ValueError:
+        return render(asked, FORMERR)
+    if asked.cookie and cookies.required and asked.transport is Transport.UDP and not asked.verified:
+        return render(asked, BADCOOKIE)  # RFC 7873 5.2.3 and 5.2.4
     return None
 
 
@@ -158,13 +169,3 @@ def _answer(asked: Query, snapshot: Snapshot) -> Reply:
     dnssec = asked.opt is not None and asked.opt.do
     outcome = look_up(zone, name, question.qtype, minimal_any=minimal, dnssec=dnssec)
     return render(asked, outcome.rcode, outcome)
-
-
-def _read_options(query: Query, opt: Opt, client: str) -> None:
-    """Read what the options ask for, and judge the cookie. Raises ValueError."""
-    query.asked = read_options(opt)
-    secrets = query.context.cookies.secrets
-    if query.asked.cookie is not None and secrets:
-        now, siphash = query.context.clock(), query.context.siphash
-        answer = answer_cookie(query.asked.cookie, client, secrets=secrets, now=now, siphash=siphash)
-        query.cookie, query.verified = answer.option, answer.verified

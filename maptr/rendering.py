@@ -67,7 +67,7 @@ class Query:
     context: Context
     question: Question | None = None
     opt: Opt | None = None
-    asked: Asked = NOTHING_ASKED
+    wanted: Asked = NOTHING_ASKED  # by the options of its OPT
     cookie: bytes | None = None  # to send back
     verified: bool = False
     reserve: int = 0  # octets to leave free for a signature
@@ -83,7 +83,7 @@ def render(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: int
     question_end = HEADER_SIZE + len(question)
     opt, options = b"", []
     if query.opt is not None:
-        options = reply_options(query.asked, query.context, cookie=query.cookie, ede=ede, stream=not udp)
+        options = reply_options(query.wanted, query.context, cookie=query.cookie, ede=ede, stream=not udp)
         opt = write_opt(query.opt, payload, options, rcode=rcode)
     limit = (udp_limit(query.opt, payload) if udp else MAX_MESSAGE) - query.reserve
     if outcome is None:
@@ -95,7 +95,7 @@ def render(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: int
         rdclass = IN if query.question is None else query.question.qclass
         counts, truncated = _fit(writer, outcome, limit - len(opt), rdclass)
         body = bytes(writer.data[question_end:])
-    if query.opt is not None and query.asked.padding and query.transport is Transport.TLS:
+    if query.opt is not None and query.wanted.padding and query.transport is Transport.TLS:
         # RFC 7830 6: never in the clear
         size = question_end + len(body) + len(opt)
         padding = padding_to_block(size + query.reserve, limit + query.reserve)
