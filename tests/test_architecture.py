@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "maptr"
 LAYERS = (
     # What everything is said in.
     (
-        *("errors", "limits", "protocol", "names", "printable", "address", "serial", "url"),
+        *("errors", "limits", "nearest", "protocol", "names", "printable", "address", "serial", "url"),
         *("plainwire", "plainurl", "nfa", "ere", "prefix", "regexp", "finding", "ark", "naptr", "duration"),
     ),
     # What maptr knows, as functions over values.

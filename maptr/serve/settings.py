@@ -213,10 +213,10 @@ def served_origin(text: str, served: Iterable[Labels]) -> Labels:
     except ValueError as error:
         raise ConfigError(f"{text!r} is no domain name: {error}") from None
     if origin not in served:
-        import difflib  # here, for errors alone need it
+        from maptr.nearest import nearest
 
-        near = difflib.get_close_matches(to_text(origin), map(to_text, served), 1, 0)
-        raise ConfigError(f"no zone {to_text(origin)} is served; the nearest is {near[0] if near else 'none'}")
+        near = nearest(to_text(origin), map(to_text, served))
+        raise ConfigError(f"no zone {to_text(origin)} is served; the nearest is {near or 'none'}")
     return origin
 
 
