@@ -13,11 +13,9 @@ import re
 from typing import Literal, NamedTuple
 
 from maptr.errors import ArkSyntaxError
+from maptr.plainurl import BETANUMERIC as BETANUMERIC  # whoever has an Ark has its alphabet
 
 Profile = Literal["draft", "2002"]
-
-BETANUMERIC = "0123456789bcdfghjkmnpqrstvwxz"
-"""The characters of a NAAN, in the order that gives each its value in a check character (NOID, NCDA)."""
 
 MAX_NAAN = 63  # one DNS label (RFC 1035 2.3.4); the draft asks for 16 at least
 MAX_TEXT = 8192  # octets of a received ARK, NMA and query string included; the draft asks for 255 of name
@@ -39,9 +37,10 @@ _SHOULDER = "[A-Za-z]*[0-9]"
 # that normalising would move or drop (no hyphen, % pair, doubled or final structure character, no suffix before a
 # component), so that its parts are the parts of the normal form.
 _AS_IT_IS = re.compile(
-    r"ark:/?([0-9bcdfghjkmnpqrstvwxz]{1,63})/((C+)((?:/C+)*(?:\.C+)*))(\?[T?/.%-]*)?[ \t\r\n]*".replace(
-        "C", "[!#-$&-,0-;=@A-Z_a-z~]"
-    ).replace("T", "!#-,0-;=@A-Z_a-z~")
+    rf"ark:/?([{BETANUMERIC}]{{1,{MAX_NAAN}}})/"
+    + r"((C+)((?:/C+)*(?:\.C+)*))(\?[T?/.%-]*)?[ \t\r\n]*".replace("C", "[!#-$&-,0-;=@A-Z_a-z~]").replace(
+        "T", "!#-,0-;=@A-Z_a-z~"
+    )
 )
 _MAX_AS_IT_IS = 255  # characters; so that a long text is never matched in vain
 
@@ -229,8 +228,7 @@ def _check_naan(naan: str) -> str:
 
 def _check_name(rest: str) -> None:
     if wrong := re.search(_NEVER, rest):
-        pairs = "".join(f"%{octet:02X}" for octet in wrong[0].encode())
-        raise ArkSyntaxError(f"{_shown(wrong[0])} stands in no ARK as it is: write {pairs}")
+        raise ArkSyntaxError(f"{_shown(wrong[0])} stands in no ARK as it is: write {_pairs(wrong)}")
     for pair in re.finditer(_PERCENT, rest):
         if not re.fullmatch("[0-9A-Fa-f]{2}", pair[1]):
             raise ArkSyntaxError(f"{_shown(pair[0])} is no %-encoded octet: write % itself as %25")
@@ -240,7 +238,11 @@ def _check_tail(tail: str) -> str:
     """The tail fit for a URL: octets that no URL holds become % pairs, as for an IRI (RFC 3987 3.1)."""
     if any(ord(character) < 0x20 or ord(character) == 0x7F for character in tail):
         raise ArkSyntaxError("a control character in the query string")
-    return re.sub(_NEVER, lambda wrong: "".join(f"%{octet:02X}" for octet in wrong[0].encode()), tail)
+    return re.sub(_NEVER, _pairs, tail)
+
+
+def _pairs(found: re.Match[str]) -> str:
+    return "".join(f"%{octet:02X}" for octet in found[0].encode())
 
 
 def _normalise(rest: str, profile: Profile) -> tuple[str, str]:

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from maptr import names, url, wire
+from maptr import names, wire
 from maptr.attempt import Asked, Attempt, Server
 from maptr.discovery import Outcome
 from maptr.names import Labels
+from maptr.protocol import BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, YXDOMAIN
 from maptr.question import TIME_OVER
+from maptr.referral import MAX_REFERRALS, Search, sought, usable
 from maptr.walk import Answer
 from maptr.wire import Referral, Reply
 
@@ -27,20 +29,13 @@ RandomBytes = Callable[[int], bytes]
 FIRST_SECONDS = 1.0  # for the first reply of a server; doubled each round (RFC 1536 1, RFC 1035 4.2.1)
 ROUNDS = 3
 MIXED_ROUNDS = 2  # rounds with 0x20; the last is without, for the rare server that does not echo the case
-MAX_REFERRALS = 8  # down from the servers given; a domain name below ark.arpa rarely has two zone cuts
 MAX_TRIES = 32  # packets for one question, all servers, rounds, referrals and aliases together
-MAX_SOUGHT = 3  # servers of one referral whose addresses are sought where none is told with it
-MAX_SEARCH_DEPTH = 2  # searches for the sake of a search
 MAX_ALIASES = 8  # CNAMEs that one server leaves to be asked for separately
 NOTE_LENGTH = 500  # characters of failures kept in a note
-
 
 __all__ = [
     "FIRST_SECONDS",
     "MAX_ALIASES",
-    "MAX_REFERRALS",
-    "MAX_SEARCH_DEPTH",
-    "MAX_SOUGHT",
     "MAX_TRIES",
     "ROUNDS",
     "Asked",
@@ -64,7 +59,7 @@ class Exchange:
         servers: Sequence[Server],
         randomness: RandomBytes,
         *,
-        rdtype: int = wire.NAPTR,
+        rdtype: int = NAPTR,
         trust_ad: bool = False,
         dnssec: bool = False,
         seeking: frozenset[Labels] = frozenset(),
@@ -76,7 +71,8 @@ class Exchange:
         self._rdtype = rdtype
         self._dnssec = dnssec
         self._seeking = seeking
-        self._search: _Search | None = None
+        self._search: Search | None = None
+        self._inner: Exchange | None = None  # the search's question under way
         self._top = tuple(servers)
         self._randomness = randomness
         self._trust_ad = trust_ad
@@ -90,7 +86,7 @@ class Exchange:
         self._bogus = False
         self._vouched = True  # every alias on the way
         self._through = ""
-        self._ttl = wire.MAX_TTL
+        self._ttl = MAX_TTL
         if not servers:
             self.answer = Answer(Outcome.UNREACHABLE, note="no server to ask")
 
@@ -127,8 +123,8 @@ class Exchange:
 
     def hear(self, attempt: Attempt, packet: bytes) -> bool:
         """What came back; False where it is no reply to this attempt and the driver is to go on waiting."""
-        if self._search is not None and self._search.exchange is not None:
-            return self._search.exchange.hear(attempt, packet)
+        if self._inner is not None:
+            return self._inner.hear(attempt, packet)
         if not wire.answers(attempt.query, packet):
             return False
         try:
@@ -143,20 +139,20 @@ class Exchange:
             self.packet = packet
         elif reply.outcome is Outcome.REFERRAL:
             self._onward(attempt, reply)
-        elif reply.rcode == wire.YXDOMAIN:
+        elif reply.rcode == YXDOMAIN:
             self._settle(attempt, reply._replace(outcome=Outcome.NXDOMAIN, note="a DNAME makes the name too long"))
-        elif reply.rcode in (wire.FORMERR, wire.NOTIMP, wire.BADVERS) and attempt.server not in self._plain:
+        elif reply.rcode in (FORMERR, NOTIMP, BADVERS) and attempt.server not in self._plain:
             self._plain.add(attempt.server)  # RFC 6891 6.2.2 and 7: a server without EDNS
         else:
             self._bogus |= reply.bogus and self._trust_ad
-            outcome = Outcome.REFUSED if reply.rcode == wire.REFUSED else Outcome.SERVFAIL
+            outcome = Outcome.REFUSED if reply.rcode == REFUSED else Outcome.SERVFAIL
             self._strike(attempt, outcome, f"rcode {reply.rcode}")
         return True
 
     def silent(self, attempt: Attempt) -> None:
         """No reply in the attempt's seconds."""
-        if self._search is not None and self._search.exchange is not None:
-            self._search.exchange.silent(attempt)
+        if self._inner is not None:
+            self._inner.silent(attempt)
             return
         self._tcp = False
         self._turn += 1
@@ -165,8 +161,8 @@ class Exchange:
 
     def unreachable(self, attempt: Attempt, why: object) -> None:
         """The system says that the server cannot be asked."""
-        if self._search is not None and self._search.exchange is not None:
-            self._search.exchange.unreachable(attempt, why)
+        if self._inner is not None:
+            self._inner.unreachable(attempt, why)
             return
         self._strike(attempt, Outcome.UNREACHABLE, str(why))
 
@@ -177,7 +173,7 @@ class Exchange:
     def unanswered(self, attempt: Attempt | None) -> Answer:
         """What it comes to for a walk whose time is over now, while ``attempt`` waits for its reply."""
         notes = dict(self._notes)
-        if attempt is not None and (self._search is None or self._search.exchange is None):
+        if attempt is not None and self._inner is None:
             notes[_silence(attempt)] = None
         return self._without(Outcome.TIMEOUT, notes or (TIME_OVER,))
 
@@ -208,75 +204,59 @@ class Exchange:
             self._tcp = True
 
     def _onward(self, attempt: Attempt, reply: Reply) -> None:
-        """To the servers below a zone cut, or from an alias to its target, which starts at the top again."""
+        """To the servers below a zone cut, or from an alias to its target."""
         if reply.alias is not None:
-            self._aliases += 1
-            if self._aliases > MAX_ALIASES:
-                self._strike(attempt, Outcome.MALFORMED, f"more than {MAX_ALIASES} CNAMEs")
-                return
-            self._asking, self._through, self._tcp = reply.alias, reply.note, False
-            self._vouched &= self._vouches(attempt, reply)
-            self._ttl = min(self._ttl, wire.MAX_TTL if reply.ttl is None else reply.ttl)
-            self._start(self._top, cut=0)
+            self._follow_alias(attempt, reply, reply.alias)
+        else:
+            assert reply.referral is not None  # noqa: S101 - wire.read sets one of the two
+            self._follow_referral(attempt, reply.referral)
+
+    def _follow_alias(self, attempt: Attempt, reply: Reply, target: Labels) -> None:
+        """The target is asked for from the top: it may be anywhere (RFC 1034 3.6.2)."""
+        self._aliases += 1
+        if self._aliases > MAX_ALIASES:
+            self._strike(attempt, Outcome.MALFORMED, f"more than {MAX_ALIASES} CNAMEs")
             return
-        referral = reply.referral
-        assert referral is not None  # noqa: S101 - wire.read sets one of the two
-        refusal = self._refusal(attempt, referral)
+        self._asking, self._through, self._tcp = target, reply.note, False
+        self._vouched &= self._vouches(attempt, reply)
+        self._ttl = min(self._ttl, MAX_TTL if reply.ttl is None else reply.ttl)
+        self._start(self._top, cut=0)
+
+    def _follow_referral(self, attempt: Attempt, referral: Referral) -> None:
+        """It must lead down, and towards the name (RFC 1034 5.3.3 4b)."""
+        servers = usable(attempt.server, referral.addresses)
+        questions = sought(referral, self._seeking)
+        refusal = ""
+        if not names.is_below(self._asking, referral.cut) or len(referral.cut) <= self._cut:
+            refusal = "not further down, so this server is lame"
+        elif self._referrals >= MAX_REFERRALS:
+            refusal = f"more than {MAX_REFERRALS} referrals"
+        elif not servers and not questions:
+            shown = ", ".join(map(names.to_text, referral.servers[:3]))
+            refusal = f"no address of {shown} is told with it that may be asked, nor can one be sought"
         if refusal:
             self._strike(attempt, Outcome.REFERRAL, f"referred to {names.to_text(referral.cut)}: {refusal}")
             return
         self._referrals += 1
         self._tcp = False
-        if usable := self._usable(attempt, referral.addresses):
-            self._start([Server(text, attempt.server.port) for text in usable], len(referral.cut))
+        if servers:
+            self._start(servers, len(referral.cut))
         else:
-            self._search = _Search(attempt, referral.cut, self._sought(referral))
+            self._search = Search(attempt, referral.cut, questions)
 
-    def _refusal(self, attempt: Attempt, referral: Referral) -> str:
-        """Why a referral is not followed: it must lead down, and towards the name."""
-        if not names.is_below(self._asking, referral.cut) or len(referral.cut) <= self._cut:
-            return "not further down, so this server is lame"
-        if self._referrals >= MAX_REFERRALS:
-            return f"more than {MAX_REFERRALS} referrals"
-        if not self._usable(attempt, referral.addresses) and not self._sought(referral):
-            shown = ", ".join(map(names.to_text, referral.servers[:3]))
-            return f"no address of {shown} is told with it that may be asked, nor can one be sought"
-        return ""
-
-    @staticmethod
-    def _usable(attempt: Attempt, addresses: Sequence[str]) -> list[str]:
-        """Addresses we may ask: local ones only where the server that names them is local itself."""
-        if _is_local(attempt.server.address):
-            return list(addresses)
-        return [text for text in addresses if not _is_local(text)]
-
-    # ---- servers told without an address
-
-    def _sought(self, referral: Referral) -> list[tuple[Labels, int]]:
-        """The questions that may find an address: none about a server below the very cut, or sought already."""
-        if referral.addresses or len(self._seeking) >= MAX_SEARCH_DEPTH:
-            return []
-        found = [
-            server
-            for server in referral.servers
-            if not names.is_below(server, referral.cut) and names.fold(server) not in self._seeking
-        ]
-        return [(server, rdtype) for server in found[:MAX_SOUGHT] for rdtype in (wire.A, wire.AAAA)]
-
-    def _seek(self, search: _Search) -> Attempt | None:
+    def _seek(self, search: Search) -> Attempt | None:
         """The next message of the search; None where it is over, and this question goes on or gives up."""
         while True:
-            exchange = search.exchange
-            if exchange is not None:
-                exchange._tries = self._tries
-                attempt = exchange.next()
-                self._tries = exchange._tries
+            if (inner := self._inner) is not None:
+                inner._tries = self._tries  # one budget for both
+                attempt = inner.next()
+                self._tries = inner._tries
                 if attempt is not None:
                     return attempt
-                search.exchange = None
-                if usable := self._usable(search.attempt, exchange.addresses):
+                self._inner = None
+                if servers := usable(search.attempt.server, inner.addresses):
                     self._search = None
-                    self._start([Server(text, search.attempt.server.port) for text in usable], len(search.cut))
+                    self._start(servers, len(search.cut))
                     return None
             if not search.questions:
                 self._search = None
@@ -285,34 +265,15 @@ class Exchange:
                 return None
             server, rdtype = search.questions.pop(0)
             seeking = self._seeking | {names.fold(server)}
-            search.exchange = Exchange(server, self._top, self._randomness, rdtype=rdtype, seeking=seeking)
+            self._inner = Exchange(server, self._top, self._randomness, rdtype=rdtype, seeking=seeking)
 
     def _strike(self, attempt: Attempt, outcome: Outcome, why: str) -> None:
         self._tcp = False
         self._last = outcome
-        self._note(attempt, why)
+        self._notes[f"{attempt.server}: {why}"] = None
         if attempt.server in self._servers:
             self._servers.remove(attempt.server)
-
-    def _note(self, attempt: Attempt, why: str) -> None:
-        self._notes[f"{attempt.server}: {why}"] = None
-
-
-class _Search:
-    """The addresses of a zone's servers are sought, at the servers first given; ``questions`` are still to ask."""
-
-    __slots__ = ("attempt", "cut", "exchange", "questions")
-
-    def __init__(self, attempt: Attempt, cut: Labels, questions: list[tuple[Labels, int]]) -> None:
-        self.attempt = attempt
-        self.cut = cut
-        self.questions = questions
-        self.exchange: Exchange | None = None
 
 
 def _silence(attempt: Attempt) -> str:
     return f"{attempt.server}: no reply" + (" over TCP" if attempt.tcp else "")
-
-
-def _is_local(address: str) -> bool:
-    return url.parse_host(f"[{address.partition('%')[0]}]" if ":" in address else address).is_local

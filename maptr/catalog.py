@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from maptr.names import Labels, check, fold, to_wire
-from maptr.snapshot import NS, SOA, Node, RRset, ZoneView
+from maptr.protocol import NS, PTR, SOA, TXT
+from maptr.snapshot import Node, RRset, ZoneView
 
-PTR, TXT = 12, 16
 VERSION = b"2"  # RFC 9432 4.2.1
 TTL = 0  # RFC 9432 4.1: there is nothing in it for caches
 # Of the SOA, seconds: it changes when a server is told another list, and the longest expiry there is.

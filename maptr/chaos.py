@@ -5,10 +5,8 @@ from __future__ import annotations
 from maptr.context import Identity
 from maptr.lookup import Outcome
 from maptr.names import Labels, fold
+from maptr.protocol import TXT
 from maptr.snapshot import RRset
-
-CH = 3  # RFC 1035 3.2.4
-TXT = 16
 
 _VERSION = frozenset({(b"version", b"bind"), (b"version", b"server")})
 _HOSTNAME = frozenset({(b"hostname", b"bind"), (b"id", b"server")})

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import NamedTuple, Self
 
 from maptr.cookies import CookieSettings, Hash
+from maptr.protocol import UDP_PAYLOAD
 from maptr.siphash import siphash24
 
-# The largest UDP reply we send and ask for: it fits any path without fragments (DNS flag day 2020, RFC 9715).
-UDP_PAYLOAD = 1232
 MIN_PAYLOAD = 512  # RFC 6891 6.2.3: smaller values are treated as this
 MAX_PAYLOAD = 4096  # RFC 6891 6.2.5: the usual largest; beyond it UDP is only good for amplification
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from maptr.errors import ZoneError
 from maptr.names import Labels, to_text, to_wire
+from maptr.protocol import NSEC, NSEC3, NSEC3PARAM, RRSIG
 
 if TYPE_CHECKING:
     from maptr.snapshot import Node, RRset
 
-RRSIG, NSEC, NSEC3, NSEC3PARAM = 46, 47, 50, 51
 SHA1 = 1  # RFC 5155 11: the one hash algorithm there is
 HASH_SIZE = 20
 # Validators treat more as unsigned (RFC 9276 3.2; BIND, Knot Resolver and Unbound stop at 150), and each costs us too.

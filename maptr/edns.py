@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from maptr.context import COOKIE, KEEPALIVE, MIN_PAYLOAD, NSID, OPTION_HEADER, PADDING, Context
 from maptr.cookies import is_well_formed
-from maptr.packet import OPT, Record
+from maptr.packet import Record
+from maptr.protocol import DO, EDE, OPT
 
-EDE = 15  # RFC 8914 2
 EDE_NOT_READY = 14  # RFC 8914 4.15
 EDE_PROHIBITED = 18  # RFC 8914 4.19
 EDE_NOT_AUTHORITATIVE = 20  # RFC 8914 4.21
@@ -21,7 +21,6 @@ EDE_NOT_SUPPORTED = 21  # RFC 8914 4.22
 PADDING_BLOCK = 468  # RFC 8467 4.1: padded replies are multiples of this
 KEEPALIVE_UNITS = 10  # a second, RFC 7828 3.1
 
-DO = 0x8000  # in the lower half of the TTL, RFC 3225 3
 _OPTION = struct.Struct("!HH")  # code and length, RFC 6891 6.1.2
 _OPT = struct.Struct("!xHHIH")  # at the root: type, payload, extended rcode with version and flags, length
 

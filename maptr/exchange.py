@@ -12,16 +12,16 @@ from typing import Protocol
 
 from maptr import packet
 from maptr.acl import Acl, Key, Secondaries
-from maptr.answer import AXFR, IXFR, OPCODE_QUERY, Transport, make_reply
-from maptr.journal import Journal, Record, serial_of, soa_of
+from maptr.answer import Transport, make_reply
+from maptr.difference import Record, serial_of, soa_of
+from maptr.journal import Journal
 from maptr.names import Labels, fold, to_text
-from maptr.packet import COUNTS, HEADER_SIZE, IN, Question, may_be_signed, read_question, read_records
-from maptr.snapshot import SOA, Snapshot, ZoneView
+from maptr.packet import COUNTS, Question, may_be_signed, read_question, read_records
+from maptr.protocol import AA, AXFR, FORMERR, HEADER_SIZE, IN, IXFR, NOERROR, NOTAUTH, QUERY, REFUSED, SERVFAIL, SOA
+from maptr.snapshot import Snapshot, ZoneView
 from maptr.transfer import axfr, ixfr, messages
 from maptr.tsig import Opened, open_query
 
-NOERROR, FORMERR, SERVFAIL, REFUSED, NOTAUTH = 0, 1, 2, 5, 9  # RFC 1035 4.1.1, RFC 2136 2.2
-AA = 0x04  # in the header's third octet
 _AXFR, _IXFR = AXFR.to_bytes(2, "big"), IXFR.to_bytes(2, "big")
 MIN_SOA = 22  # octets of SOA rdata: two root names and five numbers (RFC 1035 3.3.13)
 
@@ -123,7 +123,7 @@ def exchange(
             verified=opened.key is not None,
         )
 
-    if opened.rcode is None and question_type in (AXFR, IXFR) and query[2] >> 3 & 15 == OPCODE_QUERY:
+    if opened.rcode is None and question_type in (AXFR, IXFR) and query[2] >> 3 & 15 == QUERY:
         yield from _Transfer(opened, snapshot, access, transport, client, note or _ignore).messages(ask)
         return
     message = ask(opened.rcode)
@@ -173,7 +173,7 @@ class _Transfer:
         template = ask(NOERROR)
         if template is None:
             return
-        if not template[2] & AA:  # whatever is wrong with the query as such
+        if not int.from_bytes(template[2:4], "big") & AA:  # whatever is wrong with the query as such
             yield self.opened.seal(template)
             return
         query = self.opened.query

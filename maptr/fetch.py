@@ -17,13 +17,11 @@ from urllib.parse import urljoin, urlsplit
 from maptr import __version__
 from maptr.errors import MaptrError
 from maptr.printable import printable
-from maptr.visit import is_local
+from maptr.visit import MAX_REDIRECTS, REDIRECTS, is_local
 
 MAX_OCTETS = 64 << 20  # the real registry has 1.2 million
-MAX_REDIRECTS = 5  # RFC 9110 section 15.4 leaves it to the client; five were the rule of RFC 2068
 SECONDS = 60.0  # for one source, redirects and all
 CHUNK = 65_536
-REDIRECTS = (301, 302, 303, 307, 308)
 ACCEPT = "application/json, text/plain, application/yaml, */*;q=0.1"
 
 

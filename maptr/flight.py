@@ -1,18 +1,17 @@
-"""One question on its way, and the sockets it goes over: what ``mux`` keeps account of. Nothing is decided here."""
+"""One question on its way, and the TCP connection it may go over: what ``mux`` keeps account of."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import socket
 from collections.abc import Callable
 from math import inf
 
-from maptr.asking import Asked, Attempt, Server
-from maptr.stub import family, framed, open_udp
+from maptr.attempt import Asked, Attempt, Server
+from maptr.ports import Port
+from maptr.protocol import MAX_MESSAGE
+from maptr.stub import family, framed
 from maptr.walk import Answer
-
-RECEIVE_BUFFER = 1 << 20  # octets; the kernel cuts it to net.core.rmem_max
 
 Done = Callable[[Answer], None]
 
@@ -41,32 +40,43 @@ class Flight:
         return 0.0 if self.started is None else now - self.started
 
 
-class Port:
-    """One UDP socket to one server, and what is outstanding on it by ID."""
-
-    __slots__ = ("flights", "reuses", "server", "sock")
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.sock = open_udp(server)
-        self.sock.setblocking(False)
-        with contextlib.suppress(OSError):
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        self.flights: dict[bytes, Flight] = {}
-        self.reuses = 0
-
-
 class Connection:
-    """One TCP exchange: what is still to be sent, and what has come."""
+    """One TCP exchange, without waiting: what is still to be sent, and what has come (RFC 1035 4.2.2).
 
-    __slots__ = ("got", "left", "sock")
+    ``write`` and ``read`` go as far as the socket lets them. Both, and making one, raise OSError.
+    """
+
+    __slots__ = ("_got", "_left", "sock")
 
     def __init__(self, server: Server, packet: bytes) -> None:
-        self.left = framed(packet)
-        self.got = b""
+        self._left = framed(packet)
+        self._got = b""
         self.sock = socket.socket(family(server), socket.SOCK_STREAM)
         self.sock.setblocking(False)
         code = self.sock.connect_ex(server)
         if code not in (0, errno.EINPROGRESS):
             self.sock.close()
             raise OSError(code, "cannot connect")
+
+    def write(self) -> bool:
+        """Send; True when all is sent."""
+        code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, "cannot connect")
+        try:
+            self._left = self._left[self.sock.send(self._left) :]
+        except BlockingIOError:
+            return False
+        return not self._left
+
+    def read(self) -> bytes | None:
+        """The reply; None until it is whole."""
+        try:
+            part = self.sock.recv(MAX_MESSAGE)
+        except BlockingIOError:
+            return None
+        if not part:
+            raise OSError("the server closes the TCP connection early")
+        self._got += part
+        size = int.from_bytes(self._got[:2], "big")
+        return self._got[2 : size + 2] if len(self._got) >= max(2, size + 2) else None

@@ -15,7 +15,8 @@ from maptr.discovery import Discovery
 from maptr.names import Labels
 from maptr.naptr import Kind, Naptr, Rule
 from maptr.nfa import Budget, BudgetSpent
-from maptr.question import MAX_TTL, Answer, Question, Reader, Settings, question_rank, sane_ttl
+from maptr.protocol import MAX_TTL
+from maptr.question import Answer, Question, Reader, Settings, question_rank, sane_ttl
 from maptr.trace import SECURITY, Outcome, Reading, Step
 
 

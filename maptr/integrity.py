@@ -12,14 +12,14 @@ from maptr import names
 from maptr.errors import ZoneError
 from maptr.names import Labels
 from maptr.packed import special_nodes
-from maptr.snapshot import CNAME, DNAME, NS, ZoneView
+from maptr.protocol import AAAA, CNAME, DNAME, NS, A
+from maptr.snapshot import ZoneView
 
 if TYPE_CHECKING:
     import dns.zone
 
     from maptr.finding import Finding
 
-A, AAAA = 1, 28
 ZONEMD_SIMPLE = 1  # RFC 8976 5.2
 ZONEMD_HASHES = (1, 2)  # SHA-384 and SHA-512 (RFC 8976 5.3)
 

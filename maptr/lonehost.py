@@ -13,11 +13,9 @@ from typing import Any
 from maptr import names
 from maptr.names import Labels
 from maptr.plainurl import host_of
-from maptr.plainwire import AD, HEADER_SIZE, MAX_TTL, NAPTR_IN, OPCODE, QR, TC, plain_records
+from maptr.plainwire import H_ARK, SAME_NAPTR, TELLING, plain_records
+from maptr.protocol import AD, HEADER_SIZE, MAX_TTL, QR
 
-_TELLING = QR | OPCODE | TC | 15  # bits of which the commonest reply has only the first; the last four are the rcode
-_SAME_NAPTR = b"\xc0\x0c" + NAPTR_IN
-_H_ARK = b"\1h\3ark\0"
 _ONE = 1 << 16 | 1  # question and answer, in the upper half of the four counts of a header as one number
 MAX_BEHIND = 4_096
 _RECORD_FIXED = 12  # octets of a record before its rdata, where the owner is a pointer
@@ -49,9 +47,9 @@ class LoneReader:
         end = rdata + length
         if (
             echoed != question
-            or fields != _H_ARK
-            or owner != _SAME_NAPTR
-            or bits & _TELLING != QR
+            or fields != H_ARK
+            or owner != SAME_NAPTR
+            or bits & TELLING != QR
             or length < _LONE_LEAST
             or ttl > MAX_TTL
             or counts >> 32 != _ONE

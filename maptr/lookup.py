@@ -1,7 +1,7 @@
 """What a zone says to one question: the algorithm of RFC 1034 4.3.2 with wildcards (4592) and DNAME (6672).
 
 Pure: names and RRsets in, sections of RRsets out. Which records prove an absence is for ``denial.py`` to say,
-sizes, transports and octets are ``answer.py``'s.
+sizes, transports and octets are ``rendering.py``'s.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from maptr.names import MAX_NAME, Labels, fold, is_below, to_wire, wire_length
-from maptr.snapshot import CNAME, DNAME, NS, RRSIG, Node, RRset, Snapshot, ZoneView, rdata_name
-
-NOERROR, NXDOMAIN, YXDOMAIN = 0, 3, 6  # RFC 1035 4.1.1, RFC 2136 2.2
-A, AAAA, DS, ANY = 1, 28, 43, 255
+from maptr.protocol import AAAA, ANY, CNAME, DNAME, DS, NOERROR, NS, NXDOMAIN, RRSIG, YXDOMAIN, A
+from maptr.snapshot import Node, RRset, Snapshot, ZoneView, rdata_name
 
 # CNAMEs and DNAMEs followed for one question. No RFC says; Knot stops at 20, BIND at 16 (later 11).
 MAX_CHAIN = 16

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, is_below, parse, to_wire
 from maptr.packed import IN, RECORD, TO_QUESTION, pack_records, read_labels
+from maptr.protocol import MAX_TTL
 
 _LINE = re.compile(r"([a-z0-9_*@.-]+) (?:(\d{1,10}) )?(?:IN )?([A-Z]+) (\S.*)")
 _STRING = r'"([^"\\]*(?:\\(?:\D|\d\d\d)[^"\\]*)*)"'
@@ -20,7 +21,6 @@ _TEXT = re.compile(rf"{_STRING}(?: |$)")
 _ESCAPE = re.compile(rb"\\(\d\d\d|.)", re.DOTALL)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.*-]+")
 _TOKENIZED = re.compile(r"[();\"\s]")  # what means more to a tokenizer than itself
-MAX_TTL = 0x7FFFFFFF  # RFC 2181 8
 MAX_STRING = 255  # RFC 1035 3.3
 MAX_FIELDS = 1000  # of NAPTR records, kept because most zones repeat a few
 _SIZES = [bytes((size,)) for size in range(256)]

@@ -1,29 +1,27 @@
 """Many questions outstanding over few sockets: the I/O of ``bulk`` and of the async client.
 
 A driver of ``asking``, told by whoever waits (``selectors`` or an event loop) which socket is ready. Questions to one
-server share SOCKETS connected sockets; each outstanding message has an ID of its own on its socket, and random
-letters. TCP, after a truncated reply, is a connection for each question.
+server share a few connected sockets (``ports``); each outstanding message has an ID of its own on its socket, and
+random letters. TCP, after a truncated reply, is a connection for each question.
 """
 
 from __future__ import annotations
 
-import socket
 import time
 from collections import deque
 from collections.abc import Callable
 from math import inf
 
-from maptr.asking import Attempt, Server
-from maptr.flight import Connection, Done, Flight, Port
+from maptr.attempt import Attempt, Server
+from maptr.flight import Connection, Done, Flight
 from maptr.names import Labels
+from maptr.ports import BURST, Port, Ports
+from maptr.protocol import MAX_MESSAGE
 from maptr.stub import Stub
 from maptr.waiters import Waiter
 from maptr.walk import Answer
-from maptr.wire import MAX_MESSAGE, Query
+from maptr.wire import Query
 
-SOCKETS = 4  # for each server: source ports a forger must guess among, on top of ID and letters
-REUSES = 10_000  # questions after which a socket gives way to one with a new port
-BURST = 64  # packets read from one socket before the others get their turn
 MAX_TCP = 64  # connections at a time
 CONCURRENCY = 256  # questions outstanding
 
@@ -57,8 +55,7 @@ class Mux:
         self._again: deque[Flight] = deque()
         self._flying = 0
         self._connections = 0
-        self._ports: dict[Server, list[Port]] = {}
-        self._turn = 0
+        self._ports = Ports(waiter, self._read)
         self._due: dict[float, deque[tuple[float, Flight, Attempt]]] = {}
         self._free_at: dict[Server, float] = {}
 
@@ -130,10 +127,7 @@ class Mux:
 
     def close(self) -> None:
         """Leave every socket; what is outstanding is never answered."""
-        for ports in self._ports.values():
-            for port in ports:
-                self._retire(port)
-        self._ports.clear()
+        self._ports.close()
         for due in self._due.values():
             for _, flight, _ in due:
                 self._hang_up(flight)
@@ -181,57 +175,41 @@ class Mux:
         return 0.0
 
     def _launch(self, flight: Flight, attempt: Attempt, now: float) -> None:
-        until = min(flight.deadline, now + attempt.seconds)
-        # One queue for each length of wait keeps each queue in order of time, to a tenth of a second.
-        due = self._due.setdefault(round(until - now, 1), deque())
-        due.append((until, flight, attempt))
         try:
             if attempt.tcp:
-                connection = Connection(attempt.server, attempt.query.packet)
-                flight.tcp = connection
-                self._connections += 1
-                self._waiter.watch(connection.sock, lambda: self._write(flight, attempt, connection), write=True)
-                return
-            port = self._port(attempt.server)
-            ident = attempt.query.packet[:2]
-            packet = attempt.query.packet
-            while ident in port.flights:  # an ID still outstanding here; the rest of the message is as random as before
-                ident = self._stub.randomness(2)
-            if ident != packet[:2]:
-                query = attempt.query._replace(packet=ident + packet[2:])
-                attempt = attempt._replace(query=query)
-                due[-1] = (until, flight, attempt)
-                flight.attempt = attempt
-            port.flights[ident] = flight
-            flight.key = (port, ident)
-            port.sock.send(attempt.query.packet)
-        except BlockingIOError:
-            pass  # a full send buffer loses the packet, as the network may
+                self._connect(flight, attempt)
+            else:
+                attempt = self._post(flight, attempt)
         except OSError as error:
             self._fail(flight, attempt, error, now)
+            return
+        until = min(flight.deadline, now + attempt.seconds)
+        # One queue for each length of wait keeps each queue in order of time, to a tenth of a second.
+        self._due.setdefault(round(until - now, 1), deque()).append((until, flight, attempt))
 
-    def _port(self, server: Server) -> Port:
-        ports = self._ports.setdefault(server, [])
-        self._turn += 1
-        if len(ports) < SOCKETS:
-            ports.append(self._open(server))
-            return ports[-1]
-        index = self._turn % SOCKETS
-        port = ports[index]
-        port.reuses += 1
-        if port.reuses > REUSES and not port.flights:
-            self._retire(port)
-            port = ports[index] = self._open(server)
-        return port
+    def _connect(self, flight: Flight, attempt: Attempt) -> None:
+        """Begin with TCP. Raises OSError."""
+        connection = flight.tcp = Connection(attempt.server, attempt.query.packet)
+        self._connections += 1
+        self._waiter.watch(connection.sock, lambda: self._write(flight, attempt, connection), write=True)
 
-    def _open(self, server: Server) -> Port:
-        port = Port(server)
-        self._waiter.watch(port.sock, lambda: self._read(port))
-        return port
-
-    def _retire(self, port: Port) -> None:
-        self._waiter.unwatch(port.sock)
-        port.sock.close()
+    def _post(self, flight: Flight, attempt: Attempt) -> Attempt:
+        """Send by UDP; the attempt as it was sent, for its ID may be in use at that port. Raises OSError."""
+        port = self._ports.next(attempt.server)
+        packet = attempt.query.packet
+        ident = packet[:2]
+        while ident in port.flights:  # the rest of the message is as random as before
+            ident = self._stub.randomness(2)
+        if ident != packet[:2]:
+            packet = ident + packet[2:]
+            attempt = flight.attempt = attempt._replace(query=attempt.query._replace(packet=packet))
+        port.flights[ident] = flight
+        flight.key = (port, ident)
+        try:  # noqa: SIM105 - suppress() takes longer, and every question comes by here
+            port.sock.send(packet)
+        except BlockingIOError:
+            pass  # a full send buffer loses the packet, as the network may
+        return attempt
 
     # ---- hearing
 
@@ -253,34 +231,23 @@ class Mux:
 
     def _write(self, flight: Flight, attempt: Attempt, connection: Connection) -> None:
         try:
-            code = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if code:
-                raise OSError(code, "cannot connect")
-            connection.left = connection.left[connection.sock.send(connection.left) :]
-        except BlockingIOError:
-            return
+            sent = connection.write()
         except OSError as error:
             self._fail(flight, attempt, error, self._clock())
             return
-        if not connection.left:
+        if sent:
             self._waiter.unwatch(connection.sock)
             self._waiter.watch(connection.sock, lambda: self._collect(flight, attempt, connection))
 
     def _collect(self, flight: Flight, attempt: Attempt, connection: Connection) -> None:
         try:
-            part = connection.sock.recv(MAX_MESSAGE)
-            if not part:
-                raise OSError("the server closes the TCP connection early")
-        except BlockingIOError:
-            return
+            reply = connection.read()
         except OSError as error:
             self._fail(flight, attempt, error, self._clock())
             return
-        connection.got += part
-        size = int.from_bytes(connection.got[:2], "big")
-        if len(connection.got) < 2 or len(connection.got) < size + 2:
+        if reply is None:
             return
-        if flight.exchange.hear(attempt, connection.got[2 : size + 2]):
+        if flight.exchange.hear(attempt, reply):
             self._next(flight)
         else:
             self._fail(flight, attempt, OSError("a TCP reply to another question"), self._clock())

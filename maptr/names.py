@@ -91,12 +91,16 @@ def to_wire(labels: Labels) -> bytes:
 
 def from_wire(octets: bytes) -> Labels:
     """The labels of a name that ``to_wire`` wrote."""
+    return read_wire(octets, 0)[0]
+
+
+def read_wire(octets: bytes, at: int) -> tuple[Labels, int]:
+    """The labels of a name that ``to_wire`` wrote there, and where it ends. Raises IndexError."""
     labels: list[bytes] = []
-    at = 0
     while size := octets[at]:
         labels.append(octets[at + 1 : at + 1 + size])
         at += size + 1
-    return tuple(labels)
+    return tuple(labels), at + 1
 
 
 def wire_length(labels: Labels) -> int:

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import struct
 
-from maptr.answer import OPCODE_NOTIFY
 from maptr.names import fold, to_wire
-from maptr.packet import HEADER_SIZE, IN, read_question
-from maptr.snapshot import SOA, ZoneView
-
-QR, AA = 0x8000, 0x0400  # RFC 1035 4.1.1
+from maptr.packet import read_question
+from maptr.protocol import AA, HEADER_SIZE, IN, NOTIFY, QR, SOA
+from maptr.snapshot import ZoneView
 
 
 def make_notify(view: ZoneView, message_id: int) -> bytes:
     """The request: AA set, the SOA asked for and given as a hint (RFC 1996 3.7)."""
-    header = struct.pack("!6H", message_id, OPCODE_NOTIFY << 11 | AA, 1, 1, 0, 0)
+    header = struct.pack("!6H", message_id, NOTIFY << 11 | AA, 1, 1, 0, 0)
     question = to_wire(view.origin) + struct.pack("!HH", SOA, IN)
     rdata = view.soa.rdatas[0]
     pointer = 0xC000 | HEADER_SIZE
@@ -29,7 +27,7 @@ def read_response(request: bytes, packet: bytes) -> int | None:
     if len(packet) < HEADER_SIZE or packet[:2] != request[:2]:
         return None
     flags = int.from_bytes(packet[2:4], "big")
-    if not flags & QR or flags >> 11 & 15 != OPCODE_NOTIFY:
+    if not flags & QR or flags >> 11 & 15 != NOTIFY:
         return None
     try:
         question, _ = read_question(packet)

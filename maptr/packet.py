@@ -12,15 +12,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, to_wire, wire_length
-from maptr.snapshot import RDATA_NAMES, RRSIG, RRset
+from maptr.protocol import HEADER_SIZE, RRSIG, TSIG
+from maptr.protocol import IN as IN
+from maptr.protocol import OPT as OPT
+from maptr.snapshot import RDATA_NAMES, RRset
 
-HEADER_SIZE = 12  # RFC 1035 4.1.1
 MAX_POINTER = 0x3FFF  # RFC 1035 4.1.4: fourteen bits
 MAX_JUMPS = 126  # a name of 255 octets has no more labels, so no honest one needs more pointers
 # A query carries OPT, perhaps TSIG or SIG(0), and an IXFR one SOA. More is only work for us.
 MAX_QUERY_RECORDS = 16
-IN = 1
-OPT, TSIG = 41, 250  # RFC 6891 6.1.1, RFC 8945 4.2
 
 COUNTS = struct.Struct("!4H")  # of the four sections, RFC 1035 4.1.1
 RECORD = struct.Struct("!HHIH")  # type, class, TTL and length of rdata, RFC 1035 4.1.3

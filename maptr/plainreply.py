@@ -16,7 +16,8 @@ from maptr.discovery import Discovery, Outcome, Step
 from maptr.lonehost import LoneReader, host_in_wire
 from maptr.naptr import Fields
 from maptr.plain import Plan, make_plan
-from maptr.plainwire import EDNS_PAYLOAD, HEADER_SIZE, plain_records
+from maptr.plainwire import plain_records
+from maptr.protocol import HEADER_SIZE, UDP_PAYLOAD
 from maptr.walk import Answer, Settings, full_trace
 
 _STAMP = struct.Struct("!dI")  # before the packet in what is kept: seconds it took, number of the server
@@ -64,7 +65,7 @@ class Reader:
 
     def __call__(self, name: bytes, question: bytes, packet: bytes, server: str, elapsed: float) -> PlainReply | None:
         """The packet as a plain reply to the question; None where it is none. Its ID is not looked at."""
-        if len(packet) > EDNS_PAYLOAD or self._most < 1:  # one larger than was asked for is not kept whole
+        if len(packet) > UDP_PAYLOAD or self._most < 1:  # one larger than was asked for is not kept whole
             return None
         plan: Plan | None = None
         lone = self._lone(question, packet)

@@ -20,8 +20,9 @@ MAX_RECORDS = 16  # of a plain answer: the longest real one has 17; more could s
 MAX_HOST = 253  # characters
 MAX_LABEL = 63  # RFC 1035 2.3.4
 ARK_ARPA: Labels = (b"ark", b"arpa")
+BETANUMERIC = "0123456789bcdfghjkmnpqrstvwxz"
+"""The characters of a NAAN, in the order that gives each its value in a check character (NOID, NCDA)."""
 
-_BETANUMERIC = "0123456789bcdfghjkmnpqrstvwxz"
 _ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _NAME = f"{_ALNUM}!#$&'()*+,:;=@_~"  # what a component is made of (ARK draft 2.4); no hyphen, no % pair
 _TAIL = f"{_NAME}%?/.-"
@@ -41,7 +42,7 @@ def read_ark(text: str) -> tuple[str, str, str] | None:
         len(text) <= MAX_TEXT
         and body.startswith("ark:")
         and 0 < len(naan) <= MAX_LABEL
-        and not naan.strip(_BETANUMERIC)
+        and not naan.strip(BETANUMERIC)
         and not rest.replace("/", "").replace(".", "").strip(_NAME)
         and all(path.split("/"))
         and (not dot or all(suffixes.split(".")))

@@ -8,30 +8,24 @@ from __future__ import annotations
 import struct
 
 from maptr import names
+from maptr.protocol import AD, HEADER_SIZE, IN, MAX_TTL, NAPTR, OPCODE_BITS, OPT, QR, RCODE_BITS, RD, TC, UDP_PAYLOAD
 
 TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:
     from maptr.names import Labels
     from maptr.naptr import Fields
 
-HEADER_SIZE = 12  # RFC 1035 4.1.1
-MAX_MESSAGE = 65535  # RFC 1035 4.2.2: the length field over TCP
-MAX_TTL = 0x7FFF_FFFF  # RFC 2181 8; a greater one counts as 0
-EDNS_PAYLOAD = 1232  # octets; DNS flag day 2020, RFC 9715: no path fragments it
-NAPTR, OPT, IN = 35, 41, 1
-QR, OPCODE, TC, RD, AD = 0x8000, 0x7800, 0x0200, 0x0100, 0x0020
-
-_TELLING = QR | OPCODE | TC | 15  # bits of which the commonest reply has only the first; the last four are the rcode
 _HEADER = struct.Struct("!6H")
 _FIXED = struct.Struct("!HHIH")
 _PLAIN_FIXED = struct.Struct("!IHHHB")  # TTL, length of rdata; order, preference, length of flags
 _LETTERS = bytes(65) + b"\x20" * 26 + bytes(6) + b"\x20" * 26 + bytes(133)  # by octet: the bit that makes it a capital
-_H_ARK = b"\1h\3ark\0"
 _H_ARK_FIELDS = (b"h", b"ark", b"")
 
 NAPTR_IN = struct.pack("!HH", NAPTR, IN)
-OPT_RECORD = struct.pack("!BHHIH", 0, OPT, EDNS_PAYLOAD, 0, 0)
-_SAME_NAPTR = b"\xc0\x0c" + NAPTR_IN
+TELLING = QR | OPCODE_BITS | TC | RCODE_BITS  # bits of which the commonest reply has only the first
+SAME_NAPTR = b"\xc0\x0c" + NAPTR_IN  # its record, up to the TTL: the owner is a pointer to the question
+H_ARK = b"\1h\3ark\0"  # flags, service and an empty regexp
+OPT_RECORD = struct.pack("!BHHIH", 0, OPT, UDP_PAYLOAD, 0, 0)
 _HEADER_REST = struct.pack("!5H", RD, 1, 0, 0, 1)  # after the ID: one question, one record of EDNS
 
 
@@ -62,14 +56,14 @@ def plain_records(name: Labels, question: bytes, packet: bytes) -> tuple[list[Fi
     if end < HEADER_SIZE or not packet.startswith(question, HEADER_SIZE):
         return None
     _, bits, questions, answers, authority, additional = _HEADER.unpack_from(packet)
-    if bits & _TELLING != QR or questions != 1 or not answers:
+    if bits & TELLING != QR or questions != 1 or not answers:
         return None
     at = HEADER_SIZE + len(question)
     least = MAX_TTL
     records: list[Fields] = []
     try:
         for _ in range(answers):
-            if packet[at : at + 6] == _SAME_NAPTR:
+            if packet[at : at + 6] == SAME_NAPTR:
                 at += 6
             else:
                 size = len(question)  # BIND writes the name out; no length octet is a letter
@@ -78,7 +72,7 @@ def plain_records(name: Labels, question: bytes, packet: bytes) -> tuple[list[Fi
                 at += size
             ttl, length, order, preference, size = _PLAIN_FIXED.unpack_from(packet, at)
             stop = at + 6 + length
-            if packet.startswith(_H_ARK, at + 10):
+            if packet.startswith(H_ARK, at + 10):
                 flags, service, regexp = _H_ARK_FIELDS
                 name_at = at + 17
             else:

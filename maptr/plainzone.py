@@ -26,9 +26,9 @@ from typing import NamedTuple
 from maptr.masterline import BlockPacker, LineError, LineReader
 from maptr.names import Labels, to_text, to_wire, wire_length
 from maptr.packed import PackedNodes, pack_records, read_labels, special_names, types_of
-from maptr.snapshot import CNAME, DNAME, NS, SOA, ZoneView, make_view
+from maptr.protocol import CNAME, DNAME, NAPTR, NS, SOA
+from maptr.snapshot import ZoneView, make_view
 
-NAPTR = 35
 # What needs a real tokenizer wherever it stands: tabs and other controls, octets beyond ASCII.
 _PRINTABLE = bytes(range(0x20, 0x7F)) + b"\n"
 # Text is longer than what it says. So no string or name in a line is too long, for each line has 11 characters beside

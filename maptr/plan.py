@@ -73,6 +73,17 @@ class Plan:
         lines += [(old.key, f"~ {old.key} {'; '.join(differences(old, new))}") for old, new in self.changed]
         return "".join(f"{line.rstrip()}\n" for _, line in sorted(lines))
 
+    def to_markdown(self) -> str:
+        """A table for a ticket or a pull request."""
+        signs = {"+": "added", "~": "changed", "-": "removed"}
+        counts = f"{len(self.added)} added, {len(self.changed)} changed, {len(self.removed)} removed"
+        lines = [f"{counts} of {self.size}", "", "| | record | what |", "|---|---|---|"]
+        for line in self.to_text().splitlines():
+            sign, record, what = (*line.split(" ", 2), "")[:3]
+            shown = "".join(f"\\{mark}" if mark in "|`<\\" else mark for mark in what)
+            lines.append(f"| {signs[sign]} | `{record}` | {shown} |")
+        return "\n".join(lines) + "\n"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {

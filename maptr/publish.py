@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from maptr.errors import ZoneError
 from maptr.limits import REMOVAL_LIMIT
+from maptr.protocol import DNSKEY, RRSIG, ZONEMD
 from maptr.serial import following_serial, is_newer
-from maptr.snapshot import RRSIG, ZoneView
-
-DNSKEY, ZONEMD = 48, 63
+from maptr.snapshot import ZoneView
 
 
 class Guards(NamedTuple):

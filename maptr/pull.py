@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from maptr import registry
+from maptr import backups, registry
 from maptr.cache.watched import pull_file, read_pull_file
 from maptr.errors import MaptrError, TableError, UnsafePlan
 from maptr.fetch import SECONDS, Fetched, FetchError, fetch
@@ -27,8 +27,6 @@ from maptr.limits import REMOVAL_LIMIT
 from maptr.minisign import MAX_FILE, SUFFIX, PublicKey, SignatureError, Signed, verify
 from maptr.plan import Plan
 from maptr.table import Table
-
-KEEP = 3  # last good states kept beside the file
 
 
 class PullFailed(MaptrError):
@@ -86,22 +84,18 @@ def look(
     plan beyond it was all that was on offer, PullFailed where there was nothing, and OSError where the file that is
     there cannot be read. One that is no registry any more is ``broken``, and held against is the last good state kept.
     """
-    old_content = path.read_bytes() if path.exists() else None
-    old, broken = _there(path, old_content)
-    there = "" if old_content is None else hashlib.sha256(old_content).hexdigest()
-    held = "" if broken else there
+    there = _There.read(path)
     note = read_pull_file(path)
     reasons: list[str] = []
     unsafe: UnsafePlan | None = None
     for source in sources:
-        known = note if note.get("sha256") == held and note.get("source") == source else {}
+        known = note if note.get("sha256") == there.held and note.get("source") == source else {}
         try:
             got = _get(source, str(known.get("etag", "")), str(known.get("modified", "")), cafile, seconds)
-            pull = _judge(path, source, got, old, held, demands.sha256, force, tuple(reasons))
-            pull = replace(pull, broken=broken, before=there)
+            pull = replace(_judge(there, source, got, demands, force=force), passed_over=tuple(reasons))
             if demands.public_key is None:
                 return pull
-            content = old_content if got.content is None else got.content
+            content = there.content if got.content is None else got.content
             where = demands.signature or source + SUFFIX
             signed = _signed(source, where, demands.public_key, content or b"", cafile, seconds)
             before = note.get("signed")
@@ -118,21 +112,35 @@ def look(
     raise PullFailed(reasons)
 
 
-def _there(path: Path, content: bytes | None) -> tuple[Table, str]:
-    """The table of the file; where that is none, the last good one kept beside it, and why."""
-    if content is None:
-        return Table(), ""
-    try:
-        return registry.read(content, filename=str(path), on_bad=lambda error: None), ""
-    except TableError as error:
-        broken = str(error)
-    for number in range(1, KEEP + 1):
-        kept = path.with_name(f"{path.name}.{number}")
+@dataclass(frozen=True, slots=True)
+class _There:
+    """The file that a pull is held against; ``sha256`` is "" where there is none.
+
+    Where its ``content`` is no table, ``broken`` says why, and ``table`` is the last good one kept beside it.
+    """
+
+    path: Path
+    content: bytes | None
+    sha256: str
+    table: Table
+    broken: str
+
+    @classmethod
+    def read(cls, path: Path) -> _There:
+        """Raises OSError."""
+        if not path.exists():
+            return cls(path, None, "", Table(), "")
+        content = path.read_bytes()
+        sha256 = hashlib.sha256(content).hexdigest()
         try:
-            return registry.read(kept.read_bytes(), filename=str(kept), on_bad=lambda error: None), broken
-        except (OSError, TableError):
-            continue
-    return Table(), broken
+            return cls(path, content, sha256, registry.read(content, filename=str(path), on_bad=lambda error: None), "")
+        except TableError as error:
+            return cls(path, content, sha256, backups.last_good(path), str(error))
+
+    @property
+    def held(self) -> str:
+        """The SHA-256 of what a source need not send again, "" for nothing."""
+        return "" if self.broken else self.sha256
 
 
 def _get(source: str, etag: str, modified: str, cafile: str | None, seconds: float) -> Fetched:
@@ -158,27 +166,30 @@ def _signed(source: str, where: str, key: PublicKey, content: bytes, cafile: str
         raise FetchError(f"{where}: {error.strerror or error}") from None
 
 
-def _judge(
-    path: Path,
-    source: str,
-    got: Fetched,
-    old: Table,
-    held: str,
-    sha256: str | None,
-    force: bool,
-    passed_over: tuple[str, ...],
-) -> Pull:
+def _judge(there: _There, source: str, got: Fetched, demands: Demands, *, force: bool) -> Pull:
     """The pull that a source's content makes. Raises TableError, FetchError and UnsafePlan."""
-    digest = held if got.content is None else hashlib.sha256(got.content).hexdigest()
-    if sha256 is not None and digest != sha256.lower():
-        raise FetchError(f"{source}: its SHA-256 is {digest}, not {sha256.lower()}")
-    if got.content is None:
-        return Pull(path, source, Plan(size=len(old)), None, held, got.etag, got.modified, (), passed_over)
+    digest = there.held if got.content is None else hashlib.sha256(got.content).hexdigest()
+    if demands.sha256 is not None and digest != demands.sha256.lower():
+        raise FetchError(f"{source}: its SHA-256 is {digest}, not {demands.sha256.lower()}")
     bad: list[TableError] = []
-    plan = Plan.between(old, registry.read(got.content, filename=source, on_bad=bad.append))
-    if not force:
-        check(plan)
-    return Pull(path, source, plan, got.content, digest, got.etag, got.modified, tuple(bad), passed_over)
+    if got.content is None:
+        plan = Plan(size=len(there.table))
+    else:
+        plan = Plan.between(there.table, registry.read(got.content, filename=source, on_bad=bad.append))
+        if not force:
+            check(plan)
+    return Pull(
+        there.path,
+        source,
+        plan,
+        got.content,
+        digest,
+        got.etag,
+        got.modified,
+        tuple(bad),
+        broken=there.broken,
+        before=there.sha256,
+    )
 
 
 def check(plan: Plan, limit: float = REMOVAL_LIMIT) -> None:
@@ -192,7 +203,7 @@ def check(plan: Plan, limit: float = REMOVAL_LIMIT) -> None:
         )
 
 
-def apply(pull: Pull, *, wall: Callable[[], float], keep: int = KEEP) -> None:
+def apply(pull: Pull, *, wall: Callable[[], float], keep: int = backups.KEEP) -> None:
     """Do what was planned: the old file becomes ``FILE.1``, older ones ``.2`` and so on; note when and from where.
     One that was broken is kept nowhere.
 
@@ -220,7 +231,7 @@ def _apply(pull: Pull, wall: Callable[[], float], keep: int) -> None:
         raise TableError("was changed since the plan was made; pull again", filename=str(pull.path))
     if pull.content is not None and there != pull.sha256:
         if there and not pull.broken:
-            _rotate(pull.path, keep)
+            backups.rotate(pull.path, keep)
         write_atomically(pull.path, pull.content)
     note: dict[str, object] = {
         "source": pull.source,
@@ -232,27 +243,3 @@ def _apply(pull: Pull, wall: Callable[[], float], keep: int) -> None:
     if pull.signed is not None:
         note["signed"] = pull.signed
     write_atomically(pull_file(pull.path), json.dumps(note, indent=1).encode() + b"\n")
-
-
-def _rotate(path: Path, keep: int) -> None:
-    """Names for the states before this one; the file itself stays where it is."""
-    for number in range(keep, 1, -1):
-        older = path.with_name(f"{path.name}.{number - 1}")
-        if older.exists():
-            older.replace(path.with_name(f"{path.name}.{number}"))
-    if keep:
-        last = path.with_name(f"{path.name}.1")
-        last.unlink(missing_ok=True)
-        os.link(path, last)
-
-
-def to_markdown(plan: Plan) -> str:
-    """The plan as a table for a ticket or a pull request."""
-    signs = {"+": "added", "~": "changed", "-": "removed"}
-    lines = [f"{len(plan.added)} added, {len(plan.changed)} changed, {len(plan.removed)} removed of {plan.size}", ""]
-    lines += ["| | record | what |", "|---|---|---|"]
-    for line in plan.to_text().splitlines():
-        sign, record, what = (*line.split(" ", 2), "")[:3]
-        shown = "".join(f"\\{mark}" if mark in "|`<\\" else mark for mark in what)
-        lines.append(f"| {signs[sign]} | `{record}` | {shown} |")
-    return "\n".join(lines) + "\n"

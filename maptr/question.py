@@ -10,17 +10,16 @@ from maptr.candidate import REGEXP_STEPS
 from maptr.names import Labels
 from maptr.naptr import Naptr, Rule
 from maptr.nfa import Budget
+from maptr.plainurl import ARK_ARPA as ARK_ARPA  # whoever has a question has the origin
+from maptr.protocol import MAX_TTL
 from maptr.trace import Link, Outcome
 
 MAX_DEPTH = 8  # redirects on one path; deeper is a loop or an attack
 MAX_QUESTIONS = 32  # in one walk
 MAX_CANDIDATES = 64  # the best are kept
 MAX_RECORDS = 2048  # read in one walk; one reply has room for about that many, and the longest real one has 17
-MAX_TTL = 0x7FFF_FFFF  # RFC 2181 section 8; a greater TTL counts as 0
 
 TIME_OVER = "the walk's time was over"  # what the trace says of a question that was not asked any more
-
-ARK_ARPA: Labels = (b"ark", b"arpa")
 
 
 class Settings(NamedTuple):

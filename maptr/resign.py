@@ -13,9 +13,9 @@ import dns.rdataclass
 import dns.rdatatype
 import dns.zone
 
+from maptr.difference import records, soa_of
 from maptr.dnssec import Policy, is_current, sign_zone
 from maptr.errors import SigningError
-from maptr.journal import records, soa_of
 from maptr.serial import following_serial, is_newer
 from maptr.signatures import Signatures, signature_state
 from maptr.snapshot import ZoneView, view_zone

@@ -25,10 +25,11 @@ from maptr import names, url
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.naptr import Naptr
+from maptr.protocol import UDP_PAYLOAD
 from maptr.stub import find_servers
 from maptr.validation.heard import Heard
 from maptr.walk import Answer, Question
-from maptr.wire import EDE_BOGUS, EDNS_PAYLOAD
+from maptr.wire import EDE_BOGUS
 
 DOT_PORT = 853  # RFC 7858 3.1
 TRUNCATED = "the reply is truncated over TCP"  # dnspython takes what is there for all there is
@@ -157,7 +158,7 @@ def make_resolver(nameservers: Iterable[str]) -> dns.resolver.Resolver:
     """
     made = dns.resolver.Resolver(configure=False)
     made.nameservers = [server for text in nameservers for server in _nameservers(text)]
-    made.use_edns(0, 0, EDNS_PAYLOAD)
+    made.use_edns(0, 0, UDP_PAYLOAD)
     return made
 
 
@@ -196,7 +197,7 @@ def validating(resolver: Resolving) -> Resolving:
     twin = copy.copy(resolver)
     twin.flags = (dns.flags.RD if resolver.flags is None else resolver.flags) | dns.flags.CD
     edns = max(resolver.edns, 0)
-    twin.use_edns(edns, resolver.ednsflags | dns.flags.DO, resolver.payload or EDNS_PAYLOAD)
+    twin.use_edns(edns, resolver.ednsflags | dns.flags.DO, resolver.payload or UDP_PAYLOAD)
     twin.cache = None
     return twin
 

@@ -1,7 +1,7 @@
 """Response rate limiting: how many replies of one kind go to one network, so that a forged address gets few.
 
 After the description by Vixie and Schryver, as in BIND, NSD and Knot. Pure: the clock is an argument. What makes
-two replies alike is decided in ``answer.py``; who is asked before a reply is sent, in ``serve/responder.py``.
+two replies alike is decided in ``rendering.py``; who is asked before a reply is sent, in ``serve/responder.py``.
 """
 
 from __future__ import annotations

@@ -16,14 +16,13 @@ from maptr.finding import Finding, Severity
 from maptr.names import Labels
 from maptr.naptr import SERVICE, Kind, Naptr, quote, read
 from maptr.nfa import Budget, BudgetSpent
+from maptr.protocol import HEADER_SIZE, NAPTR, UDP_PAYLOAD
 from maptr.regexp import Substitution
 from maptr.snapshot import ZoneView
 from maptr.walk import ARK_ARPA
 
-NAPTR = 35
-MAX_REPLY = 1232  # octets of a UDP reply that no path fragments (DNS flag day 2020)
 MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
-_OVERHEAD = 12 + 4 + 11  # header, type and class of the question, OPT without options
+_OVERHEAD = HEADER_SIZE + 4 + 11  # header, type and class of the question, OPT without options
 _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
 
@@ -185,6 +184,6 @@ class _Rules:
                 yield _warning("large-rrset", names.to_text(owner), reason)
         for owner, size in sorted(sizes.items()):
             total = size + _OVERHEAD + names.wire_length(owner)
-            if total > MAX_REPLY:
-                reason = f"the reply has {total} octets: over {MAX_REPLY}, clients ask again by TCP"
+            if total > UDP_PAYLOAD:
+                reason = f"the reply has {total} octets: over {UDP_PAYLOAD}, clients ask again by TCP"
                 yield _warning("large-reply", names.to_text(owner), reason)

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from maptr.packed import special_nodes
-from maptr.snapshot import RRSIG, ZoneView
+from maptr.protocol import RRSIG
+from maptr.snapshot import ZoneView
 
 # An alarm a day or two before the end: BIND, Knot and `maptr zone sign` have signed again by then (Knot, with
 # its defaults and a TTL of a day, 58 hours before).

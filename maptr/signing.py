@@ -9,10 +9,11 @@ from maptr.errors import SigningError
 from maptr.limits import INCEPTION_OFFSET as INCEPTION_OFFSET
 from maptr.limits import LIFETIME as LIFETIME
 from maptr.limits import REFRESH as REFRESH
+from maptr.protocol import CDNSKEY, CDS, DNSKEY, NSEC, NSEC3, NSEC3PARAM, RRSIG, ZONEMD
 
 # What a signer makes: dropped from the zone it is given, for the keys are the truth. RRSIG, NSEC, DNSKEY, NSEC3,
 # NSEC3PARAM, CDS, CDNSKEY, ZONEMD.
-MADE = frozenset({46, 47, 48, 50, 51, 59, 60, 63})
+MADE = frozenset({RRSIG, NSEC, DNSKEY, NSEC3, NSEC3PARAM, CDS, CDNSKEY, ZONEMD})
 
 
 class Children(enum.StrEnum):

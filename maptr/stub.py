@@ -17,8 +17,8 @@ from maptr import resolvconf
 from maptr.asking import Asked, Attempt, Exchange, RandomBytes, Server
 from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.names import Labels
+from maptr.protocol import MAX_MESSAGE
 from maptr.walk import Answer
-from maptr.wire import MAX_MESSAGE
 
 if TYPE_CHECKING:
     from maptr.trust import TrustAnchors, Validator

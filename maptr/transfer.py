@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from maptr.difference import Record, records, soa_of
 from maptr.errors import ZoneError
-from maptr.journal import Journal, Record, records, soa_of
+from maptr.journal import Journal
 from maptr.names import to_text, to_wire
-from maptr.packet import HEADER_SIZE, IN, MAX_POINTER, Question, Writer
+from maptr.packet import MAX_POINTER, Question, Writer
+from maptr.protocol import HEADER_SIZE, IN, MAX_MESSAGE
 from maptr.serial import is_newer
 from maptr.snapshot import ZoneView
 
 # Octets of a message: names beyond cannot be pointed to (RFC 1035 4.1.4), and it is made while queries wait.
 MESSAGE_SIZE = MAX_POINTER
-MAX_MESSAGE = 0xFFFF  # RFC 1035 4.2.2; for a record that needs it
 
 
 def axfr(view: ZoneView) -> Iterator[Record]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import hmac
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from maptr.acl import DIGESTS, MIN_MAC, Key
 from maptr.names import Labels, fold, to_wire
-from maptr.packet import COUNTS, HEADER_SIZE, TSIG, may_be_signed, read_name, read_record
+from maptr.packet import COUNTS, may_be_signed, read_name, read_record
+from maptr.protocol import ANY_CLASS, FORMERR, HEADER_SIZE, NOTAUTH, TSIG
 
-ANY_CLASS = 255  # RFC 8945 4.2
-FORMERR, NOTAUTH = 1, 9  # RFC 1035 4.1.1, RFC 2136 2.2
 BADSIG, BADKEY, BADTIME, BADTRUNC = 16, 17, 18, 22  # RFC 8945 3
 FUDGE = 300  # seconds between two clocks, "RECOMMENDED" (RFC 8945 10)
 
@@ -62,16 +61,14 @@ class Signer:
 
     def sign(self, message: bytes) -> bytes:
         """The message with its TSIG record, which covers all of it."""
-        timers = _timers(self.time, self.fudge)
-        parts = [len(self.previous).to_bytes(2, "big") + self.previous] if self.previous else []
-        parts.append(message)
-        parts.append(self._variables(timers) if self.first else timers)
-        mac = _mac(self.key, b"".join(parts))[: self.mac_size]
-        self.previous, self.first = mac, False
-        return attach(message, self.key.name, self.algorithm, timers, mac, self.error, self.other)
-
-    def _variables(self, timers: bytes) -> bytes:
-        return variables(self.key.name, self.algorithm, timers, self.error, self.other)
+        ident = int.from_bytes(message[:2], "big")
+        record = Record(
+            len(message), self.key.name, self.algorithm, self.time, self.fudge, b"", ident, self.error, self.other
+        )
+        covered = message + (_variables(record) if self.first else _timers(record))
+        self.previous = _mac(self.key, covered, after=self.previous)[: self.mac_size]
+        self.first = False
+        return attach(message, record, self.previous)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +100,7 @@ class Opened:
             return self.signer.sign(reply)
         if self.unsigned is not None:
             record, error = self.unsigned
-            timers = _timers(record.time, record.fudge)
-            return attach(reply, record.key, record.algorithm, timers, b"", error, b"")
+            return attach(reply, replace(record, error=error, other=b""), b"")
         return reply
 
 
@@ -132,10 +128,7 @@ def open_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> Opened:
     if length > full or length < max(MIN_MAC, full // 2):
         # No MAC at all proves nothing; one of a length that none may have is malformed (RFC 8945 5.2.2.1).
         return Opened(stripped, rcode=FORMERR) if length else _bad_signature(stripped, record)
-    timers = _timers(record.time, record.fudge)
-    covered = record.original_id.to_bytes(2, "big") + stripped[2:]
-    covered += variables(record.key, record.algorithm, timers, record.error, record.other)
-    if not hmac.compare_digest(_mac(key, covered)[:length], record.mac):
+    if not _is_signed(stripped, record, key):
         return _bad_signature(stripped, record)
     signer = Signer(key, record.algorithm, length, now, record.fudge, previous=record.mac)
     if abs(now - record.time) > record.fudge:
@@ -207,29 +200,37 @@ def _bad_signature(stripped: bytes, record: Record) -> Opened:
     return Opened(stripped, rcode=NOTAUTH, unsigned=(record, BADSIG))
 
 
-def _mac(key: Key, octets: bytes) -> bytes:
-    return hmac.digest(key.secret, octets, key.digest)
+def _is_signed(stripped: bytes, record: Record, key: Key, *, after: bytes = b"") -> bool:
+    """True where the record has the MAC of the message that it was stripped from (RFC 8945 4.3)."""
+    covered = record.original_id.to_bytes(2, "big") + stripped[2:] + _variables(record)
+    return hmac.compare_digest(_mac(key, covered, after=after)[: len(record.mac)], record.mac)
 
 
-def _timers(time: int, fudge: int) -> bytes:
-    return struct.pack("!HIH", time >> 32 & 0xFFFF, time & 0xFFFFFFFF, fudge)
+def _mac(key: Key, covered: bytes, *, after: bytes = b"") -> bytes:
+    """The whole MAC; that of the message before goes first, where there was one (RFC 8945 4.3.1)."""
+    if after:
+        covered = len(after).to_bytes(2, "big") + after + covered
+    return hmac.digest(key.secret, covered, key.digest)
 
 
-def variables(key: Labels, algorithm: Labels, timers: bytes, error: int, other: bytes) -> bytes:
+def _timers(record: Record) -> bytes:
+    """What stands for the variables in every message but the first (RFC 8945 5.3.1)."""
+    return struct.pack("!HIH", record.time >> 32 & 0xFFFF, record.time & 0xFFFFFFFF, record.fudge)
+
+
+def _variables(record: Record) -> bytes:
     """The TSIG variables (RFC 8945 4.3.3)."""
-    head = to_wire(key) + struct.pack("!HI", ANY_CLASS, 0) + to_wire(algorithm) + timers
-    return head + struct.pack("!HH", error, len(other)) + other
+    head = to_wire(record.key) + struct.pack("!HI", ANY_CLASS, 0) + to_wire(record.algorithm) + _timers(record)
+    return head + struct.pack("!HH", record.error, len(record.other)) + record.other
 
 
-def attach(
-    message: bytes, key: Labels, algorithm: Labels, timers: bytes, mac: bytes, error: int, other: bytes
-) -> bytes:
-    """The message with a TSIG record as its last."""
-    rdata = to_wire(algorithm) + timers + struct.pack("!H", len(mac)) + mac
-    rdata += message[:2] + struct.pack("!HH", error, len(other)) + other
-    record = to_wire(key) + struct.pack("!HHIH", TSIG, ANY_CLASS, 0, len(rdata)) + rdata
+def attach(message: bytes, record: Record, mac: bytes) -> bytes:
+    """The message with a TSIG record as its last, whose original ID is the message's own."""
+    rdata = to_wire(record.algorithm) + _timers(record) + struct.pack("!H", len(mac)) + mac
+    rdata += message[:2] + struct.pack("!HH", record.error, len(record.other)) + record.other
+    octets = to_wire(record.key) + struct.pack("!HHIH", TSIG, ANY_CLASS, 0, len(rdata)) + rdata
     count = int.from_bytes(message[10:12], "big") + 1
-    return message[:10] + count.to_bytes(2, "big") + message[HEADER_SIZE:] + record
+    return message[:10] + count.to_bytes(2, "big") + message[HEADER_SIZE:] + octets
 
 
 def sign_query(message: bytes, key: Key, now: int) -> tuple[bytes, Signer]:
@@ -249,9 +250,5 @@ def check_reply(reply: bytes, asked: Signer, now: int) -> bool:
         return False
     if record.error or not asked.mac_size <= len(record.mac) <= DIGESTS[asked.key.digest]:
         return False
-    timers = _timers(record.time, record.fudge)
-    covered = len(asked.previous).to_bytes(2, "big") + asked.previous
-    covered += record.original_id.to_bytes(2, "big") + _strip(reply, record)[2:]
-    covered += variables(record.key, record.algorithm, timers, record.error, record.other)
-    mac = _mac(asked.key, covered)[: len(record.mac)]
-    return hmac.compare_digest(mac, record.mac) and abs(now - record.time) <= record.fudge
+    is_signed = _is_signed(_strip(reply, record), record, asked.key, after=asked.previous)
+    return is_signed and abs(now - record.time) <= record.fudge

@@ -20,7 +20,7 @@ from urllib.parse import urljoin
 from maptr import __version__, url
 from maptr.errors import NmaError
 
-MAX_REDIRECTS = 5  # RFC 9110 15.4 leaves it to the client; five was HTTP/1.0's limit
+MAX_REDIRECTS = 5  # RFC 9110 15.4 leaves it to the client; five were the rule of RFC 2068 (10.3)
 MAX_BODY = 262_144  # octets; an ERC record has hundreds
 MAX_ADDRESSES = 4  # of one host tried
 PORTS = {"http": 80, "https": 443}

@@ -18,13 +18,14 @@ from functools import partial
 
 from maptr import names, wire
 from maptr.asking import FIRST_SECONDS, Server
-from maptr.flight import Port
-from maptr.mux import BURST, REUSES, SOCKETS, Mux
+from maptr.mux import Mux
 from maptr.plainreply import PlainReply, Reader
+from maptr.ports import BURST, REUSES, SOCKETS, Port
+from maptr.protocol import MAX_MESSAGE, NAPTR
 from maptr.stub import Stub
 from maptr.waiters import Waiter
 from maptr.walk import Answer
-from maptr.wire import MAX_MESSAGE, NAPTR, Query
+from maptr.wire import Query
 
 Tell = Callable[[bytes, Answer | PlainReply], None]
 Sent = tuple[bytes, bytes, float]  # the name, the question in the letters it was sent, when

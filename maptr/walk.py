@@ -27,6 +27,7 @@ from maptr.candidate import Candidate
 from maptr.discovery import Discovery
 from maptr.names import Labels
 from maptr.naptr import read
+from maptr.protocol import MAX_TTL
 from maptr.question import (
     ARK_ARPA,
     DEFAULTS,
@@ -34,7 +35,6 @@ from maptr.question import (
     MAX_DEPTH,
     MAX_QUESTIONS,
     MAX_RECORDS,
-    MAX_TTL,
     TIME_OVER,
     Answer,
     Question,
@@ -54,7 +54,6 @@ __all__ = [
     "MAX_DEPTH",
     "MAX_QUESTIONS",
     "MAX_RECORDS",
-    "MAX_TTL",
     "Answer",
     "Question",
     "Reader",

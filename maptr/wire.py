@@ -2,7 +2,7 @@
 
 Pure: octets in, values out. Replies that are not plain are read in ``reply``. When to ask whom is the business of
 ``asking``; sockets are those of ``stub`` and ``bulk``. The server's side of messages is ``packet``, and no code is
-shared, so that each can hold the other to the truth in the tests.
+shared (but numbers, those of ``protocol``), so that each can hold the other to the truth in the tests.
 """
 
 from __future__ import annotations
@@ -14,55 +14,28 @@ from maptr import names
 from maptr.discovery import Outcome
 from maptr.names import Labels
 from maptr.naptr import Naptr
-from maptr.plainwire import (
+from maptr.plainwire import NAPTR_IN, OPT_RECORD, mix_case, plain_records
+from maptr.protocol import (
     AD,
-    EDNS_PAYLOAD,
-    HEADER_SIZE,
-    IN,
-    MAX_MESSAGE,
-    MAX_TTL,
-    NAPTR,
-    NAPTR_IN,
-    OPT,
-    OPT_RECORD,
-    RD,
-    mix_case,
-    plain_records,
-)
-from maptr.reply import (
-    AAAA,
-    BADVERS,
     CD,
     DO,
-    EDE_BOGUS,
     FORMERR,
+    HEADER_SIZE,
+    IN,
+    NAPTR,
     NOERROR,
     NOTIMP,
+    OPT,
+    RD,
     REFUSED,
     SERVFAIL,
-    YXDOMAIN,
-    A,
-    Query,
-    Referral,
-    Reply,
-    read_in_full,
-    read_name,
+    UDP_PAYLOAD,
 )
+from maptr.reply import EDE_BOGUS, Query, Referral, Reply, read_in_full
 
 # Those of ``plainwire`` and ``reply`` too: who asks needs one module.
 __all__ = [
-    "AAAA",
-    "BADVERS",
     "EDE_BOGUS",
-    "EDNS_PAYLOAD",
-    "FORMERR",
-    "MAX_MESSAGE",
-    "MAX_TTL",
-    "NAPTR",
-    "NOTIMP",
-    "REFUSED",
-    "YXDOMAIN",
-    "A",
     "Query",
     "Referral",
     "Reply",
@@ -72,13 +45,12 @@ __all__ = [
     "plain_records",
     "questions",
     "read",
-    "read_name",
     "read_plain",
 ]
 
 # Rcodes with which a server may leave the question out of its reply.
 _BARE = frozenset({FORMERR, SERVFAIL, NOTIMP, REFUSED})
-_DO_RECORD = struct.pack("!BHHIH", 0, OPT, EDNS_PAYLOAD, DO, 0)
+_DO_RECORD = struct.pack("!BHHIH", 0, OPT, UDP_PAYLOAD, DO, 0)
 # What follows the ID in the header of a query: by whether it asks for AD, and has an OPT.
 _HEADERS = {
     (ask_ad, edns): struct.pack("!5H", RD | AD if ask_ad else RD, 1, 0, 0, edns)

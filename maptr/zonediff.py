@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from maptr.difference import SERIAL
 from maptr.names import Labels, to_text
 from maptr.packed import has_data
+from maptr.protocol import NAPTR, SOA
 from maptr.signing import MADE
-from maptr.snapshot import SOA, Node, RRset, ZoneView, make_view
-
-NAPTR = 35
-SERIAL = slice(-20, -16)  # in the rdata of an SOA: five 32-bit numbers end it (RFC 1035 3.3.13)
+from maptr.snapshot import Node, RRset, ZoneView, make_view
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,13 @@ import dns.name
 import dns.rdata
 
 from maptr.errors import SigningError
+from maptr.protocol import DNSSEC_PROTOCOL, SECURE_ENTRY_POINT, ZONE_KEY
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     PrivateKey = EllipticCurvePrivateKey | Ed25519PrivateKey
-
-ZONE_KEY, SECURE_ENTRY_POINT = 0x0100, 0x0001  # DNSKEY flags: RFC 4034 2.1.1
-DNSSEC_PROTOCOL = 3  # RFC 4034 2.1.2
 
 
 class Role(enum.StrEnum):

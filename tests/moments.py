@@ -18,8 +18,9 @@ import dns.zone
 
 from maptr.acl import Acl, Secondaries, keyring
 from maptr.answer import Transport
+from maptr.difference import Difference, difference
 from maptr.exchange import Access, exchange
-from maptr.journal import Difference, Journal, difference
+from maptr.journal import Journal
 from maptr.snapshot import Snapshot, ZoneView, make_view
 
 ORIGIN = "ark.arpa."

@@ -19,23 +19,26 @@ PACKAGE = Path(__file__).resolve().parent.parent / "maptr"
 LAYERS = (
     # What everything is said in.
     (
-        *("errors", "limits", "names", "printable", "address", "serial", "url"),
+        *("errors", "limits", "nearest", "protocol", "names", "printable", "address", "serial", "url"),
         *("plainwire", "plainurl", "nfa", "ere", "prefix", "regexp", "finding", "ark", "naptr", "duration"),
     ),
     # What maptr knows, as functions over values.
     (
         *("candidate", "trace", "discovery", "question", "plain", "fullwalk", "walk", "replay", "choose"),
         *("table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
-        *("zone", "masterfile", "rulecheck", "zonecheck", "zonetext", "packet", "edns", "lookup", "answer", "snapshot"),
+        *("zone", "masterfile", "rulecheck", "zonecheck", "zonetext"),
+        *("packet", "edns", "lookup", "rendering", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
         *("signing", "resign"),
         *("zonediff", "integrity", "publish"),
         *("packed", "ready", "proofs", "readyzone", "learned", "fastpath", "masterline", "plainzone"),
-        *("acl", "tsig", "journal", "transfer", "catalog", "notify", "exchange"),
+        *("acl", "tsig", "difference", "journal", "transfer", "catalog", "notify", "exchange"),
         *(
+            "sections",
             "reply",
             "wire",
             "attempt",
+            "referral",
             "asking",
             "lonehost",
             "plainreply",
@@ -49,11 +52,12 @@ LAYERS = (
     ),
     # What asks the network and reads files.
     (
-        *("files", "natabfile", "places", "resolvconf", "fetch", "pull"),
+        *("files", "natabfile", "places", "resolvconf", "fetch", "backups", "pull"),
         *(
             "trust",
             "call",
             "stub",
+            "ports",
             "flight",
             "waiters",
             "mux",

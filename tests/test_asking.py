@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 from maptr import names
-from maptr.asking import FIRST_SECONDS, MAX_REFERRALS, MAX_TRIES, ROUNDS, Attempt, Exchange, Server
+from maptr.asking import FIRST_SECONDS, MAX_TRIES, ROUNDS, Attempt, Exchange, Server
 from maptr.discovery import Outcome
-from maptr.wire import AAAA
+from maptr.protocol import AAAA
+from maptr.referral import MAX_REFERRALS
 from tests.hostile import AA, NAPTR, NS, TC, A, naptr, record, reply
 
 NAME = (b"12345", b"ark", b"arpa")

@@ -12,8 +12,9 @@ import dns.resolver
 import pytest
 
 from maptr.ark import Ark
+from maptr.cache import STALE_LIMIT
 from maptr.cache.cache import Cache
-from maptr.cache.kept import STALE_LIMIT, STALE_TTL
+from maptr.cache.kept import STALE_TTL
 from maptr.cache.memory import MAX_KEEP, MAX_NEGATIVE
 from maptr.cache.watched import WatchedTable
 from maptr.discovery import Discovery, Outcome

@@ -22,9 +22,9 @@ import dns.message
 import dns.rcode
 import pytest
 
+from maptr.cache import STALE_LIMIT
 from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
-from maptr.cache.kept import STALE_LIMIT
 from maptr.cache.sqlitefile import PAGE
 from maptr.cache.watched import LOOK_EVERY, WatchedTable
 from maptr.discovery import Discovery

@@ -20,8 +20,8 @@ import pytest
 from maptr import registry
 from maptr.answer import Transport
 from maptr.cache.cache import Cache
+from maptr.difference import Difference
 from maptr.drift import Verdict
-from maptr.journal import Difference
 from maptr.lint import publishable
 from maptr.plan import Plan
 from maptr.pull import apply, look

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from maptr import registry
 from maptr.ark import BETANUMERIC, MAX_NAAN, Ark
+from maptr.cache import POLICIES
 from maptr.cache.once import MAX_PARTS, OnceTable
 from maptr.cache.watched import digest_of
 from maptr.errors import ConfigError, DiscoveryError
@@ -26,7 +27,6 @@ from tests.caching import HOME, SILENT, Rig, host, said
 from tests.test_registry_natab_blocks import MIXED, NAANS, PLAIN
 
 ZONES = Path(__file__).resolve().parent.parent / "zones"
-POLICIES = ("dns-first", "natab-first", "dns-only", "natab-only")
 DNS: Mapping[str, Answer] = {"answers": said(host("dns.example")), "says none": said(ttl=60), "silent": SILENT}
 LIMIT = 3600.0
 ASKED = sorted({naan.lower() for naan in NAANS if set(naan.lower()) <= set(BETANUMERIC) and len(naan) <= MAX_NAAN})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from maptr.cache.policy import POLICIES
+from maptr.cache import POLICIES
 from maptr.discovery import Discovery
 from maptr.errors import DiscoveryFailed, NoMappingAuthority
 from tests.caching import ARK, HOME, SILENT, Rig, host, said

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from maptr.cache import POLICIES
 from tests.peers import Maptr, free_port
 from tests.test_cache_policy import BEGIN, END, PAGE
 from tests.test_cli_through import home, run
@@ -20,7 +21,6 @@ SAMPLE = (ZONES / "sample.json").read_bytes()
 ARK = {True: "ark:12025/x1", False: "ark:54321/x1"}  # one that zone and sample have, and one that neither has
 STATUS = {"DNS": "found", "natab": "found", "none": "none", "not known": "unknown"}
 EXIT = {"DNS": 0, "natab": 0, "none": 1, "not known": 9}
-POLICIES = ("dns-first", "natab-first", "dns-only", "natab-only")
 
 
 def old(path: Path) -> None:

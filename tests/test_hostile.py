@@ -18,7 +18,8 @@ from maptr import Cache, Discovery, Stub, discover_async, discover_many, discove
 from maptr.client import discover
 from maptr.discovery import Outcome
 from maptr.errors import DiscoveryError
-from maptr.walk import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, MAX_TTL
+from maptr.protocol import MAX_TTL
+from maptr.walk import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS
 from tests.hostile import (
     AA,
     CNAME,

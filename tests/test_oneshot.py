@@ -423,7 +423,7 @@ def test_nothing_is_imported_but_this(at: str, natab: Path) -> None:
     common = "__future__ errno maptr maptr.cli maptr.cli.brief maptr.cli.oneshot maptr.cli.output maptr.cli.through"
     common += " maptr.places maptr.plainurl maptr.printable maptr.resolvconf"
     by_way = {
-        "_socket _struct maptr.names maptr.plainwire struct": ["ark:12345/x54", at],
+        "_socket _struct maptr.names maptr.plainwire maptr.protocol struct": ["ark:12345/x54", at],
         "maptr.natabfile": ["ark:12025/x1", "--natab", str(natab), "--policy", "natab-only"],
     }
     for further, words in by_way.items():

@@ -16,12 +16,14 @@ from maptr import keyfolder
 from maptr.cli import main
 from maptr.config import Config
 from maptr.names import Labels
-from maptr.serve import puller, settings
+from maptr.protocol import RRSIG
+from maptr.serve import driftreport, settings
+from maptr.serve.driftreport import DriftReport
+from maptr.serve.overrides import Overrides
 from maptr.serve.publisher import publish, start
-from maptr.serve.puller import DriftReport, Puller
+from maptr.serve.puller import Puller
 from maptr.serve.served import Outcome, Served
 from maptr.serve.zones import ZoneSource
-from maptr.snapshot import RRSIG
 from maptr.zonekeys import Algorithm, Role, State
 from tests.caching import Clock
 from tests.peers import Maptr
@@ -258,7 +260,7 @@ def test_a_failure_is_told_once_retried_soon_and_forgotten_when_it_is_over(
 
 
 def test_drift_names_what_a_server_does_not_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(puller, "DRIFT_WAITS", (0.0,))
+    monkeypatch.setattr(driftreport, "WAITS", (0.0,))
     zone = tmp_path / "served.zone"
     site = Site(tmp_path)
     site.table.write_bytes(natab(*range(10000, 10010)))
@@ -323,7 +325,7 @@ def test_a_wish_that_comes_during_a_pull_is_another_pull(
 
 def test_a_zone_named_on_the_command_line_is_its_file_s(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    over = settings.Options(zones=(ZoneSource.from_text(f"ark.arpa={tmp_path}/other.zone"),)).over(site.config)
+    over = Overrides(zones=(ZoneSource.from_text(f"ark.arpa={tmp_path}/other.zone"),)).over(site.config)
     assert [source.table for source in settings.sources_of(over)] == [None]
 
 

@@ -22,6 +22,7 @@ import pytest
 from maptr.config import Config, parse
 from maptr.errors import ConfigError
 from maptr.serve import settings
+from maptr.serve.overrides import Overrides
 from tests.peers import require
 from tests.test_control import Site
 from tests.test_control import site as site
@@ -205,7 +206,7 @@ def test_options_go_before_the_configuration() -> None:
     from maptr.serve.zones import ZoneSource
 
     text = '[[key]]\nname = "k"\nsecret = "YQ=="\n[[zone]]\nname = "a"\nfile = "x"\ntransfer = ["192.0.2.1"]\n'
-    given = settings.Options(
+    given = Overrides(
         zones=(ZoneSource.from_text("a=y"), ZoneSource.from_text("b=z")),
         keys=(Key.of("K", "hmac-sha512", "Yg=="),),
         transfer=(Rule.from_text("key:k"),),
@@ -217,6 +218,6 @@ def test_options_go_before_the_configuration() -> None:
     primary = settings.primary_of(config)
     assert primary.secondaries[(b"a",)].transfer.allows("127.0.0.1", (b"k",))
     assert not primary.secondaries[(b"a",)].transfer.allows("192.0.2.1", None)
-    for twice in (settings.Options(zones=given.zones * 2), settings.Options(keys=given.keys * 2)):
+    for twice in (Overrides(zones=given.zones * 2), Overrides(keys=given.keys * 2)):
         with pytest.raises(ConfigError, match="twice"):
             twice.over(parse(text))

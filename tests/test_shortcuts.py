@@ -20,8 +20,9 @@ from maptr.names import Labels
 from maptr.naptr import Naptr
 from maptr.plain import Plans, make_plan
 from maptr.plainreply import Reader
+from maptr.protocol import MAX_TTL, NAPTR
 from maptr.replay import walk_again
-from maptr.walk import DEFAULTS, MAX_TTL, Answer, Settings, Walk
+from maptr.walk import DEFAULTS, Answer, Settings, Walk
 from tests.hostile import NS, SOA, SOA_RDATA, record
 
 NAME = (b"12345", b"ark", b"arpa")
@@ -116,7 +117,7 @@ def packets(
     cut: int,
 ) -> tuple[wire.Query, bytes]:
     query = wire.make_query(NAME, random.Random(1).randbytes(80))
-    answer = [record(owner, wire.NAPTR, naptr.to_wire(), ttl=ttl) for naptr in records]
+    answer = [record(owner, NAPTR, naptr.to_wire(), ttl=ttl) for naptr in records]
     head = query.packet[:2] + struct.pack("!5H", 0x8000 | flags, 1, len(answer), len(authority), len(additional))
     packet = head + query.question + b"".join([*answer, *authority, *additional])
     return query, packet[:-cut] if cut else packet
@@ -405,7 +406,7 @@ def check_shared(
 
     def packet(name: Labels) -> tuple[bytes, bytes]:
         query = wire.make_query(name, rng.randbytes(80))
-        parts = [record(None, wire.NAPTR, naptr.to_wire(), ttl=60) for naptr in zone.get(names.fold(name), [])]
+        parts = [record(None, NAPTR, naptr.to_wire(), ttl=60) for naptr in zone.get(names.fold(name), [])]
         head = query.packet[:2] + struct.pack("!5H", 0x8400, 1, len(parts), 0, 1)
         return query.question, head + query.question + b"".join(parts) + OPT
 

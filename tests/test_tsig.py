@@ -194,8 +194,7 @@ def cut(query: bytes, length: int) -> bytes:
     record = tsig.find(query)
     assert record is not None
     stripped = query[:10] + b"\0\0" + query[12 : record.start]
-    timers = struct.pack("!HIH", record.time >> 32, record.time & 0xFFFFFFFF, record.fudge)
-    return tsig.attach(stripped, record.key, record.algorithm, timers, record.mac[:length], 0, b"")
+    return tsig.attach(stripped, record, record.mac[:length])
 
 
 @pytest.mark.parametrize("length", [16, 20, 32])

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.finding import Severity
-from maptr.rulecheck import MAX_REPLY, MAX_RRSET
+from maptr.protocol import UDP_PAYLOAD
+from maptr.rulecheck import MAX_RRSET
 from maptr.zonecheck import check_zone
 
 HEAD = """\
@@ -94,7 +95,7 @@ def test_a_reply_over_the_limit() -> None:
     crowd = "".join(f'12345 IN NAPTR 0 0 "h" "ark" "" host-number-{i}.example.\n' for i in range(40))
     (finding,) = check_zone(HEAD + crowd)
     assert finding.code == "large-reply"
-    assert str(MAX_REPLY) in finding.reason
+    assert str(UDP_PAYLOAD) in finding.reason
 
 
 def test_more_records_at_a_name_than_bind_takes() -> None:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from maptr import call, client
 from maptr.ark import Ark
+from maptr.cache import DNS_FIRST, PATIENCE, STALE_LIMIT
 from maptr.cache import policy as policies
 from maptr.cache.answering import Answering
 from maptr.cache.driving import Ask, Driver
-from maptr.cache.kept import STALE_LIMIT, Store
+from maptr.cache.kept import Store
 from maptr.cache.memory import MAX_NAMES, Memory
 from maptr.cache.policy import Policy
 from maptr.cache.ready import Ready
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from maptr.cache.driving_async import AskAsync, AsyncDriver
     from maptr.drift import Drift
     from maptr.trust import TrustAnchors
-
-PATIENCE = 0.3  # seconds a caller waits for DNS where something else can answer (RFC 8767 section 5 says 1.8)
 
 
 class Cache:
@@ -61,7 +60,7 @@ class Cache:
         self,
         natab: str | os.PathLike[str] | Table | TableSource | None = None,
         path: str | os.PathLike[str] | None = None,
-        policy: str | Policy = "dns-first",
+        policy: str | Policy = DNS_FIRST,
         *,
         nameservers: Iterable[str] | None = None,
         origin: str | dns.name.Name = "ark.arpa.",

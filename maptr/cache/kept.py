@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from maptr.ark import Ark
+from maptr.cache import STALE_LIMIT
 from maptr.cache.forklock import ForkLock
 from maptr.cache.memory import Kept, Key, Memory, keeping_time, longest_keeping
 from maptr.discovery import CLOCK_SLACK, Discovery, Outcome
@@ -22,7 +23,6 @@ from maptr.walk import Answer, Settings
 if TYPE_CHECKING:
     from maptr.cache.disk import Disk
 
-STALE_LIMIT = 86_400.0  # seconds past expiration; RFC 8767 section 5: one to three days
 STALE_TTL = 30  # seconds; RFC 8767 section 4: the TTL of a stale answer
 REFRESH_PART = 0.1  # of a lifetime: an answer used in this last part of it is asked again ahead
 

@@ -10,6 +10,7 @@ import enum
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from maptr.cache import DNS_FIRST, DNS_ONLY, NATAB_FIRST, NATAB_ONLY, POLICIES
 from maptr.errors import ConfigError
 
 
@@ -80,7 +81,7 @@ class Policy(Protocol):
 class DnsFirst:
     """DNS; where it says none, or does not say, the table. A table too old to be trusted does not overrule none."""
 
-    name: ClassVar[str] = "dns-first"
+    name: ClassVar[str] = DNS_FIRST
     takes_dns: ClassVar[bool] = True
 
     def asks(self, natab: Natab) -> bool:
@@ -99,7 +100,7 @@ class DnsFirst:
 class NatabFirst:
     """The table where it is fresh and has the record; else DNS, and the old table where DNS does not answer."""
 
-    name: ClassVar[str] = "natab-first"
+    name: ClassVar[str] = NATAB_FIRST
 
     def asks(self, natab: Natab) -> bool:
         return natab not in (Natab.HAS, Natab.BROKEN_HAS)
@@ -113,7 +114,7 @@ class NatabFirst:
 class DnsOnly:
     """DNS, fresh or kept, and never the table."""
 
-    name: ClassVar[str] = "dns-only"
+    name: ClassVar[str] = DNS_ONLY
     takes_dns: ClassVar[bool] = True
 
     def asks(self, natab: Natab) -> bool:
@@ -126,7 +127,7 @@ class DnsOnly:
 class NatabOnly:
     """The table, and never DNS."""
 
-    name: ClassVar[str] = "natab-only"
+    name: ClassVar[str] = NATAB_ONLY
 
     def asks(self, natab: Natab) -> bool:
         return False
@@ -152,13 +153,13 @@ def _without(dns: Dns, natab: Natab, *, table_may_deny: bool) -> Choice:
     return Choice(Take.NONE if denied else Take.UNKNOWN, reason)
 
 
-POLICIES: dict[str, Policy] = {policy.name: policy for policy in (DnsFirst(), NatabFirst(), DnsOnly(), NatabOnly())}
+_POLICIES: dict[str, Policy] = {policy.name: policy for policy in (DnsFirst(), NatabFirst(), DnsOnly(), NatabOnly())}
 
 
 def named(policy: str | Policy) -> Policy:
     """The policy of that name, or the policy itself; ConfigError for a name there is none of."""
     if not isinstance(policy, str):
         return policy
-    if policy not in POLICIES:
+    if policy not in _POLICIES:
         raise ConfigError(f"{policy!r} is none of {', '.join(POLICIES)}", key="policy")
-    return POLICIES[policy]
+    return _POLICIES[policy]

@@ -65,6 +65,7 @@ def drift(
                8  FILE cannot be read, or is no registry; or the page or the history cannot be written
                9  DNS did not say, for one record at least
     """
+    from maptr.cache import DNS_ONLY
     from maptr.cache.cache import Cache
     from maptr.liveness import places_of
 
@@ -82,7 +83,7 @@ def drift(
         cache = Cache(
             table,
             None,
-            "dns-only",
+            DNS_ONLY,
             nameservers=servers or None,
             origin=origin,
             lifetime=timeout,

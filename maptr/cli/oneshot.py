@@ -113,7 +113,7 @@ def _ask(naan: str, rest: str, host: str, port: int) -> str | None:
     """The URL by what the server says at once."""
     import _socket
 
-    from maptr import names, plainwire
+    from maptr import names, plainwire, protocol
 
     name = (naan.encode(), *ARK_ARPA)
     query, question = plainwire.make_question(name, os.urandom(2 + names.wire_length(name)))
@@ -125,7 +125,7 @@ def _ask(naan: str, rest: str, host: str, port: int) -> str | None:
             sock.settimeout(PATIENCE)
             sock.connect((host, port))  # the system picks a random source port, and drops what others send
             sock.send(query)
-            reply = sock.recv(plainwire.MAX_MESSAGE)
+            reply = sock.recv(protocol.MAX_MESSAGE)
         finally:
             sock.close()
     except (OSError, ValueError):

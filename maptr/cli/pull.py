@@ -187,8 +187,6 @@ def _once(job: _Job) -> int:
 
 
 def _tell(found: Pull, form: str | None) -> None:
-    from maptr.pull import to_markdown
-
     for reason in found.passed_over:
         output.talk(f"maptr: passed over: {reason}")
     if found.broken:
@@ -201,7 +199,7 @@ def _tell(found: Pull, form: str | None) -> None:
             {"source": found.source, "sha256": found.sha256, "plan": {**found.plan.to_dict(), "text": lines}}
         )
     elif form == "markdown":
-        output.data(to_markdown(found.plan).rstrip("\n"))
+        output.data(found.plan.to_markdown().rstrip("\n"))
     elif found.plan:
         output.data(found.plan.to_text().rstrip("\n"))
     plan = found.plan

@@ -18,6 +18,7 @@ from maptr.cli import output
 from maptr.errors import ConfigError, MaptrError
 from maptr.serve import early as early_answers
 from maptr.serve import hangup, publisher, settings
+from maptr.serve.overrides import Overrides
 
 if TYPE_CHECKING:
     from maptr.cli.serveoptions import Line
@@ -37,11 +38,11 @@ class Misuse(MaptrError):
 def serve(line: Line) -> None:
     """Serve until told to stop. Raises Misuse before anything is said or done; exits for what else is wrong."""
     path = _file(line.file, bool(line.zones))
-    options = settings.Options(line.zones, line.keys, line.transfer, line.notify)
+    overrides = Overrides(line.zones, line.keys, line.transfer, line.notify)
 
     def read() -> Config:
         config = configuration.load(path, environment=os.environ, flags=line.settings)
-        config = options.over(config)
+        config = overrides.over(config)
         settings.check(config)
         settings.sources_of(config)
         if config.table.public_key is not None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maptr.ark import Ark
+from maptr.cache import DNS_FIRST, POLICIES
 from maptr.cli import asking, output, through
 from maptr.cli.asking import Options, Way
-from maptr.cli.through import ORIGIN, POLICIES
+from maptr.cli.through import ORIGIN
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ OPTIONS = (
         help="A registry that answers where DNS does not.  [default: the table pulled, or as configured]",
     ),
     click.option(
-        "--policy", type=click.Choice(POLICIES), help="Who is believed, DNS or the table.  [default: dns-first]"
+        "--policy", type=click.Choice(POLICIES), help=f"Who is believed, DNS or the table.  [default: {DNS_FIRST}]"
     ),
     click.option("--no-cache", is_flag=True, help="Ask DNS only, and keep nothing."),
 )

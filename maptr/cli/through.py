@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 ORIGIN = "ark.arpa."
 _OURS = (b"client", b"cache", b"table")
-POLICIES = ("dns-first", "natab-first", "dns-only", "natab-only")
 
 
 def configured(*, running: bool = True) -> Config | None:
@@ -114,6 +113,7 @@ def cached(
     servers: list[str], given: Options, config: Config | None, natab: str | None, *, many: bool = False
 ) -> Cache:
     """The cache to go through, as the command line and the configuration have it. Raises ConfigError."""
+    from maptr.cache import DNS_FIRST
     from maptr.cache.cache import Cache
     from maptr.cache.once import OnceTable
     from maptr.errors import DiscoveryError
@@ -121,7 +121,7 @@ def cached(
     from maptr.walk import Settings
 
     options: dict[str, Any] = {}
-    policy = given.policy or (config.cache.policy if config is not None else "dns-first")
+    policy = given.policy or (config.cache.policy if config is not None else DNS_FIRST)
     if config is not None:
         limit = config.cache.table_limit
         options = {

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 from maptr import rrl
 from maptr.address import Address, Network, read_network
+from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
 from maptr.config import values
 from maptr.config.tables import Field, Table, about, is_key, section, sections, setting
 from maptr.config.values import Secret
-from maptr.context import MAX_PAYLOAD, MIN_PAYLOAD, UDP_PAYLOAD
+from maptr.context import MAX_PAYLOAD, MIN_PAYLOAD
 from maptr.errors import ConfigError
 from maptr.limits import INCEPTION_OFFSET, LIFETIME, REFRESH, REMOVAL_LIMIT
 from maptr.names import Labels
+from maptr.protocol import UDP_PAYLOAD
 
 if TYPE_CHECKING:
     from maptr.acl import NotifyTarget, Rule
@@ -174,9 +176,9 @@ class CacheConfig(Table):
 
     natab: Path | None = setting(values.PATH, None)
     path: Path | None = setting(values.PATH, None)
-    policy: str = setting(values.choice("dns-first", "natab-first", "dns-only", "natab-only"), "dns-first")
-    patience: float = setting(values.number(0, 3600), 0.3)  # seconds
-    stale_limit: int = setting(values.DURATION, 86_400)
+    policy: str = setting(values.choice(*POLICIES), DNS_FIRST)
+    patience: float = setting(values.number(0, 3600), PATIENCE)  # seconds
+    stale_limit: int = setting(values.DURATION, STALE_LIMIT)
     table_limit: int = setting(values.DURATION, 0)  # 0: a table is never too old
 
 

@@ -19,10 +19,11 @@ from typing import Any
 
 from maptr.address import Address as Address  # whoever has a Daemon has these
 from maptr.config import Config
-from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Identity
+from maptr.context import NO_IDENTITY, Identity
 from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError
 from maptr.exchange import Access
+from maptr.protocol import UDP_PAYLOAD
 from maptr.rrl import RrlSettings
 from maptr.serve import batch, control, hangup, httpd, metrics, sdnotify, slots, status, stream, tcp, zones
 from maptr.serve.background import in_thread
@@ -159,34 +160,16 @@ class Daemon:
         """
         if not self._sockets:
             self.bind()
-        loop = asyncio.get_running_loop()
         access = self.primary.start(self._sources, self.snapshot)
         state = State.of(self.snapshot, access, self.front.responder.context)
         if signals:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self.stop)
-            loop.add_signal_handler(signal.SIGHUP, self.reload)
-            hangup.heard()
+            self._hear_signals()
         async with contextlib.AsyncExitStack() as stack:
             controller = None
             if self._control_socket is not None:
                 controller = control.ControlServer(self._control_socket, self.command)
                 stack.push_async_callback(controller.stop)
-            if self._count == 1:
-                self.front.swap(state)
-                early, sockets = self._early, self._sockets[0]
-                counters = early.counters if early else Counters.shared(self.front.writers(sockets))
-                self.front.start(sockets, counters, early)
-                stack.push_async_callback(self._stop_front)
-            else:
-                self.workers = self.reloader.workers = Workers(self.front, self._sockets, clock=self._clock)
-                stack.push_async_callback(self.workers.stop)
-                try:
-                    trouble = await self.workers.replace(state)
-                except OSError as error:
-                    trouble = error.strerror or str(error)
-                if trouble:
-                    raise ConfigError(f"cannot run {self._count} workers: {trouble}")
+            await self._answer(state, stack)
             if controller is not None:
                 await controller.start()
             if self._metrics_socket is not None:
@@ -195,6 +178,31 @@ class Daemon:
                 await teller.start()
             await self._serve(access)
         log.info("stopped")
+
+    def _hear_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
+        hangup.heard()
+
+    async def _answer(self, state: State, stack: contextlib.AsyncExitStack) -> None:
+        """Have queries answered until the stack is closed: here, or by workers. Raises ConfigError."""
+        if self._count == 1:
+            self.front.swap(state)
+            early, sockets = self._early, self._sockets[0]
+            counters = early.counters if early else Counters.shared(self.front.writers(sockets))
+            self.front.start(sockets, counters, early)
+            stack.push_async_callback(self._stop_front)
+            return
+        self.workers = self.reloader.workers = Workers(self.front, self._sockets, clock=self._clock)
+        stack.push_async_callback(self.workers.stop)
+        try:
+            trouble = await self.workers.replace(state)
+        except OSError as error:
+            trouble = error.strerror or str(error)
+        if trouble:
+            raise ConfigError(f"cannot run {self._count} workers: {trouble}")
 
     async def _serve(self, access: Access) -> None:
         """Queries are answered; do the rest until ``stop``."""

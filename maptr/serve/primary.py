@@ -11,9 +11,10 @@ from types import MappingProxyType
 
 from maptr.acl import Key, NotifyTarget, Secondaries, keyring
 from maptr.catalog import catalog_zone
+from maptr.difference import difference
 from maptr.errors import ConfigError
 from maptr.exchange import NOBODY, Access, Catalog
-from maptr.journal import Journal, difference
+from maptr.journal import Journal
 from maptr.names import Labels, to_text
 from maptr.serial import is_newer
 from maptr.serve.journal_file import journal_path, read_journal, write_journal

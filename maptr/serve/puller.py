@@ -13,50 +13,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maptr import registry
-from maptr.cache.cache import Cache
 from maptr.errors import MaptrError
 from maptr.names import to_text
 from maptr.plan import Plan
 from maptr.pull import apply, look
 from maptr.serve import settings
 from maptr.serve.background import in_thread
+from maptr.serve.driftreport import DriftReport, look_for_drift
 
 if TYPE_CHECKING:
     from maptr.config import Config
-    from maptr.drift import Drift
 
 log = logging.getLogger("maptr.serve")
 
 JITTER = 0.1  # of the interval, either way, so that many servers do not come at once
 FIRST_RETRY = 30.0  # seconds after a pull that failed; doubled each time, up to the interval
-DRIFT_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds that secondaries are given before drift is believed
-DRIFT_RATE = 100.0  # packets a second: servers limit the rate of replies, NSD to 200 unless told otherwise
-MAX_NAMED = 5  # records named in a line
-DRIFT_FILE = "drift.sqlite"  # in the state folder: the history of verdicts
 
 Publish = Callable[[str], Awaitable[dict[str, Any]]]
 """Publishes a zone by its name, as a reload of it does."""
-
-
-@dataclass(frozen=True, slots=True)
-class DriftReport:
-    """What one server says, held against the table. ``deviating`` are "verdict record" of what differs."""
-
-    server: str
-    at: float
-    records: int
-    deviating: tuple[str, ...] = ()
-    error: str = ""
-
-    def __str__(self) -> str:
-        if self.error:
-            return f"not known: {self.error}"
-        if not self.deviating:
-            return f"none in {self.records} records"
-        more = len(self.deviating) - MAX_NAMED
-        named = ", ".join(self.deviating[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
-        return f"{len(self.deviating)} of {self.records} records: {named}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,44 +147,14 @@ class Puller:
         self.state = PullState(found.source, now, changed, drift=self.state.drift)
         return bool(found.plan)
 
-    # ---- drift
-
     async def _look_for_drift(self, config: Config, file: Path) -> None:
-        """One report a server. Secondaries take a moment to follow, so what deviates is asked again for a while."""
-        for wait in (*DRIFT_WAITS, None):
-            reports = await in_thread(lambda: [self._drift(config, file, server) for server in config.table.drift])
-            if wait is None or not any(report.deviating or report.error for report in reports):
-                break
-            await asyncio.sleep(wait)
+        reports = await look_for_drift(config, file, self._clock)
         before = {report.server: str(report) for report in self.state.drift}
         for report in reports:
             if str(report) != before.get(report.server):
-                level = logging.WARNING if report.deviating or report.error else logging.INFO
+                level = logging.WARNING if report.is_bad else logging.INFO
                 log.log(level, "drift of %s against the table: %s", report.server, report)
-        self.state = replace(self.state, drift=tuple(reports))
-
-    def _drift(self, config: Config, file: Path, server: str) -> DriftReport:
-        state = config.serve.state
-        verdicts: list[Drift] = []
-        try:
-            table = registry.read(file.read_bytes(), on_bad=lambda error: None)
-            for origin in _origins(config):
-                with Cache(
-                    table,
-                    None,
-                    "dns-only",
-                    nameservers=[server],
-                    origin=origin,
-                    history=None if state is None else state / DRIFT_FILE,
-                    rate=DRIFT_RATE,
-                ) as cache:
-                    verdicts += [one for group in cache.drift_many() for one in group]
-        except (MaptrError, OSError) as error:
-            return DriftReport(server, self._clock(), 0, error=str(error))
-        deviating = [one for one in verdicts if one.verdict.is_drift or one.verdict == "unknown"]
-        return DriftReport(
-            server, self._clock(), len(verdicts), tuple(f"{one.record} {one.verdict}" for one in deviating)
-        )
+        self.state = replace(self.state, drift=reports)
 
     # ---- for the status
 
@@ -227,32 +171,15 @@ class Puller:
             "changed": time_text(state.changed_at),
             "error": state.error,
             "failed": time_text(state.failed_at),
-            "drift": [
-                {
-                    "server": report.server,
-                    "at": time_text(report.at),
-                    "records": report.records,
-                    "deviating": list(report.deviating),
-                    "error": report.error,
-                }
-                for report in state.drift
-            ],
+            "drift": [report.describe(time_text) for report in state.drift],
         }
 
     def alarms(self) -> list[str]:
         """What somebody should see to."""
         found = [f"the table was not pulled, the old one stays: {self.state.error}"] if self.state.error else []
         return found + [
-            f"drift of {report.server} against the table: {report}"
-            for report in self.state.drift
-            if report.deviating or report.error
+            f"drift of {report.server} against the table: {report}" for report in self.state.drift if report.is_bad
         ]
-
-
-def _origins(config: Config) -> list[str]:
-    """The origins below which the table is published: those of its zones, else that of clients."""
-    zones = [to_text(zone.name) for zone in config.zones if zone.table == config.table.file]
-    return zones or [to_text(config.client.origin)]
 
 
 def _counted(plan: Plan) -> str:

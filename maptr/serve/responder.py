@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from maptr.context import NO_IDENTITY, UDP_PAYLOAD, Context, Identity, Transport
+from maptr.context import NO_IDENTITY, Context, Identity, Transport
 from maptr.cookies import CookieReply, CookieSettings, Hash, answer_cookie
 from maptr.fastpath import ReadyAnswers
 from maptr.names import Labels
+from maptr.protocol import UDP_PAYLOAD
 from maptr.ready import Edns, Found
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
 from maptr.serve.connections import IDLE_TIMEOUT

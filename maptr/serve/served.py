@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maptr.names import Labels
 from maptr.packed import count_names
+from maptr.protocol import RRSIG
 from maptr.serve.zones import ZoneSource
-from maptr.snapshot import RRSIG, Snapshot, ZoneView
+from maptr.snapshot import Snapshot, ZoneView
 
 if TYPE_CHECKING:  # signed zones import what they need: a start answers sooner
     from maptr.serve.signer import Signed

@@ -6,11 +6,11 @@ A setting that is accepted and not obeyed is worse than one that is refused: its
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from maptr.config import Config, KeyConfig, Secret, ZoneConfig
+from maptr.config import Config, ZoneConfig
 from maptr.context import NO_COOKIES, Context, Identity
 from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError, ZoneError
@@ -22,7 +22,6 @@ from maptr.serve.zones import ZoneSource
 
 # What few servers need is imported by those, and what asyncio comes with once queries are answered (``early.py``).
 if TYPE_CHECKING:
-    from maptr.acl import Key, NotifyTarget, Rule
     from maptr.pull import Demands
     from maptr.serve.primary import PrimarySettings
     from maptr.serve.signer import Signing
@@ -206,48 +205,6 @@ def _check_catalog(origin: Labels, zones: list[Labels]) -> None:
         raise ConfigError(f"catalog {to_text(origin)}: {error}") from None
 
 
-class Options(NamedTuple):
-    """What the command line says of zones and secondaries, to go before the configuration."""
-
-    zones: tuple[ZoneSource, ...] = ()
-    keys: tuple[Key, ...] = ()
-    transfer: tuple[Rule, ...] = ()
-    notify: tuple[NotifyTarget, ...] = ()
-
-    def over(self, config: Config) -> Config:
-        """The configuration with these zones and keys too, or in place of those of their name, and these
-        secondaries for every zone and the catalog. Raises ConfigError."""
-        zones = {zone.name: zone for zone in config.zones}
-        for at, source in enumerate(self.zones):
-            if source.origin in (earlier.origin for earlier in self.zones[:at]):
-                raise ConfigError(f"zone {to_text(source.origin)} is given twice")
-            known = zones.get(source.origin, ZoneConfig(name=source.origin, file=source.path))
-            zones[source.origin] = known.replace(file=source.path, table=None)
-        names = _names_of(self.keys)
-        given = [KeyConfig(key.name, key.algorithm, Secret(key.secret)) for key in self.keys]
-        keys = [*(key for key in config.keys if key.name not in names), *given]
-        secondaries: dict[str, Any] = {"transfer": self.transfer} if self.transfer else {}
-        secondaries |= {"notify": self.notify} if self.notify else {}
-        catalog = config.serve.catalog.replace(**secondaries)
-        return config.replace(
-            serve=config.serve.replace(catalog=catalog),
-            keys=tuple(keys),
-            zones=tuple(zone.replace(**secondaries) for zone in zones.values()),
-        )
-
-
-def _names_of(keys: tuple[Key, ...]) -> Container[Labels]:
-    """Raises ConfigError for a key given twice."""
-    if not keys:
-        return ()
-    from maptr.acl import keyring
-
-    try:
-        return keyring(keys)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-
-
 def served_origin(text: str, served: Iterable[Labels]) -> Labels:
     """The origin of a zone that is served, by its name. Raises ConfigError."""
     served = tuple(served)
@@ -256,10 +213,10 @@ def served_origin(text: str, served: Iterable[Labels]) -> Labels:
     except ValueError as error:
         raise ConfigError(f"{text!r} is no domain name: {error}") from None
     if origin not in served:
-        import difflib  # here, for errors alone need it
+        from maptr.nearest import nearest
 
-        near = difflib.get_close_matches(to_text(origin), map(to_text, served), 1, 0)
-        raise ConfigError(f"no zone {to_text(origin)} is served; the nearest is {near[0] if near else 'none'}")
+        near = nearest(to_text(origin), map(to_text, served))
+        raise ConfigError(f"no zone {to_text(origin)} is served; the nearest is {near or 'none'}")
     return origin
 
 

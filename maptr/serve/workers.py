@@ -64,7 +64,7 @@ class Workers:
         forked = await when_alone(lambda: self._fork_all(state), seconds=ALONE_TIMEOUT)
         if self._watching is None:
             self._watching = asyncio.get_running_loop().create_task(self._watch())
-        self._generation = generation = self._generation + 1
+        self._generation += 1
         if self._reserve is not None:
             self._tell(self._reserve, LEAVE)
         *new, self._reserve = map(self._adopt, forked)
@@ -72,22 +72,10 @@ class Workers:
             if place.starting is not None:
                 self._tell(place.starting, LEAVE)
             self._send_to(place, worker)
-        trouble = ""
-        try:
-            await self._until(lambda: all(place.generation >= generation for place in self._places), START_TIMEOUT)
-        except TimeoutError:
-            late = ", ".join(str(place.number) for place in self._places if place.generation < generation)
-            trouble = f"worker {late} did not start within {START_TIMEOUT:g} seconds"
-            log.error("worker %s did not start within %g seconds", late, START_TIMEOUT)
+        generation = self._generation
+        trouble = await self._all_answer(generation)
         self._expected = generation
-        with contextlib.suppress(TimeoutError):
-            await self._until(lambda: not self._lingering(), QUIET_TIMEOUT)
-        for worker in self._lingering():
-            log.error("process %d, a worker from before, did not give way and is killed", worker.forked.pid)
-            os.kill(worker.forked.pid, signal.SIGKILL)
-        for worker in self._all.values():
-            if worker.quiet and worker.generation <= generation - MAX_GENERATIONS:
-                self._tell(worker, LEAVE)
+        await self._others_give_way(generation)
         return trouble
 
     async def stop(self) -> None:
@@ -201,23 +189,29 @@ class Workers:
             return
         except OSError:
             report = b""
-        place = worker.place
         worker.asked, worker.unheard = False, 0
         if not report:
             self._bury(worker)
-        elif report == ANSWERING and place is not None and place.starting is worker:
-            before, place.answering, place.starting = place.answering, worker, None
-            place.since = self._clock()
-            if before is not None:
-                self._tell(before, GIVE_WAY)
-            elif place.ends:
-                log.info("worker %d is process %d now", place.number, worker.forked.pid)
+        elif report == ANSWERING:
+            self._seat(worker)
         elif report == QUIET:
             worker.quiet = True
             if not worker.told:
                 self._miss(worker, "left, by SIGTERM")
                 worker.told = True
         self._news.set()
+
+    def _seat(self, worker: Worker) -> None:
+        """It answers at its place; who answered there before gives way."""
+        place = worker.place
+        if place is None or place.starting is not worker:
+            return
+        before, place.answering, place.starting = place.answering, worker, None
+        place.since = self._clock()
+        if before is not None:
+            self._tell(before, GIVE_WAY)
+        elif place.ends:
+            log.info("worker %d is process %d now", place.number, worker.forked.pid)
 
     async def _watch(self) -> None:
         """Ask those who answer, again and again, whether they are there; kill who does not say so, or never began."""
@@ -276,6 +270,27 @@ class Workers:
             self._fill(place)
 
     # --- waiting
+
+    async def _all_answer(self, generation: int) -> str:
+        """Until every place answers from this generation, or a newer one; what went wrong, or ""."""
+        try:
+            await self._until(lambda: all(place.generation >= generation for place in self._places), START_TIMEOUT)
+        except TimeoutError:
+            late = ", ".join(str(place.number) for place in self._places if place.generation < generation)
+            log.error("worker %s did not start within %g seconds", late, START_TIMEOUT)
+            return f"worker {late} did not start within {START_TIMEOUT:g} seconds"
+        return ""
+
+    async def _others_give_way(self, generation: int) -> None:
+        """Until nobody else takes queries; who does not obey is killed, and who has given way for long must leave."""
+        with contextlib.suppress(TimeoutError):
+            await self._until(lambda: not self._lingering(), QUIET_TIMEOUT)
+        for worker in self._lingering():
+            log.error("process %d, a worker from before, did not give way and is killed", worker.forked.pid)
+            os.kill(worker.forked.pid, signal.SIGKILL)
+        for worker in self._all.values():
+            if worker.quiet and worker.generation <= generation - MAX_GENERATIONS:
+                self._tell(worker, LEAVE)
 
     def _lingering(self) -> list[Worker]:
         """Those of earlier generations that still take queries."""

@@ -20,14 +20,14 @@ import dns.rdatatype
 import dns.rrset
 from dns.rdatatype import DNSKEY, NSEC, NSEC3
 
+from maptr.protocol import DNSSEC_PROTOCOL, REVOKED, ZONE_KEY
+
 MAX_CHECKS = 64  # signature checks for one question, its chain of keys included; an honest chain from the root has 10
 MAX_CHECKS_RRSET = 8  # for one RRset, as Unbound has it since KeyTrap
 MAX_HASHES = 20_000  # rounds of hashing for one question: 127 labels (RFC 1035) of an NSEC3 zone with 150 iterations
 
 RRSIG_FIXED = 18  # octets of an RRSIG before the signer's name (RFC 4034 3.1)
 ALGORITHMS = frozenset({5, 7, 8, 10, 13, 14, 15, 16})  # that RFC 9904 lets validators do, and dnspython does
-ZONE_KEY, REVOKED = 0x0100, 0x0080  # DNSKEY flags: RFC 4034 2.1.1, RFC 5011 7
-DNSSEC_PROTOCOL = 3  # RFC 4034 2.1.2
 
 
 _FIXED = struct.Struct("!HHI")
