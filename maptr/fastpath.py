@@ -11,8 +11,8 @@ None sends the query there. Four ways lead to a ready reply, none of which parse
 
 Bodies of the second and third kind, and errors, are *learned*: the general path is asked once, without EDNS, with it,
 and with DO, and what its replies have in common is taken apart (``learned.py``). So no rule is written twice. What may
-depend on more than the question stays general: names below a DNAME, replies near the size limit, options that are
-answered, but a cookie.
+depend on more than the question stays general: names below a DNAME, replies too long whose additional records may go,
+options that are answered, but a cookie.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ INVOLVED = frozenset({NS, 3, 4, CNAME, SOA, 7, 8, 9, 12, 14, MX, SRV, DNAME, DS,
 QR_AA = 0x8400
 NONE = b"\0\0"  # of the questions
 ROOT = b"\0"
+ADDITIONAL = slice(8, 10)  # their count in the head of a Ready
 PLAIN_HEAD = struct.Struct("!5H")  # flags and the four counts
 
 _NOWHERE: Mapping[bytes, bytes] = MappingProxyType({})
@@ -122,9 +123,8 @@ class ReadyAnswers:
     def find(self, query: bytes, *, stream: bool = True) -> Found | None:
         """The ready reply; None for the general path.
 
-        The reply is whole within what the query allows over UDP, so it is also the one over a stream; but ANY may
-        have another there, and is ready for UDP alone unless both are the same. Whoever sends it adds the answer
-        to the cookie.
+        Without ``stream`` it is the one over UDP: whole, or cut where it does not fit. With it, what would be whole
+        over UDP, too, and no ANY, which may have more there. Whoever sends it adds the answer to the cookie.
         """
         if len(query) < HEADER or query[2] & (QR | OPCODE):
             return None
@@ -168,9 +168,13 @@ class ReadyAnswers:
         if qtype == ANY and stream:
             return None
         ready = self._look_up(query[HEADER : end - 4].lower(), offsets, qtype, form)
-        if ready is None or end + ready.end - ready.start + len(ready.opt) + size > limit:
+        if ready is None:
             return None
-        return Found(ready, end, cookie)
+        found = Found(ready, end, cookie)
+        if end + ready.end - ready.start + len(ready.opt) + size <= limit:
+            return found
+        # A stream takes more, and additional records need not be there.
+        return None if stream or ready.head[ADDITIONAL] != bytes((0, bool(ready.opt))) else found.cut(query)
 
     def _find_settled(self, query: bytes, end: int) -> Found | None:
         """The reply to what is wrong, or beyond us, whatever the name."""

@@ -55,7 +55,7 @@ class Shared(enum.Enum):
     BY_NAME = enum.auto()  # as the zone has it (``fastpath.Fellows``)
     BY_ALL = enum.auto()
     BY_PROOF = enum.auto()  # those who are denied by the same records
-    BY_NONE = enum.auto()  # the same, but they are too few
+    BY_NONE = enum.auto()  # those, or others, who are too few to look for
 
 
 class Ready(NamedTuple):
@@ -117,11 +117,20 @@ class Found(NamedTuple):
             self.opt(cookie),
         )
 
+    def cut(self, query: bytes) -> Found:
+        """With TC and no records but OPT, because the rest does not fit."""
+        head, body, start, _, opt, kind, shared = self.ready
+        if kind is None and head[4:6] != b"\0\0":
+            kind = self.kind(query)  # there are answers, as nobody can see any more
+        if shared is not Shared.BY_PROOF:
+            shared = Shared.BY_NONE
+        head = bytes((head[0] | TC, *head[1:4], 0, 0, 0, 0, 0, bool(opt)))
+        # The records stay, of which there are none now: by their place the plans of two kinds differ.
+        return self._replace(ready=Ready(head, body, start, start, opt, kind, shared))
+
     def truncated(self, query: bytes, cookie: bytes | None = None) -> bytes:
-        """As ``answer.Reply.truncated``: TC and no records but OPT."""
-        opt, head = self.opt(cookie), self.ready.head
-        flags = bytes((head[0] | query[2] & RD | TC, head[1], head[2], head[3], 0, 0, 0, 0, 0, bool(opt)))
-        return query[:2] + flags + query[HEADER : self.question_end] + opt
+        """As ``rendering.Reply.truncated``: TC and no records but OPT."""
+        return self.cut(query).reply(query, cookie)
 
 
 class Mould(NamedTuple):

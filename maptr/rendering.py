@@ -74,9 +74,10 @@ class Query:
 
 
 def render(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: int | None = None) -> Reply:
-    """Lay out a reply within the limit: whole RRsets only, TC where one that had to be there did not fit.
+    """Lay out a reply within the limit: whole RRsets only, TC where one that has to be there does not fit.
 
-    Addresses that only help go before anything is truncated (RFC 2181 9); OPT stays (RFC 6891 7).
+    Then there is nothing but OPT (RFC 6891 7), for nobody may believe a part of an answer (RFC 2181 9); only of a
+    referral's glue stays what fits (RFC 9471 3.1). Addresses that only help go before anything is truncated.
     """
     payload, udp = query.context.udp_payload, query.transport is Transport.UDP
     question = b"" if query.question is None else query.question.wire
@@ -94,7 +95,7 @@ def render(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: int
         writer = Writer(bytes(HEADER_SIZE), question)
         rdclass = IN if query.question is None else query.question.qclass
         counts, truncated = _fit(writer, outcome, limit - len(opt), rdclass)
-        body = bytes(writer.data[question_end:])
+        body = bytes(writer.data[question_end:]) if any(counts) else b""
     if query.opt is not None and query.wanted.padding and query.transport is Transport.TLS:
         # RFC 7830 6: never in the clear
         size = question_end + len(body) + len(opt)
@@ -127,13 +128,13 @@ def _kind(query: Query, rcode: int, outcome: Outcome) -> Hashable:
 
 
 def _fit(writer: Writer, outcome: Outcome, limit: int, rdclass: int) -> tuple[list[int], bool]:
-    """Write what fits; the records of each section and whether TC must be set."""
+    """Write what fits; the records of each section that shall go, and whether TC must be set."""
     counts = [0, 0, 0]
     for section, rrsets in enumerate((outcome.answer, outcome.authority, outcome.glue)):
         for rrset in rrsets:
             written = write_rrset(writer, rrset, limit, rdclass, signed=outcome.dnssec)
             if not written:
-                return counts, True
+                return (counts if rrsets is outcome.glue else [0, 0, 0]), True
             counts[section] += written
     for rrset in outcome.additional:
         written = write_rrset(writer, rrset, limit, rdclass, signed=outcome.dnssec)

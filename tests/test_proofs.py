@@ -16,6 +16,7 @@ from maptr import denial, proofs, readyzone
 from maptr.answer import Transport, make_reply
 from maptr.fastpath import ReadyAnswers
 from maptr.names import fold
+from maptr.ready import TC
 from maptr.serve import plans
 from maptr.serve.plans import Plans
 from maptr.snapshot import Snapshot
@@ -41,9 +42,9 @@ LABEL = st.sampled_from(
 RDTYPE = st.sampled_from(["A", "MX", "DS", "TXT", "NSEC", "NAPTR", "ANY"])
 
 
-def denied(labels: Sequence[str], rdtype: str = "A") -> bytes:
+def denied(labels: Sequence[str], rdtype: str = "A", payload: int = 1232) -> bytes:
     name = dns.name.Name([*(label.encode() for label in labels), b"example", b""])
-    return dns.message.make_query(name, rdtype, use_edns=0, payload=1232, want_dnssec=True).to_wire()
+    return dns.message.make_query(name, rdtype, use_edns=0, payload=payload, want_dnssec=True).to_wire()
 
 
 @pytest.mark.parametrize("kind", ZONES)
@@ -118,6 +119,28 @@ def test_so_it_is_for_types_that_names_lack(kind: str) -> None:
     assert len(asked) == 1
 
 
+@pytest.mark.parametrize("kind", ["nsec", "soa-elsewhere"])
+def test_proofs_that_do_not_fit_are_cut_without_the_general_path(kind: str) -> None:
+    ready, asked = counting(ZONES[kind])
+    above = ["x" * 60, "y" * 60, "z" * 60]
+    for word in words(40):
+        assert hold(ready, ZONES[kind], denied([word, *above]))
+    asked.clear()
+    cut = 0
+    for payload in (0, 511, 512, 513, 700, 4096):
+        for word in words(40):
+            query = denied([word, *above], payload=payload)
+            assert hold(ready, ZONES[kind], query)
+            found = ready.find(query, stream=False)
+            assert found is not None
+            if found.ready.head[0] & TC:
+                cut += 1
+                assert found.ready.start == found.ready.end
+                assert ready.find(query) is None, "over a stream it fits"
+    assert cut > 40
+    assert not asked
+
+
 def test_a_layout_that_the_general_path_does_not_have_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proofs, "RRSIG", 47)
     ready, asked = counting(ZONES["soa-elsewhere"])
@@ -168,11 +191,12 @@ ABOVE = {(): True, ("nowhere",): True, ("x", "nowhere"): True, ("ai",): False, (
 
 @pytest.mark.parametrize("above", ABOVE, ids=".".join)
 @pytest.mark.parametrize("kind", ["nsec", "wild", "nsec3", "soa-elsewhere", "capitals"])
-def test_who_is_in_one_gap_of_a_chain_has_one_plan(kind: str, above: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("payload", [512, 1232])
+def test_who_is_in_one_gap_of_a_chain_has_one_plan(kind: str, above: tuple[str, ...], payload: int) -> None:
     server = Server(ZONES[kind])
     rng = random.Random(f"{kind} {above}")
-    queries = [denied(("".join(rng.choices("0akmqvz", k=4)), *above), rdtype) for rdtype in ("TXT", "NAPTR") * 100]
-    rng.shuffle(queries)
+    labels = ["".join(rng.choices("0akmqvz", k=4)) for _ in range(200)]
+    queries = [denied((label, *above), rng.choice(("TXT", "NAPTR")), payload) for label in labels]
     for at in range(0, len(queries), 8):
         server.hold(queries[at : at + 8])
     kept = len(server.plans._alive_proved)

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 from maptr.cookies import WHOLE_COOKIE
 from maptr.fastpath import ReadyAnswers
-from maptr.ready import COOKIE_REPLY, HEADER, MIN_PAYLOAD, NOERROR, RD, Found, Ready, Shared, with_cookie
+from maptr.ready import COOKIE_REPLY, HEADER, MIN_PAYLOAD, NOERROR, RD, TC, Found, Ready, Shared, with_cookie
 from maptr.serve.plan import FIRST, HEAD, ID, pack
 from maptr.serve.plantables import MAX_SHARED, USUAL_SIZE, PlanTables
 from maptr.serve.slots import key_of
@@ -60,7 +60,8 @@ class Plans:
         ready, rest = found.ready, query[name_end:whole]
         large = False
         if ready.opt:
-            if found.question_end + ready.end - ready.start + len(ready.opt) + bool(size) * COOKIE_REPLY > MIN_PAYLOAD:
+            whole_size = found.question_end + ready.end - ready.start + len(ready.opt) + bool(size) * COOKIE_REPLY
+            if whole_size > MIN_PAYLOAD or ready.head[0] & TC:
                 large = rest[7:9] == USUAL_SIZE
             else:
                 rest = rest[:7] + USUAL_SIZE + rest[9:]
