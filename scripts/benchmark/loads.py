@@ -114,9 +114,18 @@ def secure(rng: random.Random, names: int) -> bytes:
 
 
 def absent(rng: random.Random, names: int) -> bytes:
-    """Names that do not exist, right below the origin, by who wants it proved: no two of them are alike."""
-    word = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(4, 16)))
-    return query(f"{word}.{ORIGIN}", NAPTR, do=True)
+    """Names that do not exist, by who wants it proved: no two are alike, and each is right behind one that exists."""
+    return query(_behind(rng, names), NAPTR, do=True)
+
+
+def absent_cut(rng: random.Random, names: int) -> bytes:
+    """The same by who takes so little that no proof fits."""
+    return query(_behind(rng, names), NAPTR, payload=512, do=True)
+
+
+def _behind(rng: random.Random, names: int) -> str:
+    word = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(1, 12)))
+    return f"{rng.randrange(FIRST_NAAN, FIRST_NAAN + names)}{word}.{ORIGIN}"
 
 
 def below(rng: random.Random, names: int) -> bytes:
@@ -202,6 +211,7 @@ LOADS = (
     Load("2,000 names, signed, DO", secure, signed="nsec"),
     Load("flood of NXDOMAIN, NSEC", absent, signed="nsec"),
     Load("flood of NXDOMAIN, NSEC3", absent, signed="nsec3"),
+    Load("flood of NXDOMAIN, NSEC3, 512 octets", absent_cut, signed="nsec3"),
     Load("flood below names that exist, NSEC3", absent_below, signed="nsec3"),
     Load("flood of NXDOMAIN, NSEC3, 10,000 names", absent, 10_000, signed="nsec3"),
 )
