@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from maptr.errors import ZoneError
 from maptr.names import Labels, to_text, to_wire
@@ -25,18 +25,14 @@ HASH_SIZE = 20
 # Validators treat more as unsigned (RFC 9276 3.2; BIND, Knot Resolver and Unbound stop at 150), and each costs us too.
 MAX_ITERATIONS = 150
 MAX_KNOWN = 8192  # enclosers, 200 octets each
+MAX_GAPS = 1 << 14  # that replies are remembered by
 WILDCARD = b"*"
 
 _BASE32 = bytes.maketrans(b"0123456789ABCDEFGHIJKLMNOPQRSTUV", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
 
 
 class Denial(Protocol):
-    """Proofs by outcome. ``encloser`` is the longest name at or above ``name`` that exists.
-
-    ``recurs``: names that are alike have one proof, so that what many ask comes again.
-    """
-
-    recurs: ClassVar[bool]
+    """Proofs by outcome. ``encloser`` is the longest name at or above ``name`` that exists."""
 
     def name_error(self, name: Labels, encloser: Labels) -> list[RRset]:
         """Neither the name exists nor a wildcard that would stand in for it."""
@@ -49,6 +45,12 @@ class Denial(Protocol):
 
     def wildcard_no_data(self, name: Labels, encloser: Labels) -> list[RRset]:
         """Nothing closer than the wildcard, which has no such type."""
+
+    def gap(self, encloser: Labels, *, apex: bool) -> Callable[[bytes], int] | None:
+        """What numbers the gaps in which names may lie that do not exist, right below one that does.
+
+        Names are folded wire; those in one gap have the same proofs. None where there are too many to be remembered.
+        """
 
 
 def chain_of(nodes: Mapping[Labels, Node], origin: Labels) -> Denial | None:
@@ -80,7 +82,6 @@ def is_hashed_owner(node: Node) -> bool:
 class NsecChain:
     """NSEC records in canonical order of their owners (RFC 4034 4)."""
 
-    recurs: ClassVar[bool] = True
     order: tuple[Labels, ...]
     rrsets: tuple[RRset, ...]
 
@@ -97,6 +98,17 @@ class NsecChain:
     def wildcard_no_data(self, name: Labels, encloser: Labels) -> list[RRset]:
         return _each_once(self._at_or_before((WILDCARD, *encloser)), self._at_or_before(name))
 
+    def gap(self, encloser: Labels, *, apex: bool) -> Callable[[bytes], int] | None:
+        depth, above = len(encloser), canonical(encloser)
+        first = bisect_right(self.order, above)
+        # No label stands between one and the same with a zero behind.
+        end = bisect_left(self.order, (*above[:-1], above[-1] + b"\0")) if above else len(self.order)
+        # Next to the encloser, of all names below it.
+        labels = tuple(dict.fromkeys(owner[depth] for owner in self.order[first:end]))
+        if len(labels) > MAX_GAPS:
+            return None
+        return lambda name: bisect_right(labels, name[1 : 1 + name[0]])
+
     def _at_or_before(self, name: Labels) -> RRset:
         """The record of the name, or the one that covers it. The one before the first is the last."""
         return self.rrsets[bisect_right(self.order, canonical(name)) - 1]
@@ -106,7 +118,6 @@ class NsecChain:
 class Nsec3Chain:
     """NSEC3 records of one set of parameters in the order of their hashes (RFC 5155 3)."""
 
-    recurs: ClassVar[bool] = False
     salt: bytes
     iterations: int
     order: tuple[bytes, ...]
@@ -130,6 +141,13 @@ class Nsec3Chain:
 
     def wildcard_no_data(self, name: Labels, encloser: Labels) -> list[RRset]:
         return _each_once(*self._closest(name, encloser), self._at_or_before((WILDCARD, *encloser)))
+
+    def gap(self, encloser: Labels, *, apex: bool) -> Callable[[bytes], int] | None:
+        # Names below any other name may lie in any gap, too: that is more than all gaps below the apex.
+        order, salt, iterations = self.order, self.salt, self.iterations
+        if not apex or len(order) > MAX_GAPS:
+            return None
+        return lambda name: bisect_right(order, _hash_wire(name, salt, iterations))
 
     def _closest(self, name: Labels, encloser: Labels) -> list[RRset]:
         """The closest provable encloser's record and one covering the next closer name (RFC 5155 7.2.1)."""
@@ -169,7 +187,11 @@ def _next_closer(name: Labels, encloser: Labels) -> Labels:
 
 def nsec3_hash(name: Labels, salt: bytes, iterations: int) -> bytes:
     """The hash of a folded name (RFC 5155 5), 20 octets; ``iterations`` are additional ones."""
-    digest = hashlib.sha1(to_wire(name) + salt, usedforsecurity=False).digest()
+    return _hash_wire(to_wire(name), salt, iterations)
+
+
+def _hash_wire(name: bytes, salt: bytes, iterations: int) -> bytes:
+    digest = hashlib.sha1(name + salt, usedforsecurity=False).digest()
     for _ in range(iterations):
         digest = hashlib.sha1(digest + salt, usedforsecurity=False).digest()
     return digest

@@ -80,12 +80,14 @@ class Fellows(NamedTuple):
 
     Not ``labels``, each after its length. If ``absent``, it is for the names of which ``find`` has no value; otherwise
     for those of which ``read`` has one packed RRset, of another type and no alias. ``find`` may give lines instead.
+    Where there is ``gap``, it is for those names alone that lie in the same gap of a chain.
     """
 
     find: Callable[[bytes], bytes | None]
     read: Callable[[bytes], bytes]
     labels: frozenset[bytes]
     absent: bool
+    gap: Callable[[bytes], int] | None = None
 
 
 class ReadyAnswers:
@@ -178,10 +180,7 @@ class ReadyAnswers:
         return settled and Found(settled, end, None)
 
     def fellows(self, query: bytes, found: Found) -> Fellows | None:
-        """Which questions have the same reply but for the first label; None where the reply is of this name alone.
-
-        Not for what is proved.
-        """
+        """Which questions have the same reply but for the first label; None where the reply is of this name alone."""
         name = query[HEADER : found.question_end - 4].lower()
         first = name[0] + 1 if name else 0
         if first <= 1 or name in self._zones:
@@ -200,7 +199,10 @@ class ReadyAnswers:
             return None  # none of the others' plans is for it, nor its own for them
         packed = zone.find(name)
         if packed is None:
-            return Fellows(zone.table.get, zone.read, labels, True)
+            gap = None
+            if found.ready.shared is Shared.BY_PROOF:
+                gap = zone.gap(rest) if rest in zone.table else _one_gap
+            return Fellows(zone.table.get, zone.read, labels, True, gap)
         empty = found.ready.kind is None and found.ready.head[4:6] == b"\0\0"
         if empty and not zone.layered and not zone.signed and is_alone(packed):
             return Fellows(zone.table.get, zone.read, labels, False)
@@ -267,7 +269,7 @@ class ReadyAnswers:
         if zone.denial is None or _next_closer(name, encloser, offsets) in zone.soa_words:
             return None
         proof = zone.denial.name_error(read_labels(name), read_labels(encloser))
-        return self._with_proof(zone, (NXDOMAIN, encloser), NXDOMAIN, len(name), name, offsets, qtype, proof)
+        return self._with_proof(zone, NXDOMAIN, encloser, name, offsets, qtype, proof)
 
     def _from_node(
         self, zone: ReadyZone, name: bytes, at: int, offsets: list[int], source: bytes, qtype: int, form: int
@@ -300,8 +302,9 @@ class ReadyAnswers:
         if zone.denial is None or not offsets:
             return None
         proof = zone.denial.no_data(read_labels(name))
-        ready = zone.proofs.reply(NODATA, _asked(zone, name, offsets), qtype, proof, self._learned.ask)
-        return ready and ready._replace(kind=None, shared=Shared.BY_NAME)
+        asked = _asked(zone, name, offsets)
+        ready = zone.proofs.reply(NODATA, asked, qtype, proof, self._learned.ask, Shared.BY_NAME)
+        return ready and ready._replace(kind=None)
 
     def _proved(
         self, zone: ReadyZone, name: bytes, encloser: bytes, offsets: list[int], qtype: int, found: bool
@@ -312,30 +315,26 @@ class ReadyAnswers:
         prove = zone.denial.wildcard if found else zone.denial.wildcard_no_data
         proof = prove(read_labels(name), read_labels(encloser))
         kind = encloser, qtype if found else NODATA
-        return self._with_proof(zone, kind, kind, len(name) - len(encloser), name, offsets, qtype, proof)
+        return self._with_proof(zone, kind, encloser, name, offsets, qtype, proof)
 
     def _with_proof(
         self,
         zone: ReadyZone,
-        mould: tuple[object, ...],
         kind: Hashable,
-        place: int,
+        encloser: bytes,
         name: bytes,
         offsets: list[int],
         qtype: int,
         proof: list[RRset],
     ) -> Ready | None:
-        """A reply of that kind with that proof: laid out, kept where it comes again, and else of a mould."""
-
-        def make() -> Ready | None:
-            return zone.proofs.reply(kind, _asked(zone, name, offsets), qtype, proof, self._learned.ask)
-
-        recurs = zone.proofs.recurs
-        if not recurs and (ready := make()) is not None:
+        """A reply of that kind with that proof: laid out, or else of a mould."""
+        gaps = name[name[0] + 1 :] != encloser or zone.gap(encloser) is not None
+        shared = Shared.BY_PROOF if gaps else Shared.BY_NONE
+        ready = zone.proofs.reply(kind, _asked(zone, name, offsets), qtype, proof, self._learned.ask, shared)
+        if ready is not None:
             return ready
-        return self._learned.moulded(
-            (*mould, *map(id, proof)), place, name, qtype, DO, shared=Shared.BY_NONE, make=make if recurs else None
-        )
+        mould, place = (kind, encloser, *map(id, proof)), len(name) - len(encloser)
+        return self._learned.moulded(mould, place, name, qtype, DO, shared=shared)
 
     def _negative(
         self,
@@ -376,6 +375,11 @@ class ReadyAnswers:
         if origin is None:
             return b"", b"", b""
         return self._learned.ask_opts(origin) if edns is None else (b"", edns.opt(), edns.opt(do=True))
+
+
+def _one_gap(name: bytes) -> int:
+    """Below what does not exist, all names lie in the same."""
+    return 0
 
 
 def _without_records(query: bytes, end: int) -> bytes | None:

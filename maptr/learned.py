@@ -46,7 +46,10 @@ class General(Protocol):
 
 
 class Learned:
-    """The replies of one ``general``, by keys that say who has the same."""
+    """The replies of one ``general``, by keys that say who has the same.
+
+    Threads share it, and any may forget what another has just seen there: so each table is looked at once.
+    """
 
     def __init__(self, general: General) -> None:
         self._general = general
@@ -58,10 +61,11 @@ class Learned:
         self, key: object, name: bytes, qtype: int, form: int, make: Callable[[], Ready | None] | None = None
     ) -> Ready | None:
         """What is known by that key, or else made, or learned from this question."""
-        if key in self._ready:
+        try:
             return self._ready[key]
-        if len(self._ready) >= MAX_LEARNED:
-            self._ready.clear()
+        except KeyError:
+            if len(self._ready) >= MAX_LEARNED:
+                self._ready.clear()
         made = None if make is None else make()
         ready = self._ready[key] = made or self.ask(name + qtype.to_bytes(2, "big") + CLASS_IN, form)
         return ready
@@ -76,20 +80,16 @@ class Learned:
         *,
         by_name: bool = False,
         shared: Shared = Shared.BY_NAME,
-        make: Callable[[], Ready | None] | None = None,
     ) -> Ready | None:
-        """The same for all who have one name at some place of the question, made, or learned once for all places.
+        """The same for all who have one name at some place of the question, learned once for all places.
 
         ``by_name`` is of ``Ready.kind``, ``shared`` is that of Ready.
         """
-        if (key, place) in self._ready:
+        try:
             return self._ready[key, place]
-        if len(self._ready) >= MAX_LEARNED:
-            self._ready.clear()
-        ready = None if make is None else make()
-        if ready is not None:
-            self._ready[key, place] = ready
-            return ready
+        except KeyError:
+            if len(self._ready) >= MAX_LEARNED:
+                self._ready.clear()
         mould = self._moulds.get(key)
         if mould is None:
             if len(self._moulds) >= MAX_LEARNED:
@@ -106,10 +106,11 @@ class Learned:
 
         ``key`` is all that such a reply can depend on. The query's question can be read.
         """
-        if key in self._settled:
+        try:
             return self._settled[key]
-        if len(self._settled) >= MAX_LEARNED:
-            self._settled.clear()
+        except KeyError:
+            if len(self._settled) >= MAX_LEARNED:
+                self._settled.clear()
         reply = self._general(query, transport=Transport.UDP)
         ready = None
         if reply is not None and reply.nameless:

@@ -61,14 +61,9 @@ class _Frame:
 
 
 class Proofs:
-    """The denials of one zone, whose SOA names hosts with these ``soa_labels`` in front of the origin.
+    """The denials of one zone, whose SOA names hosts with these ``soa_labels`` in front of the origin."""
 
-    ``recurs`` is of its chain.
-    """
-
-    def __init__(self, origin: bytes, soa_labels: frozenset[bytes], recurs: bool) -> None:
-        self.recurs = recurs
-        self._shared = Shared.BY_NONE if recurs else Shared.BY_NONE_LATER
+    def __init__(self, origin: bytes, soa_labels: frozenset[bytes]) -> None:
         self._origin = origin
         self._soa_labels = soa_labels
         self._parts: dict[int, _Part] = {}  # by the identity of the RRset, which the chain keeps
@@ -81,14 +76,15 @@ class Proofs:
         qtype: int,
         proof: Sequence[RRset],
         ask: Callable[[bytes, int], Ready | None],
+        shared: Shared,
     ) -> Ready | None:
         """The reply of that kind with that proof; ``ask`` is ``Learned.ask``. None where it is not laid out here."""
         if asked.top in self._soa_labels or not asked.top or self._origin == _ROOT:
             return None
         parts = [self._parts.get(id(rrset)) or self._part(rrset) for rrset in proof]
-        if kind in self._frames:
+        try:
             frame = self._frames[kind]
-        else:
+        except KeyError:  # looked at once, as in ``learned.py``
             if len(self._frames) >= MAX_KINDS:
                 self._frames.clear()
             frame = self._frames[kind] = self._learn(asked, qtype, parts, ask)
@@ -103,7 +99,7 @@ class Proofs:
         for part in parts:
             records += len(part.records)
         head = said.head[:6] + records.to_bytes(2, "big") + said.head[8:]
-        return Ready(head, body, 0, len(body), said.opt, said.kind, self._shared)
+        return Ready(head, body, 0, len(body), said.opt, said.kind, shared)
 
     def _learn(
         self, asked: Asked, qtype: int, parts: list[_Part], ask: Callable[[bytes, int], Ready | None]

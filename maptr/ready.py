@@ -54,8 +54,8 @@ class Shared(enum.Enum):
 
     BY_NAME = enum.auto()  # as the zone has it (``fastpath.Fellows``)
     BY_ALL = enum.auto()
-    BY_NONE = enum.auto()  # as far as octets tell: a proof is shared by those who are near in the zone
-    BY_NONE_LATER = enum.auto()  # not even by that: it was made for one query, and nobody keeps it
+    BY_PROOF = enum.auto()  # those who are denied by the same records
+    BY_NONE = enum.auto()  # the same, but they are too few
 
 
 class Ready(NamedTuple):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from maptr.names import Labels, is_below, to_wire, wire_length
 from maptr.packed import RRSET, WILDCARD, PackedNodes, read_labels, read_rrsets, types_of
 from maptr.proofs import Proofs
 from maptr.ready import Ready
 from maptr.snapshot import CNAME, DNAME, NS, NSEC, NSEC3, RRSIG, ZoneView
+
+MAX_ENCLOSERS = 8192  # whose gaps are known, 200 octets each and 8 for each label below them
 
 _CNAME = CNAME.to_bytes(2, "big")
 
@@ -39,7 +41,20 @@ class ReadyZone:
         self.soa_labels = _labels_above(view.origin, names)
         self.soa_words = frozenset(bytes((len(label),)) + label for labels in names for label in labels)
         self.denial = view.denial
-        self.proofs = Proofs(self.origin, self.soa_labels, view.denial is not None and view.denial.recurs)
+        self._gaps: dict[bytes, Callable[[bytes], int] | None] = {}
+        self.proofs = Proofs(self.origin, self.soa_labels)
+
+    def gap(self, encloser: bytes) -> Callable[[bytes], int] | None:
+        """``Denial.gap``, for an encloser as folded wire."""
+        try:
+            return self._gaps[encloser]
+        except KeyError:  # looked at once, as in ``learned.py``
+            if len(self._gaps) >= MAX_ENCLOSERS:
+                self._gaps.clear()
+        apex = encloser == self.origin
+        gap = None if self.denial is None else self.denial.gap(read_labels(encloser), apex=apex)
+        self._gaps[encloser] = gap
+        return gap
 
     def _note(self, name: bytes, packed: bytes, view: ZoneView) -> None:
         types = types_of(packed)

@@ -31,9 +31,9 @@ from maptr.snapshot import Snapshot, view_zone
 VECTORS = tomllib.loads((Path(__file__).parent / "vectors" / "dnssec.toml").read_text(encoding="utf-8"))
 
 
-def load(text: str) -> dns.zone.Zone:
+def load(text: str, origin: str = "example.") -> dns.zone.Zone:
     """A zone with a signature that verifies nothing on each RRset that has one in a signed zone."""
-    zone = dns.zone.from_text(text, "example.", relativize=False)
+    zone = dns.zone.from_text(text, origin, relativize=False)
     assert zone.origin is not None
     cuts = [name for name, _ in zone.iterate_rdatasets("NS") if name != zone.origin]
     for name, node in zone.nodes.items():

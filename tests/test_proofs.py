@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 
 import dns.message
@@ -11,19 +12,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from maptr import denial, proofs
+from maptr import denial, proofs, readyzone
 from maptr.answer import Transport, make_reply
 from maptr.fastpath import ReadyAnswers
 from maptr.names import fold
+from maptr.serve import plans
 from maptr.serve.plans import Plans
 from maptr.snapshot import Snapshot
 from tests.test_denial import SNAPSHOTS, VECTORS, load
 from tests.test_fastpath import hold, ready_of
+from tests.test_plans import Server
 
 # The RFC's zones, one whose SOA names nobody below it, and the same with names in capitals.
 ELSEWHERE = VECTORS["zone"]["nsec3"].replace("SOA   ns1 bugs.x.w ", "SOA   ns.test. bugs.test. ")
 ZONES = {
     **SNAPSHOTS,
+    "wild": Snapshot.from_zones([load(re.sub(r"(?m)^\*\.w +MX.*$", "*.w TXT x", VECTORS["zone"]["nsec"]))]),
     "soa-elsewhere": Snapshot.from_zones([load(ELSEWHERE)]),
     "capitals": Snapshot.from_zones(
         [load(ELSEWHERE.replace("35mthgpgcu1qg68fab165klnsnk3dpvl", "35MTHGPGcu1qg68fab165klnsnk3dpvl"))]
@@ -130,21 +134,91 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_plans_with_proofs_live_for_their_batch_and_are_limited_as_one_kind() -> None:
     snapshot = ZONES["soa-elsewhere"]
     ready = READY["soa-elsewhere"]
-    plans = Plans(ready)
-    before = len(plans._shared)
+    learned = Plans(ready)
+    before = len(learned._shared)
     for word in words(50):
         query = denied([word])
         found = ready.find(query)
         assert found is not None
-        plan = plans.learn(query, found)
+        plan = learned.learn(query, found)
         reply = make_reply(query, snapshot, transport=Transport.UDP)
         assert reply is not None
-        assert plans.kind(plan, query[2:]) == reply.kind
-        assert plans._alive_now[-1] is found.ready.body
-    assert len(plans._shared) == before
-    plans.sent()
-    assert not plans._alive_now
-    assert not plans._kinds_now
+        assert learned.kind(plan, query[2:]) == reply.kind
+        assert learned._alive_now[-1] is found.ready
+    assert len(learned._shared) == before
+    learned.sent()
+    assert not learned._alive_now
+    assert not learned._kinds_now
+
+
+# What stands behind a new label, and whether one plan is for all of one gap there: with NSEC always.
+ABOVE = {(): True, ("nowhere",): True, ("x", "nowhere"): True, ("ai",): False, ("w",): False, ("a", "z", "w"): True}
+
+
+@pytest.mark.parametrize("above", ABOVE, ids=".".join)
+@pytest.mark.parametrize("kind", ["nsec", "wild", "nsec3", "soa-elsewhere", "capitals"])
+def test_who_is_in_one_gap_of_a_chain_has_one_plan(kind: str, above: tuple[str, ...]) -> None:
+    server = Server(ZONES[kind])
+    rng = random.Random(f"{kind} {above}")
+    queries = [denied(("".join(rng.choices("0akmqvz", k=4)), *above), rdtype) for rdtype in ("TXT", "NAPTR") * 100]
+    rng.shuffle(queries)
+    for at in range(0, len(queries), 8):
+        server.hold(queries[at : at + 8])
+    kept = len(server.plans._alive_proved)
+    assert kept < 80
+    server.found = 0
+    server.hold([query[:2] + query[2:].upper() if i % 3 else query for i, query in enumerate(queries)])
+    shared = ABOVE[above] or kind in ("nsec", "wild")
+    assert server.found == (len(queries) if shared else 0)
+    assert len(server.plans._alive_proved) == (kept if shared else 0)
+    assert not server.plans._kinds_now
+
+
+@pytest.mark.parametrize("kind", ["nsec", "nsec3"])
+def test_plans_of_gaps_are_bounded_and_live_as_long_as_they_are_found(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "MAX_PROVED", 4)
+    monkeypatch.setattr(readyzone, "MAX_ENCLOSERS", 2)
+    server = Server(ZONES[kind])
+    for word in words(150):
+        for above in ((), ("ai",), ("nowhere",)):
+            server.hold([denied((word[:3], *above))] * 2)
+            assert len(server.plans._alive_proved) <= 4 + 2  # those of a batch go over
+            alive = {id(ready) for ready in server.plans._alive_proved}
+            found = {
+                plan
+                for _, _, _, special in server.plans.tables.patterns.values()
+                if special is not None
+                for plan in special.proved.values()
+            }
+            assert len(found) <= len(alive) == len(server.plans._kinds_proved)
+    (zone,) = (zone for zone in server.ready._zones.values() if zone)
+    assert len(zone._gaps) <= 2
+
+
+def test_chains_with_too_many_gaps_have_no_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(denial, "MAX_GAPS", 3)
+    for kind in ("nsec", "nsec3"):
+        server = Server(ZONES[kind])
+        for word in words(30):
+            server.hold([denied((word[:3],)), denied((word[:3], "nowhere"))])
+        assert server.found > 20
+        assert {*map(len, (special.proved for *_, special in server.plans.tables.patterns.values() if special))} == {1}
+
+
+def test_gaps_of_the_root() -> None:
+    """Whose labels end with the chain."""
+    text = "@ 60 SOA ns.test. bugs.test. 1 2 3 4 5\n@ 60 NS ns.test.\nm 60 A 192.0.2.1\nx.z 60 A 192.0.2.1\n"
+    text += "@ 60 NSEC m NS SOA RRSIG NSEC\nm 60 NSEC x.z A RRSIG NSEC\nx.z 60 NSEC @ A RRSIG NSEC\n"
+    server = Server(Snapshot.from_zones([load(text, ".")]))
+    names = [dns.name.from_text(f"{first}{second}.") for first in "almnyz" for second in "amz"]
+    queries = [
+        dns.message.make_query(name, "TXT", use_edns=0, payload=1232, want_dnssec=True).to_wire() for name in names
+    ]
+    for _ in range(4):
+        server.hold(queries)
+    assert server.found > len(queries) * 2
 
 
 def test_a_chain_gives_the_same_proof_when_it_knows_the_name_above() -> None:
@@ -158,3 +232,38 @@ def test_a_chain_gives_the_same_proof_when_it_knows_the_name_above() -> None:
         first = chain.name_error(name, origin)
         assert chain._known
         assert chain.name_error(name, origin) == first
+
+
+class Forgetful(dict[object, object]):
+    """As another thread would leave it that forgets everything right after somebody has looked."""
+
+    def __contains__(self, key: object) -> bool:
+        there = super().__contains__(key)
+        self.clear()
+        return there
+
+
+@pytest.mark.parametrize("kind", ["nsec", "soa-elsewhere"])
+def test_what_another_thread_forgets_meanwhile_is_learned_anew(kind: str) -> None:
+    ready = ready_of(ZONES[kind])
+    (zone,) = (zone for zone in ready._zones.values() if zone)
+    for holder, table in (
+        (ready._learned, "_ready"),
+        (ready._learned, "_settled"),
+        (zone, "_gaps"),
+        (zone.proofs, "_frames"),
+    ):
+        setattr(holder, table, Forgetful())
+    server = Server(ZONES[kind])
+    server.ready = ready
+    server.plans = Plans(ready)
+    unknown_class = dns.message.make_query("ai.example.", "A", "CH", use_edns=0).to_wire()
+    for _ in range(3):
+        server.hold(
+            [
+                denied(labels, rdtype)
+                for labels in (["c"], ["ai"], ["c", "w"], ["x", "nowhere"])
+                for rdtype in ("TXT", "A")
+            ]
+        )
+        server.hold([unknown_class])

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 from maptr.cookies import WHOLE_COOKIE
 from maptr.fastpath import ReadyAnswers
-from maptr.ready import COOKIE_REPLY, HEADER, MIN_PAYLOAD, NOERROR, RD, Found, Shared, with_cookie
+from maptr.ready import COOKIE_REPLY, HEADER, MIN_PAYLOAD, NOERROR, RD, Found, Ready, Shared, with_cookie
 from maptr.serve.plan import FIRST, HEAD, ID, pack
 from maptr.serve.plantables import MAX_SHARED, USUAL_SIZE, PlanTables
 from maptr.serve.slots import key_of
@@ -19,7 +19,8 @@ from maptr.serve.slots import key_of
 # NODATA is learned by name, for some thousand names, for types that are asked much: A, TXT, AAAA, NAPTR. HTTPS is type
 # 65, which is a letter, and better known by patterns, which tell its case.
 COMMON_TYPES = frozenset({1, 16, 28, 35})
-_PROVED = (Shared.BY_NONE, Shared.BY_NONE_LATER)
+_PROVED = (Shared.BY_PROOF, Shared.BY_NONE)
+MAX_PROVED = 1 << 15  # plans with proofs, 1,100 octets each with their replies
 
 
 class Plans:
@@ -30,13 +31,15 @@ class Plans:
         self.tables = PlanTables()
         self._kinds: dict[bytes, Hashable] = {}  # of shared plans that have one whatever the name
         self._kinds_by_name: dict[bytes, Hashable] = {}  # of plans that only one name has
-        self._kinds_now: dict[bytes, Hashable] = {}  # of plans with proofs, which nobody keeps
+        self._kinds_proved: dict[bytes, Hashable] = {}  # of plans with proofs
+        self._kinds_now: dict[bytes, Hashable] = {}  # of those that nobody keeps
         self._shared: dict[Hashable, bytes] = {}
         self._seen: set[bytes] = set()  # patterns met once
         # What plans point into: those by whole keys, shared ones, and of this batch those that nobody keeps. The tables
         # of zones have it as well, but may get an equal value in its place, where two threads pack a name at once.
         self._alive: list[bytes] = []
-        self._alive_now: list[bytes] = []
+        self._alive_now: list[Ready] = []
+        self._alive_proved: list[Ready] = []
         self._alive_shared: list[object] = []
         self._denials = 0  # plans of names for types that they lack
         self._names_full = self._shared_full = False
@@ -47,8 +50,8 @@ class Plans:
         size = 0 if found.cookie is None else len(found.cookie)
         plan = self._share(query, found)
         head = found.ready.head
-        if found.question_end == HEADER or found.ready.shared in _PROVED:
-            return plan  # without a question there is nothing to know it by; with proofs, nobody to share it
+        if found.question_end == HEADER or found.ready.shared is Shared.BY_NONE:
+            return plan  # without a question there is nothing to know it by
         whole = found.key_size(query)
         if not whole:
             return plan  # with more octets it comes in more ways than can be learned
@@ -66,6 +69,9 @@ class Plans:
         # What stands in the zone's table under its own name is there, and nobody else's.
         packed = found.ready.start and found.ready.kind is None
         fellows = None if packed else self.ready.fellows(query, found)
+        proved = ready.shared is Shared.BY_PROOF
+        if proved and fellows is None:
+            return plan
         exists = fellows is None or not fellows.absent
         qtype = int.from_bytes(query[name_end : name_end + 2], "big")
         answered = any(head[4:6])
@@ -88,15 +94,25 @@ class Plans:
                 return plan
             exact = None if around.lower() == around.upper() else around
             tables.put_pattern(
-                pattern, plan, fellows, name_end=whole - name_end, exact=exact, cookie=bool(size), large=large
+                pattern,
+                plan,
+                fellows,
+                name=name,
+                name_end=whole - name_end,
+                exact=exact,
+                cookie=bool(size),
+                large=large,
             )
+            if proved:
+                self._alive_proved.append(ready)
+                self._kinds_proved[plan] = ready.kind
         return plan
 
     def kind(self, plan: bytes, query: bytes) -> Hashable:
         """What a rate limit counts the reply to a query without its ID by, as ``Found.kind`` says."""
         kind = self._kinds.get(plan)
         if kind is None:
-            kind = self._kinds_now.get(plan) or self._kinds_by_name.get(plan)
+            kind = self._kinds_proved.get(plan) or self._kinds_now.get(plan) or self._kinds_by_name.get(plan)
         if kind is None:
             end = int.from_bytes(plan[8:16], "little") - 2
             answered = plan[HEAD + 4 : HEAD + 6] != b"\0\0"
@@ -112,10 +128,10 @@ class Plans:
         """The plan of a reply, one object for all who ask as long a question for the same octets."""
         ready = found.ready
         if ready.start and ready.kind is None:
-            self._alive_now.append(ready.body)
+            self._alive_now.append(ready)
             return self._pack(query, found)
-        if ready.shared is Shared.BY_NONE_LATER:
-            self._alive_now.append(ready.body)
+        if ready.shared in _PROVED:
+            self._alive_now.append(ready)
             plan = self._pack(query, found)
             self._kinds_now[plan] = ready.kind
             return plan
@@ -156,6 +172,10 @@ class Plans:
         if self._shared_full:
             self._shared_full = False
             self._forget_shared()
+        if len(self._alive_proved) >= MAX_PROVED:
+            self.tables.forget_proved()
+            self._alive_proved.clear()
+            self._kinds_proved.clear()
 
     def _forget_shared(self) -> None:
         self.tables.forget_patterns()

@@ -5,7 +5,8 @@ Keys are queries without ID as ``slots.key_of`` has them, with the name in lower
 * the whole key, for names that exist;
 * a *pattern*, which is a query without the octets of its first label, for names that do not exist, referrals, refusals
   and types that a name does not have. Its length stands before the label, so the rest lies where it lay. Whether a
-  name is meant is one look into the zone's table (``fastpath.Fellows``).
+  name is meant is one look into the zone's table (``fastpath.Fellows``); where that is to be proved, the gap of the
+  chain in which the name lies says which of the pattern's plans it is.
 
 Cookies have tables of their own, for their plans leave a place for the answer; keys there are the octets before the
 cookie. Replies that fit into what every client takes are kept for queries with the usual payload size, and found for
@@ -44,13 +45,16 @@ class Special(NamedTuple):
 
     ``labels`` are those of Fellows that are as long as the first label of the pattern, ``exact`` is what a query must
     have around its name where a letter is among that, for lower case would hide it, ``read`` as in Fellows, and
-    ``other`` the plan for types that a name does not have.
+    ``other`` the plan for types that a name does not have. With ``gap``, as in Fellows, ``proved`` are the plans for
+    absent names.
     """
 
     labels: frozenset[bytes]
     exact: bytes | None
     read: Callable[[bytes], bytes]
     other: bytes | None
+    gap: Callable[[bytes], int] | None
+    proved: dict[int, bytes]
 
 
 # For all names of a pattern: octets after the name, ``find`` as in Fellows, the plan for absent names.
@@ -178,14 +182,14 @@ class PlanTables:
                         if find(name) is None:
                             plan = absent
                     else:
-                        labels, exact, read, other = special
+                        labels, exact, read, other, gap, proved = special
                         if key[FIRST:after] not in labels and (
                             exact is None or query[:FIRST] + query[name_end:end] == exact
                         ):
                             rdtype = None if other is None else types.get(name)
                             if rdtype is None:
                                 if find(name) is None:
-                                    plan = absent
+                                    plan = absent if gap is None else proved.get(gap(name))
                                 elif other is not None:
                                     rdtype = self._learn_type(name, read)
                             if rdtype and query[name_end : name_end + 2] != rdtype:
@@ -224,25 +228,35 @@ class PlanTables:
         plan: bytes,
         fellows: Fellows,
         *,
+        name: bytes,
         name_end: int,
         exact: bytes | None,
         cookie: bool,
         large: bool,
     ) -> None:
-        """Keep a plan by a pattern, beside the other one that it may have. ``name_end`` counts from the end."""
+        """Keep a plan by the pattern of ``name``, beside others that it may have. ``name_end`` counts from the end."""
         if len(self.patterns) + len(self.patterns_with_cookie) >= MAX_SHARED:
             self.forget_patterns()
         if large:
             self.large_patterns.add(pattern)
         patterns = self.patterns_with_cookie if cookie else self.patterns
         absent = other = None
+        proved: dict[int, bytes] = {}
         if pattern in patterns:
             _, _, known_absent, special = patterns[pattern]
             if (special and special.exact) == exact:
-                absent, other = known_absent, special and special.other
-        absent, other = (plan, other) if fellows.absent else (absent, plan)
+                absent = known_absent
+                if special is not None:
+                    other, proved = special.other, special.proved
+        gap = fellows.gap
+        if gap is not None:
+            proved[gap(name)] = plan
+        elif fellows.absent:
+            absent = plan
+        else:
+            other = plan
         labels = frozenset(label for label in fellows.labels if label[0] == pattern[FIRST])
-        special = Special(labels, exact, fellows.read, other) if labels or exact or other else None
+        special = Special(labels, exact, fellows.read, other, gap, proved) if labels or exact or other or gap else None
         patterns[pattern] = name_end, fellows.find, absent, special
 
     def is_full(self) -> bool:
@@ -256,6 +270,13 @@ class PlanTables:
     def forget_patterns(self) -> None:
         for table in (self.patterns, self.patterns_with_cookie, self.large_patterns, self.types):
             table.clear()
+
+    def forget_proved(self) -> None:
+        """Forget the plans with proofs that patterns have by gaps."""
+        for patterns in (self.patterns, self.patterns_with_cookie):
+            for _, _, _, special in patterns.values():
+                if special is not None:
+                    special.proved.clear()
 
     def forget_plans(self, plans: Container[bytes]) -> None:
         """Forget whole keys of these plans."""
