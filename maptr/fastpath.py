@@ -28,8 +28,26 @@ from maptr.cookies import CLIENT_COOKIE
 from maptr.learned import General, Learned
 from maptr.names import Labels, to_wire
 from maptr.packed import RRSET, WILDCARD, read_labels, types_of
-from maptr.packet import COUNTS, OPT, RECORD, may_be_signed, read_records
+from maptr.packet import COUNTS, RECORD, may_be_signed, read_records
 from maptr.proofs import Asked
+from maptr.protocol import (
+    ANY,
+    AXFR,
+    CNAME,
+    DNAME,
+    DS,
+    IXFR,
+    MX,
+    NOERROR,
+    NS,
+    NSEC,
+    NSEC3,
+    NXDOMAIN,
+    OPT,
+    RRSIG,
+    SOA,
+    SRV,
+)
 from maptr.ready import (
     CLASS_IN,
     COOKIE_REPLY,
@@ -41,8 +59,6 @@ from maptr.ready import (
     MIN_QUESTION,
     NO_EDNS,
     NO_RECORDS,
-    NOERROR,
-    NXDOMAIN,
     ONE,
     ONE_RECORD,
     OPCODE,
@@ -58,13 +74,11 @@ from maptr.ready import (
     read_options,
 )
 from maptr.readyzone import ReadyZone, is_alone
-from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, RRset, Snapshot
+from maptr.snapshot import RRset, Snapshot
 
-SOA, DS, NSEC, NSEC3 = 6, 43, 47, 50
 NODATA = 0  # in place of a type, all types that a name does not have: type 0 itself is reserved (RFC 6895 3.1)
 # Types that ask for more than a type (RFC 6895 3.1). The others of that kind are types that no name has.
-AXFR, ANY = 252, 255
-TRANSFERS = frozenset({251, AXFR})
+TRANSFERS = frozenset({IXFR, AXFR})
 # Rdata that name hosts whose addresses go along, compress (RFC 3597 4), redirect or sign: never a part of the table.
 INVOLVED = frozenset({NS, 3, 4, CNAME, SOA, 7, 8, 9, 12, 14, MX, SRV, DNAME, DS, RRSIG, NSEC, NSEC3})
 QR_AA = 0x8400

@@ -11,8 +11,8 @@ import struct
 from collections.abc import Callable
 
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, is_below, parse, to_wire
-from maptr.packed import IN, RECORD, TO_QUESTION, pack_records, read_labels
-from maptr.protocol import MAX_TTL
+from maptr.packed import RECORD, TO_QUESTION, pack_records, read_labels
+from maptr.protocol import IN, MAX_TTL
 
 _LINE = re.compile(r"([a-z0-9_*@.-]+) (?:(\d{1,10}) )?(?:IN )?([A-Z]+) (\S.*)")
 _STRING = r'"([^"\\]*(?:\\(?:\D|\d\d\d)[^"\\]*)*)"'

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from maptr.names import Labels, is_below, to_wire, wire_length
 from maptr.packed import RRSET, WILDCARD, PackedNodes, read_labels, read_rrsets, types_of
 from maptr.proofs import Proofs
+from maptr.protocol import CNAME, DNAME, NS, NSEC, NSEC3, RRSIG
 from maptr.ready import Ready
-from maptr.snapshot import CNAME, DNAME, NS, NSEC, NSEC3, RRSIG, ZoneView
+from maptr.snapshot import ZoneView
 
 MAX_ENCLOSERS = 8192  # whose gaps are known, 200 octets each and 8 for each label below them
 

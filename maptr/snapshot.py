@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from maptr.errors import ZoneError
 from maptr.names import Labels, fold, is_below, to_text
+from maptr.protocol import MX, NS, RRSIG, SOA, SRV
 
 if TYPE_CHECKING:  # dnspython takes 40 ms to import, and an image of a zone needs none of it
     import dns.name
@@ -21,8 +22,6 @@ if TYPE_CHECKING:  # dnspython takes 40 ms to import, and an image of a zone nee
     import dns.zone
 
     from maptr.denial import Denial
-
-NS, CNAME, SOA, MX, SRV, DNAME, RRSIG, NSEC, NSEC3, NSEC3PARAM = 2, 5, 6, 15, 33, 39, 46, 47, 50, 51
 
 # Where in its rdata each type names a host whose addresses go along (RFC 1034 4.3.2 step 6, RFC 2782).
 _HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
