@@ -60,10 +60,10 @@ class Connection:
 
     def write(self) -> bool:
         """Send; True when all is sent."""
-        code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code:
-            raise OSError(code, "cannot connect")
         try:
+            code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, "cannot connect")
             self._left = self._left[self.sock.send(self._left) :]
         except BlockingIOError:
             return False

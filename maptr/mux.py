@@ -180,6 +180,8 @@ class Mux:
                 self._connect(flight, attempt)
             else:
                 attempt = self._post(flight, attempt)
+        except BlockingIOError:
+            pass  # the system has no socket for it just now: as if the packet were lost
         except OSError as error:
             self._fail(flight, attempt, error, now)
             return
