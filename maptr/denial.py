@@ -235,8 +235,4 @@ def _hash_of(label: bytes, origin: Labels) -> bytes:
 
 
 def _each_once(*rrsets: RRset) -> list[RRset]:
-    kept: list[RRset] = []
-    for rrset in rrsets:
-        if not any(rrset is other for other in kept):
-            kept.append(rrset)
-    return kept
+    return [*{id(rrset): rrset for rrset in rrsets}.values()]

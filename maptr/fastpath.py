@@ -347,7 +347,7 @@ class ReadyAnswers:
         ready = zone.proofs.reply(kind, _asked(zone, name, offsets), qtype, proof, self._learned.ask, shared)
         if ready is not None:
             return ready
-        mould, place = (kind, encloser, *map(id, proof)), len(name) - len(encloser)
+        mould, place = (kind, encloser, shared, *map(id, proof)), len(name) - len(encloser)
         return self._learned.moulded(mould, place, name, qtype, DO, shared=shared)
 
     def _negative(

@@ -118,13 +118,11 @@ class Proofs:
         return _Frame(whole._replace(head=head, body=whole.body[:end], end=end), asked.place)
 
     def _lay(self, asked: Asked, parts: list[_Part], at: int) -> bytes | None:
-        """The records of a proof that starts there; None where an owner shares more than the origin with other names.
-
-        Two owners share no more with each other: outside a branch only its last record proves something.
-        """
+        """The records of a proof that starts there; None where an owner shares more than the origin with others."""
         name, place, top = asked
         to_origin = _pointer(HEADER + place)
         laid = []
+        branch = b""
         for owner, below, its_top, records, size in parts:
             if not its_top:
                 laid.append(to_origin)
@@ -136,9 +134,12 @@ class Proofs:
                 laid.append(to_owner)
                 laid.append(to_owner.join(records))
                 size -= len(below)
-            elif its_top in self._soa_labels:
-                return None
+            elif its_top in self._soa_labels or its_top == branch:
+                return (
+                    None  # a wildcard and what is below it; of any other branch only the last record proves something
+                )
             else:
+                branch = its_top
                 laid.append(below)
                 laid.append(to_origin)
                 laid.append(_pointer(at).join(records))

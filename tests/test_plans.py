@@ -152,7 +152,13 @@ def test_signed_zones(way: str, tmp_path: Path) -> None:
     ask_around(server, (*TYPES, "RRSIG", "NSEC"), rng)
     for label in rng.sample([f"{one}{two}q" for one in "abnsmz0" for two in "abnsmz0"], 30):  # denied by many records
         server.hold([dns.message.make_query(f"{label}.{ORIGIN}", "A", want_dnssec=True).to_wire()])
-    assert server.found > 100
+    names = [f"{ORIGIN}.", *names_around(server.snapshot, rng)]
+    for _ in range(20):  # and floods below some names
+        above, rdtype, size = rng.choice(names).lstrip("."), rng.choice(TYPES), rng.randint(1, 3)
+        labels = ["".join(rng.choices("abnsmz0*w-", k=size)) for _ in range(24)]
+        for _ in range(4):
+            server.hold([wire(f"{rng.choice(labels)}.{above}", rdtype, rng, ["04d0 0000 8000"]) for _ in range(24)])
+    assert server.found > 300
 
 
 @settings(max_examples=300)

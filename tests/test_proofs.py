@@ -66,6 +66,17 @@ def test_a_label_that_looks_like_two_is_not_taken_for_them() -> None:
             assert hold(ready, snapshot, denied(labels))
 
 
+def test_names_below_a_wildcard_are_written_as_below_it() -> None:
+    """A wildcard's own record and the last one below it: the second owner compresses against the first."""
+    text = "@ 60 SOA ns.test. bugs.test. 1 2 3 4 5\n@ 60 NS ns.test.\n* 60 TXT x\na.* 60 TXT x\nm 60 TXT x\n"
+    text += "@ 60 NSEC * NS SOA RRSIG NSEC\n* 60 NSEC a.* TXT RRSIG NSEC\n"
+    text += "a.* 60 NSEC m TXT RRSIG NSEC\nm 60 NSEC @ TXT RRSIG NSEC\n"
+    snapshot = Snapshot.from_zones([load(text)])
+    ready = ready_of(snapshot)
+    for label in ("x", "b", "y", "c"):  # denied by the record of m, and by that of a.*
+        assert hold(ready, snapshot, denied([label], "MX"))
+
+
 def counting(snapshot: Snapshot) -> tuple[ReadyAnswers, list[bytes]]:
     asked: list[bytes] = []
 
@@ -172,6 +183,20 @@ def test_who_is_in_one_gap_of_a_chain_has_one_plan(kind: str, above: tuple[str, 
     assert server.found == (len(queries) if shared else 0)
     assert len(server.plans._alive_proved) == (kept if shared else 0)
     assert not server.plans._kinds_now
+
+
+def test_names_as_long_below_one_that_exists_and_one_that_does_not() -> None:
+    """The latter are all in one gap. The SOA names hosts below w, so neither is laid out."""
+    server = Server(ZONES["nsec3"])
+    for above in "bcdefghijk":
+        for word in "ab":
+            server.hold([denied((word, above, "w"), "TXT")])
+    for word in words(100):
+        server.hold([denied((word[:3], "w"), "TXT")])
+    assert server.found == 0
+    for above in "bcdefghijk":
+        server.hold([denied(("z", above, "w"), "TXT")])
+    assert server.found == 10
 
 
 @pytest.mark.parametrize("kind", ["nsec", "nsec3"])
