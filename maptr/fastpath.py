@@ -26,10 +26,28 @@ from typing import Literal, NamedTuple
 from maptr import context
 from maptr.cookies import CLIENT_COOKIE
 from maptr.learned import General, Learned
-from maptr.names import Labels, to_wire
-from maptr.packed import RRSET, WILDCARD, read_labels, types_of
-from maptr.packet import COUNTS, OPT, RECORD, may_be_signed, read_records
+from maptr.names import Labels, from_wire, to_wire
+from maptr.packed import RRSET, WILDCARD, types_of
+from maptr.packet import COUNTS, RECORD, may_be_signed, read_records
 from maptr.proofs import Asked
+from maptr.protocol import (
+    ANY,
+    AXFR,
+    CNAME,
+    DNAME,
+    DS,
+    IXFR,
+    MX,
+    NOERROR,
+    NS,
+    NSEC,
+    NSEC3,
+    NXDOMAIN,
+    OPT,
+    RRSIG,
+    SOA,
+    SRV,
+)
 from maptr.ready import (
     CLASS_IN,
     COOKIE_REPLY,
@@ -41,8 +59,6 @@ from maptr.ready import (
     MIN_QUESTION,
     NO_EDNS,
     NO_RECORDS,
-    NOERROR,
-    NXDOMAIN,
     ONE,
     ONE_RECORD,
     OPCODE,
@@ -58,13 +74,11 @@ from maptr.ready import (
     read_options,
 )
 from maptr.readyzone import ReadyZone, is_alone
-from maptr.snapshot import CNAME, DNAME, MX, NS, RRSIG, SRV, RRset, Snapshot
+from maptr.snapshot import RRset, Snapshot
 
-SOA, DS, NSEC, NSEC3 = 6, 43, 47, 50
 NODATA = 0  # in place of a type, all types that a name does not have: type 0 itself is reserved (RFC 6895 3.1)
 # Types that ask for more than a type (RFC 6895 3.1). The others of that kind are types that no name has.
-AXFR, ANY = 252, 255
-TRANSFERS = frozenset({251, AXFR})
+TRANSFERS = frozenset({IXFR, AXFR})
 # Rdata that name hosts whose addresses go along, compress (RFC 3597 4), redirect or sign: never a part of the table.
 INVOLVED = frozenset({NS, 3, 4, CNAME, SOA, 7, 8, 9, 12, 14, MX, SRV, DNAME, DS, RRSIG, NSEC, NSEC3})
 QR_AA = 0x8400
@@ -111,7 +125,7 @@ class ReadyAnswers:
         for origin in self._zones:
             label, above = origin[: origin[0] + 1], origin[origin[0] + 1 :]
             self._children[above] = self._children.get(above, frozenset()) | {label}
-        self._depth = 1 + max((len(read_labels(origin)) for origin in self._zones), default=0)
+        self._depth = 1 + max((len(from_wire(origin)) for origin in self._zones), default=0)
         self._learned = Learned(general)
         self._opts = self._find_opts(edns)
         self._max_payload = int.from_bytes(self._opts[EDNS][3:5], "big")
@@ -272,7 +286,7 @@ class ReadyAnswers:
         """NXDOMAIN with its proof, the same for all names that the same records deny below the same encloser."""
         if zone.denial is None or _next_closer(name, encloser, offsets) in zone.soa_words:
             return None
-        proof = zone.denial.name_error(read_labels(name), read_labels(encloser))
+        proof = zone.denial.name_error(from_wire(name), from_wire(encloser))
         return self._with_proof(zone, NXDOMAIN, encloser, name, offsets, qtype, proof)
 
     def _from_node(
@@ -305,7 +319,7 @@ class ReadyAnswers:
         """A name's lack of a type with its proof."""
         if zone.denial is None or not offsets:
             return None
-        proof = zone.denial.no_data(read_labels(name))
+        proof = zone.denial.no_data(from_wire(name))
         asked = _asked(zone, name, offsets)
         ready = zone.proofs.reply(NODATA, asked, qtype, proof, self._learned.ask, Shared.BY_NAME)
         return ready and ready._replace(kind=None)
@@ -317,7 +331,7 @@ class ReadyAnswers:
         if zone.denial is None or _next_closer(name, encloser, offsets) in zone.soa_words:
             return None
         prove = zone.denial.wildcard if found else zone.denial.wildcard_no_data
-        proof = prove(read_labels(name), read_labels(encloser))
+        proof = prove(from_wire(name), from_wire(encloser))
         kind = encloser, qtype if found else NODATA
         return self._with_proof(zone, kind, encloser, name, offsets, qtype, proof)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from maptr import context
 from maptr.context import Transport
 from maptr.cookies import CLIENT_COOKIE
+from maptr.protocol import ANY, SOA
 from maptr.ready import (
     CLASS_IN,
     CLIENT_OPTION,
@@ -31,7 +32,6 @@ from maptr.ready import (
 if TYPE_CHECKING:
     from maptr.answer import Reply
 
-SOA, ANY = 6, 255
 # Replies, some hundred octets each, and as many moulds. Past that all are forgotten, and the common ones are soon back.
 MAX_LEARNED = 8192
 

@@ -10,9 +10,9 @@ import re
 import struct
 from collections.abc import Callable
 
-from maptr.names import MAX_LABEL, MAX_NAME, Labels, is_below, parse, to_wire
-from maptr.packed import IN, RECORD, TO_QUESTION, pack_records, read_labels
-from maptr.protocol import MAX_TTL
+from maptr.names import MAX_LABEL, MAX_NAME, Labels, from_wire, is_below, parse, to_wire
+from maptr.packed import RECORD, TO_QUESTION, pack_records
+from maptr.protocol import IN, MAX_TTL
 
 _LINE = re.compile(r"([a-z0-9_*@.-]+) (?:(\d{1,10}) )?(?:IN )?([A-Z]+) (\S.*)")
 _STRING = r'"([^"\\]*(?:\\(?:\D|\d\d\d)[^"\\]*)*)"'
@@ -72,7 +72,7 @@ class LineReader:
         if known is None or ttl is None or ttl > MAX_TTL:
             raise LineError("another type, or no TTL")
         name = self._name(owner)
-        if not (self._is_inside and not owner.endswith(".")) and not is_below(read_labels(name), self._zone):
+        if not (self._is_inside and not owner.endswith(".")) and not is_below(from_wire(name), self._zone):
             raise LineError("outside the zone")
         rdtype, read = known
         rdata = read(self, rest)

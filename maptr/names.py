@@ -89,9 +89,9 @@ def to_wire(labels: Labels) -> bytes:
     return b"".join([bytes((len(label),)) + label for label in labels]) + b"\0"
 
 
-def from_wire(octets: bytes) -> Labels:
-    """The labels of a name that ``to_wire`` wrote."""
-    return read_wire(octets, 0)[0]
+def from_wire(octets: bytes, at: int = 0) -> Labels:
+    """The labels of a name that ``to_wire`` wrote there."""
+    return read_wire(octets, at)[0]
 
 
 def read_wire(octets: bytes, at: int) -> tuple[Labels, int]:

@@ -20,16 +20,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
-from maptr.names import Labels, to_wire
-from maptr.snapshot import NSEC, NSEC3, NSEC3PARAM, RRSIG, Node, RRset, ZoneView, hosts_of, make_view
+from maptr.names import Labels, from_wire, to_wire
+from maptr.protocol import AAAA, IN, NAPTR, NSEC, NSEC3, NSEC3PARAM, RRSIG, TXT, A
+from maptr.snapshot import Node, RRset, ZoneView, hosts_of, make_view
 
 RRSET = struct.Struct("!HHI")  # type, records, octets
 RECORD = struct.Struct("!2sHHIH")  # pointer to the question, type, class, TTL, length of the rdata
 TO_QUESTION = b"\xc0\x0c"  # RFC 1035 4.1.4: the name at offset 12
-IN = 1
 EMPTY: Node = MappingProxyType({})
 WILDCARD = b"\1*"  # RFC 4592 2.1.1
-INERT = frozenset({1, 16, 28, 35})  # A, TXT, AAAA, NAPTR: what other names are answered does not depend on them
+INERT = frozenset({A, TXT, AAAA, NAPTR})  # what other names are answered does not depend on them
 # A value of one RRset of these needs no second look.
 _INERT_ALONE = frozenset(rdtype.to_bytes(2, "big") for rdtype in INERT)
 # What signing makes, and gives names to that nobody asked for.
@@ -106,11 +106,11 @@ class PackedNodes(Mapping[Labels, Node]):
         packed = self.read(key)
         if not packed:
             return EMPTY
-        owner = read_labels(self.spelled[key]) if key in self.spelled else name
+        owner = from_wire(self.spelled[key]) if key in self.spelled else name
         return _signed({rrset.rdtype: rrset for rrset in read_rrsets(owner, packed)})
 
     def __iter__(self) -> Iterator[Labels]:
-        return map(read_labels, self.table)
+        return map(from_wire, self.table)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -125,7 +125,7 @@ class PackedNodes(Mapping[Labels, Node]):
 def special_nodes(nodes: Mapping[Labels, Node]) -> Iterable[tuple[Labels, Node]]:
     """The nodes of a zone but for those that are known to have inert types alone."""
     if isinstance(nodes, PackedNodes):
-        return ((name, nodes[name]) for name in map(read_labels, nodes.special))
+        return ((name, nodes[name]) for name in map(from_wire, nodes.special))
     return nodes.items()
 
 
@@ -221,12 +221,3 @@ def types_of(packed: bytes) -> list[int]:
         types.append(rdtype)
         at += RRSET.size + size
     return types
-
-
-def read_labels(wire: bytes, at: int = 0) -> Labels:
-    """Labels of the trusted uncompressed name there."""
-    labels = []
-    while length := wire[at]:
-        labels.append(wire[at + 1 : at + 1 + length])
-        at += length + 1
-    return tuple(labels)

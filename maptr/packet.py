@@ -12,9 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, to_wire, wire_length
-from maptr.protocol import HEADER_SIZE, RRSIG, TSIG
-from maptr.protocol import IN as IN
-from maptr.protocol import OPT as OPT
+from maptr.protocol import HEADER_SIZE, IN, RRSIG, TSIG
 from maptr.snapshot import RDATA_NAMES, RRset
 
 MAX_POINTER = 0x3FFF  # RFC 1035 4.1.4: fourteen bits

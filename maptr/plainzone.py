@@ -24,8 +24,8 @@ from collections import Counter
 from typing import NamedTuple
 
 from maptr.masterline import BlockPacker, LineError, LineReader
-from maptr.names import Labels, to_text, to_wire, wire_length
-from maptr.packed import PackedNodes, pack_records, read_labels, special_names, types_of
+from maptr.names import Labels, from_wire, to_text, to_wire, wire_length
+from maptr.packed import PackedNodes, pack_records, special_names, types_of
 from maptr.protocol import CNAME, DNAME, NAPTR, NS, SOA
 from maptr.snapshot import ZoneView, make_view
 
@@ -139,8 +139,8 @@ class _Reader:
         texts.update(table)
         packer = None if lines.ttl is None else BlockPacker(self._zone, lines.ttl)
         nodes = PackedNodes(texts, {}, special, packer)
-        cuts = [read_labels(name) for name, found in types.items() if NS in found and name != self._apex]
-        doubtful = frozenset(read_labels(name) for name, found in types.items() if NAPTR in found)
+        cuts = [from_wire(name) for name, found in types.items() if NS in found and name != self._apex]
+        doubtful = frozenset(from_wire(name) for name, found in types.items() if NAPTR in found)
         return Plain(make_view(self._zone, nodes, cuts), doubtful)
 
 

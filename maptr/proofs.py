@@ -12,9 +12,10 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from maptr.names import to_wire
-from maptr.packet import IN, MAX_POINTER, RECORD
+from maptr.packet import MAX_POINTER, RECORD
+from maptr.protocol import IN, RRSIG
 from maptr.ready import CLASS_IN, DO, HEADER, MIN_QUESTION, Mould, Ready, Shared
-from maptr.snapshot import RRSIG, RRset
+from maptr.snapshot import RRset
 
 # Records, half a kilobyte each, and kinds of replies. Past that all are forgotten.
 MAX_PARTS = 8192

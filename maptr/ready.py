@@ -14,6 +14,7 @@ from maptr import context
 from maptr.context import OPTION_HEADER
 from maptr.cookies import CLIENT_COOKIE, WHOLE_COOKIE, is_well_formed
 from maptr.names import MAX_LABEL, MAX_NAME
+from maptr.protocol import FORMERR, NOERROR
 from maptr.snapshot import RDATA_NAMES
 
 HEADER = 12  # RFC 1035 4.1.1
@@ -29,8 +30,6 @@ _BEFORE_CLIENT, _BEFORE_WHOLE = (slice(-OPTION_HEADER - size, -size) for size in
 COOKIE_REPLY = OPTION_HEADER + WHOLE_COOKIE
 ANSWERED = frozenset({context.NSID, context.COOKIE, context.KEEPALIVE, context.PADDING})
 CLASS_IN = b"\0\1"
-NOERROR, FORMERR, NXDOMAIN, REFUSED = 0, 1, 3, 5  # RFC 1035 4.1.1
-BADVERS = 16  # RFC 6891 9
 QR, TC, OPCODE, RD = 0x80, 0x02, 0x78, 0x01  # in the first octet of the flags
 MIN_QUESTION = 5  # the root, type and class
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from maptr.names import Labels, is_below, to_wire, wire_length
-from maptr.packed import RRSET, WILDCARD, PackedNodes, read_labels, read_rrsets, types_of
+from maptr.names import Labels, from_wire, is_below, to_wire, wire_length
+from maptr.packed import RRSET, WILDCARD, PackedNodes, read_rrsets, types_of
 from maptr.proofs import Proofs
+from maptr.protocol import CNAME, DNAME, NS, NSEC, NSEC3, RRSIG
 from maptr.ready import Ready
-from maptr.snapshot import CNAME, DNAME, NS, NSEC, NSEC3, RRSIG, ZoneView
+from maptr.snapshot import ZoneView
 
 MAX_ENCLOSERS = 8192  # whose gaps are known, 200 octets each and 8 for each label below them
 
@@ -36,8 +37,8 @@ class ReadyZone:
         self.absent: dict[int, Ready] = {}
         # Just above the origin these labels make names in the SOA compress further than its owner.
         rdata = view.soa.rdatas[0].lower()
-        mname = read_labels(rdata)
-        names = mname, read_labels(rdata, wire_length(mname))
+        mname = from_wire(rdata)
+        names = mname, from_wire(rdata, wire_length(mname))
         self.soa_labels = _labels_above(view.origin, names)
         self.soa_words = frozenset(bytes((len(label),)) + label for labels in names for label in labels)
         self.denial = view.denial
@@ -52,7 +53,7 @@ class ReadyZone:
             if len(self._gaps) >= MAX_ENCLOSERS:
                 self._gaps.clear()
         apex = encloser == self.origin
-        gap = None if self.denial is None else self.denial.gap(read_labels(encloser), apex=apex)
+        gap = None if self.denial is None else self.denial.gap(from_wire(encloser), apex=apex)
         self._gaps[encloser] = gap
         return gap
 
@@ -63,7 +64,7 @@ class ReadyZone:
         if not {RRSIG, NSEC, NSEC3}.isdisjoint(types):
             self.signed = True
         if NS in types and name != self.origin:
-            cut = read_labels(name)
+            cut = from_wire(name)
             hosts = next(rrset.hosts for rrset in read_rrsets(cut, packed) if rrset.rdtype == NS)
             self.cuts[name] = _labels_above(cut, hosts)
 

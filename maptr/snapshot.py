@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from maptr.errors import ZoneError
-from maptr.names import Labels, fold, is_below, to_text
+from maptr.names import Labels, fold, from_wire, is_below, to_text
+from maptr.protocol import MX, NS, RRSIG, SOA, SRV
 
 if TYPE_CHECKING:  # dnspython takes 40 ms to import, and an image of a zone needs none of it
     import dns.name
@@ -21,8 +22,6 @@ if TYPE_CHECKING:  # dnspython takes 40 ms to import, and an image of a zone nee
     import dns.zone
 
     from maptr.denial import Denial
-
-NS, CNAME, SOA, MX, SRV, DNAME, RRSIG, NSEC, NSEC3, NSEC3PARAM = 2, 5, 6, 15, 33, 39, 46, 47, 50, 51
 
 # Where in its rdata each type names a host whose addresses go along (RFC 1034 4.3.2 step 6, RFC 2782).
 _HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
@@ -176,7 +175,7 @@ def _rrsets(owner: Labels, node: dns.node.Node, origin: dns.name.Name) -> dict[i
 def hosts_of(rdtype: int, rdatas: Iterable[bytes]) -> tuple[Labels, ...]:
     """The folded names of hosts in rdata whose addresses go along with it."""
     offset = _HOST_OFFSET.get(rdtype)
-    return () if offset is None else tuple(fold(_read_name(wire, offset)[0]) for wire in rdatas)
+    return () if offset is None else tuple(fold(from_wire(wire, offset)) for wire in rdatas)
 
 
 def _wire(rdata: dns.rdata.Rdata, origin: dns.name.Name) -> bytes:
@@ -189,15 +188,6 @@ def _labels(name: dns.name.Name) -> Labels:
     return name.labels[:-1]
 
 
-def _read_name(wire: bytes, offset: int) -> tuple[Labels, int]:
-    """Labels of the uncompressed name at the offset of trusted rdata, and the offset after it."""
-    labels = []
-    while length := wire[offset]:
-        labels.append(wire[offset + 1 : offset + 1 + length])
-        offset += 1 + length
-    return tuple(labels), offset + 1
-
-
 def rdata_name(rrset: RRset) -> Labels:
     """The one name that is the rdata of a CNAME or DNAME."""
-    return _read_name(rrset.rdatas[0], 0)[0]
+    return from_wire(rrset.rdatas[0])

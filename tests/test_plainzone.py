@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from maptr import integrity
 from maptr.errors import ZoneError
-from maptr.packed import INERT, PackedNodes, is_text, read_labels
+from maptr.names import from_wire
+from maptr.packed import INERT, PackedNodes, is_text
 from maptr.plainzone import Plain, read_plain
 from maptr.rulecheck import check_rules
 from maptr.serve.zones import ZoneSource, read_zone
@@ -193,7 +194,7 @@ def judged_alike(text: str) -> None:
     nodes = plain.view.nodes
     assert isinstance(nodes, PackedNodes)
     inert = {name for name, node in other.nodes.items() if INERT.issuperset(node) and name[:1] != (b"*",)}
-    assert other.nodes.keys() - inert == set(map(read_labels, nodes.special))
+    assert other.nodes.keys() - inert == set(map(from_wire, nodes.special))
 
 
 @settings(max_examples=500, deadline=None)

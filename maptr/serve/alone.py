@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from maptr.ready import NOERROR
+from maptr.protocol import NOERROR
 from maptr.serve.counters import Counters
 from maptr.serve.lonereplies import LoneReplies
 from maptr.serve.plans import Plans

@@ -17,7 +17,8 @@ import threading
 from collections.abc import Hashable, Sequence
 
 from maptr.context import Transport
-from maptr.ready import FORMERR, HEADER, NOERROR, NXDOMAIN, REFUSED
+from maptr.protocol import FORMERR, NOERROR, NXDOMAIN, REFUSED
+from maptr.ready import HEADER
 from maptr.rrl import Verdict
 from maptr.serve.alone import Alone, Client, Control
 from maptr.serve.clients import Clients

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import struct
 
-from maptr.ready import BADVERS, HEADER, RD, TC, Ready
+from maptr.protocol import BADVERS
+from maptr.ready import HEADER, RD, TC, Ready
 
 PLAN = struct.Struct("=8Q8s2s?5x")
 HEAD = 64  # in a plan: the ten octets of header

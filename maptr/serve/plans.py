@@ -11,14 +11,15 @@ from collections.abc import Hashable
 
 from maptr.cookies import WHOLE_COOKIE
 from maptr.fastpath import ReadyAnswers
-from maptr.ready import COOKIE_REPLY, HEADER, MIN_PAYLOAD, NOERROR, RD, TC, Found, Ready, Shared, with_cookie
+from maptr.protocol import AAAA, NAPTR, NOERROR, TXT, A
+from maptr.ready import COOKIE_REPLY, HEADER, MIN_PAYLOAD, RD, TC, Found, Ready, Shared, with_cookie
 from maptr.serve.plan import FIRST, HEAD, ID, pack
 from maptr.serve.plantables import MAX_SHARED, USUAL_SIZE, PlanTables
 from maptr.serve.slots import key_of
 
 # NODATA is learned by name, for some thousand names, for types that are asked much: A, TXT, AAAA, NAPTR. HTTPS is type
 # 65, which is a letter, and better known by patterns, which tell its case.
-COMMON_TYPES = frozenset({1, 16, 28, 35})
+COMMON_TYPES = frozenset({A, TXT, AAAA, NAPTR})
 _PROVED = (Shared.BY_PROOF, Shared.BY_NONE)
 MAX_PROVED = 1 << 15  # plans with proofs, 1,100 octets each with their replies
 
