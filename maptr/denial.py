@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from maptr.errors import ZoneError
-from maptr.names import Labels, to_text, to_wire
+from maptr.names import WILDCARD, Labels, from_wire, to_text
 from maptr.protocol import NSEC, NSEC3, NSEC3PARAM, RRSIG
 
 if TYPE_CHECKING:
@@ -26,30 +26,30 @@ HASH_SIZE = 20
 MAX_ITERATIONS = 150
 MAX_KNOWN = 8192  # enclosers, 200 octets each
 MAX_GAPS = 1 << 14  # that replies are remembered by
-WILDCARD = b"*"
+ROOT = b"\0"
 
 _BASE32 = bytes.maketrans(b"0123456789ABCDEFGHIJKLMNOPQRSTUV", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
 
 
 class Denial(Protocol):
-    """Proofs by outcome. ``encloser`` is the longest name at or above ``name`` that exists."""
+    """Proofs by outcome, of names as folded wire. ``encloser`` is the longest at or above ``name`` that exists."""
 
-    def name_error(self, name: Labels, encloser: Labels) -> list[RRset]:
+    def name_error(self, name: bytes, encloser: bytes) -> list[RRset]:
         """Neither the name exists nor a wildcard that would stand in for it."""
 
-    def no_data(self, name: Labels) -> list[RRset]:
+    def no_data(self, name: bytes) -> list[RRset]:
         """The name has no such type; for a delegation, that it has no DS."""
 
-    def wildcard(self, name: Labels, encloser: Labels) -> list[RRset]:
+    def wildcard(self, name: bytes, encloser: bytes) -> list[RRset]:
         """Nothing closer than the wildcard that gave the answer."""
 
-    def wildcard_no_data(self, name: Labels, encloser: Labels) -> list[RRset]:
+    def wildcard_no_data(self, name: bytes, encloser: bytes) -> list[RRset]:
         """Nothing closer than the wildcard, which has no such type."""
 
-    def gap(self, encloser: Labels, *, apex: bool) -> Callable[[bytes], int] | None:
+    def gap(self, encloser: bytes, *, apex: bool) -> Callable[[bytes], int] | None:
         """What numbers the gaps in which names may lie that do not exist, right below one that does.
 
-        Names are folded wire; those in one gap have the same proofs. None where there are too many to be remembered.
+        Those in one gap have the same proofs. None where there are too many to be remembered.
         """
 
 
@@ -85,33 +85,33 @@ class NsecChain:
     order: tuple[Labels, ...]
     rrsets: tuple[RRset, ...]
 
-    def name_error(self, name: Labels, encloser: Labels) -> list[RRset]:
-        return _each_once(self._at_or_before(name), self._at_or_before((WILDCARD, *encloser)))
+    def name_error(self, name: bytes, encloser: bytes) -> list[RRset]:
+        return _each_once(self._at_or_before(name), self._at_or_before(WILDCARD + encloser))
 
-    def no_data(self, name: Labels) -> list[RRset]:
+    def no_data(self, name: bytes) -> list[RRset]:
         # An empty non-terminal has no record of its own: the one before it leads to a name below.
         return [self._at_or_before(name)]
 
-    def wildcard(self, name: Labels, encloser: Labels) -> list[RRset]:
+    def wildcard(self, name: bytes, encloser: bytes) -> list[RRset]:
         return [self._at_or_before(name)]
 
-    def wildcard_no_data(self, name: Labels, encloser: Labels) -> list[RRset]:
-        return _each_once(self._at_or_before((WILDCARD, *encloser)), self._at_or_before(name))
+    def wildcard_no_data(self, name: bytes, encloser: bytes) -> list[RRset]:
+        return _each_once(self._at_or_before(WILDCARD + encloser), self._at_or_before(name))
 
-    def gap(self, encloser: Labels, *, apex: bool) -> Callable[[bytes], int] | None:
-        depth, above = len(encloser), canonical(encloser)
+    def gap(self, encloser: bytes, *, apex: bool) -> Callable[[bytes], int] | None:
+        above = canonical(from_wire(encloser))
         first = bisect_right(self.order, above)
         # No label stands between one and the same with a zero behind.
         end = bisect_left(self.order, (*above[:-1], above[-1] + b"\0")) if above else len(self.order)
         # Next to the encloser, of all names below it.
-        labels = tuple(dict.fromkeys(owner[depth] for owner in self.order[first:end]))
+        labels = tuple(dict.fromkeys(owner[len(above)] for owner in self.order[first:end]))
         if len(labels) > MAX_GAPS:
             return None
         return lambda name: bisect_right(labels, name[1 : 1 + name[0]])
 
-    def _at_or_before(self, name: Labels) -> RRset:
+    def _at_or_before(self, name: bytes) -> RRset:
         """The record of the name, or the one that covers it. The one before the first is the last."""
-        return self.rrsets[bisect_right(self.order, canonical(name)) - 1]
+        return self.rrsets[bisect_right(self.order, canonical(from_wire(name))) - 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,75 +122,79 @@ class Nsec3Chain:
     iterations: int
     order: tuple[bytes, ...]
     rrsets: tuple[RRset, ...]
-    _known: dict[Labels, tuple[RRset | None, Labels, RRset]] = field(default_factory=dict, compare=False, repr=False)
+    _known: dict[bytes, tuple[RRset | None, bytes, RRset]] = field(default_factory=dict, compare=False, repr=False)
 
-    def name_error(self, name: Labels, encloser: Labels) -> list[RRset]:
+    def name_error(self, name: bytes, encloser: bytes) -> list[RRset]:
         match, encloser, wildcard = self._known.get(encloser) or self._learn(encloser)
         covering = self._at_or_before(_next_closer(name, encloser))
         return _each_once(covering, wildcard) if match is None else _each_once(match, covering, wildcard)
 
-    def no_data(self, name: Labels) -> list[RRset]:
+    def no_data(self, name: bytes) -> list[RRset]:
         match = self._match(name)
         if match is not None:
             return [match]
         # Opt-out (RFC 5155 7.2.4, 7.2.7): an insecure delegation, or an empty non-terminal above such only.
-        return self._closest(name, name[1:])
+        return self._closest(name, _above(name))
 
-    def wildcard(self, name: Labels, encloser: Labels) -> list[RRset]:
+    def wildcard(self, name: bytes, encloser: bytes) -> list[RRset]:
         return [self._at_or_before(_next_closer(name, encloser))]
 
-    def wildcard_no_data(self, name: Labels, encloser: Labels) -> list[RRset]:
-        return _each_once(*self._closest(name, encloser), self._at_or_before((WILDCARD, *encloser)))
+    def wildcard_no_data(self, name: bytes, encloser: bytes) -> list[RRset]:
+        return _each_once(*self._closest(name, encloser), self._at_or_before(WILDCARD + encloser))
 
-    def gap(self, encloser: Labels, *, apex: bool) -> Callable[[bytes], int] | None:
+    def gap(self, encloser: bytes, *, apex: bool) -> Callable[[bytes], int] | None:
         # Names below any other name may lie in any gap, too: that is more than all gaps below the apex.
         order, salt, iterations = self.order, self.salt, self.iterations
         if not apex or len(order) > MAX_GAPS:
             return None
-        return lambda name: bisect_right(order, _hash_wire(name, salt, iterations))
+        return lambda name: bisect_right(order, nsec3_hash(name, salt, iterations))
 
-    def _closest(self, name: Labels, encloser: Labels) -> list[RRset]:
+    def _closest(self, name: bytes, encloser: bytes) -> list[RRset]:
         """The closest provable encloser's record and one covering the next closer name (RFC 5155 7.2.1)."""
         match, encloser, _ = self._known.get(encloser) or self._learn(encloser)
         covering = self._at_or_before(_next_closer(name, encloser))
         return [covering] if match is None else _each_once(match, covering)
 
-    def _learn(self, encloser: Labels) -> tuple[RRset | None, Labels, RRset]:
+    def _learn(self, encloser: bytes) -> tuple[RRset | None, bytes, RRset]:
         """What proofs below an encloser share: the closest provable one's record, its name, and who has its wildcard.
 
         Only with opt-out is it another than the closest encloser: that one may have no record.
         """
         provable = encloser
         match = self._match(provable)
-        while match is None and provable:
-            provable = provable[1:]
+        while match is None and provable != ROOT:
+            provable = _above(provable)
             match = self._match(provable)
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
-        known = self._known[encloser] = match, provable, self._at_or_before((WILDCARD, *provable))
+        known = self._known[encloser] = match, provable, self._at_or_before(WILDCARD + provable)
         return known
 
-    def _match(self, name: Labels) -> RRset | None:
+    def _match(self, name: bytes) -> RRset | None:
         digest = nsec3_hash(name, self.salt, self.iterations)
         place = bisect_right(self.order, digest) - 1
         return self.rrsets[place] if self.order[place] == digest else None
 
-    def _at_or_before(self, name: Labels) -> RRset:
+    def _at_or_before(self, name: bytes) -> RRset:
         """The record of the name, or the one that covers it. The one before the first is the last."""
         return self.rrsets[bisect_right(self.order, nsec3_hash(name, self.salt, self.iterations)) - 1]
 
 
-def _next_closer(name: Labels, encloser: Labels) -> Labels:
+def _above(name: bytes) -> bytes:
+    """Without its first label."""
+    return name[1 + name[0] :]
+
+
+def _next_closer(name: bytes, encloser: bytes) -> bytes:
     """One label longer than the encloser (RFC 5155 1.3)."""
-    return name[len(name) - len(encloser) - 1 :]
+    at, end = 0, len(name) - len(encloser)
+    while (above := at + 1 + name[at]) < end:
+        at = above
+    return name[at:]
 
 
-def nsec3_hash(name: Labels, salt: bytes, iterations: int) -> bytes:
-    """The hash of a folded name (RFC 5155 5), 20 octets; ``iterations`` are additional ones."""
-    return _hash_wire(to_wire(name), salt, iterations)
-
-
-def _hash_wire(name: bytes, salt: bytes, iterations: int) -> bytes:
+def nsec3_hash(name: bytes, salt: bytes, iterations: int) -> bytes:
+    """The hash of a name in folded wire (RFC 5155 5), 20 octets; ``iterations`` are additional ones."""
     digest = hashlib.sha1(name + salt, usedforsecurity=False).digest()
     for _ in range(iterations):
         digest = hashlib.sha1(digest + salt, usedforsecurity=False).digest()

@@ -26,8 +26,8 @@ from typing import Literal, NamedTuple
 from maptr import context
 from maptr.cookies import CLIENT_COOKIE
 from maptr.learned import General, Learned
-from maptr.names import Labels, from_wire, to_wire
-from maptr.packed import RRSET, WILDCARD, types_of
+from maptr.names import WILDCARD, Labels, from_wire, to_wire
+from maptr.packed import RRSET, types_of
 from maptr.packet import COUNTS, RECORD, may_be_signed, read_records
 from maptr.proofs import Asked
 from maptr.protocol import (
@@ -286,7 +286,7 @@ class ReadyAnswers:
         """NXDOMAIN with its proof, the same for all names that the same records deny below the same encloser."""
         if zone.denial is None or _next_closer(name, encloser, offsets) in zone.soa_words:
             return None
-        proof = zone.denial.name_error(from_wire(name), from_wire(encloser))
+        proof = zone.denial.name_error(name, encloser)
         return self._with_proof(zone, NXDOMAIN, encloser, name, offsets, qtype, proof)
 
     def _from_node(
@@ -319,7 +319,7 @@ class ReadyAnswers:
         """A name's lack of a type with its proof."""
         if zone.denial is None or not offsets:
             return None
-        proof = zone.denial.no_data(from_wire(name))
+        proof = zone.denial.no_data(name)
         asked = _asked(zone, name, offsets)
         ready = zone.proofs.reply(NODATA, asked, qtype, proof, self._learned.ask, Shared.BY_NAME)
         return ready and ready._replace(kind=None)
@@ -331,7 +331,7 @@ class ReadyAnswers:
         if zone.denial is None or _next_closer(name, encloser, offsets) in zone.soa_words:
             return None
         prove = zone.denial.wildcard if found else zone.denial.wildcard_no_data
-        proof = prove(from_wire(name), from_wire(encloser))
+        proof = prove(name, encloser)
         kind = encloser, qtype if found else NODATA
         return self._with_proof(zone, kind, encloser, name, offsets, qtype, proof)
 

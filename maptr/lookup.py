@@ -95,7 +95,7 @@ def _step(zone: ZoneView, name: Labels, key: Labels, rdtype: int, outcome: Outco
     if node is not None:
         found, target = _take(zone, name, node, rdtype, outcome, minimal_any)
         if denial and not found:
-            outcome.prove(denial.no_data(key))
+            outcome.prove(denial.no_data(to_wire(key)))
         return target
     wildcard = (b"*", *encloser)
     node = zone.find(wildcard)
@@ -103,12 +103,13 @@ def _step(zone: ZoneView, name: Labels, key: Labels, rdtype: int, outcome: Outco
         outcome.rcode, outcome.source = NXDOMAIN, zone.origin
         outcome.authority.append(zone.negative_soa)
         if denial:
-            outcome.prove(denial.name_error(key, encloser))
+            outcome.prove(denial.name_error(to_wire(key), to_wire(encloser)))
         return None
     outcome.source = wildcard
     found, target = _take(zone, name, node, rdtype, outcome, minimal_any)
     if denial:
-        outcome.prove(denial.wildcard(key, encloser) if found else denial.wildcard_no_data(key, encloser))
+        prove = denial.wildcard if found else denial.wildcard_no_data
+        outcome.prove(prove(to_wire(key), to_wire(encloser)))
     return target
 
 
@@ -144,7 +145,7 @@ def _refer(zone: ZoneView, cut: Labels, outcome: Outcome) -> None:
     if outcome.dnssec and DS in node:
         outcome.authority.append(node[DS])
     elif outcome.dnssec and zone.denial:
-        outcome.prove(zone.denial.no_data(cut))
+        outcome.prove(zone.denial.no_data(to_wire(cut)))
     inside = [host for host in ns.hosts if host[-len(cut) :] == cut]
     outcome.glue += _addresses(zone, inside, outcome)
     outcome.additional += _addresses(zone, [host for host in ns.hosts if host not in inside], outcome)

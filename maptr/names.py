@@ -10,6 +10,7 @@ Labels = tuple[bytes, ...]
 
 MAX_LABEL = 63  # RFC 1035 2.3.4
 MAX_NAME = 255  # RFC 1035 2.3.4, in octets on the wire, the root label included
+WILDCARD = b"\1*"  # as wire, RFC 4592 2.1.1
 
 # What stays as it is in presentation format. Anything else is written \DDD, the colon among it:
 # Knot refuses an unescaped port, and \DDD is what every zone reader takes.

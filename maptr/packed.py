@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
-from maptr.names import Labels, from_wire, to_wire
+from maptr.names import WILDCARD, Labels, from_wire, to_wire
 from maptr.protocol import AAAA, IN, NAPTR, NSEC, NSEC3, NSEC3PARAM, RRSIG, TXT, A
 from maptr.snapshot import Node, RRset, ZoneView, hosts_of, make_view
 
@@ -28,7 +28,6 @@ RRSET = struct.Struct("!HHI")  # type, records, octets
 RECORD = struct.Struct("!2sHHIH")  # pointer to the question, type, class, TTL, length of the rdata
 TO_QUESTION = b"\xc0\x0c"  # RFC 1035 4.1.4: the name at offset 12
 EMPTY: Node = MappingProxyType({})
-WILDCARD = b"\1*"  # RFC 4592 2.1.1
 INERT = frozenset({A, TXT, AAAA, NAPTR})  # what other names are answered does not depend on them
 # A value of one RRset of these needs no second look.
 _INERT_ALONE = frozenset(rdtype.to_bytes(2, "big") for rdtype in INERT)

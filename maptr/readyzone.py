@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from maptr.names import Labels, from_wire, is_below, to_wire, wire_length
-from maptr.packed import RRSET, WILDCARD, PackedNodes, read_rrsets, types_of
+from maptr.names import WILDCARD, Labels, from_wire, is_below, to_wire, wire_length
+from maptr.packed import RRSET, PackedNodes, read_rrsets, types_of
 from maptr.proofs import Proofs
 from maptr.protocol import CNAME, DNAME, NS, NSEC, NSEC3, RRSIG
 from maptr.ready import Ready
@@ -53,7 +53,7 @@ class ReadyZone:
             if len(self._gaps) >= MAX_ENCLOSERS:
                 self._gaps.clear()
         apex = encloser == self.origin
-        gap = None if self.denial is None else self.denial.gap(from_wire(encloser), apex=apex)
+        gap = None if self.denial is None else self.denial.gap(encloser, apex=apex)
         self._gaps[encloser] = gap
         return gap
 

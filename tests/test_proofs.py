@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from maptr import denial, proofs, readyzone
 from maptr.answer import Transport, make_reply
 from maptr.fastpath import ReadyAnswers
-from maptr.names import fold
 from maptr.ready import TC
 from maptr.serve import plans
 from maptr.serve.plans import Plans
@@ -274,9 +273,9 @@ def test_a_chain_gives_the_same_proof_when_it_knows_the_name_above() -> None:
     view = next(iter(SNAPSHOTS["nsec3"].zones.values()))
     chain = view.denial
     assert isinstance(chain, denial.Nsec3Chain)
-    origin = fold((b"example",))
+    origin = b"\7example\0"
     for word in words(50):
-        name = (word.encode(), *origin)
+        name = bytes((len(word),)) + word.encode() + origin
         chain._known.clear()
         first = chain.name_error(name, origin)
         assert chain._known

@@ -138,5 +138,5 @@ def test_hashing_is_bounded() -> None:
 
 
 def test_the_hash_of_rfc_5155_appendix_a() -> None:
-    digest = nsec3_hash((b"example",), bytes.fromhex("aabbccdd"), 12)
+    digest = nsec3_hash(b"\7example\0", bytes.fromhex("aabbccdd"), 12)
     assert base64.b32hexencode(digest).decode().lower() == LABEL

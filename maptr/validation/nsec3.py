@@ -14,6 +14,7 @@ import dns.rdatatype
 from dns.rdatatype import DNAME, NS, RdataType
 
 from maptr.denial import SHA1, nsec3_hash
+from maptr.names import to_wire
 from maptr.validation.nsec import INSECURE, SECURE, WILDCARD, has, is_delegation, lacks
 from maptr.validation.signed import Bogus, Budget, Rdata, Signed
 
@@ -140,7 +141,7 @@ class Nsec3Proofs:
         if name not in self.known:
             salt, iterations = self._parameters
             self.budget.hash(1 + iterations)
-            self.known[name] = nsec3_hash(name.canonicalize().labels[:-1], salt, iterations)
+            self.known[name] = nsec3_hash(to_wire(name.canonicalize().labels[:-1]), salt, iterations)
         return self.known[name]
 
 
