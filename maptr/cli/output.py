@@ -94,6 +94,14 @@ def let_go_of_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def unwritable(error: OSError) -> NoReturn:
+    """Leave because of what no command foresaw: most often stdout cannot be written."""
+    from maptr.errors import reason_of
+
+    let_go_of_stdout()
+    fail(reason_of(error), EXIT_UNREADABLE)
+
+
 class LastResort:
     """A context in which what no command foresaw leaves with an exit code of its own, never as "none found"."""
 
@@ -108,8 +116,7 @@ class LastResort:
             return
         if isinstance(error, OSError):
             if error.errno != errno.EPIPE:  # whoever read stdout has read enough
-                let_go_of_stdout()
-                fail(str(error), EXIT_UNREADABLE)
+                unwritable(error)
             return
         import traceback
 

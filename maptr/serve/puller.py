@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from maptr import registry
 from maptr.cache.cache import Cache
-from maptr.errors import MaptrError
+from maptr.errors import MaptrError, reason_of
 from maptr.names import to_text
 from maptr.plan import Plan
 from maptr.pull import apply, look
@@ -156,7 +156,7 @@ class Puller:
             )
             apply(found, wall=self._clock)
         except (MaptrError, OSError) as error:
-            reason = str(error)
+            reason = reason_of(error)
             if reason != self.state.error:
                 log.error("table %s not pulled, the old one stays: %s", file, reason)
             failures = self.state.failures + 1
@@ -206,7 +206,7 @@ class Puller:
                 ) as cache:
                     verdicts += [one for group in cache.drift_many() for one in group]
         except (MaptrError, OSError) as error:
-            return DriftReport(server, self._clock(), 0, error=str(error))
+            return DriftReport(server, self._clock(), 0, error=reason_of(error))
         deviating = [one for one in verdicts if one.verdict.is_drift or one.verdict == "unknown"]
         return DriftReport(
             server, self._clock(), len(verdicts), tuple(f"{one.record} {one.verdict}" for one in deviating)
