@@ -89,6 +89,27 @@ def test_a_full_disk_below_stdout_is_exit_8(words: list[str], tmp_path: Path) ->
     assert (done.returncode, done.stderr) == (8, "maptr: No space left on device\n")
 
 
+@pytest.mark.parametrize(
+    "words", [["bulk", "-", "--natab", "table", "--policy", "natab-only"], ["table", "check", "table"]]
+)
+def test_a_reader_who_has_read_enough_is_no_fault(words: list[str], tmp_path: Path) -> None:
+    """As of ``maptr bulk | head -1``: nothing is said, by Python at its end neither."""
+    (tmp_path / "table").write_text("naa:\nwhat: 12345\nwhere: https://h.example.org\n" + "rubbish\n" * 9)
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "maptr", *words],
+        cwd=tmp_path,
+        input="ark:12345/x1\n" * 20000,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 @pytest.mark.parametrize("command", [["table", "check"], ["zone", "build"], ["zone", "check"]])
 def test_a_file_without_end_is_exit_8(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "MAX_OCTETS", 1000)
