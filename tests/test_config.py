@@ -266,6 +266,11 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         load(tmp_path / "latin1")
 
 
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "windows").write_bytes(b"\xef\xbb\xbf[serve]\r\nnsid = 'x'\r\n")
+    assert load(tmp_path / "windows").serve.nsid == "x"
+
+
 TOML = st.recursive(
     st.integers() | st.booleans() | st.text(max_size=9),
     lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=9), children, max_size=3),

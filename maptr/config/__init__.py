@@ -54,7 +54,7 @@ def load(
 def _text(path: Path) -> str:
     octets = _read(path, MAX_FILE)
     try:
-        return octets.decode()
+        return octets.decode("utf-8-sig")  # editors of Windows put a byte order mark before it
     except UnicodeDecodeError as error:
         line = octets.count(b"\n", 0, error.start) + 1
         raise ConfigError("is not UTF-8", filename=str(path), line=line) from None
