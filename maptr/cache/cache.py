@@ -43,14 +43,14 @@ PATIENCE = 0.3  # seconds a caller waits for DNS where something else can answer
 class Cache:
     """A discover() that remembers. One for many threads and tasks; its disk file may be shared by processes.
 
-    ``natab`` is a Table, or a file of any registry format, followed as it changes. ``path`` is the SQLite file, None
-    or "" for no disk. ``policy`` says who is believed: see ``policy``. ``nameservers`` are plain servers to ask, by
-    default the system's resolver; ``trust_ad``, ``trust_anchors`` and ``require`` are those of ``discover``. ``patience``:
-    seconds to wait for DNS where a stale answer or the table has one. ``stale_limit``: seconds past its TTL that an
-    answer may still be given where DNS is silent (RFC 8767). ``table_limit``: seconds after which a table that its
-    source has not confirmed is stale, None for never. ``history``: the SQLite file of verdicts, by default ``path``.
-    ``size``: names kept in memory. ``rate``: packets a second to a server while ``drift_many`` asks it, None for as
-    many as it bears. Raises ConfigError.
+    ``natab`` is a Table, or a file of any registry format, followed as it changes. ``path`` is the SQLite file, None or
+    "" for no disk. ``policy`` says who is believed: see ``policy``. ``nameservers`` are plain servers to ask, by
+    default the system's resolver; ``trust_ad``, ``trust_anchors`` and ``require`` are those of ``discover``.
+    ``patience``: seconds to wait for DNS where a stale answer or the table has one. ``stale_limit``: seconds past its
+    TTL that an answer may still be given where DNS is silent (RFC 8767). ``table_limit``: seconds after which a table
+    that its source has not confirmed is stale, None for never. ``history``: the SQLite file of verdicts, by default
+    ``path``. ``size``: names kept in memory. ``rate``: packets a second to a server while ``drift_many`` asks it, None
+    for as many as it bears. Raises ConfigError.
 
     >>> with Cache(nameservers=[server]) as cache:
     ...     [cache.discover(f"ark:12345/x{i}").source for i in range(3)]
