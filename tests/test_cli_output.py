@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -108,6 +109,38 @@ def test_a_reader_who_has_read_enough_is_no_fault(words: list[str], tmp_path: Pa
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["table", "check", "table"], 1, "https://\\u56fd.example"),
+        (["table", "check", "table", "--json"], 1, "https://\\u56fd.example"),
+        (
+            ["table", "convert", "table", "--to", "natab"],
+            8,
+            "stdout: not all of it is in iso8859-1: give -o FILE",
+        ),
+        (["bulk", "arks"], 1, "H\\u014dsei"),
+        (["bulk", "arks", "--jsonl"], 1, "H\\u014dsei"),
+    ],
+)
+def test_a_locale_that_has_not_all_characters(words: list[str], code: int, said: str, tmp_path: Path) -> None:
+    """What people read is escaped; JSON is the same document; what programs read is not changed without a word."""
+    (tmp_path / "table").write_text("naa:\nwho: Hōsei国 (=) H\nwhat: 12345\nwhere: https://国.example\n", "utf-8")
+    (tmp_path / "arks").write_text("Hōsei\n", "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "maptr", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "iso8859-1"},
+        capture_output=True,
+        timeout=60,
+    )
+    text = (done.stdout + done.stderr).decode("ascii")
+    assert "Traceback" not in text
+    assert (done.returncode, said in text) == (code, True), text
+    if "--json" in words or "--jsonl" in words:
+        json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("command", [["table", "check"], ["zone", "build"], ["zone", "check"]])

@@ -266,6 +266,14 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         load(tmp_path / "latin1")
 
 
+def test_a_path_that_the_locale_cannot_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsencode", lambda text: text.encode("iso8859-1"))
+    monkeypatch.setattr("sys.getfilesystemencoding", lambda: "iso8859-1")
+    with pytest.raises(ConfigError, match=r"^maptr.toml:2: serve.state: .* in iso8859-1: set LC_ALL=C.UTF-8$"):
+        parse("[serve]\nstate = 'é/国'\n", filename="maptr.toml")
+    assert parse("[serve]\nstate = 'é'\n").serve.state == Path("é")
+
+
 def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
     (tmp_path / "windows").write_bytes(b"\xef\xbb\xbf[serve]\r\nnsid = 'x'\r\n")
     assert load(tmp_path / "windows").serve.nsid == "x"
