@@ -261,6 +261,9 @@ def test_a_secret_file_that_is_no_file(secret_file: Path) -> None:
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "none")
+    with pytest.raises(IsADirectoryError) as folder:
+        load(tmp_path)
+    assert folder.value.filename == str(tmp_path)
     (tmp_path / "latin1").write_bytes(b"[serve]\nnsid = '\xe4'\n")
     with pytest.raises(ConfigError, match="latin1:2: is not UTF-8"):
         load(tmp_path / "latin1")

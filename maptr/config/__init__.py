@@ -5,6 +5,7 @@ What can be set is in ``model``, how text becomes that in ``reader``; here is wh
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Mapping
@@ -101,6 +102,8 @@ def _secret_text(config: Config, key: str, path: Path) -> str:
 
 
 def _read(path: Path, limit: int, *, secret: bool = False) -> bytes:
+    if path.is_dir():  # Python would name it by a number
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO without a writer must not hang us
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
