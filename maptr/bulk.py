@@ -42,11 +42,13 @@ def discover_many(
     in seconds from the first packet of its first question; ``concurrency`` questions are outstanding at most (default
     256), ``rate`` packets a second go to each server.
 
-    Raises ArkSyntaxError for what is no ARK, ConfigError, DiscoveryFailed for a server without address.
+    Raises ArkSyntaxError for what is no ARK, TypeError for one ARK, ConfigError, DiscoveryFailed for a server without
+    address.
 
     >>> [found.url() for found in discover_many(["ark:12345/x1", "ark:12345/x2"], nameservers=[server])]
     ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
     """
+    _refuse_one(arks)
     nameservers = _listed(nameservers)
     asked = resolver or _by_urls(nameservers)
     if asked is not None and not isinstance(asked, Stub):
@@ -73,6 +75,7 @@ async def discover_many_async(
     >>> asyncio.run(urls(["ark:12345/x1", "ark:12345/x2"]))
     ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
     """
+    _refuse_one(arks)
     nameservers = _listed(nameservers)
     asked = resolver or _by_urls(nameservers)
     if asked is not None and not isinstance(asked, Stub):
@@ -99,6 +102,12 @@ class BulkOptions(TypedDict, total=False):
     trust_ad: bool
     trust_anchors: TrustAnchors | None
     clock: Clock
+
+
+def _refuse_one(arks: object) -> None:
+    """Text is an iterable of characters, for type checkers too. Raises TypeError."""
+    if isinstance(arks, Ark | str | bytes):
+        raise TypeError("one ARK was given and not several: discover() takes one, [ark] is a list of it")
 
 
 def _parse(ark: Ark | str | bytes) -> Ark:

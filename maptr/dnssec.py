@@ -75,12 +75,13 @@ def prepare(zone: dns.zone.Zone, keys: Sequence[Key], serial: int, policy: Polic
     soa = _soa(made)
     made.find_node(origin).replace_rdataset(dns.rdataset.from_rdata(soa.ttl, soa[0].replace(serial=serial)))
     ttl = soa.ttl if policy.dnskey_ttl is None else policy.dnskey_ttl
-    for rdata in _apex_records(origin, keys, policy.cds):
+    for rdata in apex_records(origin, keys, policy.cds):
         made.find_rdataset(origin, rdata.rdtype, create=True).add(rdata, ttl)
     return made
 
 
-def _apex_records(origin: dns.name.Name, keys: Iterable[Key], cds: Children) -> Iterator[dns.rdata.Rdata]:
+def apex_records(origin: dns.name.Name, keys: Iterable[Key], cds: Children) -> Iterator[dns.rdata.Rdata]:
+    """DNSKEY, CDS and CDNSKEY of these keys."""
     for key in keys:
         yield key.dnskey
         if key.is_entry and cds is Children.PUBLISH:
@@ -89,30 +90,6 @@ def _apex_records(origin: dns.name.Name, keys: Iterable[Key], cds: Children) -> 
     if cds is Children.DELETE:  # RFC 8078 4
         yield dns.rdata.from_text("IN", "CDS", "0 0 0 00")
         yield dns.rdata.from_text("IN", "CDNSKEY", "0 3 0 AA==")
-
-
-def is_current(old: dns.zone.Zone, zone: dns.zone.Zone, keys: Sequence[Key], policy: Policy) -> bool:
-    """Whether ``old`` is this zone, but for its serial, signed by these keys. Its times are not looked at."""
-    origin = _origin(zone)
-    if old.origin != origin or not old.get_rdataset(origin, SOA):
-        return False
-    wanted = prepare(zone, keys, _soa(old)[0].serial, policy)
-    if _content(old) != _content(wanted) or bool(old.get_rdataset(origin, ZONEMD)) is not policy.zonemd:
-        return False
-    for covered, signers in ((SOA, zone_signers(keys)), (DNSKEY, dnskey_signers(keys))):
-        signatures = old.get_rdataset(origin, RRSIG, covered) or ()
-        if {(rrsig.algorithm, rrsig.key_tag) for rrsig in signatures} != {(k.algorithm.number, k.tag) for k in signers}:
-            return False
-    return True
-
-
-def _content(zone: dns.zone.Zone) -> dict[tuple[dns.name.Name, int], tuple[int, frozenset[dns.rdata.Rdata]]]:
-    """Every RRset but those that only signing gives."""
-    return {
-        (name, rdataset.rdtype): (rdataset.ttl, frozenset(rdataset))
-        for name, rdataset in zone.iterate_rdatasets()
-        if rdataset.rdtype not in (RRSIG, NSEC, ZONEMD)
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from maptr.discovery import Discovery
 
 
+def reason_of(error: BaseException) -> str:
+    """What went wrong, in words for a person: of an OSError its file and what the system calls it, no number."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
 class MaptrError(dns.exception.DNSException):
     """The base of every error raised by maptr."""
 

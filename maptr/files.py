@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from maptr.names import Labels, to_text, to_wire
@@ -12,12 +13,27 @@ PRIVATE = 0o600  # what a server keeps holds what zone files hold, which may be 
 MAX_NAME = 200  # octets of a zone's name in that of a file, which has 255 with what stands around it
 
 
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """An OSError names the file that was to be written: of a full disk it names none, else the half written one."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write beside the target, flush to disk, rename.
 
     A symbolic link stays, and the file it names is replaced; a device or a pipe is written to, for a rename would
     put a file in its place. Raises OSError; the old file is then untouched and nothing is left beside it.
     """
+    with _naming(path):
+        _write_atomically(path, content)
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
     import tempfile  # here, for a server that starts writes nothing
 
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -44,6 +60,11 @@ def keep(path: Path, *parts: bytes, sync: bool = True) -> None:
     What is half written has one name, so crashes leave one such file at most, and the next write takes it.
     ``sync``: it is on disk then. Raises OSError; nothing is left beside it.
     """
+    with _naming(path):
+        _keep(path, parts, sync)
+
+
+def _keep(path: Path, parts: tuple[bytes, ...], sync: bool) -> None:
     half = path.with_name(f".{path.name}.new")
     try:
         half.unlink(missing_ok=True)

@@ -152,6 +152,8 @@ def _read(path: Path) -> Key:
 
 
 def _check_private(path: Path, mode: int, wanted: int) -> None:
+    if wanted == FOLDER_MODE and not stat.S_ISDIR(mode):
+        raise SigningError("is no directory", filename=str(path))
     if mode & OTHERS:
         shown = stat.S_IMODE(mode)
         raise SigningError(f"is open to others (mode {shown:04o}): chmod {wanted:o} it", filename=str(path))

@@ -165,7 +165,7 @@ def make_resolver(nameservers: Iterable[str]) -> dns.resolver.Resolver:
 def _nameservers(text: str) -> list[dns.nameserver.Nameserver]:
     scheme, _, rest = text.partition("://")
     if "://" in text and not is_url(text):
-        raise ConfigError(f"{text} is no server: write HOST, tls://HOST or https://HOST/PATH", key="nameservers")
+        raise ConfigError(f"{text!r} is no server: write HOST, tls://HOST or https://HOST/PATH", key="nameservers")
     try:
         if not is_url(text):
             return [dns.nameserver.Do53Nameserver(*server) for server in find_servers(text)]

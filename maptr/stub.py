@@ -180,14 +180,14 @@ def find_servers(text: str, port: int = PORT) -> list[Server]:
     host, mark, number = text.partition("#")
     if mark:
         if not (number.isascii() and number.isdigit() and len(number) <= 5):
-            raise ValueError(f"{text} is no server: write HOST or HOST#PORT")
+            raise ValueError(f"{text!r} is no server: write HOST or HOST#PORT")
         port = int(number)
     if not host or not 0 < port < 65536:
-        raise ValueError(f"{text} is no server: write HOST or HOST#PORT")
+        raise ValueError(f"{text!r} is no server: write HOST or HOST#PORT")
     if _is_address(host):
         return [Server(host, port)]
     if set(host) & set(":/[]"):  # 127.0.0.1:53 and [::1] are no names, and nobody is to be asked for their addresses
-        raise ValueError(f"{text} is no server: write HOST or HOST#PORT, an IPv6 address without brackets")
+        raise ValueError(f"{text!r} is no server: write HOST or HOST#PORT, an IPv6 address without brackets")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
     except (OSError, UnicodeError) as error:

@@ -277,6 +277,19 @@ def test_bad_options_and_arks(server: Hostile) -> None:
         discover("ark:1/x", nameservers=["127.0.0.1#0"])
 
 
+@pytest.mark.parametrize("one", ["ark:1/x", b"ark:1/x", Ark.parse("ark:1/x")])
+def test_one_ark_is_not_several(one: Ark | str | bytes, server: Hostile) -> None:
+    """Text is an iterable of text to Python and to type checkers, and its letters are no ARKs."""
+    with pytest.raises(TypeError, match=r"discover\(\) takes one"):
+        list(discover_many(one, nameservers=[server.name]))  # type: ignore[arg-type,unused-ignore]
+
+    async def first() -> None:
+        await anext(discover_many_async(one, nameservers=[server.name]))  # type: ignore[arg-type,unused-ignore]
+
+    with pytest.raises(TypeError, match=r"discover\(\) takes one"):
+        asyncio.run(first())
+
+
 # ---- the command
 
 

@@ -42,6 +42,13 @@ def test_a_fresh_answer_is_given_without_reading_the_table(tmp_path: Path) -> No
         assert rig.cache.table.is_read is reads
 
 
+def test_an_empty_path_is_no_disk_as_in_the_configuration(caplog: pytest.LogCaptureFixture) -> None:
+    cache = Rig(H, path="").cache
+    assert cache.discover(ARK).source == "dns"
+    assert cache.disk is None
+    assert not caplog.records
+
+
 def test_the_first_answer_is_of_dns_and_the_next_of_memory_with_the_ttl_that_is_left() -> None:
     rig = Rig(H)
     first = rig.cache.discover(ARK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -74,18 +75,72 @@ def test_an_open_pipe_by_its_number_is_written_to() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_a_full_disk_below_stdout_is_exit_8(tmp_path: Path) -> None:
-    registry = tmp_path / "registry.json"
-    registry.write_text('{"data": [{"what": "aeiou"}]}')
+@pytest.mark.parametrize("words", [["table", "check", "registry.json"], ["--help"], ["serve", "--help"], ["--version"]])
+def test_a_full_disk_below_stdout_is_exit_8(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "registry.json").write_text('{"data": [{"what": "aeiou"}]}')
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "maptr", "table", "check", str(registry)],
+            [sys.executable, "-m", "maptr", *words],
+            cwd=tmp_path,
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
             timeout=60,
         )
-    assert (done.returncode, done.stderr) == (8, "maptr: [Errno 28] No space left on device\n")
+    assert (done.returncode, done.stderr) == (8, "maptr: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    "words", [["bulk", "-", "--natab", "table", "--policy", "natab-only"], ["table", "check", "table"]]
+)
+def test_a_reader_who_has_read_enough_is_no_fault(words: list[str], tmp_path: Path) -> None:
+    """As of ``maptr bulk | head -1``: nothing is said, by Python at its end neither."""
+    (tmp_path / "table").write_text("naa:\nwhat: 12345\nwhere: https://h.example.org\n" + "rubbish\n" * 9)
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "maptr", *words],
+        cwd=tmp_path,
+        input="ark:12345/x1\n" * 20000,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["table", "check", "table"], 1, "https://\\u56fd.example"),
+        (["table", "check", "table", "--json"], 1, "https://\\u56fd.example"),
+        (
+            ["table", "convert", "table", "--to", "natab"],
+            8,
+            "stdout: not all of it is in iso8859-1: give -o FILE",
+        ),
+        (["bulk", "arks"], 1, "H\\u014dsei"),
+        (["bulk", "arks", "--jsonl"], 1, "H\\u014dsei"),
+    ],
+)
+def test_a_locale_that_has_not_all_characters(words: list[str], code: int, said: str, tmp_path: Path) -> None:
+    """What people read is escaped; JSON is the same document; what programs read is not changed without a word."""
+    (tmp_path / "table").write_text("naa:\nwho: Hōsei国 (=) H\nwhat: 12345\nwhere: https://国.example\n", "utf-8")
+    (tmp_path / "arks").write_text("Hōsei\n", "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "maptr", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "iso8859-1"},
+        capture_output=True,
+        timeout=60,
+    )
+    text = (done.stdout + done.stderr).decode("ascii")
+    assert "Traceback" not in text
+    assert (done.returncode, said in text) == (code, True), text
+    if "--json" in words or "--jsonl" in words:
+        json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("command", [["table", "check"], ["zone", "build"], ["zone", "check"]])

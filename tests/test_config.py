@@ -260,9 +260,25 @@ def test_a_secret_file_that_is_no_file(secret_file: Path) -> None:
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "none")
+    with pytest.raises(IsADirectoryError) as folder:
+        load(tmp_path)
+    assert folder.value.filename == str(tmp_path)
     (tmp_path / "latin1").write_bytes(b"[serve]\nnsid = '\xe4'\n")
     with pytest.raises(ConfigError, match="latin1:2: is not UTF-8"):
         load(tmp_path / "latin1")
+
+
+def test_a_path_that_the_locale_cannot_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsencode", lambda text: text.encode("iso8859-1"))
+    monkeypatch.setattr("sys.getfilesystemencoding", lambda: "iso8859-1")
+    with pytest.raises(ConfigError, match=r"^maptr.toml:2: serve.state: .* in iso8859-1: set LC_ALL=C.UTF-8$"):
+        parse("[serve]\nstate = 'é/国'\n", filename="maptr.toml")
+    assert parse("[serve]\nstate = 'é'\n").serve.state == Path("é")
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "windows").write_bytes(b"\xef\xbb\xbf[serve]\r\nnsid = 'x'\r\n")
+    assert load(tmp_path / "windows").serve.nsid == "x"
 
 
 TOML = st.recursive(

@@ -26,9 +26,10 @@ from hypothesis import strategies as st
 
 from maptr import keyfolder, zonetext
 from maptr.cli import main
-from maptr.dnssec import Children, Policy, is_current, sign_zone
+from maptr.dnssec import Children, Policy, sign_zone
 from maptr.errors import SigningError
 from maptr.keyfolder import add_key, read_keys, remove_key, set_state
+from maptr.resign import is_current
 from maptr.serve import alarm
 from maptr.signatures import EXPIRING, Signatures, signature_state
 from maptr.snapshot import Snapshot, view_zone
@@ -174,15 +175,15 @@ def test_what_is_still_good_is_known(keys: dict[Role, Key], change: dict[str, ob
         ksk = replace(ksk, state=State.RETIRED)
     policy = change.get("policy", Policy())
     assert isinstance(policy, Policy)
-    assert is_current(old, now, [ksk, zsk], policy) is current
+    assert is_current(view_zone(old), view_zone(now), [ksk, zsk], policy) is current
 
 
 def test_other_signers_make_another_zone(keys: dict[Role, Key]) -> None:
     ksk, zsk = keys[Role.KSK], keys[Role.ZSK]
-    old = sign(ksk, zsk, replace(keys[Role.CSK], role=Role.CSK))
+    old, plain = view_zone(sign(ksk, zsk, replace(keys[Role.CSK], role=Role.CSK))), view_zone(zone())
     waiting = replace(keys[Role.CSK], role=Role.CSK, state=State.PUBLISHED)
-    assert not is_current(old, zone(), [ksk, zsk, waiting], Policy())
-    assert not is_current(old, zone(), [ksk, zsk], Policy())
+    assert not is_current(old, plain, [ksk, zsk, waiting], Policy())
+    assert not is_current(old, plain, [ksk, zsk], Policy())
 
 
 @pytest.mark.parametrize(
@@ -286,6 +287,13 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> Non
         read_keys(path.parent)
 
 
+def test_a_file_is_no_folder_of_keys(tmp_path: Path) -> None:
+    file = tmp_path / "zone"
+    file.touch(0o644)
+    with pytest.raises(SigningError, match="zone: is no directory"):
+        read_keys(file)
+
+
 def test_a_folder_that_others_can_read_is_refused(tmp_path: Path) -> None:
     path, _ = add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
     path.parent.chmod(0o750)
@@ -368,6 +376,7 @@ def serial(path: Path) -> int:
 def test_a_zone_is_signed_once_until_something_changes(work: Path) -> None:
     source, target = work / "in.zone", work / "out.zone"
     arguments = ("sign", source, work / "keys", "-o", target)
+    assert run(*arguments, "--at", 2**32).exit_code == 2  # more than a signature can say
     assert run(*arguments, "--at", NOW).exit_code == 0
     first = target.read_text()
     assert serial(target) == 7

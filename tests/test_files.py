@@ -6,14 +6,17 @@ import resource
 from collections.abc import Callable
 from pathlib import Path
 
+import dns.zone
 import pytest
 
 from maptr import files
+from maptr.errors import reason_of
 from maptr.names import parse
 from maptr.publish import Published
 from maptr.serve import keptzone, serials
 from maptr.serve.zoneimage import ImageFolder
 from maptr.serve.zones import ZoneSource, read_zone
+from maptr.snapshot import view_zone
 
 ORIGIN = parse("a.test.")
 ZONE = b"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
@@ -34,8 +37,10 @@ def test_what_fails_leaves_the_old_one_and_nothing_beside_it(tmp_path: Path, mon
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2, hard))  # as a full disk; Python ignores SIGXFSZ
     try:
-        with pytest.raises(OSError, match="too large"):
-            files.keep(path, b"new one")
+        for write in (files.keep, files.write_atomically):
+            with pytest.raises(OSError, match="too large") as full:
+                write(path, b"new one")
+            assert reason_of(full.value) == f"{path}: File too large"
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
@@ -64,7 +69,8 @@ def keep_serial(folder: Path, number: int) -> None:
 
 
 def keep_signed(folder: Path, number: int) -> None:
-    keptzone.write(folder, ORIGIN, ZONE.decode(), number)
+    view = view_zone(dns.zone.from_text(ZONE.decode(), "a.test.", relativize=False))
+    keptzone.write(folder, ORIGIN, ZONE.decode(), number, view)
 
 
 def keep_image(folder: Path, number: int) -> None:

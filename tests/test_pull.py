@@ -360,6 +360,18 @@ def test_the_command_plans_applies_and_refuses(target: Path) -> None:
     assert run("x", *into, "--sha256", "12")[0] == 2
 
 
+def test_a_plan_alone_makes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without a home, such as a service's, may look as well."""
+    source = tmp_path / "source"
+    source.write_bytes(NEW)
+    home = tmp_path / "home"
+    monkeypatch.setenv("XDG_DATA_HOME", str(home))
+    assert run(str(source))[0] == 1
+    assert not home.exists()
+    assert run(str(source), "--apply")[0] == 0
+    assert (home / "maptr" / "naans").read_bytes() == NEW
+
+
 def test_every_goes_on_after_failures(target: Path) -> None:
     answers = [sends(b"no", 500), sends(NEW)]
     count = 0

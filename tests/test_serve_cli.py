@@ -19,10 +19,11 @@ import dns.query
 import pytest
 from click.testing import CliRunner, Result
 
+from maptr import config as configuration
 from maptr.cli.serve import serve
 from maptr.errors import ZoneError
 from maptr.names import parse
-from maptr.serve import zones
+from maptr.serve import statelock, zones
 from maptr.serve.zones import ZoneSource
 from tests.certificates import write_certificate
 
@@ -262,6 +263,62 @@ def test_check_config_with_a_bad_zone_is_1_and_says_where(zone_file: Path) -> No
     assert result.exit_code == 1
     assert result.stderr.startswith(f"maptr: {zone_file}:6: ")
     assert not result.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ('listen = ["127.0.0.1:53", "127.0.0.1:53"]', "serve.listen: 127.0.0.1:53 is given twice"),
+        ('listen = ["[::1]:53"]\nmetrics = "[::1]:53"', "serve.metrics: [::1]:53 is given twice"),
+        (f'control = "/{"x" * 107}"', "is longer than the 107 octets a socket's path may have"),
+        ('state = "a zone.txt"', "a zone.txt is no directory"),
+        ('state = "a zone.txt/state"', "a zone.txt is no directory"),
+        ('state = "new/state"', "cannot be written to by this user"),
+    ],
+)
+def test_check_config_finds_what_a_start_could_not_have(
+    settings: str, reason: str, zone_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
+    config = tmp_path / "maptr.toml"
+    config.write_text(f"[serve]\n{settings}\n")
+    result = run("--config", str(config), "--zone", f"ark.arpa={zone_file}", "--check-config")
+    assert result.exit_code == 1
+    assert result.stderr.endswith(f"{reason}\n")
+    assert not (tmp_path / "new").exists()
+
+
+def test_check_config_takes_a_state_folder_that_is_yet_to_be_made(zone_file: Path, tmp_path: Path) -> None:
+    config = tmp_path / "maptr.toml"
+    config.write_text('[serve]\nlisten = ["127.0.0.1:0", "127.0.0.1:0"]\nstate = "new/state"\n')  # any free ports
+    assert run("--config", str(config), "--zone", f"ark.arpa={zone_file}", "--check-config").exit_code == 0
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_state_folder_is_one_servers(start: Start, zone_file: Path, tmp_path: Path) -> None:
+    """Two would overwrite each other's serials; the lock goes with the process, also when that is killed."""
+    options = ("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0", "--state", str(tmp_path))
+    first = start(*options)
+    first.ready()
+    second = start(*options)
+    assert second.process.wait(PATIENCE) == 1
+    second.wait_for("is in use by another server: each needs its own")
+    assert first.process.poll() is None
+    first.end(signal.SIGKILL)
+    start(*options).ready()
+
+
+def test_a_state_folder_that_nobody_may_write_to_is_not_locked(tmp_path: Path) -> None:
+    """What is wrong with it is said where something is to be kept; the zones are served."""
+    file = tmp_path / "maptr.toml"
+    file.write_text('[serve]\nstate = "state"\n')
+    config = configuration.load(file, environment={})
+    assert statelock.take(config) is None
+    lock = tmp_path / "state" / statelock.FILE
+    lock.parent.mkdir()
+    lock.symlink_to("elsewhere")
+    assert statelock.take(config) is None
+    assert not (lock.parent / "elsewhere").exists()
 
 
 def test_a_zone_given_twice_is_1(zone_file: Path) -> None:

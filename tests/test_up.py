@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -106,7 +107,7 @@ class Up:
 
 @pytest.fixture
 def user() -> Iterator[User]:
-    home = Path(tempfile.mkdtemp(prefix="maptr-"))  # short enough for a socket
+    home = Path(tempfile.mkdtemp(prefix="maptr up-"))  # short enough for a socket; with a space, as some homes have
     found = User(home)
     yield found
     for one in found.processes:
@@ -126,7 +127,7 @@ def test_offline_the_sample_answers_every_command_until_it_ends(user: User) -> N
     done = user.run("url", ARK)
     assert (done.returncode, done.stdout, done.stderr) == (0, "https://ark.nlm.example.org/ark:/12025/x1\n", "")
     for line in (line for line in up.said.splitlines() if line.startswith("  maptr ")):
-        assert user.run(*line.split()[1:]).returncode == 0, line
+        assert user.run(*shlex.split(line)[1:]).returncode == 0, line
     assert up.end() == 0
     assert up.said.endswith("maptr: stopped\n")
     assert not user.running.exists()

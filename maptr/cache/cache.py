@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 class Cache:
     """A discover() that remembers. One for many threads and tasks; its disk file may be shared by processes.
 
-    ``natab`` is a Table, or a file of any registry format, followed as it changes. ``path`` is the SQLite file, None
-    for no disk. ``policy`` says who is believed: see ``policy``. ``nameservers`` are plain servers to ask, by default
-    the system's resolver; ``trust_ad``, ``trust_anchors`` and ``require`` are those of ``discover``. ``patience``:
-    seconds to wait for DNS where a stale answer or the table has one. ``stale_limit``: seconds past its TTL that an
-    answer may still be given where DNS is silent (RFC 8767). ``table_limit``: seconds after which a table that its
-    source has not confirmed is stale, None for never. ``history``: the SQLite file of verdicts, by default ``path``.
-    ``size``: names kept in memory. ``rate``: packets a second to a server while ``drift_many`` asks it, None for as
-    many as it bears. Raises ConfigError.
+    ``natab`` is a Table, or a file of any registry format, followed as it changes. ``path`` is the SQLite file, None or
+    "" for no disk. ``policy`` says who is believed: see ``policy``. ``nameservers`` are plain servers to ask, by
+    default the system's resolver; ``trust_ad``, ``trust_anchors`` and ``require`` are those of ``discover``.
+    ``patience``: seconds to wait for DNS where a stale answer or the table has one. ``stale_limit``: seconds past its
+    TTL that an answer may still be given where DNS is silent (RFC 8767). ``table_limit``: seconds after which a table
+    that its source has not confirmed is stale, None for never. ``history``: the SQLite file of verdicts, by default
+    ``path``. ``size``: names kept in memory. ``rate``: packets a second to a server while ``drift_many`` asks it, None
+    for as many as it bears. Raises ConfigError.
 
     >>> with Cache(nameservers=[server]) as cache:
     ...     [cache.discover(f"ark:12345/x{i}").source for i in range(3)]
@@ -247,7 +247,7 @@ class Cache:
 
 
 def _disk(path: str | os.PathLike[str] | None, wall: Callable[[], float]) -> Disk | None:
-    if path is None:
+    if path is None or path == "":
         return None
     from maptr.cache.disk import Disk  # a cache without one starts without SQLite
 

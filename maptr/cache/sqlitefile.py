@@ -112,7 +112,9 @@ class SqliteFile:
         if attempt == 1 and code == sqlite3.SQLITE_FULL and self._shrink():
             return True
         if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            self._report(str(error))
+            folder = self.path.parent
+            lost = code == sqlite3.SQLITE_CANTOPEN and not os.path.lexists(folder)
+            self._report(f"there is no folder {folder}" if lost else str(error))
             self._close()
         elif self._connection is None:  # whoever holds it holds it for longer than the making of tables takes
             self._report(str(error))

@@ -102,11 +102,11 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("Aborted!\n")  # as click says it
         sys.exit(1)
-    except OSError as error:
-        if error.errno != errno.EPIPE:
-            raise
-        from maptr.cli.output import let_go_of_stdout
+    except OSError as error:  # of the help, or of a pipe whose reader has read enough
+        from maptr.cli import output
 
-        let_go_of_stdout()
+        if error.errno != errno.EPIPE:
+            output.unwritable(error)
+        output.let_go_of_stdout()
         sys.exit(1)
     sys.exit(code)

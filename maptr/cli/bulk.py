@@ -118,7 +118,9 @@ def bulk(
                     rows.found(number, discovery)
                 asked += engine.questions if engine else 0
         except OSError as error:
-            output.fail(f"{error.filename or target or 'output'}: {error.strerror}", output.EXIT_UNREADABLE)
+            if target is None and error.filename is None:
+                raise  # stdout is full, or its reader has read enough: the same for every command
+            output.fail(f"{error.filename or target}: {error.strerror}", output.EXIT_UNREADABLE)
     counts = rows.counts
     table = f", {counts['table']} from the table" if counts["table"] else ""
     output.talk(

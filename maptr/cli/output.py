@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
     from types import TracebackType
-    from typing import IO, Any, NoReturn
+    from typing import Any, NoReturn, TextIO
 
 SCHEMA = "maptr/1"
 
@@ -41,25 +41,41 @@ def talk(text: str) -> None:
     _write(sys.stderr, printable(text, keep="\n\t"))
 
 
-def _write(file: IO[str] | None, text: str) -> None:
+def _write(file: TextIO | None, text: str) -> None:
     if file is None:  # closed by whoever started us
         return
     if text.isascii():
         file.write(text + "\n")
         file.flush()
         return
-    import click  # 14 ms, to know what an odd terminal or locale makes of other characters
+    import click  # 14 ms, to know what an odd terminal makes of other characters
 
-    click.echo(text, file)
+    click.echo(held(file, text), file)
 
 
-def stream(path: Path | None, *, append: bool = False) -> AbstractContextManager[IO[str]]:
+def held(file: TextIO, text: str) -> str:
+    """The text as the encoding of a file can hold it, for people: the characters that are not in it are escaped."""
+    return text if can_hold(file, text) else text.encode("ascii", "backslashreplace").decode()
+
+
+def can_hold(file: TextIO, text: str) -> bool:
+    """Whether the encoding of a file, for stdout that of the locale, has all characters of a text."""
+    if text.isascii():
+        return True
+    try:
+        text.encode(file.encoding or "utf-8", file.errors or "strict")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def stream(path: Path | None, *, append: bool = False) -> AbstractContextManager[TextIO]:
     """A text file for rows as they come, or stdout, which is flushed after them. Raises OSError."""
     return _Stdout() if path is None else path.open("a" if append else "w", encoding="utf-8", newline="")
 
 
 class _Stdout:
-    def __enter__(self) -> IO[str]:
+    def __enter__(self) -> TextIO:
         return sys.stdout
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -69,12 +85,19 @@ class _Stdout:
 
 def json_data(document: Mapping[str, Any]) -> None:
     """One JSON document on one line of stdout, its schema named first."""
+    _write(sys.stdout, json_text(document, sys.stdout))
+
+
+def json_text(document: Mapping[str, Any], file: TextIO | None) -> str:
+    """The document as a file can hold it and a terminal may have it: escaped in part it is the same document."""
     import json
 
     text = json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False)
-    if not text.isprintable():  # JSON may hold what terminals obey, such as U+009B; escaped it is the same document
+    if file is not None and not can_hold(file, text):
+        return json.dumps({"schema": SCHEMA, **document})
+    if not text.isprintable():  # JSON may hold what terminals obey, such as U+009B
         text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
-    _write(sys.stdout, text)
+    return text
 
 
 def fail(message: str, code: int) -> NoReturn:
@@ -94,6 +117,14 @@ def let_go_of_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def unwritable(error: OSError) -> NoReturn:
+    """Leave because of what no command foresaw: most often stdout cannot be written."""
+    from maptr.errors import reason_of
+
+    let_go_of_stdout()
+    fail(reason_of(error), EXIT_UNREADABLE)
+
+
 class LastResort:
     """A context in which what no command foresaw leaves with an exit code of its own, never as "none found"."""
 
@@ -108,8 +139,7 @@ class LastResort:
             return
         if isinstance(error, OSError):
             if error.errno != errno.EPIPE:  # whoever read stdout has read enough
-                let_go_of_stdout()
-                fail(str(error), EXIT_UNREADABLE)
+                unwritable(error)
             return
         import traceback
 

@@ -113,7 +113,7 @@ def pull(
         )
     if not sources:
         raise click.UsageError("no source: give a URL or a file, or [table] with a url in the configuration")
-    into = target or (known.file if known is not None and known.file else _default())
+    into = target or (known.file if known is not None and known.file else _default(act))
     job = _Job(sources, into, act, force, _demands(sha256, public_key, signature), cafile, timeout, form)
     if every is None:
         sys.exit(_once(job))
@@ -122,10 +122,11 @@ def pull(
         time.sleep(every * random.uniform(1 - JITTER, 1 + JITTER))
 
 
-def _default() -> Path:
-    """Where ``maptr discover`` looks for a table; its folder is made."""
+def _default(act: bool) -> Path:
+    """Where ``maptr discover`` looks for a table; its folder is made if anything is to be written there."""
     path = places.table_file(os.environ)
-    places.make_parent(path)
+    if act:
+        places.make_parent(path)
     return Path(path)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
-import json
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from maptr.cli import output, through
 from maptr.errors import DiscoveryError, NoMappingAuthority
@@ -52,17 +51,17 @@ def bad_row(number: int, line: bytes, why: str) -> Row:
     return {"line": number, "status": BAD, "ark": shown, "url": "", "note": why}
 
 
-def writer(sink: IO[str], jsonl: bool, *, header: bool) -> Callable[[Row], None]:
+def writer(sink: TextIO, jsonl: bool, *, header: bool) -> Callable[[Row], None]:
     if jsonl:
         return lambda row: _write_json(sink, row)
     rows = csv.DictWriter(sink, COLUMNS, extrasaction="ignore", lineterminator="\n")
     if header:
         rows.writeheader()
-    return lambda row: rows.writerow({key: printable(str(value)) for key, value in row.items()})
+    return lambda row: rows.writerow({key: output.held(sink, printable(str(value))) for key, value in row.items()})
 
 
-def _write_json(sink: IO[str], row: Row) -> None:
-    sink.write(json.dumps({"schema": output.SCHEMA, **row}, ensure_ascii=False) + "\n")
+def _write_json(sink: TextIO, row: Row) -> None:
+    sink.write(output.json_text(row, sink) + "\n")
 
 
 class Rows:

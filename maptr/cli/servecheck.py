@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from maptr.address import Address
 from maptr.cli import output
 from maptr.errors import ConfigError, SigningError, ZoneError
 from maptr.names import to_text
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
 def check(config: Config) -> None:
     """Print what would be served, or what is wrong, every bad zone of it."""
     code = output.EXIT_OK
+    for error in _misplaced(config):
+        output.talk(f"maptr: {error}")
+        code = output.EXIT_NONE
     if tls := settings.tls_of(config):
         from maptr.serve.tls import make_context
 
@@ -60,6 +66,32 @@ def check(config: Config) -> None:
         output.data(f"listen {address} (tls)")
     if config.serve.metrics is not None:
         output.data(f"metrics {config.serve.metrics} (http)")
+
+
+def _misplaced(config: Config) -> Iterator[ConfigError]:
+    """What a start could not bind or make, as far as that can be known without doing it."""
+    serve = config.serve
+    metrics = () if serve.metrics is None else (serve.metrics,)
+    taken: set[Address] = set()
+    for key, addresses in ("listen", serve.listen), ("tls.listen", serve.tls.listen), ("metrics", metrics):
+        for address in addresses:
+            if address.port and address in taken:
+                yield config.error(f"serve.{key}", f"{address} is given twice")
+            taken.add(address)
+    control = settings.control_of(config)
+    if control is not None:
+        from maptr.serve.control import check_path
+
+        try:
+            check_path(control)
+        except ConfigError as error:
+            yield error
+    if serve.state is not None:
+        there = next(folder for folder in (serve.state, *serve.state.absolute().parents) if os.path.lexists(folder))
+        if not there.is_dir():
+            yield config.error("serve.state", f"{there} is no directory")
+        elif not os.access(there, os.W_OK | os.X_OK):
+            yield config.error("serve.state", f"{there} cannot be written to by this user")
 
 
 def _read(source: ZoneSource) -> zones.Checked:

@@ -224,7 +224,8 @@ OPTIONS = (
     ),
     Option(
         "--state",
-        "Where to keep the journals that IXFR is answered from.  [default: beside each zone's file]",
+        "A folder of this server alone, for the journals that IXFR is answered from, and for images of zones, from"
+        " which it starts sooner.  [default: journals lie beside each zone's file, and there are no images]",
         "DIRECTORY",
         _folder,
         "serve.state",

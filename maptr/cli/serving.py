@@ -17,7 +17,7 @@ from maptr import config as configuration
 from maptr.cli import output
 from maptr.errors import ConfigError, MaptrError
 from maptr.serve import early as early_answers
-from maptr.serve import hangup, publisher, settings
+from maptr.serve import hangup, publisher, settings, statelock
 from maptr.serve.overrides import Overrides
 
 if TYPE_CHECKING:
@@ -60,6 +60,18 @@ def serve(line: Line) -> None:
         servecheck.check(config)
         return
     _or_fail(lambda: settings.make_state(config))
+    try:
+        lock = statelock.take(config)
+    except ConfigError as error:
+        output.fail(str(error), output.EXIT_NONE)
+    try:
+        _serve(config, read)
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _serve(config: Config, read: Callable[[], Config]) -> None:
     logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
     gc.disable()  # a start makes many objects, and hardly any garbage
     served = publisher.start(settings.sources_of(config), clock=time.time)

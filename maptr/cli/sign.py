@@ -66,7 +66,12 @@ def told() -> Iterator[None]:
 @click.option(
     "--force", is_flag=True, help="Make every signature anew, even where OUT is good for longer than --refresh."
 )
-@click.option("--at", type=int, metavar="SECONDS", help="Sign as at this Unix time: the same input gives the same OUT.")
+@click.option(
+    "--at",
+    type=click.IntRange(0, 2**32 - 1),
+    metavar="SECONDS",
+    help="Sign as at this Unix time: the same input gives the same OUT.",
+)
 def sign(
     file: str,
     keys: Path,

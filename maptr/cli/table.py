@@ -103,6 +103,8 @@ def convert(source: str, form: str, target: Path | None) -> None:
     for record, group in groupby(losses, key=attrgetter("record")):
         output.talk(f"lost {record}: {'; '.join(loss.what for loss in group)}")
     if target is None:
+        if not output.can_hold(sys.stdout, text):
+            output.fail(f"stdout: not all of it is in {sys.stdout.encoding}: give -o FILE", output.EXIT_UNREADABLE)
         output.data(text.removesuffix("\n"))
         return
     try:

@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -211,7 +212,7 @@ def _tell(daemon: Daemon, state: ZoneState, registry: Registry, file: Path) -> N
     output.data(f"  maptr discover --trace ark:{naan}/x1")
     output.data(f"  dig +short NAPTR {naan}.{to_text(state.source.origin)} @{where}")
     if daemon.reloader.config is not None and daemon.reloader.config.serve.control is not None:
-        output.data(f"  maptr status --config {file}")
+        output.data(f"  maptr status --config {shlex.quote(str(file))}")
     sys.stdout.flush()
 
 

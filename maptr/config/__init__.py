@@ -5,6 +5,7 @@ What can be set is in ``model``, how text becomes that in ``reader``; here is wh
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Mapping
@@ -54,7 +55,7 @@ def load(
 def _text(path: Path) -> str:
     octets = _read(path, MAX_FILE)
     try:
-        return octets.decode()
+        return octets.decode("utf-8-sig")  # editors of Windows put a byte order mark before it
     except UnicodeDecodeError as error:
         line = octets.count(b"\n", 0, error.start) + 1
         raise ConfigError("is not UTF-8", filename=str(path), line=line) from None
@@ -101,6 +102,8 @@ def _secret_text(config: Config, key: str, path: Path) -> str:
 
 
 def _read(path: Path, limit: int, *, secret: bool = False) -> bytes:
+    if path.is_dir():  # Python would name it by a number
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO without a writer must not hang us
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -165,6 +167,11 @@ def _short(text: str) -> str:
 def _path(text: str) -> Path | None:
     if "\0" in text:
         raise ValueError("holds a NUL, which no file name has")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        encoding = sys.getfilesystemencoding()
+        raise ValueError(f"cannot be a file's name here, where these are in {encoding}: set LC_ALL=C.UTF-8") from None
     return Path(text) if text else None
 
 

@@ -37,8 +37,7 @@ def bind(path: Path) -> socket.socket:
 
     A socket that nobody listens on any more is replaced. Raises ConfigError.
     """
-    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
-        raise _error(f"{path} is longer than the {MAX_SOCKET_PATH} octets a socket's path may have")
+    check_path(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(path.parent):
@@ -46,6 +45,12 @@ def bind(path: Path) -> socket.socket:
             return _bind(path)
     except OSError as error:
         raise _error(f"cannot listen on {path}: {error.strerror or error}") from error
+
+
+def check_path(path: Path) -> None:
+    """That a socket may have the path. Raises ConfigError."""
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        raise _error(f"{path} is longer than the {MAX_SOCKET_PATH} octets a socket's path may have")
 
 
 @contextlib.contextmanager

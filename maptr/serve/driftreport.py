@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from maptr import registry
 from maptr.cache import DNS_ONLY
 from maptr.cache.cache import Cache
-from maptr.errors import MaptrError
+from maptr.errors import MaptrError, reason_of
 from maptr.names import to_text
 from maptr.serve.background import in_thread
 
@@ -93,7 +93,7 @@ def _report(config: Config, file: Path, server: str, clock: Callable[[], float])
             ) as cache:
                 verdicts += [one for group in cache.drift_many() for one in group]
     except (MaptrError, OSError) as error:
-        return DriftReport(server, clock(), 0, error=str(error))
+        return DriftReport(server, clock(), 0, error=reason_of(error))
     deviating = [one for one in verdicts if one.verdict.is_drift or one.verdict == "unknown"]
     return DriftReport(server, clock(), len(verdicts), tuple(f"{one.record} {one.verdict}" for one in deviating))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from maptr.errors import ZoneError
+from maptr.errors import ZoneError, reason_of
 from maptr.names import Labels, to_text
 from maptr.publish import Published, choose_serial, decide
 from maptr.serve import serials
@@ -134,13 +134,14 @@ def _publish(
         _settle(source, reading, published=True)
     except (ZoneError, OSError) as error:
         _settle(source, reading, published=False)
+        reason = reason_of(error)
         if old is None:
-            log.error("zone %s not loaded, queries get SERVFAIL: %s", name, error)
+            log.error("zone %s not loaded, queries get SERVFAIL: %s", name, reason)
         else:
-            log.error("zone %s not reloaded, serial %d stays: %s", name, old.serial, error)
+            log.error("zone %s not reloaded, serial %d stays: %s", name, old.serial, reason)
         serial = None if old is None else old.serial
-        failed = state._replace(error=str(error), failed_at=now)
-        return failed, Outcome(name, "refused", serial, serial, str(error))
+        failed = state._replace(error=reason, failed_at=now)
+        return failed, Outcome(name, "refused", serial, serial, reason)
     state = state._replace(error="", failed_at=None)
     warnings = _few(checked.warnings)
     for warning in warnings if view is not plain else ():
@@ -221,7 +222,7 @@ def _record(source: ZoneSource, view: ZoneView, *, starting: bool) -> None:
     except OSError as error:
         if not starting:
             raise
-        log.error("zone %s: its serial cannot be kept for the next start: %s", to_text(source.origin), error)
+        log.error("zone %s: its serial cannot be kept for the next start: %s", to_text(source.origin), reason_of(error))
 
 
 def _few(warnings: tuple[str, ...]) -> tuple[str, ...]:

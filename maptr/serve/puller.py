@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maptr.errors import MaptrError
+from maptr.errors import MaptrError, reason_of
 from maptr.names import to_text
 from maptr.plan import Plan
 from maptr.pull import apply, look
@@ -130,7 +130,7 @@ class Puller:
             )
             apply(found, wall=self._clock)
         except (MaptrError, OSError) as error:
-            reason = str(error)
+            reason = reason_of(error)
             if reason != self.state.error:
                 log.error("table %s not pulled, the old one stays: %s", file, reason)
             failures = self.state.failures + 1

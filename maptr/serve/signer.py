@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import dns.exception
 
+from maptr.errors import reason_of
 from maptr.names import to_text
 from maptr.signatures import EXPIRING, Validity, signature_state
 from maptr.signing import Policy
@@ -108,7 +109,7 @@ def sign(
     try:
         view = _renew(source, source.signing, plain, old, now)
     except (OSError, ValueError, KeyError, dns.exception.DNSException) as error:  # SigningError is the last of them
-        reason = str(error) or type(error).__name__
+        reason = reason_of(error)
     else:
         validity = Validity.of(view, now)
         assert validity is not None  # noqa: S101 - it was signed
@@ -137,22 +138,23 @@ def _renew(source: ZoneSource, signing: Signing, plain: ZoneView, old: ZoneView 
     """Raises SigningError and OSError."""
     # Here, for a server that signs nothing starts without these.
     from maptr import keyfolder, zonetext
-    from maptr.resign import renew, to_zone
+    from maptr.resign import is_good, sign_again, to_zone
     from maptr.serve import keptzone  # here, for dnspython takes 40 ms to import
     from maptr.snapshot import view_zone
 
     assert source.state is not None  # noqa: S101 - as above
     keys = [found.key for found in keyfolder.read_keys(signing.keys)]
-    earlier = None if old is None else to_zone(old)
-    made = renew(to_zone(plain), earlier, keys, now=now, policy=signing.policy, style=source.guards.serial)
-    if made is earlier and old is not None:
+    if old is not None and is_good(old, plain, keys, now=now, policy=signing.policy):
         return old
+    earlier = None if old is None else to_zone(old)
+    made = sign_again(to_zone(plain), earlier, keys, now=now, policy=signing.policy, style=source.guards.serial)
     view = view_zone(made)
     try:
-        keptzone.write(source.state, source.origin, zonetext.to_text(made), plain.serial)
+        keptzone.write(source.state, source.origin, zonetext.to_text(made), plain.serial, view)
     except OSError as error:
         # To serve is better than not to: but not for a zone that is good as it is.
         if old is not None and not signature_state(old, now, expiring=min(EXPIRING, signing.policy.refresh)).is_alarm:
             raise
-        log.error("zone %s: its signed version cannot be kept for the next start: %s", to_text(source.origin), error)
+        name, reason = to_text(source.origin), reason_of(error)
+        log.error("zone %s: its signed version cannot be kept for the next start: %s", name, reason)
     return view

@@ -116,12 +116,12 @@ class ImageFolder(NamedTuple):
         return self.path / f"{_name(origin)}-{content.hexdigest()}.image"
 
 
-def folder_for(state: Path | None, size: int) -> ImageFolder | None:
+def folder_for(state: Path | None, size: int, name: str = "images") -> ImageFolder | None:
     """The folder of images in that of the state, if there is one and the zone's file has many octets."""
     if state is None or size < MIN_TEXT:
         return None
     try:
-        return ImageFolder.open(state / "images")
+        return ImageFolder.open(state / name)
     except ConfigError as error:
         log.warning("no images of zones: %s", error)
         return None
