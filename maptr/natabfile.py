@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MAX_FILE = 64 << 20  # octets; the real registry has 1.2 million, natab for 100,000 NAANs has 8
 _CHUNK = 1 << 16  # octets searched at a time: what stays in a processor's cache
 _SOME = 4096  # octets read to find the end of a line
+_DIGITS = 16  # of NAANs here; the reader takes longer ones, and none beyond a label
 _SCHEMES = (b"http://", b"https://", b"ftp://", b"mailto:", b"urn:", b"ark:/")
 _PRINTABLE = bytes(range(0x20, 0x7F))
 _BETWEEN_WORDS = bytes(range(0x21)) + bytes(range(0x80, 0x100))  # white space of any alphabet, and more
@@ -129,6 +130,7 @@ def _begins_plainly(octets: bytes, *, more: bool = False) -> bool:
         return False
     return (
         naan.isdigit()
+        and len(naan) <= _DIGITS
         and bool(colon)
         and (below < len(octets) or not more)
         and b": " not in following + b" "  # which may be YAML
@@ -140,7 +142,7 @@ def _begins_plainly(octets: bytes, *, more: bool = False) -> bool:
 def search(octets: bytes | _File, naan: str, *, to_the_end: bool = False) -> list[str] | None:
     """``find`` in the content of a natab. Raises NotPlainError where only the reader can tell; with ``to_the_end`` also
     for what is no text behind the entry."""
-    if not (naan.isascii() and naan.isdigit() and len(naan) <= 16):  # a letter may be written in capitals
+    if not (naan.isascii() and naan.isdigit() and len(naan) <= _DIGITS):  # a letter may be written in capitals
         raise NotPlainError
     if not (octets[:1].isdigit() or octets[:1] == b"#"):  # a blank in front may indent the whole
         raise NotPlainError

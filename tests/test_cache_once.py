@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from maptr import registry
@@ -65,6 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(text=st.one_of(PLAIN, MIXED), naan=st.sampled_from(ASKED))
+@example(text="1" * 64 + ":", naan="1")
 @settings(max_examples=40)
 def test_any_natab_under_every_policy(folder: Path, text: str, naan: str) -> None:
     path = folder / "natab"
