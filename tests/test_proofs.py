@@ -177,7 +177,7 @@ def test_plans_with_proofs_live_for_their_batch_and_are_limited_as_one_kind() ->
         reply = make_reply(query, snapshot, transport=Transport.UDP)
         assert reply is not None
         assert learned.kind(plan, query[2:]) == reply.kind
-        assert learned._alive_now[-1] is found.ready
+        assert learned._alive_now[-1] is found.ready.body
     assert len(learned._shared) == before
     learned.sent()
     assert not learned._alive_now
@@ -233,7 +233,7 @@ def test_plans_of_gaps_are_bounded_and_live_as_long_as_they_are_found(
         for above in ((), ("ai",), ("nowhere",)):
             server.hold([denied((word[:3], *above))] * 2)
             assert len(server.plans._alive_proved) <= 4 + 2  # those of a batch go over
-            alive = {id(ready) for ready in server.plans._alive_proved}
+            alive = {id(body) for body in server.plans._alive_proved}
             found = {
                 plan
                 for _, _, _, special in server.plans.tables.patterns.values()

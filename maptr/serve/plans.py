@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from maptr.cookies import WHOLE_COOKIE
 from maptr.fastpath import ReadyAnswers
 from maptr.protocol import AAAA, NAPTR, NOERROR, TXT, A
-from maptr.ready import COOKIE_REPLY, HEADER, MIN_PAYLOAD, RD, TC, Found, Ready, Shared, with_cookie
+from maptr.ready import COOKIE_REPLY, HEADER, MIN_PAYLOAD, RD, TC, Found, Shared, with_cookie
 from maptr.serve.plan import FIRST, HEAD, ID, pack
 from maptr.serve.plantables import MAX_SHARED, USUAL_SIZE, PlanTables
 from maptr.serve.slots import key_of
@@ -21,7 +21,7 @@ from maptr.serve.slots import key_of
 # 65, which is a letter, and better known by patterns, which tell its case.
 COMMON_TYPES = frozenset({A, TXT, AAAA, NAPTR})
 _PROVED = (Shared.BY_PROOF, Shared.BY_NONE)
-MAX_PROVED = 1 << 15  # plans with proofs, 1,100 octets each with their replies
+MAX_PROVED = 1 << 15  # plans with proofs, 1,200 to 1,500 octets each with their replies
 
 
 class Plans:
@@ -39,12 +39,12 @@ class Plans:
         # What plans point into: those by whole keys, shared ones, and of this batch those that nobody keeps. The tables
         # of zones have it as well, but may get an equal value in its place, where two threads pack a name at once.
         self._alive: list[bytes] = []
-        self._alive_now: list[Ready] = []
-        self._alive_proved: list[Ready] = []
+        self._alive_now: list[bytes] = []
+        self._alive_proved: list[bytes] = []
         self._alive_shared: list[object] = []
         self._denials = 0  # plans of names for types that they lack
         self._names_full = self._shared_full = False
-        self._long_opts: dict[bytes, bytes] = {}
+        self._opts: dict[tuple[bytes, bool], bytes] = {}  # few, by those of replies; with room for a cookie or without
 
     def learn(self, query: bytes, found: Found) -> bytes:
         """The plan of a ready reply, kept where it may serve again."""
@@ -106,7 +106,7 @@ class Plans:
                 large=large,
             )
             if proved:
-                self._alive_proved.append(ready)
+                self._alive_proved.append(ready.body)
                 self._kinds_proved[plan] = ready.kind
         return plan
 
@@ -130,10 +130,10 @@ class Plans:
         """The plan of a reply, one object for all who ask as long a question for the same octets."""
         ready = found.ready
         if ready.start and ready.kind is None:
-            self._alive_now.append(ready)
+            self._alive_now.append(ready.body)
             return self._pack(query, found)
         if ready.shared in _PROVED:
-            self._alive_now.append(ready)
+            self._alive_now.append(ready.body)
             plan = self._pack(query, found)
             self._kinds_now[plan] = ready.kind
             return plan
@@ -153,11 +153,11 @@ class Plans:
 
     def _pack(self, query: bytes, found: Found) -> bytes:
         ready = found.ready
-        opt, cookie = ready.opt, 0
-        if found.cookie is not None:
-            opt = self._long_opts.setdefault(opt, with_cookie(opt))
-            cookie = WHOLE_COOKIE
-        return pack(ready, opt, question_end=found.question_end, flags=query[2], cookie=cookie)
+        cookie = found.cookie is not None
+        opt = self._opts.get((ready.opt, cookie))
+        if opt is None:
+            opt = self._opts[ready.opt, cookie] = with_cookie(ready.opt) if cookie else ready.opt
+        return pack(ready, opt, question_end=found.question_end, flags=query[2], cookie=cookie * WHOLE_COOKIE)
 
     def sent(self) -> None:
         """After each batch: its plans are used no more, so what has grown too large can be forgotten.
