@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 import ssl
 import time
@@ -17,6 +18,7 @@ import dns.query
 import pytest
 
 from maptr.errors import ConfigError
+from maptr.serve import stream, tlsstream
 from maptr.serve.connections import Connections
 from maptr.serve.daemon import Address, Daemon
 from maptr.serve.stream import TcpLimits
@@ -152,6 +154,30 @@ def test_a_client_that_has_ended_its_side_gets_all_replies(
         assert len(received) >= 2 + size
         received = received[2 + size :]
     assert ids == [*range(20), *[int.from_bytes(BIG[:2], "big")] * 3]
+
+
+def test_a_connection_that_has_ended_leaves_nothing_behind(
+    port: int, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even for the time that a client is given to end its side: TLS takes some 50 KB."""
+    monkeypatch.setattr(stream, "SHUTDOWN_TIMEOUT", 60)
+    gc.disable()  # which would find what refers to itself, some time
+    try:
+        before = open_sides()
+        for _ in range(5):
+            with connect_tls(port, directory) as sock:
+                ask(sock)
+                sock.unwrap().close()
+        end = time.monotonic() + PATIENCE
+        while open_sides() > before and time.monotonic() < end:
+            time.sleep(0.01)
+        assert open_sides() <= before
+    finally:
+        gc.enable()
+
+
+def open_sides() -> int:
+    return sum(isinstance(each, tlsstream.Tls) for each in gc.get_objects())
 
 
 def test_rfc8467_replies_are_padded_and_keepalive_is_told(port: int, directory: Path) -> None:

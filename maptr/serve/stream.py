@@ -73,6 +73,7 @@ class Conversation(asyncio.Protocol):
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._shutdown: asyncio.TimerHandle | None = None  # until which a client may end TLS, too
         self._held = b""  # octets that came and are no message yet, or wait for their turn
         self._replies: Iterator[bytes] | None = None  # the rest of the reply that is being sent
         self._busy = False  # a turn will come, or the client has to read first
@@ -128,7 +129,10 @@ class Conversation(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone = self._closing = True
-        self._transport = None  # they know each other, and no collector shall be needed to part them
+        # They know each other, and no collector or timer shall be waited for: TLS takes some 50 KB of memory.
+        self._transport = self._tls = None
+        if self._shutdown is not None:
+            self._shutdown.cancel()
         if self._replies is not None:
             self._drop_replies()
         self._ended(self)
@@ -266,7 +270,8 @@ class Conversation(asyncio.Protocol):
         # Unread octets would reset the connection, and what we sent last might never be seen.
         transport.write(self._tls.closed())
         transport.write_eof()
-        self._loop.call_later(0 if self._eof else SHUTDOWN_TIMEOUT, transport.close)
+        if not self._gone:
+            self._shutdown = self._loop.call_later(0 if self._eof else SHUTDOWN_TIMEOUT, transport.close)
 
     def _give(self, seconds: float) -> None:
         """So long from now the client has."""
