@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from maptr.errors import ZoneError
-from maptr.names import WILDCARD, Labels, from_wire, to_text
+from maptr.names import ROOT, WILDCARD, Labels, from_wire, next_closer, parent, to_text
 from maptr.protocol import NSEC, NSEC3, NSEC3PARAM, RRSIG
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ HASH_SIZE = 20
 MAX_ITERATIONS = 150
 MAX_KNOWN = 8192  # enclosers, 200 octets each
 MAX_GAPS = 1 << 14  # that replies are remembered by
-ROOT = b"\0"
 
 _BASE32 = bytes.maketrans(b"0123456789ABCDEFGHIJKLMNOPQRSTUV", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
 
@@ -99,12 +98,12 @@ class NsecChain:
         return _each_once(self._at_or_before(WILDCARD + encloser), self._at_or_before(name))
 
     def gap(self, encloser: bytes, *, apex: bool) -> Callable[[bytes], int] | None:
-        above = canonical(from_wire(encloser))
-        first = bisect_right(self.order, above)
+        base = canonical(from_wire(encloser))
+        first = bisect_right(self.order, base)
         # No label stands between one and the same with a zero behind.
-        end = bisect_left(self.order, (*above[:-1], above[-1] + b"\0")) if above else len(self.order)
+        end = bisect_left(self.order, (*base[:-1], base[-1] + b"\0")) if base else len(self.order)
         # Next to the encloser, of all names below it.
-        labels = tuple(dict.fromkeys(owner[len(above)] for owner in self.order[first:end]))
+        labels = tuple(dict.fromkeys(owner[len(base)] for owner in self.order[first:end]))
         if len(labels) > MAX_GAPS:
             return None
         return lambda name: bisect_right(labels, name[1 : 1 + name[0]])
@@ -126,7 +125,7 @@ class Nsec3Chain:
 
     def name_error(self, name: bytes, encloser: bytes) -> list[RRset]:
         match, encloser, wildcard = self._known.get(encloser) or self._learn(encloser)
-        covering = self._at_or_before(_next_closer(name, encloser))
+        covering = self._at_or_before(next_closer(name, encloser))
         return _each_once(covering, wildcard) if match is None else _each_once(match, covering, wildcard)
 
     def no_data(self, name: bytes) -> list[RRset]:
@@ -134,10 +133,10 @@ class Nsec3Chain:
         if match is not None:
             return [match]
         # Opt-out (RFC 5155 7.2.4, 7.2.7): an insecure delegation, or an empty non-terminal above such only.
-        return self._closest(name, _above(name))
+        return self._closest(name, parent(name))
 
     def wildcard(self, name: bytes, encloser: bytes) -> list[RRset]:
-        return [self._at_or_before(_next_closer(name, encloser))]
+        return [self._at_or_before(next_closer(name, encloser))]
 
     def wildcard_no_data(self, name: bytes, encloser: bytes) -> list[RRset]:
         return _each_once(*self._closest(name, encloser), self._at_or_before(WILDCARD + encloser))
@@ -152,7 +151,7 @@ class Nsec3Chain:
     def _closest(self, name: bytes, encloser: bytes) -> list[RRset]:
         """The closest provable encloser's record and one covering the next closer name (RFC 5155 7.2.1)."""
         match, encloser, _ = self._known.get(encloser) or self._learn(encloser)
-        covering = self._at_or_before(_next_closer(name, encloser))
+        covering = self._at_or_before(next_closer(name, encloser))
         return [covering] if match is None else _each_once(match, covering)
 
     def _learn(self, encloser: bytes) -> tuple[RRset | None, bytes, RRset]:
@@ -163,7 +162,7 @@ class Nsec3Chain:
         provable = encloser
         match = self._match(provable)
         while match is None and provable != ROOT:
-            provable = _above(provable)
+            provable = parent(provable)
             match = self._match(provable)
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
@@ -178,19 +177,6 @@ class Nsec3Chain:
     def _at_or_before(self, name: bytes) -> RRset:
         """The record of the name, or the one that covers it. The one before the first is the last."""
         return self.rrsets[bisect_right(self.order, nsec3_hash(name, self.salt, self.iterations)) - 1]
-
-
-def _above(name: bytes) -> bytes:
-    """Without its first label."""
-    return name[1 + name[0] :]
-
-
-def _next_closer(name: bytes, encloser: bytes) -> bytes:
-    """One label longer than the encloser (RFC 5155 1.3)."""
-    at, end = 0, len(name) - len(encloser)
-    while (above := at + 1 + name[at]) < end:
-        at = above
-    return name[at:]
 
 
 def nsec3_hash(name: bytes, salt: bytes, iterations: int) -> bytes:

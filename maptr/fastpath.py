@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple
 from maptr import context
 from maptr.cookies import CLIENT_COOKIE
 from maptr.learned import General, Learned
-from maptr.names import WILDCARD, Labels, from_wire, to_wire
+from maptr.names import ROOT, WILDCARD, Labels, from_wire, next_closer, to_wire
 from maptr.packed import RRSET, types_of
 from maptr.packet import COUNTS, RECORD, may_be_signed, read_records
 from maptr.proofs import Asked
@@ -83,7 +83,6 @@ TRANSFERS = frozenset({IXFR, AXFR})
 INVOLVED = frozenset({NS, 3, 4, CNAME, SOA, 7, 8, 9, 12, 14, MX, SRV, DNAME, DS, RRSIG, NSEC, NSEC3})
 QR_AA = 0x8400
 NONE = b"\0\0"  # of the questions
-ROOT = b"\0"
 ADDITIONAL = slice(8, 10)  # their count in the head of a Ready
 PLAIN_HEAD = struct.Struct("!5H")  # flags and the four counts
 
@@ -284,7 +283,8 @@ class ReadyAnswers:
 
     def _denied(self, zone: ReadyZone, name: bytes, encloser: bytes, offsets: list[int], qtype: int) -> Ready | None:
         """NXDOMAIN with its proof, the same for all names that the same records deny below the same encloser."""
-        if zone.denial is None or _next_closer(name, encloser, offsets) in zone.soa_words:
+        closer = next_closer(name, encloser)
+        if zone.denial is None or closer[: closer[0] + 1] in zone.soa_words:
             return None
         proof = zone.denial.name_error(name, encloser)
         return self._with_proof(zone, NXDOMAIN, encloser, name, offsets, qtype, proof)
@@ -328,7 +328,8 @@ class ReadyAnswers:
         self, zone: ReadyZone, name: bytes, encloser: bytes, offsets: list[int], qtype: int, found: bool
     ) -> Ready | None:
         """The answer of a wildcard, or its lack of one, with the proof that nothing is closer to the name."""
-        if zone.denial is None or _next_closer(name, encloser, offsets) in zone.soa_words:
+        closer = next_closer(name, encloser)
+        if zone.denial is None or closer[: closer[0] + 1] in zone.soa_words:
             return None
         prove = zone.denial.wildcard if found else zone.denial.wildcard_no_data
         proof = prove(name, encloser)
@@ -346,7 +347,7 @@ class ReadyAnswers:
         proof: list[RRset],
     ) -> Ready | None:
         """A reply of that kind with that proof: laid out, or else of a mould."""
-        gaps = name[name[0] + 1 :] != encloser or zone.gap(encloser) is not None
+        gaps = next_closer(name, encloser) != name or zone.gap(encloser) is not None
         shared = Shared.BY_PROOF if gaps else Shared.BY_NONE
         ready = zone.proofs.reply(kind, _asked(zone, name, offsets), qtype, proof, self._learned.ask, shared)
         if ready is not None:
@@ -424,10 +425,3 @@ def _asked(zone: ReadyZone, name: bytes, offsets: list[int]) -> Asked:
     """A name below the origin, by the offsets of its labels there."""
     place = len(name) - len(zone.origin)
     return Asked(name, place, name[offsets[-1] : place])
-
-
-def _next_closer(name: bytes, encloser: bytes, offsets: list[int]) -> bytes:
-    """The label of the name that stands before the encloser, by the offsets of those below the zone."""
-    end = len(name) - len(encloser)
-    start = offsets[offsets.index(end) - 1] if end in offsets else offsets[-1]
-    return name[start:end]

@@ -10,7 +10,8 @@ Labels = tuple[bytes, ...]
 
 MAX_LABEL = 63  # RFC 1035 2.3.4
 MAX_NAME = 255  # RFC 1035 2.3.4, in octets on the wire, the root label included
-WILDCARD = b"\1*"  # as wire, RFC 4592 2.1.1
+# As wire: RFC 1035 3.1, RFC 4592 2.1.1.
+ROOT, WILDCARD = b"\0", b"\1*"
 
 # What stays as it is in presentation format. Anything else is written \DDD, the colon among it:
 # Knot refuses an unescaped port, and \DDD is what every zone reader takes.
@@ -88,6 +89,19 @@ def _label_text(label: bytes) -> str:
 def to_wire(labels: Labels) -> bytes:
     """Uncompressed wire format (RFC 1035 3.1)."""
     return b"".join([bytes((len(label),)) + label for label in labels]) + b"\0"
+
+
+def parent(name: bytes) -> bytes:
+    """A name as wire without its first label."""
+    return name[1 + name[0] :]
+
+
+def next_closer(name: bytes, encloser: bytes) -> bytes:
+    """Of a name as wire, one label more than the encloser above it (RFC 5155 1.3)."""
+    at, end = 0, len(name) - len(encloser)
+    while (behind := at + 1 + name[at]) < end:
+        at = behind
+    return name[at:]
 
 
 def from_wire(octets: bytes, at: int = 0) -> Labels:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
-from maptr.names import to_wire
+from maptr.names import ROOT, to_wire
 from maptr.packet import MAX_POINTER, RECORD
 from maptr.protocol import IN, RRSIG
 from maptr.ready import CLASS_IN, DO, HEADER, MIN_QUESTION, Mould, Ready, Shared
@@ -21,7 +21,6 @@ from maptr.snapshot import RRset
 MAX_PARTS = 8192
 MAX_KINDS = 1024
 
-_ROOT = b"\0"
 _AUTHORITY = slice(6, 8)  # the count in the head of a Ready
 
 
@@ -80,7 +79,7 @@ class Proofs:
         shared: Shared,
     ) -> Ready | None:
         """The reply of that kind with that proof; ``ask`` is ``Learned.ask``. None where it is not laid out here."""
-        if asked.top in self._soa_labels or not asked.top or self._origin == _ROOT:
+        if asked.top in self._soa_labels or not asked.top or self._origin == ROOT:
             return None
         parts = [self._parts.get(id(rrset)) or self._part(rrset) for rrset in proof]
         try:

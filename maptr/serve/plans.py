@@ -50,15 +50,15 @@ class Plans:
         """The plan of a ready reply, kept where it may serve again."""
         size = 0 if found.cookie is None else len(found.cookie)
         plan = self._share(query, found)
-        head = found.ready.head
-        if found.question_end == HEADER or found.ready.shared is Shared.BY_NONE:
+        ready = found.ready
+        if found.question_end == HEADER or ready.shared is Shared.BY_NONE:
             return plan  # without a question there is nothing to know it by
         whole = found.key_size(query)
         if not whole:
             return plan  # with more octets it comes in more ways than can be learned
         # Outside the name there is no case: two octets that differ by 32 are two things (types 65 and 97).
         name_end = found.question_end - 4
-        ready, rest = found.ready, query[name_end:whole]
+        rest = query[name_end:whole]
         large = False
         if ready.opt:
             whole_size = found.question_end + ready.end - ready.start + len(ready.opt) + bool(size) * COOKIE_REPLY
@@ -69,14 +69,14 @@ class Plans:
         name = query[HEADER:name_end].lower()
         octets, around = query[ID:HEADER] + name + rest, query[ID:HEADER] + rest
         # What stands in the zone's table under its own name is there, and nobody else's.
-        packed = found.ready.start and found.ready.kind is None
+        packed = ready.start and ready.kind is None
         fellows = None if packed else self.ready.fellows(query, found)
         proved = ready.shared is Shared.BY_PROOF
         if proved and fellows is None:
             return plan
         exists = fellows is None or not fellows.absent
         qtype = int.from_bytes(query[name_end : name_end + 2], "big")
-        answered = any(head[4:6])
+        answered = any(ready.head[4:6])
         tables = self.tables
         if exists and (answered or (qtype in COMMON_TYPES and self._denials < MAX_SHARED)):
             key = octets if size else key_of(octets)
@@ -129,13 +129,11 @@ class Plans:
     def _share(self, query: bytes, found: Found) -> bytes:
         """The plan of a reply, one object for all who ask as long a question for the same octets."""
         ready = found.ready
-        if ready.start and ready.kind is None:
-            self._alive_now.append(ready.body)
-            return self._pack(query, found)
-        if ready.shared in _PROVED:
+        if (ready.start and ready.kind is None) or ready.shared in _PROVED:
             self._alive_now.append(ready.body)
             plan = self._pack(query, found)
-            self._kinds_now[plan] = ready.kind
+            if ready.kind is not None:
+                self._kinds_now[plan] = ready.kind
             return plan
         # The records of a wildcard are a part of the table, too, but not its own reply.
         what = (id(ready.body), ready.start, ready.opt, ready.kind) if ready.start else id(ready)
