@@ -134,9 +134,8 @@ class Proofs:
                 laid.append(to_owner.join(records))
                 size -= len(below)
             elif its_top in self._soa_labels or its_top == branch:
-                return (
-                    None  # a wildcard and what is below it; of any other branch only the last record proves something
-                )
+                # A wildcard and what is below it: of any other branch only the last record proves something.
+                return None
             else:
                 branch = its_top
                 laid.append(below)
