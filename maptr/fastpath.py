@@ -389,10 +389,8 @@ class ReadyAnswers:
         return self._learned.moulded((cut, form, NS), offset, name, qtype, form)
 
     def _find_opts(self, edns: Edns | None) -> tuple[bytes, bytes, bytes]:
-        """The OPT of replies that are not errors, by form; all empty where there is no zone to ask about."""
-        origin = next((origin for origin, zone in self._zones.items() if zone), None)
-        if origin is None:
-            return b"", b"", b""
+        """The OPT of replies that are not errors, by form, or of a refusal where there is no zone to ask about."""
+        origin = next((origin for origin, zone in self._zones.items() if zone), ROOT)
         return self._learned.ask_opts(origin) if edns is None else (b"", edns.opt(), edns.opt(do=True))
 
 

@@ -19,6 +19,7 @@ from maptr.answer import Transport, make_reply
 from maptr.context import PLAIN, Context, Identity
 from maptr.cookies import CookieSettings
 from maptr.fastpath import ReadyAnswers
+from maptr.names import Labels
 from maptr.packed import PackedNodes
 from maptr.serve.responder import make_ready
 from maptr.snapshot import Snapshot, view_zone
@@ -209,6 +210,16 @@ def test_what_others_answer_for_is_not_ready() -> None:
     ready = ReadyAnswers(SNAPSHOT, general, [(b"catalog",), (b"sub", b"example")])
     for name, expected in (("x.catalog.", False), ("catalog.", False), ("a.sub.example.", False), ("x.other.", True)):
         assert (ready.find(dns.message.make_query(name, "SOA").to_wire()) is not None) is expected
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("broken", [(), ((b"example",),)], ids=["none", "broken"])
+def test_a_server_that_has_no_zone_refuses_whole(broken: tuple[Labels, ...], shape: str) -> None:
+    snapshot = Snapshot.of([], broken=broken)
+    opt = bytes.fromhex(shape + "0000") if shape else b""
+    query = b"id\1\0\0\1\0\0\0\0\0%c\4test\0\0\1\0\1%b" % (bool(opt), opt)
+    for ready in (ready_of(snapshot), make_ready(snapshot, PLAIN)):
+        assert hold(ready, snapshot, query)
 
 
 def test_learned_replies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
