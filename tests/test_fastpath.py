@@ -309,5 +309,10 @@ def test_packed_nodes_read_as_they_were(seed: int) -> None:
 def test_what_the_server_says_by_edns_is_what_the_general_path_would_say(context: Context) -> None:
     asked = ReadyAnswers(SNAPSHOT, functools.partial(make_reply, snapshot=SNAPSHOT, context=context))
     told = make_ready(SNAPSHOT, context)
-    assert (told._opts, told._cookies, told._options) == (asked._opts, asked._cookies, asked._options)
+    for do in (False, True):
+        query = dns.message.make_query("www.example.", "A", use_edns=0, want_dnssec=do).to_wire()
+        found = told.find(query)
+        assert found is not None
+        assert found == asked.find(query)
+    assert (told._cookies, told._options) == (asked._cookies, asked._options)
     assert told._max_payload == asked._max_payload
