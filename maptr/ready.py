@@ -51,7 +51,7 @@ class Edns(NamedTuple):
 class Shared(enum.Enum):
     """Who has the same reply, by the octets of the query that are not its first label."""
 
-    BY_NAME = enum.auto()  # as the zone has it (``fastpath.Fellows``)
+    BY_NAME = enum.auto()  # as the zone has it (``fellows.Fellows``)
     BY_ALL = enum.auto()
     BY_PROOF = enum.auto()  # those who are denied by the same records
     BY_NONE = enum.auto()  # those, or others, who are too few to look for
