@@ -23,7 +23,7 @@ from maptr.serve.wholes import Wholes
 from maptr.siphash import siphash24
 from maptr.snapshot import Snapshot
 from scripts.benchmark.loads import ark_zone
-from scripts.benchmark.odd import DO, ERRORS, ODD, QUESTIONS, ask, opt, option
+from scripts.benchmark.odd import DO, ERRORS, ODD, QUESTIONS, ask, opt, option, tsig
 from tests.test_fastpath import hold, ready_of, snapshot_of
 from tests.test_plans import CLIENT, CONTEXT, NOW, SECRETS, Server
 
@@ -169,6 +169,11 @@ def test_a_signature_is_looked_at_before_any_error() -> None:
     query = ask((b"x",), 16, b"\0" + b"\0\xfa\0\xff" + bytes(6), rdclass=3)
     assert ready_of(ZONE).find(query, stream=False) is None
     assert whole(query, ZONE, CONTEXT)[0][3] & 15 == 1  # FORMERR, of the signature
+    rng = random.Random(0)
+    twice = ask((b"x",))[12:] * 2 + tsig(rng, b"a-key")
+    query = b"\0\1\1\0\0\2\0\0\0\0\0\1" + twice
+    assert ready_of(ZONE).find(query, stream=False) is None
+    assert whole(query, ZONE, CONTEXT)[0][10:12] == b"\0\1"  # the error of its signature goes along
 
 
 def test_what_is_plain_goes_the_same_way_as_all() -> None:
