@@ -15,6 +15,7 @@ are packed when somebody asks for them: so whoever wants values asks ``read``, o
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -34,6 +35,7 @@ _INERT_ALONE = frozenset(rdtype.to_bytes(2, "big") for rdtype in INERT)
 # What signing makes, and gives names to that nobody asked for.
 _SIGNING = frozenset({RRSIG, NSEC, NSEC3})
 _PROVING = frozenset({NSEC, NSEC3, NSEC3PARAM})
+_PROOFS = _PROVING | {RRSIG}
 
 
 class Packer(Protocol):
@@ -114,6 +116,22 @@ class PackedNodes(Mapping[Labels, Node]):
     def __len__(self) -> int:
         return len(self.table)
 
+    def replaced(self, values: Mapping[bytes, bytes]) -> PackedNodes:
+        """The same with other values at some names. A name whose value is empty stays where something is below it."""
+        packer = self.packer  # first, as above
+        table = {**self.table, **values}
+        if not all(values.values()):
+            apex = min(table, key=len)
+            filled = {name: value for name, value in table.items() if value}
+            table = dict(filled)
+            for name in filled:
+                at = 1 + name[0]
+                while len(name) - at > len(apex):
+                    table.setdefault(name[at:], b"")
+                    at += 1 + name[at]
+        spelled = {name: owner for name, owner in self.spelled.items() if table.get(name)}
+        return PackedNodes(table, spelled, None, packer)
+
     def with_data(self) -> int:
         """How many names somebody gave records, as ``has_data`` says."""
         empty = sum(1 for packed in self.table.values() if not packed)
@@ -146,15 +164,22 @@ def count_names(zone: ZoneView) -> int:
 
 
 def special_names(table: Mapping[bytes, bytes]) -> Iterator[bytes]:
-    """Of a packed table, the names that are ``special``."""
+    """Of a table, the names that are ``special``; lines are inert."""
     for name, packed in table.items():
-        is_inert = (packed[:2] in _INERT_ALONE and _is_alone(packed)) or INERT.issuperset(types_of(packed))
-        if name[:2] == WILDCARD or not is_inert:
+        is_inert = is_text(packed) or (packed[:2] in _INERT_ALONE and _is_alone(packed))
+        if name[:2] == WILDCARD or not (is_inert or INERT.issuperset(types_of(packed))):
             yield name
 
 
 def _is_alone(packed: bytes) -> bool:
     return len(packed) == RRSET.size + int.from_bytes(packed[4:8], "big")
+
+
+def longest_ttl(zone: ZoneView) -> int:
+    """Of any record, in seconds."""
+    nodes = PackedNodes.pack(zone.nodes)
+    records = (found for packed in nodes.settle().values() for _, found in split_rrsets(packed))
+    return max(int.from_bytes(found[6:10], "big") for found in records)
 
 
 def view_packed(origin: Labels, nodes: PackedNodes, cuts: Iterable[Labels]) -> ZoneView:
@@ -163,9 +188,24 @@ def view_packed(origin: Labels, nodes: PackedNodes, cuts: Iterable[Labels]) -> Z
         return make_view(origin, nodes, cuts)
     from maptr.denial import chain_of, is_hashed_owner  # here, for most zones are not signed
 
-    special = dict(special_nodes(nodes))
-    hashed = frozenset(key for key, node in special.items() if is_hashed_owner(node))
-    return make_view(origin, nodes, cuts, hashed, chain_of(special, origin))
+    proving = dict(_proving_nodes(nodes))
+    hashed = frozenset(key for key, node in proving.items() if is_hashed_owner(node))
+    return make_view(origin, nodes, cuts, hashed, chain_of(proving, origin))
+
+
+def _proving_nodes(nodes: PackedNodes) -> Iterator[tuple[Labels, Node]]:
+    """The nodes of proofs; what else is there has no records, for only the types count."""
+    for key in nodes.special:
+        rrsets = dict(split_rrsets(nodes.read(key)))
+        if _PROVING.isdisjoint(rrsets):
+            continue
+        name = from_wire(key)
+        owner = from_wire(nodes.spelled[key]) if key in nodes.spelled else name
+        node = {}
+        for rdtype, records in rrsets.items():
+            rdatas = [record[RECORD.size :] for record in split_records(records)] if rdtype in _PROOFS else []
+            node[rdtype] = RRset(owner, rdtype, int.from_bytes(records[6:10], "big"), tuple(rdatas))
+        yield name, _signed(node)
 
 
 def _signed(node: dict[int, RRset]) -> Node:
@@ -176,6 +216,65 @@ def _signed(node: dict[int, RRset]) -> Node:
             if covering:
                 node[rdtype] = rrset.signed(covering)
     return node
+
+
+def changed_names(old: Mapping[Labels, Node], new: Mapping[Labels, Node]) -> Iterable[Labels]:
+    """The names at which two zones may differ: all of both, but for those known to be the same without a closer look.
+
+    Most names of two versions of a packed zone are: their values are equal, be they octets or lines.
+    """
+    if not (isinstance(old, PackedNodes) and isinstance(new, PackedNodes)):
+        return old.keys() | new.keys()
+    alike = _lines_mean(old.packer) == _lines_mean(new.packer)
+    names = [
+        key
+        for key, value in new.table.items()
+        if key not in old.table
+        or old.spelled.get(key) != new.spelled.get(key)
+        or not ((alike and old.table[key] == value) or have_same_records(old.read(key), new.read(key)))
+    ]
+    names += [key for key in old.table if key not in new.table]
+    return map(from_wire, names)
+
+
+def _lines_mean(packer: Packer | None) -> int | None:
+    """What two equal values of tables may differ in: the TTL of lines."""
+    return None if packer is None else packer.ttl
+
+
+def have_same_records(one: bytes, other: bytes) -> bool:
+    """Whether two values of tables say the same: the order of records says nothing (RFC 2181 5)."""
+    if one == other:
+        return True
+    if len(one) != len(other):
+        return False
+    pairs = itertools.zip_longest(split_rrsets(one), split_rrsets(other), fillvalue=(0, b""))
+    return all(a == b or sorted(split_records(a[1])) == sorted(split_records(b[1])) for a, b in pairs)
+
+
+def split_rrsets(packed: bytes) -> Iterator[tuple[int, bytes]]:
+    """Type and records of each RRset of one value of a table."""
+    at = 0
+    while at < len(packed):
+        rdtype, _, size = RRSET.unpack_from(packed, at)
+        at += RRSET.size
+        yield rdtype, packed[at : at + size]
+        at += size
+
+
+def headed(rdtype: int, records: bytes) -> bytes:
+    """The RRset of these records, as the table has it."""
+    return RRSET.pack(rdtype, len(split_records(records)), len(records)) + records
+
+
+def split_records(records: bytes) -> list[bytes]:
+    """The records of one RRset of a table, each with the place of its owner."""
+    found, at = [], 0
+    while at < len(records):
+        end = at + RECORD.size + int.from_bytes(records[at + RECORD.size - 2 : at + RECORD.size], "big")
+        found.append(records[at:end])
+        at = end
+    return found
 
 
 def pack_rrset(rrset: RRset) -> bytes:

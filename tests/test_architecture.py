@@ -29,9 +29,9 @@ LAYERS = (
         *("zone", "masterfile", "rulecheck", "zonecheck", "zonetext"),
         *("packet", "edns", "lookup", "rendering", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
-        *("signing", "resign"),
+        *("signing", "layout", "canonical", "rrsigs", "resign"),
         *("zonediff", "integrity", "publish"),
-        *("packed", "ready", "proofs", "readyzone", "learned", "fastpath", "masterline", "plainzone"),
+        *("packed", "ready", "proofs", "readyzone", "learned", "fastpath", "masterline", "signedline", "plainzone"),
         *("acl", "tsig", "difference", "journal", "transfer", "catalog", "notify", "exchange"),
         *(
             "sections",
