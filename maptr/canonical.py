@@ -76,11 +76,10 @@ def zone_digest(zone: ZoneView, scheme_hash: int = 1) -> bytes:
 
 def _counted(name: bytes, packed: bytes, *, apex: bool) -> Iterator[bytes]:
     """What of one name is in the digest, by type: not the ZONEMD of the zone, nor its signatures."""
-    ttls: dict[bytes, bytes] = {}
-    for rdtype, records in split_rrsets(packed):
+    rrsets = list(split_rrsets(packed))
+    for rdtype, records in rrsets:
         if rdtype == RRSIG:
-            # The types that they cover have lower and higher numbers.
-            ttls = {covered.to_bytes(2, "big"): octets[6:10] for covered, octets in split_rrsets(packed)}
+            ttls = {covered.to_bytes(2, "big"): octets[6:10] for covered, octets in rrsets}
             yield _signatures(name, split_records(records), ttls, apex=apex)
         elif not (apex and rdtype == ZONEMD):
             yield rrset(name, rdtype, records)

@@ -35,7 +35,6 @@ _INERT_ALONE = frozenset(rdtype.to_bytes(2, "big") for rdtype in INERT)
 # What signing makes, and gives names to that nobody asked for.
 _SIGNING = frozenset({RRSIG, NSEC, NSEC3})
 _PROVING = frozenset({NSEC, NSEC3, NSEC3PARAM})
-_PROOFS = _PROVING | {RRSIG}
 
 
 class Packer(Protocol):
@@ -194,18 +193,24 @@ def view_packed(origin: Labels, nodes: PackedNodes, cuts: Iterable[Labels]) -> Z
 
 
 def _proving_nodes(nodes: PackedNodes) -> Iterator[tuple[Labels, Node]]:
-    """The nodes of proofs; what else is there has no records, for only the types count."""
+    """The nodes of proofs, with those and their signatures alone; but NSEC3 only where nothing else is."""
     for key in nodes.special:
         rrsets = dict(split_rrsets(nodes.read(key)))
-        if _PROVING.isdisjoint(rrsets):
-            continue
-        name = from_wire(key)
-        owner = from_wire(nodes.spelled[key]) if key in nodes.spelled else name
-        node = {}
-        for rdtype, records in rrsets.items():
-            rdatas = [record[RECORD.size :] for record in split_records(records)] if rdtype in _PROOFS else []
-            node[rdtype] = RRset(owner, rdtype, int.from_bytes(records[6:10], "big"), tuple(rdatas))
-        yield name, _signed(node)
+        proofs = _PROVING.intersection(rrsets)
+        if NSEC3 in proofs and not _SIGNING.issuperset(rrsets):
+            yield from_wire(key), nodes[from_wire(key)]
+        elif proofs:
+            signatures = [record[RECORD.size :] for record in split_records(rrsets.get(RRSIG, b""))]
+            name = from_wire(key)
+            owner = from_wire(nodes.spelled[key]) if key in nodes.spelled else name
+            yield name, {rdtype: _proof(owner, rdtype, rrsets[rdtype], signatures) for rdtype in proofs}
+
+
+def _proof(owner: Labels, rdtype: int, packed: bytes, signatures: list[bytes]) -> RRset:
+    covered = rdtype.to_bytes(2, "big")
+    rdatas = tuple([record[RECORD.size :] for record in split_records(packed)])
+    covering = tuple([rdata for rdata in signatures if rdata[:2] == covered])
+    return RRset(owner, rdtype, int.from_bytes(packed[6:10], "big"), rdatas, (), covering)
 
 
 def _signed(node: dict[int, RRset]) -> Node:
@@ -271,7 +276,9 @@ def split_records(records: bytes) -> list[bytes]:
     """The records of one RRset of a table, each with the place of its owner."""
     found, at = [], 0
     while at < len(records):
-        end = at + RECORD.size + int.from_bytes(records[at + RECORD.size - 2 : at + RECORD.size], "big")
+        end = at + RECORD.size + (records[at + 10] << 8 | records[at + 11])
+        if end == len(records) and not at:
+            return [records]  # the commonest by far
         found.append(records[at:end])
         at = end
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -105,6 +106,7 @@ def sign(
     from maptr.resign import Renewal
 
     now = int(time.time()) if at is None else at
+    gc.disable()  # the process ends soon, and makes no cycles, but many objects
     with told():
         policy = dnssec.Policy(lifetime, inception, refresh, zonemd, dnssec.Children(cds), dnskey_ttl)
         signers = keyfolder.read_key_set(keys)
