@@ -5,7 +5,11 @@ That real validators accept what is signed here is held in ``tests/interop/test_
 
 from __future__ import annotations
 
+import codecs
 import logging
+import re
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -26,10 +30,11 @@ from hypothesis import strategies as st
 
 from maptr import keyfolder, zonetext
 from maptr.cli import main
-from maptr.errors import SigningError
+from maptr.errors import SigningError, ZoneError
 from maptr.keyfolder import add_key, read_keys, remove_key, set_state
 from maptr.resign import is_current
 from maptr.serve import alarm
+from maptr.serve.zones import ZoneSource, read_zone
 from maptr.signatures import EXPIRING, Signatures, signature_state
 from maptr.signing import Children, Policy
 from maptr.snapshot import Snapshot, view_zone
@@ -472,6 +477,53 @@ def test_errors_leave_the_old_zone_and_say_what_to_do(work: Path) -> None:
     done = run("sign", work / "in.zone", work / "keys", "--lifetime", "7d")
     assert (done.exit_code, "cannot be renewed" in done.output) == (1, True)
     assert target.read_text() == "kept"
+
+
+def test_a_signed_zone_that_was_damaged_is_signed_anew(work: Path) -> None:
+    """Its digest tells, where else only a validator would: all was said to be good until the signatures were due."""
+    source, target = work / "in.zone", work / "out.zone"
+    arguments = ("sign", source, work / "keys", "-o", target)
+    assert run(*arguments, "--at", NOW).exit_code == 0
+    whole = target.read_text()
+    (line,) = [line for line in whole.splitlines() if line.startswith("a.b.") and " RRSIG TXT " in line]
+    for damaged in (whole.replace(f"{line}\n", ""), whole.replace(line[-10:], line[-10:].swapcase())):
+        assert damaged != whole
+        target.write_text(damaged)
+        done = run(*arguments, "--at", NOW)
+        assert (done.exit_code, "unchanged" in done.output) == (0, False)
+        assert f"{target}: its ZONEMD does not verify" in done.output
+        assert "no signature in it is kept" in done.output
+        assert serial(target) == 8
+        assert line in target.read_text()
+
+
+@pytest.mark.parametrize("name", ["in.zone", "other.zone"], ids=["the file", "a file it includes"])
+def test_a_byte_order_mark_is_refused_where_it_is(work: Path, name: str) -> None:
+    """BIND, NSD and Knot refuse it too, as a part of the first name."""
+    (work / "other.zone").write_text("included A 192.0.2.7\n")
+    with (work / "in.zone").open("a") as file:
+        file.write(f"$INCLUDE {work / 'other.zone'}\n" if name == "other.zone" else "")
+    (work / name).write_bytes(codecs.BOM_UTF8 + (work / name).read_bytes())
+    reason = "begins with a byte order mark, which name servers take for a part of the first name: save it without"
+    if name == "in.zone":
+        done = run("sign", work / name, work / "keys")
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert f"{work / name}: 1: error the file byte-order-mark: {reason}" in done.output
+        assert "byte-order-mark" in run("check", work / name).output
+    with pytest.raises(ZoneError, match=re.escape(f"{work / name}:1: {reason}")):
+        read_zone(ZoneSource((b"example",), work / "in.zone"))
+
+
+def test_a_bar_is_for_terminals_alone(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = run("sign", work / "in.zone", work / "keys", "-o", work / "out.zone").output
+    assert "names" not in shown
+    assert "\x1b" not in shown
+    command = f"{sys.executable} -m maptr zone sign --force {work}/in.zone {work}/keys -o {work}/out.zone"
+    script = ["script", "-qec", command, "/dev/null"]
+    seen = subprocess.run(script, capture_output=True, text=True, timeout=60, check=True, stdin=subprocess.DEVNULL)
+    assert "names signed" in seen.stdout
+    assert "100%" in seen.stdout
+    assert "signed until" in seen.stdout
 
 
 def test_keys_are_listed_moved_and_shown_to_the_parent(work: Path) -> None:
