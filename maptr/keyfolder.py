@@ -130,6 +130,9 @@ def _read(path: Path) -> Key:
         _check_private(path, mode, FILE_MODE)
         octets = file.read(MAX_PEM + 1)
     match = _NAME.fullmatch(path.name)
+    if match is not None and match["algorithm"] not in tuple(Algorithm):
+        reason = f"maptr signs with {' and '.join(Algorithm)} (RFC 8624 3.1), not with {match['algorithm']}"
+        raise SigningError(reason, filename=str(path))
     try:
         if match is None:
             raise ValueError

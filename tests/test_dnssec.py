@@ -348,6 +348,14 @@ def test_a_bad_key_file_is_named_and_its_secret_is_not(tmp_path: Path, how: str)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
 
+@pytest.mark.parametrize("algorithm", ["rsasha256", "ecdsap384sha384", "ed448"])
+def test_an_algorithm_that_is_not_for_signing_is_named(tmp_path: Path, algorithm: str) -> None:
+    path, _ = add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    moved = path.rename(path.with_name(path.name.replace("ed25519", algorithm)))
+    with pytest.raises(SigningError, match=rf"{moved.name}: maptr signs with .* and ed25519 .*, not with {algorithm}$"):
+        read_keys(path.parent)
+
+
 def test_no_text_of_a_key_has_its_secret(tmp_path: Path) -> None:
     path, key = add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
     secret = path.read_text().splitlines()[1]
