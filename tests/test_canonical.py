@@ -1,4 +1,4 @@
-"""Canonical forms, and all that is made with them, against dnspython's: signed data, digests, the text and its reader."""
+"""Canonical forms, and what is made with them, against dnspython: signed data, digests, the text and its reader."""
 
 from __future__ import annotations
 

@@ -110,8 +110,8 @@ def sign(
     with told():
         policy = dnssec.Policy(lifetime, inception, refresh, zonemd, dnssec.Children(cds), dnskey_ttl)
         signers = keyfolder.read_key_set(keys)
-        zone = _read_zone(file, origin)
-        old, holds = _read_old(target, zone)
+        octets, zone = _read_zone(file, origin)
+        old, holds = _read_old(target, octets, zone)
         renewal = Renewal(signers, policy, now, force=force or not holds)
         with _progress(target) as progress:
             signed = renewal.renew(zone, old, progress)
@@ -143,8 +143,8 @@ def _progress(target: str | None) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _read_zone(file: str, origin: str | None) -> ZoneView:
-    """The zone, free of what zone check calls an error; else the program ends."""
+def _read_zone(file: str, origin: str | None) -> tuple[bytes, ZoneView]:
+    """The file and the zone in it, free of what zone check calls an error; else the program ends."""
     from maptr.masterfile import soa_owner
     from maptr.zonecheck import examine, is_clean
 
@@ -156,14 +156,14 @@ def _read_zone(file: str, origin: str | None) -> ZoneView:
     origin = origin or soa_owner(text)
     plain = _read_plain(octets, origin)
     if plain is not None and is_clean(plain):
-        return plain.view
+        return octets, plain.view
     findings, view = examine(text, origin=origin, filename=file)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     for finding in errors:
         output.talk(f"{file}: {finding}")
     if errors or view is None:
         output.fail(f"{file} is not signed: it has errors", output.EXIT_NONE)
-    return view
+    return octets, view
 
 
 def _read_plain(octets: bytes, origin: str) -> Plain | None:
@@ -176,8 +176,11 @@ def _read_plain(octets: bytes, origin: str) -> Plain | None:
         return None  # whoever reads it in full says why
 
 
-def _read_old(target: str | None, zone: ZoneView) -> tuple[ZoneView | None, bool]:
-    """What was signed before, and whether it is as it was: None where there is nothing, or no zone of this name."""
+def _read_old(target: str | None, source: bytes, zone: ZoneView) -> tuple[ZoneView | None, bool]:
+    """What was signed before, and whether it is as it was: None where there is nothing, or no zone of this name.
+
+    ``source`` is the file that ``zone`` was read from: where they are one, it is read once.
+    """
     import dns.exception
     import dns.name
     import dns.zone
@@ -189,9 +192,11 @@ def _read_old(target: str | None, zone: ZoneView) -> tuple[ZoneView | None, bool
     if target is None or not Path(target).exists():
         return None, True
     octets = Path(target).read_bytes()
-    plain = read_plain(octets, zone.origin)
+    plain = None if octets == source else read_plain(octets, zone.origin)
     try:
-        if plain is not None:
+        if octets == source:
+            view = zone
+        elif plain is not None:
             view = plain.view
         else:
             origin = dns.name.Name((*zone.origin, b""))
