@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from maptr.denial import canonical
 from maptr.names import Labels, from_wire, to_wire
-from maptr.packed import RECORD, PackedNodes, split_records, split_rrsets
+from maptr.packed import PackedNodes
+from maptr.packing import RECORD, split_records, split_rrsets
 from maptr.protocol import NAPTR, RRSIG, ZONEMD
 from maptr.snapshot import RDATA_NAMES, ZoneView
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from maptr import canonical
 from maptr.layout import bitmap
 from maptr.names import Labels, to_wire
-from maptr.packed import RECORD, TO_QUESTION, PackedNodes, headed, split_rrsets, view_packed
+from maptr.packed import PackedNodes, view_packed
+from maptr.packing import RECORD, TO_QUESTION, headed, split_rrsets
 from maptr.protocol import CDNSKEY, CDS, DNAME, DNSKEY, DS, IN, NS, NSEC, RRSIG, ZONEMD
 from maptr.rrsigs import Earlier, Known, Signer
 from maptr.signing import Children as Children  # who signs has a policy

@@ -27,8 +27,8 @@ from maptr import context
 from maptr.cookies import CLIENT_COOKIE
 from maptr.learned import General, Learned
 from maptr.names import ROOT, WILDCARD, Labels, from_wire, next_closer, to_wire
-from maptr.packed import RRSET, types_of
 from maptr.packet import COUNTS, RECORD, may_be_signed, read_records
+from maptr.packing import RRSET, types_of
 from maptr.proofs import Asked
 from maptr.protocol import (
     ANY,

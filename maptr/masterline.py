@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from maptr.layout import number
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, from_wire, is_below, parse, to_wire
-from maptr.packed import RECORD, TO_QUESTION, pack_records
+from maptr.packing import RECORD, TO_QUESTION, pack_records
 from maptr.protocol import IN, MAX_TTL
 
 _LINE = re.compile(r"([a-z0-9_*@.-]+) (?:(\d{1,10}) )?(?:IN )?([A-Z]+) (\S.*)")

@@ -1,13 +1,9 @@
 """PackedNodes: the names of a zone as plain octets, a fifth of the memory of RRset objects, read as ``ZoneView.nodes``.
 
-``table`` has the folded uncompressed wire name of each name that exists, empty non-terminals too, and its RRsets
-in order of type, each::
-
-    type (2)  records (2)  octets that follow (4)   then each record as an answer to that very name has it:
-    C0 0C  type (2)  IN (2)  TTL (4)  length (2)  uncompressed rdata
-
-so most replies are a part of a value as it stands: ``fastpath.py`` points into it. Being bytes in a dict, a
-table can be written to a file and read back at once. ``spelled`` has the owners whose case is not the folded one.
+``table`` has the folded uncompressed wire name of each name that exists, empty non-terminals too, and its RRsets as
+``packing.py`` lays them out, so most replies are a part of a value as it stands: ``fastpath.py`` points into it. Being
+bytes in a dict, a table can be written to a file and read back at once. ``spelled`` has the owners whose case is not
+the folded one.
 
 In the table of a large plain file a name has first its lines of the file as its value, which were found right. They
 are packed when somebody asks for them: so whoever wants values asks ``read``, or for all of them ``settle``.
@@ -15,19 +11,15 @@ are packed when somebody asks for them: so whoever wants values asks ``read``, o
 
 from __future__ import annotations
 
-import itertools
-import struct
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
 from maptr.names import WILDCARD, Labels, from_wire, to_wire
+from maptr.packing import RECORD, RRSET, TO_QUESTION, have_same_records, split_records, split_rrsets, types_of
 from maptr.protocol import AAAA, IN, NAPTR, NSEC, NSEC3, NSEC3PARAM, RRSIG, TXT, A
 from maptr.snapshot import Node, RRset, ZoneView, hosts_of, make_view
 
-RRSET = struct.Struct("!HHI")  # type, records, octets
-RECORD = struct.Struct("!2sHHIH")  # pointer to the question, type, class, TTL, length of the rdata
-TO_QUESTION = b"\xc0\x0c"  # RFC 1035 4.1.4: the name at offset 12
 EMPTY: Node = MappingProxyType({})
 INERT = frozenset({A, TXT, AAAA, NAPTR})  # what other names are answered does not depend on them
 # A value of one RRset of these needs no second look.
@@ -247,60 +239,12 @@ def _lines_mean(packer: Packer | None) -> int | None:
     return None if packer is None else packer.ttl
 
 
-def have_same_records(one: bytes, other: bytes) -> bool:
-    """Whether two values of tables say the same: the order of records says nothing (RFC 2181 5)."""
-    if one == other:
-        return True
-    if len(one) != len(other):
-        return False
-    pairs = itertools.zip_longest(split_rrsets(one), split_rrsets(other), fillvalue=(0, b""))
-    return all(a == b or sorted(split_records(a[1])) == sorted(split_records(b[1])) for a, b in pairs)
-
-
-def split_rrsets(packed: bytes) -> Iterator[tuple[int, bytes]]:
-    """Type and records of each RRset of one value of a table."""
-    at = 0
-    while at < len(packed):
-        rdtype, _, size = RRSET.unpack_from(packed, at)
-        at += RRSET.size
-        yield rdtype, packed[at : at + size]
-        at += size
-
-
-def headed(rdtype: int, records: bytes) -> bytes:
-    """The RRset of these records, as the table has it."""
-    return RRSET.pack(rdtype, len(split_records(records)), len(records)) + records
-
-
-def split_records(records: bytes) -> list[bytes]:
-    """The records of one RRset of a table, each with the place of its owner."""
-    found, at = [], 0
-    while at < len(records):
-        end = at + RECORD.size + (records[at + 10] << 8 | records[at + 11])
-        if end == len(records) and not at:
-            return [records]  # the commonest by far
-        found.append(records[at:end])
-        at = end
-    return found
-
-
 def pack_rrset(rrset: RRset) -> bytes:
     """One RRset as the table has it."""
     records = b"".join(
         RECORD.pack(TO_QUESTION, rrset.rdtype, IN, rrset.ttl, len(rdata)) + rdata for rdata in rrset.rdatas
     )
     return RRSET.pack(rrset.rdtype, len(rrset.rdatas), len(records)) + records
-
-
-def pack_records(records: Iterable[bytes]) -> bytes:
-    """One value of a table, of its records in any order of types."""
-    groups: dict[bytes, list[bytes]] = {}
-    for record in records:
-        groups.setdefault(record[2:4], []).append(record)
-    return b"".join(
-        rdtype + len(group).to_bytes(2, "big") + sum(map(len, group)).to_bytes(4, "big") + b"".join(group)
-        for rdtype, group in sorted(groups.items())
-    )
 
 
 def read_rrsets(owner: Labels, packed: bytes) -> Iterator[RRset]:
@@ -316,13 +260,3 @@ def read_rrsets(owner: Labels, packed: bytes) -> Iterator[RRset]:
             rdatas.append(packed[at : at + length])
             at += length
         yield RRset(owner, rdtype, ttl, tuple(rdatas), hosts_of(rdtype, rdatas))
-
-
-def types_of(packed: bytes) -> list[int]:
-    """The types at a name, in order."""
-    at, types = 0, []
-    while at < len(packed):
-        rdtype, _, size = RRSET.unpack_from(packed, at)
-        types.append(rdtype)
-        at += RRSET.size + size
-    return types

@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 from maptr.masterline import BlockPacker, LineError, LineReader
 from maptr.names import Labels, from_wire, to_text, to_wire, wire_length
-from maptr.packed import RECORD, PackedNodes, pack_records, special_names, types_of, view_packed
+from maptr.packed import PackedNodes, special_names, view_packed
+from maptr.packing import RECORD, pack_records, types_of
 from maptr.protocol import CNAME, DNAME, NAPTR, NS, NSEC, RRSIG, SOA
 from maptr.snapshot import ZoneView
 

@@ -12,7 +12,8 @@ from maptr.dnssec import Progress, apex_records, sign_zone
 from maptr.errors import SigningError
 from maptr.layout import RRSIG_HEAD
 from maptr.names import to_wire
-from maptr.packed import RECORD, PackedNodes, split_records, split_rrsets
+from maptr.packed import PackedNodes
+from maptr.packing import RECORD, split_records, split_rrsets
 from maptr.protocol import DNSKEY, NSEC, RRSIG, SOA, ZONEMD
 from maptr.serial import following_serial, is_newer
 from maptr.signatures import Signatures, signature_state

@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, utils
 from maptr import canonical
 from maptr.layout import RRSIG_HEAD
 from maptr.names import to_wire
-from maptr.packed import RECORD, PackedNodes, split_records, split_rrsets
+from maptr.packed import PackedNodes
+from maptr.packing import RECORD, split_records, split_rrsets
 from maptr.protocol import CDNSKEY, CDS, DNSKEY, RRSIG
 from maptr.signatures import unwrap
 from maptr.signing import Policy

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from maptr.names import Labels
-from maptr.packed import RECORD, PackedNodes, split_records, split_rrsets
+from maptr.packed import PackedNodes
+from maptr.packing import RECORD, split_records, split_rrsets
 from maptr.protocol import RRSIG
 from maptr.snapshot import Node, ZoneView
 

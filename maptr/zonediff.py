@@ -13,7 +13,8 @@ from typing import Any
 
 from maptr.difference import SERIAL
 from maptr.names import Labels, to_text, to_wire
-from maptr.packed import PackedNodes, changed_names, count_names, has_data, headed, pack_rrset, split_rrsets, types_of
+from maptr.packed import PackedNodes, changed_names, count_names, has_data, pack_rrset
+from maptr.packing import headed, split_rrsets, types_of
 from maptr.protocol import NAPTR, SOA
 from maptr.signing import MADE
 from maptr.snapshot import Node, RRset, ZoneView, make_view

@@ -17,7 +17,8 @@ import dns.rdatatype
 from maptr import canonical, names
 from maptr.layout import RRSIG_HEAD, TIME_FORMAT, types_in
 from maptr.naptr import Naptr, quote
-from maptr.packed import RECORD, PackedNodes, split_records, split_rrsets
+from maptr.packed import PackedNodes
+from maptr.packing import RECORD, split_records, split_rrsets
 from maptr.protocol import NAPTR, NSEC, RRSIG, SOA, TXT, A
 from maptr.snapshot import ZoneView
 

@@ -522,6 +522,12 @@ def test_a_byte_order_mark_is_refused_where_it_is(work: Path, name: str) -> None
         read_zone(ZoneSource((b"example",), work / "in.zone"))
 
 
+def test_ends_of_lines_are_those_of_any_system(work: Path) -> None:
+    made = run("sign", work / "in.zone", work / "keys", "--at", NOW)
+    (work / "in.zone").write_bytes((work / "in.zone").read_bytes().replace(b"\n", b"\r\n"))
+    assert run("sign", work / "in.zone", work / "keys", "--at", NOW).stdout == made.stdout != ""
+
+
 def test_a_bar_is_for_terminals_alone(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = run("sign", work / "in.zone", work / "keys", "-o", work / "out.zone").output
     assert "names" not in shown

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -104,10 +103,10 @@ def sign(
     """
     from maptr import dnssec, keyfolder, zonetext
     from maptr.resign import Renewal
+    from maptr.serve.zones import uncollected
 
     now = int(time.time()) if at is None else at
-    gc.disable()  # the process ends soon, and makes no cycles, but many objects
-    with told():
+    with told(), uncollected():
         policy = dnssec.Policy(lifetime, inception, refresh, zonemd, dnssec.Children(cds), dnskey_ttl)
         signers = keyfolder.read_key_set(keys)
         octets, zone = _read_zone(file, origin)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,13 +113,20 @@ def _read_any(octets: bytes, source: ZoneSource) -> _Read:
 
 
 def read_plain(octets: bytes, origin: Labels) -> Plain | None:
-    """A plain zone, read without looking for garbage meanwhile: a reader makes no cycles, but many objects."""
+    """The zone in a plain file, or None for dnspython to read it. ``origin`` is folded."""
     from maptr import plainzone
 
+    with uncollected():
+        return plainzone.read_plain(octets, origin)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Nobody looks for garbage meanwhile: for what makes many objects and no cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
-        return plainzone.read_plain(octets, origin)
+        yield
     finally:
         if enabled:
             gc.enable()
