@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from maptr.names import Labels, fold, read_wire, to_wire
+from maptr.packed import changed_names
 from maptr.protocol import RRSIG, SOA
 from maptr.snapshot import Node, ZoneView
 
@@ -56,7 +57,7 @@ def difference(old: ZoneView, new: ZoneView) -> Difference | None:
     """
     removed: list[Record] = []
     added: list[Record] = []
-    for key in old.nodes.keys() | new.nodes.keys():
+    for key in changed_names(old.nodes, new.nodes):
         before, after = old.nodes.get(key, {}), new.nodes.get(key, {})
         if before == after:
             continue

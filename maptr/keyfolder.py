@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from maptr.errors import SigningError
-from maptr.zonekeys import Algorithm, Key, Role, State
+from maptr.zonekeys import Algorithm, Key, KeySet, Role, State
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 OTHERS = 0o077  # permission bits of group and world
@@ -45,6 +45,11 @@ def read_keys(folder: Path) -> list[KeyFile]:
     found = [KeyFile(path, _read(path)) for path in paths]
     _check_tags(folder, found)
     return found
+
+
+def read_key_set(folder: Path) -> KeySet:
+    """The keys in the folder, to sign with. Raises what ``read_keys`` does, and SigningError for no chain."""
+    return KeySet(tuple(file.key for file in read_keys(folder)))
 
 
 def add_key(folder: Path, role: Role, algorithm: Algorithm, state: State) -> KeyFile:
@@ -125,6 +130,9 @@ def _read(path: Path) -> Key:
         _check_private(path, mode, FILE_MODE)
         octets = file.read(MAX_PEM + 1)
     match = _NAME.fullmatch(path.name)
+    if match is not None and match["algorithm"] not in tuple(Algorithm):
+        reason = f"maptr signs with {' and '.join(Algorithm)} (RFC 8624 3.1), not with {match['algorithm']}"
+        raise SigningError(reason, filename=str(path))
     try:
         if match is None:
             raise ValueError

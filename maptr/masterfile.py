@@ -13,6 +13,9 @@ import dns.tokenizer
 from maptr import names
 from maptr.walk import ARK_ARPA
 
+BYTE_ORDER_MARK = "\ufeff"
+MARK_REFUSED = "begins with a byte order mark, which name servers take for a part of the first name: save it without"
+
 CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 section 3.2.4
 
 

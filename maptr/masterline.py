@@ -8,10 +8,11 @@ from __future__ import annotations
 import ipaddress
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from maptr.layout import number
 from maptr.names import MAX_LABEL, MAX_NAME, Labels, from_wire, is_below, parse, to_wire
-from maptr.packed import RECORD, TO_QUESTION, pack_records
+from maptr.packing import RECORD, TO_QUESTION, pack_records
 from maptr.protocol import IN, MAX_TTL
 
 _LINE = re.compile(r"([a-z0-9_*@.-]+) (?:(\d{1,10}) )?(?:IN )?([A-Z]+) (\S.*)")
@@ -24,6 +25,10 @@ _TOKENIZED = re.compile(r"[();\"\s]")  # what means more to a tokenizer than its
 MAX_STRING = 255  # RFC 1035 3.3
 MAX_FIELDS = 1000  # of NAPTR records, kept because most zones repeat a few
 _SIZES = [bytes((size,)) for size in range(256)]
+
+
+LineReads = Mapping[str, tuple[int, Callable[["LineReader", str], bytes]]]
+"""By mnemonic the number of a type, and what reads its rdata."""
 
 
 class LineError(Exception):
@@ -39,14 +44,18 @@ class LineReader:
     def __init__(self, origin: Labels) -> None:
         self.records: dict[bytes, list[bytes]] = {}
         self.ttl: int | None = None
+        self.has_odd_replacements = False  # of NAPTR records: relative, or with a colon that is not escaped
         self._zone = origin
         self._turn_to(origin)
         self._fields: dict[str, bytes] = {}
+        self._signed: LineReads = {}
+        self._owner = "", b""  # of the line before: the lines of a name stand together
 
     def _turn_to(self, origin: Labels) -> None:
         """Names without a final dot are below this from now on."""
         self._origin = to_wire(origin)
         self._is_inside = is_below(origin, self._zone)
+        self._owner = "", b""
         self.is_at_zone = origin == self._zone
 
     def read(self, octets: bytes) -> None:
@@ -58,22 +67,20 @@ class LineReader:
                 elif line:
                     name, record = self.take(line)
                     self.records.setdefault(name, []).append(record)
-        except (ValueError, struct.error) as error:
+        except (ValueError, KeyError, struct.error) as error:
             raise LineError from error
 
     def take(self, line: str) -> tuple[bytes, bytes]:
-        """Owner and record of one line. Raises LineError, ValueError and struct.error."""
+        """Owner and record of one line. Raises LineError, ValueError, KeyError and struct.error."""
         match = _LINE.fullmatch(line)
         if match is None:
             raise LineError("another form of line")
         owner, ttl_text, type_text, rest = match.groups()
         ttl = int(ttl_text) if ttl_text else self.ttl
-        known = _TYPES.get(type_text)
+        known = _TYPES.get(type_text) or self._signed_type(type_text)
         if known is None or ttl is None or ttl > MAX_TTL:
             raise LineError("another type, or no TTL")
-        name = self._name(owner)
-        if not (self._is_inside and not owner.endswith(".")) and not is_below(from_wire(name), self._zone):
-            raise LineError("outside the zone")
+        name = self._owner[1] if owner == self._owner[0] else self._new_owner(owner)
         rdtype, read = known
         rdata = read(self, rest)
         return name, RECORD.pack(TO_QUESTION, rdtype, IN, ttl, len(rdata)) + rdata
@@ -87,7 +94,22 @@ class LineReader:
         else:
             raise LineError("another directive")
 
-    def _name(self, text: str) -> bytes:
+    def _signed_type(self, text: str) -> tuple[int, Callable[[LineReader, str], bytes]] | None:
+        """What signing makes; most zones have none of it, and wait for nothing."""
+        if not self._signed:
+            from maptr.signedline import reads
+
+            self._signed = reads(_TYPES)
+        return self._signed.get(text)
+
+    def _new_owner(self, text: str) -> bytes:
+        name = self.name(text)
+        if not (self._is_inside and not text.endswith(".")) and not is_below(from_wire(name), self._zone):
+            raise LineError("outside the zone")
+        self._owner = text, name
+        return name
+
+    def name(self, text: str) -> bytes:
         """A name as wire, its case kept."""
         if text == "@":
             return self._origin
@@ -125,7 +147,9 @@ class LineReader:
             wire = struct.pack("!HH", int(order), int(preference)) + b"".join(_string(s, 0x7F) for s in strings)
             if len(self._fields) < MAX_FIELDS:
                 self._fields[fields] = wire
-        return wire + self._name(replacement)
+        if not replacement.endswith(".") or ":" in replacement:
+            self.has_odd_replacements = True
+        return wire + self.name(replacement)
 
     def _txt(self, text: str) -> bytes:
         wire, at = b"", 0
@@ -147,18 +171,18 @@ class LineReader:
 
     def _mx(self, text: str) -> bytes:
         preference, exchange = text.split(" ")
-        return struct.pack("!H", _number(preference)) + self._name(exchange)
+        return struct.pack("!H", number(preference)) + self.name(exchange)
 
     def _srv(self, text: str) -> bytes:
         priority, weight, port, target = text.split(" ")
-        return struct.pack("!3H", _number(priority), _number(weight), _number(port)) + self._name(target)
+        return struct.pack("!3H", number(priority), number(weight), number(port)) + self.name(target)
 
     def _soa(self, text: str) -> bytes:
         mname, rname, serial, *times = text.split(" ")
-        seconds = [_number(time) for time in times]
+        seconds = [number(time) for time in times]
         if len(seconds) != 4 or max(seconds) > MAX_TTL:
             raise LineError("not four times")
-        return self._name(mname) + self._name(rname) + struct.pack("!5I", _number(serial), *seconds)
+        return self.name(mname) + self.name(rname) + struct.pack("!5I", number(serial), *seconds)
 
 
 class BlockPacker:
@@ -174,25 +198,20 @@ class BlockPacker:
         return pack_records(dict.fromkeys(records))  # of two alike one counts (RFC 2181 5)
 
 
-# Types whose records mean nothing to the others of a zone that only a second look shows, and no DNSSEC.
-_TYPES: dict[str, tuple[int, Callable[[LineReader, str], bytes]]] = {
+# Types whose records mean nothing to the others of a zone that only a second look shows. What signing makes is read
+# in ``signedline``.
+_TYPES: LineReads = {
     "A": (1, LineReader._a),
-    "NS": (2, LineReader._name),
-    "CNAME": (5, LineReader._name),
+    "NS": (2, LineReader.name),
+    "CNAME": (5, LineReader.name),
     "SOA": (6, LineReader._soa),
     "MX": (15, LineReader._mx),
     "TXT": (16, LineReader._txt),
     "AAAA": (28, LineReader._aaaa),
     "SRV": (33, LineReader._srv),
     "NAPTR": (35, LineReader._naptr),
-    "DNAME": (39, LineReader._name),
+    "DNAME": (39, LineReader.name),
 }
-
-
-def _number(text: str) -> int:
-    if not text.isdigit():
-        raise LineError("not a number")
-    return int(text)
 
 
 def _string(text: str, highest: int) -> bytes:

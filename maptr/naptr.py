@@ -78,13 +78,19 @@ class Naptr(NamedTuple):
         return f"{self.order} {self.preference} {strings} {names.to_text(self.replacement)}"
 
 
+# What stays as it is between quotes; and what each octet is written as where one does not.
+_PLAIN = bytes(octet for octet in range(0x20, 0x7F) if octet not in b'"\\')
+_QUOTED = [
+    f"\\{chr(octet)}" if octet in b'"\\' else chr(octet) if 0x20 <= octet < 0x7F else f"\\{octet:03d}"
+    for octet in range(256)
+]
+
+
 def quote(octets: bytes) -> str:
     r"""A quoted character-string (RFC 1035 section 5.1): ``"`` and ``\`` escaped, unprintable octets ``\DDD``."""
-    shown = (
-        f"\\{chr(octet)}" if octet in b'"\\' else chr(octet) if 0x20 <= octet < 0x7F else f"\\{octet:03d}"
-        for octet in octets
-    )
-    return '"' + "".join(shown) + '"'
+    if not octets.translate(None, _PLAIN):
+        return f'"{octets.decode("ascii")}"'
+    return f'"{"".join([_QUOTED[octet] for octet in octets])}"'
 
 
 class Kind(enum.Enum):

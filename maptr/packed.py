@@ -1,13 +1,9 @@
 """PackedNodes: the names of a zone as plain octets, a fifth of the memory of RRset objects, read as ``ZoneView.nodes``.
 
-``table`` has the folded uncompressed wire name of each name that exists, empty non-terminals too, and its RRsets
-in order of type, each::
-
-    type (2)  records (2)  octets that follow (4)   then each record as an answer to that very name has it:
-    C0 0C  type (2)  IN (2)  TTL (4)  length (2)  uncompressed rdata
-
-so most replies are a part of a value as it stands: ``fastpath.py`` points into it. Being bytes in a dict, a
-table can be written to a file and read back at once. ``spelled`` has the owners whose case is not the folded one.
+``table`` has the folded uncompressed wire name of each name that exists, empty non-terminals too, and its RRsets as
+``packing.py`` lays them out, so most replies are a part of a value as it stands: ``fastpath.py`` points into it. Being
+bytes in a dict, a table can be written to a file and read back at once. ``spelled`` has the owners whose case is not
+the folded one.
 
 In the table of a large plain file a name has first its lines of the file as its value, which were found right. They
 are packed when somebody asks for them: so whoever wants values asks ``read``, or for all of them ``settle``.
@@ -15,18 +11,15 @@ are packed when somebody asks for them: so whoever wants values asks ``read``, o
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
 from maptr.names import WILDCARD, Labels, from_wire, to_wire
+from maptr.packing import RECORD, RRSET, TO_QUESTION, have_same_records, split_records, split_rrsets, types_of
 from maptr.protocol import AAAA, IN, NAPTR, NSEC, NSEC3, NSEC3PARAM, RRSIG, TXT, A
 from maptr.snapshot import Node, RRset, ZoneView, hosts_of, make_view
 
-RRSET = struct.Struct("!HHI")  # type, records, octets
-RECORD = struct.Struct("!2sHHIH")  # pointer to the question, type, class, TTL, length of the rdata
-TO_QUESTION = b"\xc0\x0c"  # RFC 1035 4.1.4: the name at offset 12
 EMPTY: Node = MappingProxyType({})
 INERT = frozenset({A, TXT, AAAA, NAPTR})  # what other names are answered does not depend on them
 # A value of one RRset of these needs no second look.
@@ -114,6 +107,22 @@ class PackedNodes(Mapping[Labels, Node]):
     def __len__(self) -> int:
         return len(self.table)
 
+    def replaced(self, values: Mapping[bytes, bytes]) -> PackedNodes:
+        """The same with other values at some names. A name whose value is empty stays where something is below it."""
+        packer = self.packer  # first, as above
+        table = {**self.table, **values}
+        if not all(values.values()):
+            apex = min(table, key=len)
+            filled = {name: value for name, value in table.items() if value}
+            table = dict(filled)
+            for name in filled:
+                at = 1 + name[0]
+                while len(name) - at > len(apex):
+                    table.setdefault(name[at:], b"")
+                    at += 1 + name[at]
+        spelled = {name: owner for name, owner in self.spelled.items() if table.get(name)}
+        return PackedNodes(table, spelled, None, packer)
+
     def with_data(self) -> int:
         """How many names somebody gave records, as ``has_data`` says."""
         empty = sum(1 for packed in self.table.values() if not packed)
@@ -146,15 +155,22 @@ def count_names(zone: ZoneView) -> int:
 
 
 def special_names(table: Mapping[bytes, bytes]) -> Iterator[bytes]:
-    """Of a packed table, the names that are ``special``."""
+    """Of a table, the names that are ``special``; lines are inert."""
     for name, packed in table.items():
-        is_inert = (packed[:2] in _INERT_ALONE and _is_alone(packed)) or INERT.issuperset(types_of(packed))
-        if name[:2] == WILDCARD or not is_inert:
+        is_inert = is_text(packed) or (packed[:2] in _INERT_ALONE and _is_alone(packed))
+        if name[:2] == WILDCARD or not (is_inert or INERT.issuperset(types_of(packed))):
             yield name
 
 
 def _is_alone(packed: bytes) -> bool:
     return len(packed) == RRSET.size + int.from_bytes(packed[4:8], "big")
+
+
+def longest_ttl(zone: ZoneView) -> int:
+    """Of any record, in seconds."""
+    nodes = PackedNodes.pack(zone.nodes)
+    records = (found for packed in nodes.settle().values() for _, found in split_rrsets(packed))
+    return max(int.from_bytes(found[6:10], "big") for found in records)
 
 
 def view_packed(origin: Labels, nodes: PackedNodes, cuts: Iterable[Labels]) -> ZoneView:
@@ -163,9 +179,30 @@ def view_packed(origin: Labels, nodes: PackedNodes, cuts: Iterable[Labels]) -> Z
         return make_view(origin, nodes, cuts)
     from maptr.denial import chain_of, is_hashed_owner  # here, for most zones are not signed
 
-    special = dict(special_nodes(nodes))
-    hashed = frozenset(key for key, node in special.items() if is_hashed_owner(node))
-    return make_view(origin, nodes, cuts, hashed, chain_of(special, origin))
+    proving = dict(_proving_nodes(nodes))
+    hashed = frozenset(key for key, node in proving.items() if is_hashed_owner(node))
+    return make_view(origin, nodes, cuts, hashed, chain_of(proving, origin))
+
+
+def _proving_nodes(nodes: PackedNodes) -> Iterator[tuple[Labels, Node]]:
+    """The nodes of proofs, with those and their signatures alone; but NSEC3 only where nothing else is."""
+    for key in nodes.special:
+        rrsets = dict(split_rrsets(nodes.read(key)))
+        proofs = _PROVING.intersection(rrsets)
+        if NSEC3 in proofs and not _SIGNING.issuperset(rrsets):
+            yield from_wire(key), nodes[from_wire(key)]
+        elif proofs:
+            signatures = [record[RECORD.size :] for record in split_records(rrsets.get(RRSIG, b""))]
+            name = from_wire(key)
+            owner = from_wire(nodes.spelled[key]) if key in nodes.spelled else name
+            yield name, {rdtype: _proof(owner, rdtype, rrsets[rdtype], signatures) for rdtype in proofs}
+
+
+def _proof(owner: Labels, rdtype: int, packed: bytes, signatures: list[bytes]) -> RRset:
+    covered = rdtype.to_bytes(2, "big")
+    rdatas = tuple([record[RECORD.size :] for record in split_records(packed)])
+    covering = tuple([rdata for rdata in signatures if rdata[:2] == covered])
+    return RRset(owner, rdtype, int.from_bytes(packed[6:10], "big"), rdatas, (), covering)
 
 
 def _signed(node: dict[int, RRset]) -> Node:
@@ -178,23 +215,36 @@ def _signed(node: dict[int, RRset]) -> Node:
     return node
 
 
+def changed_names(old: Mapping[Labels, Node], new: Mapping[Labels, Node]) -> Iterable[Labels]:
+    """The names at which two zones may differ: all of both, but for those known to be the same without a closer look.
+
+    Most names of two versions of a packed zone are: their values are equal, be they octets or lines.
+    """
+    if not (isinstance(old, PackedNodes) and isinstance(new, PackedNodes)):
+        return old.keys() | new.keys()
+    alike = _lines_mean(old.packer) == _lines_mean(new.packer)
+    names = [
+        key
+        for key, value in new.table.items()
+        if key not in old.table
+        or old.spelled.get(key) != new.spelled.get(key)
+        or not ((alike and old.table[key] == value) or have_same_records(old.read(key), new.read(key)))
+    ]
+    names += [key for key in old.table if key not in new.table]
+    return map(from_wire, names)
+
+
+def _lines_mean(packer: Packer | None) -> int | None:
+    """What two equal values of tables may differ in: the TTL of lines."""
+    return None if packer is None else packer.ttl
+
+
 def pack_rrset(rrset: RRset) -> bytes:
     """One RRset as the table has it."""
     records = b"".join(
         RECORD.pack(TO_QUESTION, rrset.rdtype, IN, rrset.ttl, len(rdata)) + rdata for rdata in rrset.rdatas
     )
     return RRSET.pack(rrset.rdtype, len(rrset.rdatas), len(records)) + records
-
-
-def pack_records(records: Iterable[bytes]) -> bytes:
-    """One value of a table, of its records in any order of types."""
-    groups: dict[bytes, list[bytes]] = {}
-    for record in records:
-        groups.setdefault(record[2:4], []).append(record)
-    return b"".join(
-        rdtype + len(group).to_bytes(2, "big") + sum(map(len, group)).to_bytes(4, "big") + b"".join(group)
-        for rdtype, group in sorted(groups.items())
-    )
 
 
 def read_rrsets(owner: Labels, packed: bytes) -> Iterator[RRset]:
@@ -210,13 +260,3 @@ def read_rrsets(owner: Labels, packed: bytes) -> Iterator[RRset]:
             rdatas.append(packed[at : at + length])
             at += length
         yield RRset(owner, rdtype, ttl, tuple(rdatas), hosts_of(rdtype, rdatas))
-
-
-def types_of(packed: bytes) -> list[int]:
-    """The types at a name, in order."""
-    at, types = 0, []
-    while at < len(packed):
-        rdtype, _, size = RRSET.unpack_from(packed, at)
-        types.append(rdtype)
-        at += RRSET.size + size
-    return types

@@ -25,9 +25,10 @@ from typing import NamedTuple
 
 from maptr.masterline import BlockPacker, LineError, LineReader
 from maptr.names import Labels, from_wire, to_text, to_wire, wire_length
-from maptr.packed import PackedNodes, pack_records, special_names, types_of
-from maptr.protocol import CNAME, DNAME, NAPTR, NS, SOA
-from maptr.snapshot import ZoneView, make_view
+from maptr.packed import PackedNodes, special_names, view_packed
+from maptr.packing import RECORD, pack_records, types_of
+from maptr.protocol import CNAME, DNAME, NAPTR, NS, NSEC, RRSIG, SOA
+from maptr.snapshot import ZoneView
 
 # What needs a real tokenizer wherever it stands: tabs and other controls, octets beyond ASCII.
 _PRINTABLE = bytes(range(0x20, 0x7F)) + b"\n"
@@ -56,14 +57,18 @@ _RECORD = rf"IN (?:{_HOST_RULE}|{_URL_RULE}|{_TEXT})"
 _BLOCK = rf"^(({_NAAN}) {_RECORD}(?:\n\2 {_RECORD})*)$"
 
 _CNAME = CNAME.to_bytes(2, "big")
+_RRSIG = RRSIG.to_bytes(2, "big")
+_BESIDE_ALIAS = (_RRSIG, NSEC.to_bytes(2, "big"))  # RFC 4034 3 and 4
 _ALONE = (SOA.to_bytes(2, "big"), _CNAME, DNAME.to_bytes(2, "big"))
 
 
 class Plain(NamedTuple):
-    """A zone that was read. Only ``doubtful`` names need a look at what their NAPTR records say."""
+    """A zone that was read. Only ``doubtful`` names need a look at what their NAPTR records say, and only where there
+    are odd replacements (relative, or with a colon as it is) how the text writes them."""
 
     view: ZoneView
     doubtful: frozenset[Labels]
+    has_odd_replacements: bool
 
 
 def read_plain(octets: bytes, origin: Labels) -> Plain | None:
@@ -141,7 +146,7 @@ class _Reader:
         nodes = PackedNodes(texts, {}, special, packer)
         cuts = [from_wire(name) for name, found in types.items() if NS in found and name != self._apex]
         doubtful = frozenset(from_wire(name) for name, found in types.items() if NAPTR in found)
-        return Plain(make_view(self._zone, nodes, cuts), doubtful)
+        return Plain(view_packed(self._zone, nodes, cuts), doubtful, lines.has_odd_replacements)
 
 
 def _apart(keys: list[bytes], blocks: list[bytes], texts: dict[bytes, bytes], lines: LineReader) -> set[bytes]:
@@ -164,10 +169,29 @@ def _pack_apart(records: list[bytes]) -> bytes:
     if len({record.lower() for record in records}) < len(records):
         raise LineError("a record twice, or a name in it twice, but for its case")
     types = [record[2:4] for record in records]
+    if _RRSIG in types:
+        records, types = _pack_signatures(records), [rdtype for rdtype in types if rdtype not in _BESIDE_ALIAS]
     if _CNAME in types and len(types) > 1:
         raise LineError("data beside a CNAME")
     if len(types) > len(set(types)) and any(types.count(rdtype) > 1 for rdtype in _ALONE):
         raise LineError("two of one")
-    if len({(record[2:4], record[6:10]) for record in records}) > len(set(types)):
+    if len({(record[2:4], record[6:10]) for record in records}) > len({record[2:4] for record in records}):
         raise LineError("two TTLs in one RRset")
     return pack_records(records)
+
+
+def _pack_signatures(records: list[bytes]) -> list[bytes]:
+    """The same records, the signatures after the others, by what they cover: all have the least TTL, for in a packed
+    table they are one RRset. Raises LineError for one whose TTL is not that of what it covers (RFC 4034 3)."""
+    size = RECORD.size
+    ttls = {record[2:4]: record[6:10] for record in records if record[2:4] != _RRSIG}
+    signatures: dict[bytes, list[bytes]] = {}
+    for record in records:
+        if record[2:4] == _RRSIG:
+            covered = record[size : size + 2]
+            if ttls.get(covered) != record[6:10]:
+                raise LineError("a signature of nothing, or of another TTL")
+            signatures.setdefault(covered, []).append(record)
+    least = min(ttls[covered] for covered in signatures)
+    others = [record for record in records if record[2:4] != _RRSIG]
+    return others + [record[:6] + least + record[10:] for some in signatures.values() for record in some]

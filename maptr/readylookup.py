@@ -12,7 +12,7 @@ from collections.abc import Hashable
 
 from maptr.learned import Learned
 from maptr.names import ROOT, WILDCARD, next_closer
-from maptr.packed import RRSET, types_of
+from maptr.packing import RRSET, types_of
 from maptr.proofs import Asked
 from maptr.protocol import ANY, CNAME, DNAME, DS, MX, NOERROR, NS, NSEC, NSEC3, NXDOMAIN, RRSIG, SOA, SRV
 from maptr.ready import DO, NO_EDNS, Ready, Shared

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from maptr.names import WILDCARD, Labels, from_wire, is_below, to_wire, wire_length
-from maptr.packed import RRSET, PackedNodes, read_rrsets, types_of
+from maptr.packed import PackedNodes, read_rrsets
+from maptr.packing import RRSET, types_of
 from maptr.proofs import Proofs
 from maptr.protocol import CNAME, DNAME, NS, NSEC, NSEC3, RRSIG
 from maptr.ready import Ready

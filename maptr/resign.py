@@ -5,111 +5,111 @@ How it is signed is in ``dnssec.py``, for how long in ``signing.py``. Reads no f
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-import dns.name
-import dns.rdata
-import dns.rdataclass
-import dns.rdatatype
-import dns.zone
-
-from maptr.difference import records, soa_of
-from maptr.dnssec import Policy, apex_records, sign_zone
+from maptr.dnssec import Progress, apex_records, sign_zone
 from maptr.errors import SigningError
-from maptr.names import Labels
+from maptr.layout import RRSIG_HEAD
+from maptr.names import to_wire
+from maptr.packed import PackedNodes
+from maptr.packing import RECORD, split_records, split_rrsets
 from maptr.protocol import DNSKEY, NSEC, RRSIG, SOA, ZONEMD
 from maptr.serial import following_serial, is_newer
 from maptr.signatures import Signatures, signature_state
-from maptr.signing import MADE
-from maptr.snapshot import Node, ZoneView, view_zone
+from maptr.signing import MADE, Policy
+from maptr.snapshot import Node, ZoneView
 from maptr.zonediff import ZoneDiff, stripped
-from maptr.zonekeys import Key, check_keys, dnskey_signers, zone_signers
+from maptr.zonekeys import Key, KeySet
 
 
-def renew(
-    zone: dns.zone.Zone,
-    old: dns.zone.Zone | None,
-    keys: Sequence[Key],
-    *,
-    now: float,
-    policy: Policy,
-    style: str = "increment",
-    force: bool = False,
-) -> dns.zone.Zone:
-    """The zone, signed; ``old``, the version signed before, where that has the same records by the same keys, its
-    signatures are not due, and the zone's serial is not beyond its own.
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """How a zone is signed now: with which keys, by which policy, and at what time (Unix time).
 
-    The serial is the zone's where that is beyond the old one's, else the next of the style ("increment", "date",
-    "unix"). Signatures that last long enough are kept; none with ``force``, and then old is never good.
-    Raises SigningError for keys that make no chain.
+    A new version has the serial of the zone where that is beyond the old one's, else the next of the style
+    ("increment", "date", "unix"). Signatures that last long enough are kept; none with ``force``.
     """
-    if old is not None and not force and is_good(view_zone(old), view_zone(zone), keys, now=now, policy=policy):
-        return old
-    return sign_again(zone, old, keys, now=now, policy=policy, style=style, force=force)
+
+    keys: KeySet
+    policy: Policy
+    now: float
+    style: str = "increment"
+    force: bool = False
+
+    def renew(self, zone: ZoneView, old: ZoneView | None, progress: Progress = lambda done, total: None) -> ZoneView:
+        """The zone, signed; ``old``, the version signed before, where that is good."""
+        if old is not None and self.is_good(old, zone):
+            return old
+        return self.sign(zone, old, progress)
+
+    def is_good(self, old: ZoneView, zone: ZoneView) -> bool:
+        """Whether ``old`` has the same records by the same keys, its signatures are not due, and the zone's serial is
+        not beyond its own. A look at both, no signature is checked. Never with ``force``."""
+        return (
+            not self.force
+            and not is_newer(zone.serial, old.serial)
+            and is_current(old, zone, self.keys, self.policy)
+            and signature_state(old, self.now, expiring=self.policy.refresh).state is Signatures.OK
+        )
+
+    def sign(self, zone: ZoneView, old: ZoneView | None, progress: Progress = lambda done, total: None) -> ZoneView:
+        """``renew``, where ``old`` is known not to be good."""
+        serial = zone.serial
+        if old is not None and not is_newer(serial, old.serial):
+            serial = following_serial(old.serial, self.style, self.now)
+        return sign_zone(
+            zone,
+            self.keys,
+            now=int(self.now),
+            serial=serial,
+            policy=self.policy,
+            old=None if self.force else old,
+            progress=progress,
+        )
 
 
-def is_good(old: ZoneView, zone: ZoneView, keys: Sequence[Key], *, now: float, policy: Policy) -> bool:
-    """Whether ``renew`` gives ``old``. A look at both, no signature is checked. Raises SigningError as it does."""
-    check_keys(keys)
-    return (
-        not is_newer(zone.serial, old.serial)
-        and is_current(old, zone, keys, policy)
-        and signature_state(old, now, expiring=policy.refresh).state is Signatures.OK
-    )
-
-
-def is_current(old: ZoneView, zone: ZoneView, keys: Sequence[Key], policy: Policy) -> bool:
+def is_current(old: ZoneView, zone: ZoneView, keys: KeySet, policy: Policy) -> bool:
     """Whether ``old`` is this zone, but for its serial, signed by these keys. Its times are not looked at."""
     if old.origin != zone.origin or ZoneDiff.between(stripped(old, zone.serial), stripped(zone)):
         return False
-    apex = old.nodes[old.origin]
-    made = {
-        (owner, rdtype): (rrset.ttl, frozenset(rrset.rdatas))
-        for owner, node in old.nodes.items()
-        for rdtype, rrset in node.items()
-        if rdtype in MADE - {RRSIG, NSEC, ZONEMD}
-    }
-    wanted: dict[tuple[Labels, int], tuple[int, frozenset[bytes]]] = {}
+    origin = to_wire(zone.origin)
     ttl = zone.soa.ttl if policy.dnskey_ttl is None else policy.dnskey_ttl
-    for rdata in apex_records(dns.name.Name((*zone.soa.owner, b"")), keys, policy.cds):
-        at = zone.origin, int(rdata.rdtype)
-        wanted[at] = ttl, wanted.get(at, (ttl, frozenset[bytes]()))[1] | {rdata.to_wire() or b""}
-    if made != wanted or (ZONEMD in apex) is not policy.zonemd:
-        return False
-    return _signers(apex, SOA) == _named(zone_signers(keys)) and _signers(apex, DNSKEY) == _named(dnskey_signers(keys))
+    wanted = {
+        (origin, rdtype): (ttl, frozenset(rdatas))
+        for rdtype, rdatas in apex_records(zone.origin, keys, policy.cds).items()
+    }
+    apex = old.nodes[old.origin]
+    return (
+        _made(old) == wanted
+        and (ZONEMD in apex) is policy.zonemd
+        and _signers(apex, SOA) == _named(keys.zone_signers)
+        and _signers(apex, DNSKEY) == _named(keys.dnskey_signers)
+    )
+
+
+def _made(view: ZoneView) -> dict[tuple[bytes, int], tuple[int, frozenset[bytes]]]:
+    """What signing made of the keys, by owner and type: TTL and rdatas."""
+    nodes = PackedNodes.pack(view.nodes)
+    found = {}
+    for name in nodes.special:
+        for rdtype, packed in split_rrsets(nodes.read(name)):
+            if rdtype in MADE and rdtype not in (RRSIG, NSEC, ZONEMD):
+                records = split_records(packed)
+                ttl = int.from_bytes(packed[6:10], "big")
+                found[name, rdtype] = ttl, frozenset(record[RECORD.size :] for record in records)
+    return found
 
 
 def _signers(node: Node, covered: int) -> set[tuple[int, int]]:
     """The algorithm and key tag of each signature over one type (RFC 4034 3.1)."""
     rdatas = node[RRSIG].rdatas if RRSIG in node else ()
-    heads = (struct.unpack_from("!HBBIIIH", rdata) for rdata in rdatas)
+    heads = map(RRSIG_HEAD.unpack_from, rdatas)
     return {(algorithm, tag) for rdtype, algorithm, *_, tag in heads if rdtype == covered}
 
 
 def _named(keys: Iterable[Key]) -> set[tuple[int, int]]:
-    return {(int(key.algorithm.number), key.tag) for key in keys}
-
-
-def sign_again(
-    zone: dns.zone.Zone,
-    old: dns.zone.Zone | None,
-    keys: Sequence[Key],
-    *,
-    now: float,
-    policy: Policy,
-    style: str = "increment",
-    force: bool = False,
-) -> dns.zone.Zone:
-    """``renew``, where ``old`` is known not to be good."""
-    check_keys(keys)
-    wanted = int(zone.get_soa().serial)
-    before = None if old is None else int(old.get_soa().serial)
-    if before is None or is_newer(wanted, before):
-        serial = wanted
-    else:
-        serial = following_serial(before, style, now)
-    return sign_zone(zone, keys, now=int(now), serial=serial, policy=policy, old=None if force else old)
+    return {(key.algorithm.number, key.tag) for key in keys}
 
 
 def due(view: ZoneView, policy: Policy, now: float) -> int:
@@ -118,14 +118,3 @@ def due(view: ZoneView, policy: Policy, now: float) -> int:
     if found.expires is None:
         raise SigningError("no signatures")
     return found.expires - policy.refresh
-
-
-def to_zone(view: ZoneView) -> dns.zone.Zone:
-    """A view as dnspython's zone, not relativized, which is what is signed."""
-    zone = dns.zone.Zone(dns.name.Name((*view.soa.owner, b"")), relativize=False)
-    for record in (soa_of(view), *records(view)):
-        rdtype = dns.rdatatype.RdataType.make(record.rdtype)
-        rdata = dns.rdata.from_wire(dns.rdataclass.IN, rdtype, record.rdata, 0, len(record.rdata))
-        owner = dns.name.Name((*record.owner, b""))
-        zone.find_rdataset(owner, rdtype, rdata.covers(), create=True).add(rdata, record.ttl)
-    return zone

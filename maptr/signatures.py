@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from maptr.packed import special_nodes
+from maptr.names import Labels
+from maptr.packed import PackedNodes
+from maptr.packing import RECORD, split_records, split_rrsets
 from maptr.protocol import RRSIG
-from maptr.snapshot import ZoneView
+from maptr.snapshot import Node, ZoneView
 
 # An alarm a day or two before the end: BIND, Knot and `maptr zone sign` have signed again by then (Knot, with
 # its defaults and a TTL of a day, 58 hours before).
@@ -72,11 +74,20 @@ def signature_state(zone: ZoneView, now: float, *, expiring: int = EXPIRING) -> 
 
 
 def _times(zone: ZoneView, now: int) -> Iterator[tuple[int, int]]:
-    """(inception, expiration) of each signature. On the wire they have 32 bits and wrap (RFC 4034 3.1.5)."""
-    for _, node in special_nodes(zone.nodes):
-        for rdata in node[RRSIG].rdatas if RRSIG in node else ():
-            expiration, inception = struct.unpack_from("!2I", rdata, 8)
-            yield unwrap(inception, now), unwrap(expiration, now)
+    """(inception, expiration) of the signatures. On the wire they have 32 bits and wrap (RFC 4034 3.1.5)."""
+    found = {rdata[8:16] for rdata in _rdatas(zone.nodes)}  # few, for most are made at once
+    for expiration, inception in map(struct.Struct("!2I").unpack, found):
+        yield unwrap(inception, now), unwrap(expiration, now)
+
+
+def _rdatas(nodes: Mapping[Labels, Node]) -> Iterator[bytes]:
+    if not isinstance(nodes, PackedNodes):
+        yield from (rdata for node in nodes.values() if RRSIG in node for rdata in node[RRSIG].rdatas)
+        return
+    for name in nodes.special:
+        for rdtype, records in split_rrsets(nodes.read(name)):
+            if rdtype == RRSIG:
+                yield from (record[RECORD.size :] for record in split_records(records))
 
 
 def unwrap(stamp: int, now: int) -> int:

@@ -14,9 +14,10 @@ import dns.zone
 
 from maptr import integrity
 from maptr.finding import Finding, Severity
-from maptr.masterfile import absolute, logical_lines, soa_owner, type_and_rdata
+from maptr.masterfile import BYTE_ORDER_MARK, MARK_REFUSED, absolute, logical_lines, soa_owner, type_and_rdata
+from maptr.plainzone import Plain
 from maptr.rulecheck import check_rules
-from maptr.snapshot import view_zone
+from maptr.snapshot import ZoneView, view_zone
 
 _SINGLE = ("SOA", "CNAME", "DNAME")  # a second one BIND and NSD refuse, and dnspython takes for the first
 
@@ -27,8 +28,16 @@ def check_zone(text: str, *, origin: str | None = None, filename: str = "") -> l
     Without ``origin`` the zone is that of its SOA: its owner, below $ORIGIN if relative, and ``ark.arpa.`` where the
     text does not say. Never raises: a text that is no zone is a finding too.
     """
+    return examine(text, origin=origin, filename=filename)[0]
+
+
+def examine(text: str, *, origin: str | None = None, filename: str = "") -> tuple[list[Finding], ZoneView | None]:
+    """What ``check_zone`` finds, and the zone itself, None where it cannot be loaded."""
+    if text.startswith(BYTE_ORDER_MARK):
+        return [_error("byte-order-mark", "the file", MARK_REFUSED, line=1)], None
     origin = origin or soa_owner(text)
     findings = list(_written(text, origin))
+    view = None
     try:
         zone = dns.zone.from_text(
             text, origin=origin, relativize=False, filename=filename or "<zone>", check_origin=False
@@ -43,7 +52,15 @@ def check_zone(text: str, *, origin: str | None = None, filename: str = "") -> l
     else:
         view = view_zone(zone)
         findings += [*check_rules(view), *integrity.check(view)]
-    return sorted(set(findings), key=lambda f: (f.line == 0, f.line, f.record, f.code, f.value))
+    return sorted(set(findings), key=lambda f: (f.line == 0, f.line, f.record, f.code, f.value)), view
+
+
+def is_clean(plain: Plain) -> bool:
+    """Whether ``check_zone`` finds no error in the file of a plain zone; where not, it says what."""
+    if plain.has_odd_replacements:
+        return False
+    findings = [*check_rules(plain.view, plain.doubtful), *integrity.check(plain.view)]
+    return all(finding.severity is not Severity.ERROR for finding in findings)
 
 
 def _reason(error: dns.exception.DNSException) -> str:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from maptr.difference import SERIAL
-from maptr.names import Labels, to_text
-from maptr.packed import has_data
+from maptr.names import Labels, to_text, to_wire
+from maptr.packed import PackedNodes, changed_names, count_names, has_data, pack_rrset
+from maptr.packing import headed, split_rrsets, types_of
 from maptr.protocol import NAPTR, SOA
 from maptr.signing import MADE
 from maptr.snapshot import Node, RRset, ZoneView, make_view
@@ -81,10 +82,12 @@ class ZoneDiff:
     def between(cls, old: ZoneView, new: ZoneView) -> ZoneDiff:
         """The difference of two versions of one zone."""
         changes: list[Change] = []
-        for owner in sorted(old.nodes.keys() | new.nodes.keys(), key=lambda labels: labels[::-1]):
-            changes += _changes(old.nodes.get(owner, {}), new.nodes.get(owner, {}))
-        names = [owner for owner, node in old.nodes.items() if has_data(node)]
-        return cls(tuple(changes), sum(not has_data(new.nodes.get(owner, {})) for owner in names), len(names))
+        lost = 0
+        for owner in sorted(changed_names(old.nodes, new.nodes), key=lambda labels: labels[::-1]):
+            before, after = old.nodes.get(owner, {}), new.nodes.get(owner, {})
+            changes += _changes(before, after)
+            lost += has_data(before) and not has_data(after)
+        return cls(tuple(changes), lost, count_names(old))
 
     def __bool__(self) -> bool:
         return bool(self.changes)
@@ -137,7 +140,12 @@ def with_serial(zone: ZoneView, serial: int) -> ZoneView:
     rdata = zone.soa.rdatas[0]
     rdatas = (rdata[: SERIAL.start] + serial.to_bytes(4, "big") + rdata[SERIAL.stop :],)
     soa = zone.soa._replace(rdatas=rdatas)
-    nodes = {**zone.nodes, zone.origin: {**zone.nodes[zone.origin], SOA: soa}}
+    apex = {**zone.nodes[zone.origin], SOA: soa}
+    nodes: Mapping[Labels, Node]
+    if isinstance(zone.nodes, PackedNodes):
+        nodes = zone.nodes.replaced({to_wire(zone.origin): b"".join(map(pack_rrset, apex.values()))})
+    else:
+        nodes = {**zone.nodes, zone.origin: apex}
     return zone._replace(serial=serial, soa=soa, negative_soa=zone.negative_soa._replace(rdatas=rdatas), nodes=nodes)
 
 
@@ -152,20 +160,18 @@ def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
 
     Names that have nothing else stay as empty non-terminals where something is below them, and go where not.
     """
-    nodes: dict[Labels, Node] = {}
-    for owner, node in view.nodes.items():
-        kept = {rdtype: _unsigned(rrset) for rdtype, rrset in node.items() if rdtype not in MADE}
-        if kept:
-            nodes[owner] = kept
-    for owner in list(nodes):
-        for start in range(1, len(owner) - len(view.origin)):
-            nodes.setdefault(owner[start:], {})
-    bare = make_view(view.origin, nodes, view.cuts)
-    return bare if serial is None or serial == bare.serial else with_serial(bare, serial)
+    nodes = PackedNodes.pack(view.nodes)
+    made = {key: nodes.read(key) for key in nodes.special}
+    bare = {key: _bare(packed) for key, packed in made.items() if not MADE.isdisjoint(types_of(packed))}
+    if bare:
+        nodes = nodes.replaced(bare)
+    found = make_view(view.origin, nodes, view.cuts)
+    return found if serial is None or serial == found.serial else with_serial(found, serial)
 
 
-def _unsigned(rrset: RRset) -> RRset:
-    return rrset._replace(signatures=()) if rrset.signatures else rrset
+def _bare(packed: bytes) -> bytes:
+    """One value of a table without what signing makes."""
+    return b"".join([headed(rdtype, records) for rdtype, records in split_rrsets(packed) if rdtype not in MADE])
 
 
 def _shown(rdatas: set[bytes], rdtype: int) -> str:

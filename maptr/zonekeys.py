@@ -6,16 +6,13 @@ The files they lie in are ``keyfolder.py``'s business, signing with them is ``dn
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+import hashlib
+import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import dns.dnssec
-import dns.dnssectypes
-import dns.name
-import dns.rdata
-
 from maptr.errors import SigningError
+from maptr.names import Labels, fold, to_wire
 from maptr.protocol import DNSSEC_PROTOCOL, SECURE_ENTRY_POINT, ZONE_KEY
 
 if TYPE_CHECKING:
@@ -23,6 +20,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     PrivateKey = EllipticCurvePrivateKey | Ed25519PrivateKey
+
+DS_SHA256 = 2  # RFC 4509 5
 
 
 class Role(enum.StrEnum):
@@ -52,8 +51,9 @@ class Algorithm(enum.StrEnum):
     ED25519 = "ed25519"
 
     @property
-    def number(self) -> dns.dnssectypes.Algorithm:
-        return dns.dnssectypes.Algorithm[self.name]
+    def number(self) -> int:
+        """RFC 6605 8, RFC 8080 6."""
+        return {Algorithm.ECDSAP256SHA256: 13, Algorithm.ED25519: 15}[self]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +66,24 @@ class Key:
     private: PrivateKey = field(repr=False)
 
     @property
-    def dnskey(self) -> dns.rdata.Rdata:
+    def rdata(self) -> bytes:
+        """The DNSKEY record (RFC 4034 2.1, RFC 6605 4, RFC 8080 3)."""
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
         flags = ZONE_KEY if self.role is Role.ZSK else ZONE_KEY | SECURE_ENTRY_POINT
         public = self.private.public_key()
-        made: dns.rdata.Rdata = dns.dnssec.make_dnskey(
-            public,  # type: ignore[arg-type,unused-ignore]
-            self.algorithm.number,
-            flags,
-            DNSSEC_PROTOCOL,
-        )
-        return made
+        if self.algorithm is Algorithm.ED25519:
+            octets = public.public_bytes(Encoding.Raw, PublicFormat.Raw)
+        else:
+            octets = public.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)[1:]
+        return struct.pack("!HBB", flags, DNSSEC_PROTOCOL, self.algorithm.number) + octets
 
     @property
     def tag(self) -> int:
         """RFC 4034 appendix B."""
-        return dns.dnssec.key_id(self.dnskey)  # type: ignore[arg-type]
+        rdata = self.rdata
+        total = sum(rdata[0::2]) * 256 + sum(rdata[1::2])
+        return (total + (total >> 16)) & 0xFFFF
 
     @property
     def is_entry(self) -> bool:
@@ -91,27 +94,45 @@ class Key:
         return f"{self.role.upper()} {self.tag} ({self.algorithm}, {self.state})"
 
 
-def zone_signers(keys: Iterable[Key]) -> list[Key]:
-    return [key for key in keys if key.role is Role.CSK or (key.role is Role.ZSK and key.state is State.ACTIVE)]
+@dataclass(frozen=True, slots=True)
+class KeySet:
+    """The keys of one zone, of which a validator that trusts an active one finds a whole chain (RFC 4035 2.2).
+
+    Raises SigningError for others: so whoever has one need not look again.
+    """
+
+    keys: tuple[Key, ...]
+
+    def __post_init__(self) -> None:
+        if not any(key.is_entry for key in self.keys):
+            raise SigningError("no active KSK or CSK: the parent's DS would lead nowhere")
+        if not self.zone_signers:
+            raise SigningError("no active ZSK and no CSK: nothing would sign the zone")
+        signing = {key.algorithm for key in self.zone_signers} & {key.algorithm for key in self.dnskey_signers}
+        for key in self.keys:
+            if key.algorithm not in signing:
+                reason = "every algorithm in use must sign both the DNSKEY RRset and the zone (RFC 4035 2.2)"
+                raise SigningError(f"{key}: {reason}; add a CSK, or a KSK and an active ZSK, of this algorithm")
+
+    @property
+    def zone_signers(self) -> tuple[Key, ...]:
+        """Those that sign what is no key."""
+        return tuple(
+            key for key in self.keys if key.role is Role.CSK or (key.role is Role.ZSK and key.state is State.ACTIVE)
+        )
+
+    @property
+    def dnskey_signers(self) -> tuple[Key, ...]:
+        """Those that sign DNSKEY, and CDS and CDNSKEY (RFC 7344 4.1)."""
+        return tuple(key for key in self.keys if key.role is not Role.ZSK)
+
+    @property
+    def entries(self) -> tuple[Key, ...]:
+        """Those that the parent's DS names, or is to name."""
+        return tuple(key for key in self.keys if key.is_entry)
 
 
-def dnskey_signers(keys: Iterable[Key]) -> list[Key]:
-    return [key for key in keys if key.role is not Role.ZSK]
-
-
-def check_keys(keys: Sequence[Key]) -> None:
-    """Raises SigningError unless a validator that trusts an active key finds a whole chain (RFC 4035 2.2)."""
-    if not any(key.is_entry for key in keys):
-        raise SigningError("no active KSK or CSK: the parent's DS would lead nowhere")
-    if not zone_signers(keys):
-        raise SigningError("no active ZSK and no CSK: nothing would sign the zone")
-    signing = {key.algorithm for key in zone_signers(keys)} & {key.algorithm for key in dnskey_signers(keys)}
-    for key in keys:
-        if key.algorithm not in signing:
-            reason = "every algorithm in use must sign both the DNSKEY RRset and the zone (RFC 4035 2.2)"
-            raise SigningError(f"{key}: {reason}; add a CSK, or a KSK and an active ZSK, of this algorithm")
-
-
-def ds_records(origin: dns.name.Name, keys: Iterable[Key]) -> list[dns.rdata.Rdata]:
-    """What the parent should hold: SHA-256 (RFC 8624 3.3) of each active KSK or CSK."""
-    return [dns.dnssec.make_ds(origin, key.dnskey, "SHA256") for key in keys if key.is_entry]
+def ds_rdata(origin: Labels, key: Key) -> bytes:
+    """The DS record of a key, or the CDS: SHA-256 of its folded owner and the DNSKEY (RFC 4509, RFC 8624 3.3)."""
+    digest = hashlib.sha256(to_wire(fold(origin)) + key.rdata).digest()
+    return struct.pack("!HBB", key.tag, key.algorithm.number, DS_SHA256) + digest

@@ -29,10 +29,10 @@ LAYERS = (
         *("zone", "masterfile", "rulecheck", "zonecheck", "zonetext"),
         *("packet", "edns", "lookup", "rendering", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
-        *("signing", "resign"),
+        *("signing", "layout", "canonical", "rrsigs", "resign"),
         *("zonediff", "integrity", "publish"),
-        *("packed", "ready", "proofs", "readyzone", "learned", "readylookup", "fellows", "fastpath"),
-        *("masterline", "plainzone"),
+        *("packing", "packed", "ready", "proofs", "readyzone", "learned", "readylookup", "fellows", "fastpath"),
+        *("masterline", "signedline", "plainzone"),
         *("acl", "tsig", "difference", "journal", "transfer", "catalog", "notify", "exchange"),
         *(
             "sections",

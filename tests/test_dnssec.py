@@ -5,7 +5,13 @@ That real validators accept what is signed here is held in ``tests/interop/test_
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import logging
+import os
+import re
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -26,14 +32,16 @@ from hypothesis import strategies as st
 
 from maptr import keyfolder, zonetext
 from maptr.cli import main
-from maptr.dnssec import Children, Policy, sign_zone
-from maptr.errors import SigningError
+from maptr.errors import SigningError, ZoneError
 from maptr.keyfolder import add_key, read_keys, remove_key, set_state
 from maptr.resign import is_current
 from maptr.serve import alarm
+from maptr.serve.zones import ZoneSource, read_zone
 from maptr.signatures import EXPIRING, Signatures, signature_state
+from maptr.signing import Children, Policy
 from maptr.snapshot import Snapshot, view_zone
-from maptr.zonekeys import Algorithm, Key, Role, State, check_keys, ds_records
+from maptr.zonekeys import Algorithm, Key, KeySet, Role, State, ds_rdata
+from tests.signing import sign_zone
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="signing needs maptr[dnssec]")
 
@@ -72,6 +80,10 @@ def zone() -> dns.zone.Zone:
 
 def sign(*signers: Key, policy: Policy | None = None, serial: int = 7) -> dns.zone.Zone:
     return sign_zone(zone(), signers, now=NOW, serial=serial, policy=policy)
+
+
+def text_of(made: dns.zone.Zone) -> str:
+    return zonetext.to_text(view_zone(made))
 
 
 def tags(signed: dns.zone.Zone, owner: str, covered: dns.rdatatype.RdataType) -> set[int]:
@@ -139,7 +151,7 @@ def test_the_digest_is_of_the_whole_zone(keys: dict[Role, Key]) -> None:
 def test_signing_changes_nothing_of_its_input_and_gives_the_same_again(keys: dict[Role, Key]) -> None:
     unsigned = zone()
     texts = {
-        zonetext.to_text(sign_zone(unsigned, [keys[role] for role in roles], now=NOW, serial=8))
+        text_of(sign_zone(unsigned, [keys[role] for role in roles], now=NOW, serial=8))
         for roles in ((Role.KSK, Role.ZSK), (Role.ZSK, Role.KSK), (Role.KSK, Role.ZSK))
     }
     assert len(texts) == 1
@@ -150,7 +162,7 @@ def test_signing_changes_nothing_of_its_input_and_gives_the_same_again(keys: dic
 def test_signing_a_signed_zone_leaves_nothing_of_the_old_keys(keys: dict[Role, Key]) -> None:
     signed = sign(keys[Role.KSK], keys[Role.ZSK])
     again = sign_zone(signed, [keys[Role.CSK]], now=NOW, serial=7)
-    assert zonetext.to_text(again) == zonetext.to_text(sign(keys[Role.CSK]))
+    assert text_of(again) == text_of(sign(keys[Role.CSK]))
 
 
 @pytest.mark.parametrize(
@@ -164,26 +176,31 @@ def test_signing_a_signed_zone_leaves_nothing_of_the_old_keys(keys: dict[Role, K
         ({"policy": Policy(zonemd=False)}, False),
         ({"policy": Policy(cds=Children.NONE)}, False),
         ({"policy": Policy(dnskey_ttl=60)}, False),
-        ({"ksk": State.RETIRED}, False),
     ],
 )
 def test_what_is_still_good_is_known(keys: dict[Role, Key], change: dict[str, object], current: bool) -> None:
     ksk, zsk = keys[Role.KSK], keys[Role.ZSK]
-    old = dns.zone.from_text(zonetext.to_text(sign(ksk, zsk)), "example.", relativize=False)
+    old = dns.zone.from_text(text_of(sign(ksk, zsk)), "example.", relativize=False)
     now = dns.zone.from_text(str(change.get("text", TEXT)), relativize=False)
-    if "ksk" in change:
-        ksk = replace(ksk, state=State.RETIRED)
     policy = change.get("policy", Policy())
     assert isinstance(policy, Policy)
-    assert is_current(view_zone(old), view_zone(now), [ksk, zsk], policy) is current
+    assert is_current(view_zone(old), view_zone(now), KeySet((ksk, zsk)), policy) is current
+
+
+def test_a_key_that_is_retired_makes_another_zone(keys: dict[Role, Key]) -> None:
+    """It signs and is there as before, but CDS speaks of it no more."""
+    old = view_zone(sign(*keys.values()))
+    retired = replace(keys[Role.KSK], state=State.RETIRED)
+    assert is_current(old, view_zone(zone()), KeySet(tuple(keys.values())), Policy())
+    assert not is_current(old, view_zone(zone()), KeySet((retired, keys[Role.ZSK], keys[Role.CSK])), Policy())
 
 
 def test_other_signers_make_another_zone(keys: dict[Role, Key]) -> None:
     ksk, zsk = keys[Role.KSK], keys[Role.ZSK]
     old, plain = view_zone(sign(ksk, zsk, replace(keys[Role.CSK], role=Role.CSK))), view_zone(zone())
     waiting = replace(keys[Role.CSK], role=Role.CSK, state=State.PUBLISHED)
-    assert not is_current(old, plain, [ksk, zsk, waiting], Policy())
-    assert not is_current(old, plain, [ksk, zsk], Policy())
+    assert not is_current(old, plain, KeySet((ksk, zsk, waiting)), Policy())
+    assert not is_current(old, plain, KeySet((ksk, zsk)), Policy())
 
 
 @pytest.mark.parametrize(
@@ -196,22 +213,22 @@ def test_other_signers_make_another_zone(keys: dict[Role, Key]) -> None:
 )
 def test_keys_without_a_chain_are_refused(keys: dict[Role, Key], chosen: list[Role], reason: str) -> None:
     with pytest.raises(SigningError, match=reason):
-        check_keys([keys[role] for role in chosen])
+        KeySet(tuple(keys[role] for role in chosen))
 
 
 def test_an_algorithm_that_signs_only_half_is_refused(keys: dict[Role, Key]) -> None:
     """RFC 4035 2.2: a validator may ask for each algorithm of the DNSKEY RRset in every answer."""
     waiting = replace(keys[Role.ZSK], state=State.PUBLISHED)
     with pytest.raises(SigningError, match=r"ZSK \d+ \(ecdsap256sha256, published\): every algorithm"):
-        check_keys([keys[Role.CSK], waiting])
-    check_keys([keys[Role.CSK], keys[Role.KSK], keys[Role.ZSK]])
+        KeySet((keys[Role.CSK], waiting))
+    KeySet((keys[Role.CSK], keys[Role.KSK], keys[Role.ZSK]))
 
 
 def test_cds_and_ds_speak_of_the_active_keys(keys: dict[Role, Key]) -> None:
     old = replace(keys[Role.KSK], state=State.RETIRED)
     signed = sign(old, keys[Role.ZSK], keys[Role.CSK])
-    (ds,) = ds_records(ORIGIN, [old, keys[Role.ZSK], keys[Role.CSK]])
-    assert [rdata.to_text() for rdata in signed.find_rdataset(ORIGIN, CDS)] == [ds.to_text()]
+    (entry,) = KeySet((old, keys[Role.ZSK], keys[Role.CSK])).entries
+    assert [rdata.to_wire() for rdata in signed.find_rdataset(ORIGIN, CDS)] == [ds_rdata((b"Example",), entry)]
     assert len(signed.find_rdataset(ORIGIN, CDNSKEY)) == 1
     assert tags(signed, "@", DNSKEY) == {old.tag, keys[Role.CSK].tag}
     gone = sign(keys[Role.CSK], policy=Policy(cds=Children.DELETE))
@@ -229,11 +246,11 @@ def test_a_policy_that_cannot_hold_is_refused(times: dict[str, int]) -> None:
 
 
 def test_names_that_readers_mistake_are_written_for_all(keys: dict[Role, Key]) -> None:
-    text = zonetext.to_text(sign(keys[Role.CSK]))
+    text = text_of(sign(keys[Role.CSK]))
     assert '"" h.example\\0588443.' in text
     assert "port:" not in text
     again = dns.zone.from_text(text, "example.", relativize=False)
-    assert zonetext.to_text(again) == text
+    assert text_of(again) == text
     assert text.splitlines()[0] == "example. 3600 IN SOA ns1.example. hostmaster.example. 7 7200 3600 1209600 300"
 
 
@@ -244,7 +261,7 @@ def test_any_name_comes_through_the_text(labels: list[bytes]) -> None:
     name = dns.name.Name((*labels, b"example", b""))
     for rdata in _pointing(name):
         made.find_rdataset(name, rdata.rdtype, create=True).add(rdata, 60)
-    assert dns.zone.from_text(zonetext.to_text(made), "example.", relativize=False) == made
+    assert dns.zone.from_text(text_of(made), "example.", relativize=False) == made
 
 
 def _pointing(name: dns.name.Name) -> list[dns.rdata.Rdata]:
@@ -265,7 +282,7 @@ def test_keys_are_files_that_only_their_owner_reads(tmp_path: Path) -> None:
     assert path.name == f"csk-ed25519-{key.tag:05d}.active.pem"
     assert (folder.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
     (read,) = read_keys(folder)
-    assert (read.path, read.key.dnskey) == (path, key.dnskey)
+    assert (read.path, read.key.rdata) == (path, key.rdata)
     assert set_state(folder, key.tag, State.RETIRED).path.name.endswith(".retired.pem")
     assert not path.exists()
     assert remove_key(folder, key.tag).key.tag == key.tag
@@ -331,6 +348,14 @@ def test_a_bad_key_file_is_named_and_its_secret_is_not(tmp_path: Path, how: str)
     assert secret not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("algorithm", ["rsasha256", "ecdsap384sha384", "ed448"])
+def test_an_algorithm_that_is_not_for_signing_is_named(tmp_path: Path, algorithm: str) -> None:
+    path, _ = add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    moved = path.rename(path.with_name(path.name.replace("ed25519", algorithm)))
+    with pytest.raises(SigningError, match=rf"{moved.name}: maptr signs with .* and ed25519 .*, not with {algorithm}$"):
+        read_keys(path.parent)
 
 
 def test_no_text_of_a_key_has_its_secret(tmp_path: Path) -> None:
@@ -462,6 +487,68 @@ def test_errors_leave_the_old_zone_and_say_what_to_do(work: Path) -> None:
     done = run("sign", work / "in.zone", work / "keys", "--lifetime", "7d")
     assert (done.exit_code, "cannot be renewed" in done.output) == (1, True)
     assert target.read_text() == "kept"
+
+
+def test_a_signed_zone_that_was_damaged_is_signed_anew(work: Path) -> None:
+    """Its digest tells, where else only a validator would: all was said to be good until the signatures were due."""
+    source, target = work / "in.zone", work / "out.zone"
+    arguments = ("sign", source, work / "keys", "-o", target)
+    assert run(*arguments, "--at", NOW).exit_code == 0
+    whole = target.read_text()
+    (line,) = [line for line in whole.splitlines() if line.startswith("a.b.") and " RRSIG TXT " in line]
+    for damaged in (whole.replace(f"{line}\n", ""), whole.replace(line[-10:], line[-10:].swapcase())):
+        assert damaged != whole
+        target.write_text(damaged)
+        done = run(*arguments, "--at", NOW)
+        assert (done.exit_code, "unchanged" in done.output) == (0, False)
+        assert f"{target}: its ZONEMD does not verify" in done.output
+        assert "no signature in it is kept" in done.output
+        assert serial(target) == 8
+        assert line in target.read_text()
+
+
+@pytest.mark.parametrize("name", ["in.zone", "other.zone"], ids=["the file", "a file it includes"])
+def test_a_byte_order_mark_is_refused_where_it_is(work: Path, name: str) -> None:
+    """BIND, NSD and Knot refuse it too, as a part of the first name."""
+    (work / "other.zone").write_text("included A 192.0.2.7\n")
+    with (work / "in.zone").open("a") as file:
+        file.write(f"$INCLUDE {work / 'other.zone'}\n" if name == "other.zone" else "")
+    (work / name).write_bytes(codecs.BOM_UTF8 + (work / name).read_bytes())
+    reason = "begins with a byte order mark, which name servers take for a part of the first name: save it without"
+    if name == "in.zone":
+        done = run("sign", work / name, work / "keys")
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert f"{work / name}: 1: error the file byte-order-mark: {reason}" in done.output
+        assert "byte-order-mark" in run("check", work / name).output
+    with pytest.raises(ZoneError, match=re.escape(f"{work / name}:1: {reason}")):
+        read_zone(ZoneSource((b"example",), work / "in.zone"))
+
+
+def test_ends_of_lines_are_those_of_any_system(work: Path) -> None:
+    made = run("sign", work / "in.zone", work / "keys", "--at", NOW)
+    (work / "in.zone").write_bytes((work / "in.zone").read_bytes().replace(b"\n", b"\r\n"))
+    assert run("sign", work / "in.zone", work / "keys", "--at", NOW).stdout == made.stdout != ""
+
+
+def test_a_bar_is_for_terminals_alone(work: Path) -> None:
+    shown = run("sign", work / "in.zone", work / "keys", "-o", work / "out.zone").output
+    assert "names" not in shown
+    assert "\x1b" not in shown
+    command = [sys.executable, "-m", "maptr", "zone", "sign", "--force", "in.zone", "keys", "-o", "out.zone"]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
+    ours, theirs = os.openpty()
+    told = bytearray()
+    with subprocess.Popen(command, cwd=work, env=environment, stderr=theirs, stdin=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        with contextlib.suppress(OSError):  # EIO where the other end of a terminal is gone
+            while part := os.read(ours, 65536):
+                told += part
+        os.close(ours)
+        assert process.wait() == 0
+    seen = told.decode()
+    assert "names signed" in seen
+    assert "100%" in seen
+    assert "signed until" in seen
 
 
 def test_keys_are_listed_moved_and_shown_to_the_parent(work: Path) -> None:

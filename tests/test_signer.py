@@ -18,17 +18,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maptr import keyfolder
-from maptr.dnssec import Policy, sign_zone
 from maptr.names import parse, to_text
 from maptr.publish import Guards
-from maptr.resign import renew, to_zone
+from maptr.resign import Renewal
 from maptr.serve import keptzone, publisher, signer, status
 from maptr.serve.served import Outcome, Served, ZoneState
 from maptr.serve.signer import Signing
 from maptr.serve.zones import ZoneSource
+from maptr.signing import Policy
 from maptr.snapshot import ZoneView, view_zone
 from maptr.zonediff import ZoneDiff, stripped
-from maptr.zonekeys import Algorithm, Key, Role, State
+from maptr.zonekeys import Algorithm, Key, KeySet, Role, State
+from tests.signing import sign_zone, to_zone
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="signing needs maptr[dnssec]")
 
@@ -607,8 +608,9 @@ def test_what_is_stripped_is_what_was_signed(owners: list[str], serial: int) -> 
     lines = "".join(f"{owner if ' ' in owner else owner + ' A 192.0.2.1'}\n" for owner in owners)
     plain = view_zone(dns.zone.from_text(text(serial, lines), ORIGIN, relativize=False))
     key = Key(Role.CSK, State.ACTIVE, Algorithm.ED25519, PRIVATE)
-    made = renew(to_zone(plain), None, [key], now=NOW, policy=Policy())
-    back = stripped(view_zone(made), serial)
+    keys = KeySet((key,))
+    made = Renewal(keys, Policy(), NOW).renew(plain, None)
+    back = stripped(made, serial)
     assert not ZoneDiff.between(plain, back)
     assert (back.cuts, back.nodes.keys(), back.denial) == (plain.cuts, plain.nodes.keys(), None)
-    assert renew(to_zone(back), made, [key], now=NOW + DAY, policy=Policy()) is made
+    assert Renewal(keys, Policy(), NOW + DAY).renew(back, made) is made

@@ -48,7 +48,7 @@ def test_an_image_is_the_zone(text: str, tmp_path: Path, folder: ImageFolder, mo
     assert contents(read(tmp_path, text, folder)) == plain
     is_kept_as_lines = b'12345 IN TXT "kept as lines"' in next(folder.path.iterdir()).read_bytes()
     assert is_kept_as_lines is (text == PLAIN)
-    monkeypatch.setattr("maptr.serve.zones._read_plain", lambda *_: 1 // 0)  # nothing is parsed any more
+    monkeypatch.setattr("maptr.serve.zones.read_plain", lambda *_: 1 // 0)  # nothing is parsed any more
     assert contents(read(tmp_path, text, folder)) == plain
 
 

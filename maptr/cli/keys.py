@@ -108,22 +108,21 @@ def ds(folder: Path, origin: str, dnskey: bool) -> None:
 
     The parent zone needs them: one for each active KSK or CSK, with SHA-256.
     """
-    import dns.exception
-    import dns.name
-
-    from maptr import keyfolder, zonekeys
+    from maptr import keyfolder, names, zonekeys, zonetext
+    from maptr.protocol import DNSKEY, DS
 
     with told():
         entries = [file.key for file in keyfolder.read_keys(folder) if file.key.is_entry]
         if not entries:
             output.fail(f"{folder}: no active KSK or CSK", output.EXIT_NONE)
         try:
-            name = dns.name.from_text(origin)
-        except (dns.exception.DNSException, ValueError) as error:
+            name = names.parse(origin)
+        except ValueError as error:
             raise click.UsageError(f"{origin!r} is no domain name: {error}") from None
-        records = [key.dnskey for key in entries] if dnskey else zonekeys.ds_records(name, entries)
-    for record in records:
-        output.data(f"{name} IN {'DNSKEY' if dnskey else 'DS'} {record}")
+    for key in entries:
+        rdtype, rdata = (DNSKEY, key.rdata) if dnskey else (DS, zonekeys.ds_rdata(name, key))
+        shown = zonetext.rdata_text(rdtype, rdata)
+        output.data(f"{names.to_text(name)} IN {'DNSKEY' if dnskey else 'DS'} {shown}")
 
 
 def _tell(file: KeyFile) -> None:

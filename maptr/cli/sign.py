@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,10 +17,10 @@ from maptr.errors import SigningError, ZoneError
 from maptr.finding import Severity
 
 if TYPE_CHECKING:
-    import dns.zone
-
-    from maptr.dnssec import Policy
-    from maptr.zonekeys import Key
+    from maptr.plainzone import Plain
+    from maptr.signing import Policy
+    from maptr.snapshot import ZoneView
+    from maptr.zonekeys import KeySet
 
 
 class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
@@ -102,18 +102,20 @@ def sign(
       8  FILE or KEYS cannot be read, or OUT cannot be written
     """
     from maptr import dnssec, keyfolder, zonetext
-    from maptr.resign import renew
+    from maptr.resign import Renewal
+    from maptr.serve.zones import uncollected
 
     now = int(time.time()) if at is None else at
-    with told():
+    with told(), uncollected():
         policy = dnssec.Policy(lifetime, inception, refresh, zonemd, dnssec.Children(cds), dnskey_ttl)
-        files = keyfolder.read_keys(keys)
-        zone = _read_zone(file, origin)
-        old = _read_old(target, zone)
-        signers = [found.key for found in files]
-        signed = renew(zone, old, signers, now=now, policy=policy, force=force)
+        signers = keyfolder.read_key_set(keys)
+        octets, zone = _read_zone(file, origin)
+        old, holds = _read_old(target, octets, zone)
+        renewal = Renewal(signers, policy, now, force=force or not holds)
+        with _progress(target) as progress:
+            signed = renewal.renew(zone, old, progress)
     if signed is old:
-        _tell_unchanged(old, target, now, policy)
+        _tell_unchanged(signed, target, now, policy)
         return
     text = zonetext.to_text(signed)
     if target is None:
@@ -126,61 +128,107 @@ def sign(
     _tell_signed(signed, signers, now, policy)
 
 
-def _read_zone(file: str, origin: str | None) -> dns.zone.Zone:
-    """The zone, free of what zone check calls an error; else the program ends."""
-    import dns.zone
+@contextmanager
+def _progress(target: str | None) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr where that is a terminal and the zone goes elsewhere; otherwise nothing."""
+    if not sys.stderr.isatty() or (target is None and sys.stdout.isatty()):
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
 
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("names signed", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _read_zone(file: str, origin: str | None) -> tuple[bytes, ZoneView]:
+    """The file and the zone in it, free of what zone check calls an error; else the program ends."""
     from maptr.masterfile import soa_owner
-    from maptr.zonecheck import check_zone
+    from maptr.zonecheck import examine, is_clean
 
+    octets = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+        text = octets.decode()
     except UnicodeDecodeError as error:
         output.fail(f"{file}: not UTF-8: {error}", output.EXIT_UNREADABLE)
     origin = origin or soa_owner(text)
-    findings = [f for f in check_zone(text, origin=origin, filename=file) if f.severity is Severity.ERROR]
-    for finding in findings:
+    plain = _read_plain(octets, origin)
+    if plain is not None and is_clean(plain):
+        return octets, plain.view
+    findings, view = examine(text, origin=origin, filename=file)
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    for finding in errors:
         output.talk(f"{file}: {finding}")
-    if findings:
+    if errors or view is None:
         output.fail(f"{file} is not signed: it has errors", output.EXIT_NONE)
-    return dns.zone.from_text(text, origin=origin, relativize=False)
+    return octets, view
 
 
-def _read_old(target: str | None, zone: dns.zone.Zone) -> dns.zone.Zone | None:
-    """What was signed before; None where there is nothing, or nothing that is a zone of this name."""
+def _read_plain(octets: bytes, origin: str) -> Plain | None:
+    from maptr import names
+    from maptr.serve.zones import read_plain
+
+    try:
+        return read_plain(octets, names.fold(names.parse(origin)))
+    except ValueError:
+        return None  # whoever reads it in full says why
+
+
+def _read_old(target: str | None, source: bytes, zone: ZoneView) -> tuple[ZoneView | None, bool]:
+    """What was signed before, and whether it is as it was: None where there is nothing, or no zone of this name.
+
+    ``source`` is the file that ``zone`` was read from: where they are one, it is read once.
+    """
     import dns.exception
+    import dns.name
     import dns.zone
 
-    if target is None or not Path(target).exists():
-        return None
-    try:
-        return dns.zone.from_file(target, origin=zone.origin, relativize=False)
-    except (dns.exception.DNSException, KeyError, ValueError) as error:
-        output.talk(f"{target} is no zone and is replaced, its serial not known: {error}")
-        return None
-
-
-def _tell_unchanged(old: dns.zone.Zone, target: str | None, now: int, policy: Policy) -> None:
-    from maptr.resign import due
+    from maptr.integrity import check_digest
+    from maptr.serve.zones import read_plain
     from maptr.snapshot import view_zone
 
-    view = view_zone(old)
+    if target is None or not Path(target).exists():
+        return None, True
+    octets = Path(target).read_bytes()
+    plain = None if octets == source else read_plain(octets, zone.origin)
+    try:
+        if octets == source:
+            view = zone
+        elif plain is not None:
+            view = plain.view
+        else:
+            origin = dns.name.Name((*zone.origin, b""))
+            view = view_zone(dns.zone.from_text(octets.decode(), origin=origin, relativize=False))
+    except (dns.exception.DNSException, KeyError, ValueError) as error:
+        output.talk(f"{target} is no zone and is replaced, its serial not known: {error}")
+        return None, True
+    try:
+        check_digest(view)
+    except ZoneError as error:
+        output.talk(f"{target}: {error}; no signature in it is kept")
+        return view, False
+    return view, True
+
+
+def _tell_unchanged(view: ZoneView, target: str | None, now: int, policy: Policy) -> None:
+    from maptr.resign import due
+
     when = due(view, policy, now)
     until = _date(when + policy.refresh)
     output.talk(f"unchanged: {target} keeps serial {view.serial}, is good until {until}, due {_date(when)}")
 
 
-def _tell_signed(signed: dns.zone.Zone, keys: list[Key], now: int, policy: Policy) -> None:
-    from maptr import zonekeys
+def _tell_signed(signed: ZoneView, keys: KeySet, now: int, policy: Policy) -> None:
+    from maptr import names
+    from maptr.packed import longest_ttl
     from maptr.resign import due
-    from maptr.snapshot import view_zone
 
-    until = due(view_zone(signed), policy, now) + policy.refresh
-    names = [key for key in zonekeys.zone_signers(keys) if key not in zonekeys.dnskey_signers(keys)]
-    shown = ", ".join(map(str, [*zonekeys.dnskey_signers(keys), *names]))
-    serial = signed.get_soa().serial
-    output.talk(f"zone {signed.origin} serial {serial} signed until {_date(until)} by {shown}")
-    longest = max(rdataset.ttl for _, rdataset in signed.iterate_rdatasets())
+    until = due(signed, policy, now) + policy.refresh
+    shown = ", ".join(map(str, dict.fromkeys([*keys.dnskey_signers, *keys.zone_signers])))
+    origin = names.to_text(signed.soa.owner)
+    output.talk(f"zone {origin} serial {signed.serial} signed until {_date(until)} by {shown}")
+    longest = longest_ttl(signed)
     output.talk(f"in a rollover, the next step is for {longest} s after the last server has this serial (longest TTL)")
 
 

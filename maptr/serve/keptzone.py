@@ -20,6 +20,7 @@ import dns.zone
 from maptr.files import keep, name_for
 from maptr.names import Labels
 from maptr.serve.zoneimage import folder_for
+from maptr.serve.zones import read_plain
 from maptr.snapshot import ZoneView, view_zone
 
 log = logging.getLogger("maptr.serve")
@@ -54,7 +55,11 @@ def read(directory: Path, origin: Labels) -> Kept | None:
         images = folder_for(directory, len(octets), IMAGES)
         if images is not None and (image := images.read(origin, octets, "")) is not None:
             return Kept(image[0], unsigned)
-        view = view_zone(dns.zone.from_text(text, dns.name.Name((*origin, b"")), relativize=False))
+        plain = read_plain(text.encode(), origin)
+        if plain is None:  # names that need care, or rare types
+            view = view_zone(dns.zone.from_text(text, dns.name.Name((*origin, b"")), relativize=False))
+        else:
+            view = plain.view
         if images is not None:
             images.write(origin, octets, "", view, ())
         return Kept(view, unsigned)

@@ -129,28 +129,24 @@ def sign(
 def check(signing: Signing) -> None:
     """That the key folder can be signed with. Raises SigningError and OSError."""
     from maptr import keyfolder
-    from maptr.zonekeys import check_keys
 
-    check_keys([found.key for found in keyfolder.read_keys(signing.keys)])
+    keyfolder.read_key_set(signing.keys)
 
 
 def _renew(source: ZoneSource, signing: Signing, plain: ZoneView, old: ZoneView | None, now: float) -> ZoneView:
     """Raises SigningError and OSError."""
     # Here, for a server that signs nothing starts without these.
     from maptr import keyfolder, zonetext
-    from maptr.resign import is_good, sign_again, to_zone
+    from maptr.resign import Renewal
     from maptr.serve import keptzone  # here, for dnspython takes 40 ms to import
-    from maptr.snapshot import view_zone
 
     assert source.state is not None  # noqa: S101 - as above
-    keys = [found.key for found in keyfolder.read_keys(signing.keys)]
-    if old is not None and is_good(old, plain, keys, now=now, policy=signing.policy):
-        return old
-    earlier = None if old is None else to_zone(old)
-    made = sign_again(to_zone(plain), earlier, keys, now=now, policy=signing.policy, style=source.guards.serial)
-    view = view_zone(made)
+    renewal = Renewal(keyfolder.read_key_set(signing.keys), signing.policy, now, source.guards.serial)
+    view = renewal.renew(plain, old)
+    if view is old:
+        return view
     try:
-        keptzone.write(source.state, source.origin, zonetext.to_text(made), plain.serial, view)
+        keptzone.write(source.state, source.origin, zonetext.to_text(view), plain.serial, view)
     except OSError as error:
         # To serve is better than not to: but not for a zone that is good as it is.
         if old is not None and not signature_state(old, now, expiring=min(EXPIRING, signing.policy.refresh)).is_alarm:

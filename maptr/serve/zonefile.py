@@ -5,6 +5,7 @@ Takes some 0.1 ms a record and 40 ms to import, so ``plainzone`` is tried first.
 
 from __future__ import annotations
 
+import codecs
 import io
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import dns.zone
 import dns.zonefile
 
 from maptr.errors import ZoneError
+from maptr.masterfile import MARK_REFUSED
 from maptr.names import Labels, to_text
 from maptr.snapshot import ZoneView, view_zone
 
@@ -29,6 +31,8 @@ def read_zone_file(path: Path, octets: bytes, apex: Labels) -> tuple[dns.zone.Zo
     Raises ZoneError with file and line, and OSError where an included file cannot be read. Data outside the
     zone is an error, where dnspython's own reader passes over it in silence.
     """
+    if octets.startswith(codecs.BOM_UTF8):
+        raise ZoneError(MARK_REFUSED, filename=str(path), line=1)
     origin = dns.name.Name((*apex, b""))
     zone = dns.zone.Zone(origin, relativize=False)
     with io.TextIOWrapper(io.BytesIO(octets), encoding="utf-8") as file, zone.writer(True) as transaction:
@@ -111,6 +115,9 @@ class _Reader(dns.zonefile.Reader):
                 self.included.append((Path(tokens.filename), octets))
                 file = self.current_file = io.TextIOWrapper(io.BytesIO(octets), encoding="utf-8")
             tokens = _Tokens(file, tokens.filename)
+            self._tokens = tokens
+            if self.included and self.included[-1][1].startswith(codecs.BOM_UTF8):
+                raise dns.exception.SyntaxError(MARK_REFUSED)  # type: ignore[no-untyped-call]
         self._tokens = tokens
 
     def close(self) -> None:

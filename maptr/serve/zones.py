@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,9 +53,7 @@ def read_zone(source: ZoneSource) -> ZoneView:
     Raises ZoneError with file and line for what is wrong in it, OSError where it or a file it includes cannot
     be read. Data outside the zone is an error, where dnspython's own reader passes over it in silence.
     """
-    octets = source.path.read_bytes()
-    plain = _read_plain(octets, source)
-    return _read_any(octets, source).view if plain is None else plain.view
+    return _read(source.path.read_bytes(), source).view
 
 
 class Checked(NamedTuple):
@@ -75,8 +74,7 @@ def read_checked(source: ZoneSource) -> Checked:
     images = folder_for(source.state, len(octets))
     if images and (kept := images.read(source.origin, octets, source.guards.lint)):
         return Checked(*kept)
-    plain = _read_plain(octets, source)
-    read = _read_any(octets, source) if plain is None else _Read(plain.view, (), plain.doubtful)
+    read = _read(octets, source)
     warnings = _check(read, source)
     if stamp(source.path) != before:
         raise ZoneError("changed while it was read: write beside it and rename", filename=str(source.path))
@@ -93,31 +91,45 @@ class _Read(NamedTuple):
     doubtful: frozenset[Labels] | None = None
 
 
-def _read_plain(octets: bytes, source: ZoneSource) -> Plain | None:
-    """A plain zone, read without looking for garbage meanwhile: a reader makes no cycles, but many objects."""
-    from maptr.plainzone import read_plain
+def _read(octets: bytes, source: ZoneSource) -> _Read:
+    """A zone in the quickest way that takes it; a ZONEMD must hold."""
+    from maptr import integrity
 
-    enabled = gc.isenabled()
-    gc.disable()
+    plain = read_plain(octets, source.origin)
+    read = _read_any(octets, source) if plain is None else _Read(plain.view, (), plain.doubtful)
     try:
-        return read_plain(octets, source.origin)
-    finally:
-        if enabled:
-            gc.enable()
+        integrity.check_digest(read.view)
+    except ZoneError as error:
+        raise ZoneError(error.reason, filename=str(source.path)) from None
+    return read
 
 
 def _read_any(octets: bytes, source: ZoneSource) -> _Read:
-    """Any zone at all, by dnspython; a ZONEMD, which no plain file has, must hold."""
-    from maptr import integrity
-    from maptr.serve.zonefile import read_zone_file, view_of  # dnspython, 40 ms
+    """Any zone at all, by dnspython."""
+    from maptr.serve.zonefile import read_zone_file, view_of  # 40 ms
 
     zone, included = read_zone_file(source.path, octets, source.origin)
-    view = view_of(zone, source.path)
+    return _Read(view_of(zone, source.path), included)
+
+
+def read_plain(octets: bytes, origin: Labels) -> Plain | None:
+    """The zone in a plain file, or None for dnspython to read it. ``origin`` is folded."""
+    from maptr import plainzone
+
+    with uncollected():
+        return plainzone.read_plain(octets, origin)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Nobody looks for garbage meanwhile: for what makes many objects and no cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
     try:
-        integrity.check_digest(zone)
-    except ZoneError as error:
-        raise ZoneError(error.reason, filename=str(source.path)) from None
-    return _Read(view, included)
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 # Checkers call these errors, and BIND refuses the zone. NSD, Knot and PowerDNS serve it; so do we, with a warning.

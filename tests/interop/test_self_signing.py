@@ -16,11 +16,13 @@ import pytest
 from maptr.address import Address
 from maptr.keyfolder import add_key, read_keys, remove_key, set_state
 from maptr.names import parse
+from maptr.protocol import DS
 from maptr.serve import keptzone, publisher
 from maptr.serve.daemon import Daemon
 from maptr.serve.signer import Signing
 from maptr.serve.zones import ZoneSource
-from maptr.zonekeys import Algorithm, Key, Role, State, ds_records
+from maptr.zonekeys import Algorithm, Key, Role, State, ds_rdata
+from maptr.zonetext import rdata_text
 from tests.interop.test_secondaries import Primary, contents, restart, serial_at, wait_for_line
 from tests.interop.test_signing import ORIGIN, SECURE, TEXT, questions, verdicts
 from tests.peers import HOST, Maptr, Peer, Unbound, require
@@ -33,7 +35,7 @@ DAY = 86400
 
 
 def anchors(*keys: Key) -> list[str]:
-    return [f"{ORIGIN} IN DS {record}" for record in ds_records(dns.name.from_text(ORIGIN), keys)]
+    return [f"{ORIGIN} IN DS {rdata_text(DS, ds_rdata(parse(ORIGIN), key))}" for key in keys if key.is_entry]
 
 
 def hang_up(primary: Primary) -> None:
