@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from maptr import config as configuration
-from maptr.cli import output
+from maptr.cli import logstream, output
 from maptr.errors import ConfigError, MaptrError
 from maptr.serve import early as early_answers
 from maptr.serve import hangup, publisher, settings, statelock
@@ -72,7 +72,7 @@ def serve(line: Line) -> None:
 
 
 def _serve(config: Config, read: Callable[[], Config]) -> None:
-    logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
+    logstream.configure(logging.INFO)
     gc.disable()  # a start makes many objects, and hardly any garbage
     served = publisher.start(settings.sources_of(config), clock=time.time)
     early = None
