@@ -92,10 +92,12 @@ def exchange(
     now: int,
     reply: Respond = plain,
     note: Callable[[str], None] | None = None,
+    denied: Callable[[str], None] | None = None,
 ) -> Iterator[bytes]:
     """Every message of the reply to a query, none where it gets silence.
 
-    ``now`` is in seconds since 1970. ``note`` is told, in a line for the log, of transfers made and denied.
+    ``now`` is in seconds since 1970. ``note`` is told, in a line for the log, of transfers made, and of others where
+    there is no ``denied`` for those, which anybody can ask for.
     Raises nothing, whatever the octets; ZoneError in the middle of a transfer, for a record that fits no message.
     """
     if len(query) < HEADER_SIZE or query[2] & 0x80:
@@ -124,7 +126,8 @@ def exchange(
         )
 
     if opened.rcode is None and question_type in (AXFR, IXFR) and query[2] >> 3 & 15 == QUERY:
-        yield from _Transfer(opened, snapshot, access, transport, client, note or _ignore).messages(ask)
+        note = note or _ignore
+        yield from _Transfer(opened, snapshot, access, transport, client, note, denied or note).messages(ask)
         return
     message = ask(opened.rcode)
     if message is not None:
@@ -162,6 +165,7 @@ class _Transfer:
     transport: Transport
     client: str
     note: Callable[[str], None]
+    denied: Callable[[str], None]
 
     def messages(self, ask: Callable[[int | None], bytes | None]) -> Iterator[bytes]:
         refused = self._refuse()
@@ -205,7 +209,7 @@ class _Transfer:
         if origin not in self.snapshot.zones:
             return SERVFAIL if origin in self.snapshot.broken else NOTAUTH
         if not self.access.acl(origin).allows(self.client, self.opened.key):
-            self.note(f"{self._what(question)} refused")
+            self.denied(f"{self._what(question)} refused")
             return REFUSED
         return None
 

@@ -20,6 +20,7 @@ MODULES = (
     "cookies",
     "rrl",
     "serve.responder",
+    "serve.seldom",
     "serve.connections",
     "serve.tcp",
     "serve.stream",
