@@ -92,6 +92,9 @@ def _serve(config: Config, read: Callable[[], Config]) -> None:
 def daemon_of(config: Config, served: Served, reread: Callable[[], Config], early: Early | None = None) -> Daemon:
     """The daemon of a configuration and its zones. Raises ConfigError."""
     from maptr.serve.daemon import Daemon  # here, for queries are answered early while this is imported
+    from maptr.serve.descriptors import fitting
+
+    listening = (2 * len(config.serve.listen) + len(config.serve.tls.listen)) * config.serve.workers
 
     return Daemon(
         settings.sources_of(config),
@@ -101,7 +104,7 @@ def daemon_of(config: Config, served: Served, reread: Callable[[], Config], earl
         cookies=settings.cookies_of(config),
         rrl=settings.rrl_of(config),
         tls=settings.tls_of(config),
-        tcp_limits=settings.tcp_of(config),
+        tcp_limits=fitting(settings.tcp_of(config), listening, config.serve.workers),
         udp_payload=config.serve.udp_payload,
         primary=settings.primary_of(config),
         served=served,
