@@ -14,7 +14,7 @@ from maptr.serve import turns as module
 from maptr.serve.daemon import Daemon
 from maptr.serve.stream import MAX_TURN, TURN_OCTETS, Conversation
 from maptr.serve.turns import AT_A_TIME, Turns
-from tests.running import PATIENCE, answering
+from tests.running import PATIENCE, answering, served
 from tests.test_serve import FRAME, SNAPSHOT, receive_message
 from tests.test_serve import QUERY as QUESTION
 from tests.test_stream import QUERY, Transport
@@ -134,7 +134,7 @@ def test_the_listeners_of_a_server_share_their_turns(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Turns, "add", noted)
     pipeline = 3 * MAX_TURN
-    daemon = Daemon([], [Address("127.0.0.1", 0), Address("127.0.0.2", 0)], SNAPSHOT)
+    daemon = Daemon(served(SNAPSHOT), [Address("127.0.0.1", 0), Address("127.0.0.2", 0)])
     with answering(daemon):
         for address in daemon.bound:
             with socket.create_connection((address.host, address.port), PATIENCE) as sock:

@@ -71,7 +71,7 @@ class Front:
         self.certificate = certificate
         self._limits = limits
         self._clock = clock
-        self._denied = Seldom(log.info)
+        self._note_refused = Seldom(log.info)
         self._wholes = Wholes(MAX_BY_STREAM)  # apart from those of UDP: other threads, other replies to ANY
         self._udp: list[udp.UdpListener | batch.BatchListener] = []
         self._tcp: list[tcp.TcpListener] = []
@@ -223,7 +223,7 @@ class Front:
                 now=int(self._clock()),
                 reply=functools.partial(self.responder.answer, counters=counters),
                 note=log.info,
-                denied=self._denied,
+                note_refused=self._note_refused,
             ):
                 if not begun:
                     counters.count(transport, message)
