@@ -28,9 +28,9 @@ INFINITY = resource.RLIM_INFINITY
         (INFINITY, INFINITY, 1, 500, INFINITY),
         (4096, 8192, 1, 500, 4096),
         (200, 8192, 1, 500, 502 + RESERVED),  # as much as is needed
-        (200, INFINITY, 2, 500, 252 + RESERVED),
+        (200, INFINITY, 2, 500, 252 + 18 + RESERVED),
         (200, 300, 1, 298 - RESERVED, 300),
-        (200, 200, 2, 2 * (198 - RESERVED), 200),
+        (200, 200, 2, 2 * (180 - RESERVED), 200),
         (20, 20, 1, 1, 20),
     ],
 )
@@ -65,7 +65,7 @@ class Poor(Maptr):
         return ["sh", "-c", f"ulimit -n {FILES}; exec {shlex.join(super().configure())}"]
 
 
-FILES = 90
+FILES = 110
 
 
 @pytest.mark.parametrize("workers", [1, 2])

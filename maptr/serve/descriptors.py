@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from maptr.serve.conversations import MAX_CONNECTIONS as MAX_CONVERSATIONS
 from maptr.serve.stream import TcpLimits
+from maptr.serve.workers import MAX_GENERATIONS
 
 log = logging.getLogger("maptr.serve")
 
-OTHERS = 16  # standard streams, event loop, workers, log, and the files that a reload reads
+OTHERS = 16  # standard streams, event loop, log, and the files that a reload reads
 RESERVED = 2 * MAX_CONVERSATIONS + OTHERS  # control and metrics have those beside each other
 
 
@@ -25,7 +26,8 @@ def fitting(limits: TcpLimits, listening: int, workers: int) -> TcpLimits:
 
     Takes what the system would give for the asking: the soft limit is raised, the hard one stays.
     """
-    others = RESERVED + listening
+    channels = (MAX_GENERATIONS + 2) * (workers + 1) if workers > 1 else 0  # those that give way, and the next ones
+    others = RESERVED + listening + channels
     wanted = limits.shared(workers).max_connections + others
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
