@@ -577,12 +577,9 @@ def test_workers_hold_nothing_of_the_owners(site: Site) -> None:
 
 def test_too_few_descriptors_is_said_at_the_start(site: Site) -> None:
     site.configure(serve="workers = 200")
-    command = (
-        f"ulimit -n 128; exec {shlex.quote(sys.executable)} -m maptr serve --config {shlex.quote(str(site.config))}"
-    )
-    done = subprocess.run(
-        ["sh", "-c", f"ulimit -n 128; exec {serve}"], stderr=subprocess.PIPE, text=True, env=environment(), timeout=60
-    )
+    serve = shlex.join([sys.executable, "-m", "maptr", "serve", "--config", str(site.config)])
+    command = ["sh", "-c", f"ulimit -n 128; exec {serve}"]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, env=environment(), timeout=60)
     assert re.search(r"cannot listen on 127\.0\.0\.1:\d+: Too many open files", done.stderr), done.stderr
     assert done.returncode == 1
 
