@@ -66,7 +66,7 @@ class Liveness:
         return found
 
     def is_suspect(self, now: float) -> bool:
-        return self.failures >= SUSPECT_AFTER and now - self.at <= TRUSTED_FOR
+        return self.failures >= SUSPECT_AFTER and abs(now - self.at) <= TRUSTED_FOR
 
     def to_dict(self) -> dict[str, Any]:
         return {

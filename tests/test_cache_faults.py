@@ -461,6 +461,18 @@ def test_a_clock_that_jumps_a_day_makes_nothing_fresh_that_is_not(jump: float, t
     assert again.dns.questions == [HOME], "an age that cannot be known is not fresh"
 
 
+@pytest.mark.parametrize(("ahead", "stale"), [(0, False), (10, False), (86_400, True), (3650 * 86_400, True)])
+def test_a_table_confirmed_in_the_future_is_stale_where_there_is_a_limit(
+    ahead: float, stale: bool, tmp_path: Path
+) -> None:
+    """Its age is not known: by a clock that was wrong it would stay fresh until the right one is there."""
+    natab = tmp_path / "natab"
+    natab.write_text("12345:\n    t.example.org  ACR\n")
+    rig = Rig({}, natab, "natab-only", table_limit=3600.0)
+    rig.wall.now = natab.stat().st_mtime - ahead
+    assert rig.cache.discover("ark:12345/x1").stale is stale
+
+
 def test_a_clock_far_ahead_and_dns_silent_gives_no_answer_past_the_limit(tmp_path: Path) -> None:
     ask(rig_on(tmp_path / "c"))
     again = rig_on(tmp_path / "c")

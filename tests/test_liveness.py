@@ -59,6 +59,7 @@ def test_a_suspect_is_one_for_a_week() -> None:
     assert (found.since, found.at) == (0.0, SUSPECT_AFTER - 1.0)
     assert found.is_suspect(TRUSTED_FOR)
     assert not found.is_suspect(TRUSTED_FOR + SUSPECT_AFTER)
+    assert not found.is_suspect(-2 * TRUSTED_FOR), "a clock that was wrong told it"
 
 
 def test_the_servers_of_a_table() -> None:

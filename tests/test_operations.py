@@ -81,11 +81,11 @@ def messages() -> list[tuple[str, str]]:
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="log")), args=[ast.Constant(value=str(text)), *_]):
                     found.append((f"{path.relative_to(REPOSITORY)}:{node.lineno}", text))
                 case ast.Call(
-                    func=ast.Attribute(attr="note" | "note_refused") | ast.Name(id="note_refused"),
+                    func=ast.Attribute(attr="note" | "note_refused" | "_encoded") | ast.Name(id="note_refused"),
                     args=[ast.JoinedStr(values=parts)],
                 ):
                     text = "".join(str(part.value) if isinstance(part, ast.Constant) else "%s" for part in parts)
-                    found.append((f"{path.relative_to(REPOSITORY)}:{node.lineno}", text))
+                    found.append((f"{path.relative_to(REPOSITORY)}:{node.lineno}", text.removeprefix("maptr: ")))
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="log"))):
                     found.append(
                         (f"{path.relative_to(REPOSITORY)}:{node.lineno}", "\0 a message that is not a literal")
@@ -231,6 +231,11 @@ FAULTS = {
         "test_signer.test_a_version_that_was_kept_and_never_served_is_served",
         "interop.test_self_signing.test_killed_at_any_moment_its_serial_never_goes_back",
     ),
+    "nobody reads the log: a pipe is full, the journal hangs": (
+        "test_logstream.test_a_server_answers_though_its_log_is_read_by_nobody",
+        "test_logstream.test_lines_that_nobody_reads_are_counted_and_the_others_whole",
+    ),
+    "the disk of the log is full": ("test_logstream.test_a_full_disk_loses_lines_and_says_so_where_there_is_room",),
     "control connections that say nothing": (
         "test_control.test_connections_that_say_nothing_do_not_fill_it_for_ever",
         "test_operations.test_a_silent_control_connection_is_closed",

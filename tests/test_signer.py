@@ -366,6 +366,16 @@ def test_a_failure_keeps_the_old_zone_and_is_tried_again(
     assert site.view is before
 
 
+def test_a_failure_is_tried_again_though_the_clock_went_back(site: Site) -> None:
+    """After a start without the time of day, say, that failed for a full disk."""
+    none_active(site)
+    assert site.look() == "refused"
+    site.now -= 3650 * DAY
+    assert site.look() == "refused"
+    assert site.signed.pause == 120
+    assert site.look() == ""
+
+
 def test_what_was_accepted_is_signed_when_it_can_be(site: Site) -> None:
     site.write(text(2, "new A 192.0.2.77\n"))
     site.key().chmod(0o644)

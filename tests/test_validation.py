@@ -416,6 +416,26 @@ def test_what_is_bogus_again_is_not_asked_for_until_some_seconds_later() -> None
     assert settle("3.ark.arpa.", ask, keeping).security == "secure"  # its keys are known
 
 
+def test_what_was_found_while_the_clock_was_wrong_is_forgotten_when_it_is_put_right() -> None:
+    now = [float(NOW)]
+    asked: list[str] = []
+
+    def ask(need: Need) -> Heard:
+        asked.append(dns.rdatatype.to_text(need.rdtype))
+        return honest(need)
+
+    keeping = validator(lambda: now[0])
+    now[0] += 10 * 365 * 86_400  # all signatures have expired
+    for _ in range(3):
+        assert settle("1.ark.arpa.", by=keeping).outcome is Outcome.BOGUS
+    now[0] = float(NOW)
+    assert settle("1.ark.arpa.", by=keeping).security == "secure"
+    now[0] -= 2 * chain.MAX_KEPT_SECONDS
+    asked.clear()
+    settle("2.ark.arpa.", ask, keeping)
+    assert "DNSKEY" in asked, "keys are kept for a day, not until the clock is there again"
+
+
 def test_a_question_that_costs_too_much_makes_no_zone_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     # Or a CNAME from a costly zone into another would make that one bogus for everybody.
     keeping = validator()

@@ -6,10 +6,12 @@ import contextlib
 import os
 import random
 import re
-import resource
+import shlex
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +31,7 @@ from maptr.serve.stream import TcpLimits
 from maptr.snapshot import Snapshot
 from tests.certificates import write_certificate
 from tests.flood import Flood, Load
+from tests.namespaces import environment
 from tests.ports import free_port
 from tests.test_batch import ask, numbered
 from tests.test_control import Site
@@ -574,15 +577,11 @@ def test_workers_hold_nothing_of_the_owners(site: Site) -> None:
 
 def test_too_few_descriptors_is_said_at_the_start(site: Site) -> None:
     site.configure(serve="workers = 200")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
-    try:
-        server = Server("--config", str(site.config))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    site.servers.append(server)
-    server.wait_for(r"cannot listen on 127\.0\.0\.1:\d+: Too many open files")
-    assert server.process.wait(PATIENCE) == 1
+    serve = shlex.join([sys.executable, "-m", "maptr", "serve", "--config", str(site.config)])
+    command = ["sh", "-c", f"ulimit -n 128; exec {serve}"]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, env=environment(), timeout=60)
+    assert re.search(r"cannot listen on 127\.0\.0\.1:\d+: Too many open files", done.stderr), done.stderr
+    assert done.returncode == 1
 
 
 def test_the_command_line_has_workers(site: Site) -> None:

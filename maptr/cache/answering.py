@@ -21,7 +21,7 @@ from maptr.cache.memory import Key
 from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
 from maptr.cache.request import Request
 from maptr.cache.watched import TableState
-from maptr.discovery import Discovery, Outcome, Step
+from maptr.discovery import CLOCK_SLACK, Discovery, Outcome, Step
 from maptr.errors import DiscoveryError
 from maptr.names import fold
 from maptr.walk import Walk
@@ -118,7 +118,8 @@ class Answering:
         too_old = (
             self._table_limit is not None
             and state.fetched is not None
-            and self._wall() - state.fetched > self._table_limit
+            # Unknown is too old where there is a limit: a clock was set since.
+            and not -CLOCK_SLACK <= self._wall() - state.fetched <= self._table_limit
         )
         return self._reader.read(request.ark, request.settings, state, too_old=too_old)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from maptr import config as configuration
-from maptr.cli import output
+from maptr.cli import logstream, output
 from maptr.errors import ConfigError, MaptrError
 from maptr.serve import early as early_answers
 from maptr.serve import hangup, publisher, settings, statelock
@@ -72,7 +72,7 @@ def serve(line: Line) -> None:
 
 
 def _serve(config: Config, read: Callable[[], Config]) -> None:
-    logging.basicConfig(level=logging.INFO, format="maptr: %(message)s")
+    logstream.configure(logging.INFO)
     gc.disable()  # a start makes many objects, and hardly any garbage
     served = publisher.start(settings.sources_of(config), clock=time.time)
     early = None
@@ -92,13 +92,16 @@ def _serve(config: Config, read: Callable[[], Config]) -> None:
 def daemon_of(config: Config, served: Served, reread: Callable[[], Config], early: Early | None = None) -> Daemon:
     """The daemon of a configuration and its zones. Raises ConfigError."""
     from maptr.serve.daemon import Daemon  # here, for queries are answered early while this is imported
+    from maptr.serve.descriptors import fitting
+
+    listening = (2 * len(config.serve.listen) + len(config.serve.tls.listen)) * config.serve.workers
 
     return Daemon(
         served,
         config.serve.listen,
         responder=early.responder if early else settings.responder_of(config),
         tls=settings.tls_of(config),
-        tcp_limits=settings.tcp_of(config),
+        tcp_limits=fitting(settings.tcp_of(config), listening, config.serve.workers),
         primary=settings.primary_of(config),
         config=config,
         reread=reread,

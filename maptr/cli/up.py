@@ -20,7 +20,7 @@ import click
 
 from maptr import config as configuration
 from maptr import places
-from maptr.cli import output, shared, through
+from maptr.cli import logstream, output, shared, through
 from maptr.cli.serving import daemon_of
 from maptr.cli.source import read_table
 from maptr.cli.upregistry import Registry, find_registry
@@ -134,7 +134,7 @@ def _serve(registry: Registry, origin: Labels, folder: Path, ports: list[int], *
         write_atomically(file, text.encode())
         _tell(daemon, state, registry, file)
 
-    logging.basicConfig(level=logging.WARNING, format="maptr: %(message)s")
+    logstream.configure(logging.WARNING)
     try:
         asyncio.run(_run(daemon, begin))
     finally:

@@ -147,7 +147,8 @@ class ControlServer:
         if not isinstance(request, dict):
             return {"error": f"a request is one JSON object on a line of at most {MAX_REQUEST} octets"}
         try:
-            return await self._handle(request)
+            with self._conversations.answering():
+                return await self._handle(request)
         except Exception:
             log.exception("internal error, request dropped: %.200r", line)
             return {"error": "internal error; the log has it"}

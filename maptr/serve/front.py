@@ -26,6 +26,7 @@ from maptr.serve.responder import Responder, make_ready
 from maptr.serve.seldom import Seldom
 from maptr.serve.stream import TcpLimits
 from maptr.serve.tls import Certificate
+from maptr.serve.turns import Turns
 from maptr.serve.wholes import Wholes
 from maptr.snapshot import Snapshot
 
@@ -115,8 +116,9 @@ class Front:
         )
         plain = [(sock, None) for sock in sockets.tcp]
         secure = [(sock, self.certificate.context) for sock in sockets.tls if self.certificate]
+        turns = Turns(loop)
         self._tcp = [
-            tcp.TcpListener(sock, self.answers, connections, security=security, limits=self._limits)
+            tcp.TcpListener(sock, self.answers, connections, security=security, limits=self._limits, turns=turns)
             for sock, security in (*plain, *secure)
         ]
         for tcp_listener in self._tcp:

@@ -95,7 +95,8 @@ class HttpServer:
         if method not in ("GET", "HEAD"):
             return _said(HTTPStatus.METHOD_NOT_ALLOWED), False
         try:
-            reply = await self._handle(target.partition("?")[0])
+            with self._conversations.answering():
+                reply = await self._handle(target.partition("?")[0])
         except Exception:
             log.exception("internal error, no reply to an HTTP request")
             return _said(HTTPStatus.INTERNAL_SERVER_ERROR), method == "HEAD"

@@ -67,7 +67,7 @@ class Signed(NamedTuple):
         if self.stamp != stamp_of(source.signing.keys):
             return True
         if (retry_at := self.retry_at) is not None:
-            return now >= retry_at
+            return not retry_at - self.pause <= now < retry_at  # before it failed: as below
         return not self.begins <= now < self.due  # before they begin: the clock was wrong, and was put right
 
 

@@ -54,7 +54,8 @@ class Conversation(asyncio.Protocol):
     """Message after message, until the stream ends or is idle: what was asked before is answered.
 
     ``answer`` gives the messages of a reply. It may raise ZoneError amid them, which ends the connection. ``heard``
-    is called for what was asked and sent, ``ended`` once, when the connection is no more. With ``security`` it is TLS.
+    is called for what was asked and sent, ``ended`` once, when the connection is no more. ``later`` calls what it is
+    given when others had their turn. With ``security`` it is TLS.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Conversation(asyncio.Protocol):
         security: ssl.SSLContext | None = None,
         heard: Callable[[], object] = lambda: None,
         ended: Callable[[Conversation], object] = lambda _: None,
+        later: Callable[[Callable[[], object]], object] | None = None,
     ) -> None:
         self._answer = answer
         self._limits = limits
@@ -72,6 +74,7 @@ class Conversation(asyncio.Protocol):
         self._heard = heard
         self._ended = ended
         self._loop = asyncio.get_running_loop()
+        self._later = later or self._loop.call_soon
         self._transport: asyncio.Transport | None = None
         self._shutdown: asyncio.TimerHandle | None = None  # until which a client may end TLS, too
         self._held = b""  # octets that came and are no message yet, or wait for their turn
@@ -234,7 +237,7 @@ class Conversation(asyncio.Protocol):
     def _go_on(self) -> None:
         self._busy, self.waits_since = True, math.inf
         self.until = self._reply_until
-        self._loop.call_soon(self._turn)
+        self._later(self._turn)
 
     def _wait(self) -> None:
         self._busy, self.waits_since = False, self._loop.time()

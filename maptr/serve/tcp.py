@@ -19,6 +19,7 @@ from maptr.context import Transport
 from maptr.serve.channel import Channel
 from maptr.serve.connections import Connection, Connections
 from maptr.serve.stream import DEFAULT_LIMITS, Conversation, TcpLimits
+from maptr.serve.turns import Turns
 from maptr.serve.watch import READ, make_watch
 
 log = logging.getLogger("maptr.serve")
@@ -60,7 +61,8 @@ GIVING_WAY = Pace(idle=DRAIN_IDLE_TIMEOUT, busy=DRAIN_BUSY_TIMEOUT, end=DRAIN_TI
 class TcpListener:
     """Answers connections on one socket, within the limits that it shares with other listeners.
 
-    ``security`` gives the TLS context of each new connection; without it the stream is plain TCP.
+    ``security`` gives the TLS context of each new connection; without it the stream is plain TCP. ``turns`` are shared
+    with other listeners, too.
     """
 
     def __init__(
@@ -71,7 +73,9 @@ class TcpListener:
         *,
         security: Callable[[], ssl.SSLContext] | None = None,
         limits: TcpLimits = DEFAULT_LIMITS,
+        turns: Turns | None = None,
     ) -> None:
+        self._turns = turns
         self._sock = sock
         self._answer = answer
         self._connections = connections
@@ -154,6 +158,7 @@ class TcpListener:
             security=None if self._security is None else self._security(),
             heard=functools.partial(self._connections.touch, connection),
             ended=functools.partial(self._ended, connection),
+            later=None if self._turns is None else self._turns.add,
         )
         self._open.add(conversation)
         if self._timer is None:

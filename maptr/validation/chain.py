@@ -90,7 +90,7 @@ class Trust:
 
     def recall(self, name: dns.name.Name) -> Kept | None:
         kept = self._kept.get(name)
-        return kept if kept is not None and self.clock() < kept.until else None
+        return kept if kept is not None and self._holds(kept.until, MAX_KEPT_SECONDS) else None
 
     def keep(self, name: dns.name.Name, kept: Kept) -> None:
         if len(self._kept) >= MAX_KEPT:
@@ -101,15 +101,18 @@ class Trust:
     def is_bad(self, name: dns.name.Name) -> str | None:
         """Why what begins at a name is bogus, where it was so just now and more than once (RFC 4035 4.7)."""
         bad = self._bad.get(name)
-        return bad.why if bad is not None and bad.times >= BAD_TIMES and self.clock() < bad.until else None
+        return bad.why if bad is not None and bad.times >= BAD_TIMES and self._holds(bad.until, BAD_SECONDS) else None
 
     def keep_bad(self, name: dns.name.Name, why: str) -> None:
-        now = self.clock()
         before = self._bad.get(name)
-        times = before.times if before is not None and now < before.until else 0
+        times = before.times if before is not None and self._holds(before.until, BAD_SECONDS) else 0
         if len(self._bad) >= MAX_BAD:
             self._bad = {}
-        self._bad[name] = Bad(times + 1, now + BAD_SECONDS, why)
+        self._bad[name] = Bad(times + 1, self.clock() + BAD_SECONDS, why)
+
+    def _holds(self, until: float, longest: float) -> bool:
+        """Whether a time has not come, and is no further away than any is: the clock was wrong, and was put back."""
+        return 0 < until - self.clock() < longest + 1  # a second for threads, and for rounding
 
 
 class Chain:
