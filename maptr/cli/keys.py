@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output
+from maptr.cli.group import Group
 from maptr.cli.sign import told
 
 if TYPE_CHECKING:
     from maptr.keyfolder import KeyFile
 
 
-@click.group()
+@click.group(cls=Group)
 def keys() -> None:
     """Look after the keys of a zone: the files in its key folder.
 

@@ -13,6 +13,7 @@ import click
 from maptr import registry
 from maptr.cli import output
 from maptr.cli.drift import drift
+from maptr.cli.group import Group
 from maptr.cli.probe import probe
 from maptr.cli.pull import pull
 from maptr.cli.source import read_table
@@ -21,7 +22,7 @@ from maptr.lint import lint
 from maptr.table import Table
 
 
-@click.group()
+@click.group(cls=Group)
 def table() -> None:
     """Read, check and convert the NAAN registry.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output
+from maptr.cli.group import Group
 from maptr.cli.keys import keys
 from maptr.cli.sign import sign
 from maptr.errors import ZoneError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 DEFAULT_ORIGIN = "ark.arpa."
 
 
-@click.group()
+@click.group(cls=Group)
 def zone() -> None:
     """Build the zone from the registry; check, compare and sign any zone."""
 
