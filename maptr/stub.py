@@ -52,11 +52,14 @@ class Stub:
         randomness: RandomBytes = os.urandom,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.servers = tuple(server for text in nameservers for server in find_servers(text, port))
+        self.servers: tuple[Server, ...] = tuple(server for text in nameservers for server in find_servers(text, port))
         self.trust_ad = trust_ad
-        self.validator = None if trust_anchors is None else make_validator(trust_anchors, trust_ad)
+        self.validator: Validator | None = None if trust_anchors is None else make_validator(trust_anchors, trust_ad)
         self.randomness = randomness
         self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"<Stub of {', '.join(map(str, self.servers))}>"
 
     @classmethod
     def system(cls, *, trust_ad: bool = False, trust_anchors: TrustAnchors | None = None) -> Stub:
