@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -169,7 +168,7 @@ def _shown(ark: Ark) -> Iterator[Callable[[Step], None]]:
     """Shows each step as it is read: a tree that grows on a terminal, lines in a pipe."""
     from maptr.cli.trace import growing_tree, step_lines
 
-    if sys.stderr.isatty():
+    if output.watched():
         with growing_tree(str(ark)) as add:
             yield add
         return

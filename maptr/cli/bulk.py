@@ -211,7 +211,7 @@ def _cut_last_row(target: Path) -> None:
 @contextmanager
 def _progress(source: IO[bytes], target: Path | None) -> Iterator[Callable[[int], None]]:
     """A bar on stderr where that is a terminal and the rows go elsewhere; otherwise nothing."""
-    if not sys.stderr.isatty() or (target is None and sys.stdout.isatty()):
+    if not output.watched() or (target is None and sys.stdout.isatty()):
         yield lambda _: None
         return
     from rich.console import Console

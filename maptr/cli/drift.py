@@ -118,7 +118,7 @@ def drift(
 
 def _collect(verdicts: Iterable[list[Drift]], size: int) -> list[Drift]:
     """All verdicts, with a progress bar where a person may be looking."""
-    if not sys.stderr.isatty():
+    if not output.watched():
         return [one for group in verdicts for one in group]
     with click.progressbar(verdicts, length=size, label="asking DNS", file=sys.stderr) as bar:
         return [one for group in bar for one in group]

@@ -113,7 +113,7 @@ def _collect(probes: Iterable[Probe], size: int, quiet: bool) -> list[Probe]:
         if one.outcome != "answered" and not quiet:
             output.data(f"{one.outcome} {one.place}: {one.note}")
 
-    if sys.stderr.isatty():
+    if output.watched():
         with click.progressbar(probes, length=size, label="probing", file=sys.stderr) as bar:
             for one in bar:
                 tell(one)
