@@ -137,13 +137,6 @@ def test_a_server_name_without_address_is_9() -> None:
     assert "no-such-host.invalid" in result.stderr
 
 
-def test_help_of_every_command_names_its_exit_codes_or_its_commands() -> None:
-    for command in ("discover", "url", "table", "zone", "serve"):
-        result = run(command, "--help")
-        assert result.exit_code == 0
-        assert "Exit" in result.output or "Commands" in result.output
-
-
 def test_help_loads_no_dns() -> None:
     code = (
         "import sys; from click.testing import CliRunner; from maptr.cli import main;"

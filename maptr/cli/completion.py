@@ -16,14 +16,15 @@ def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that has SHELL complete maptr's commands, options and files.
 
     \b
-    bash, in ~/.bashrc:            eval "$(maptr completion bash)"
-    zsh, in ~/.zshrc:              eval "$(maptr completion zsh)"
-    fish, once:                    maptr completion fish > ~/.config/fish/completions/maptr.fish
+    bash, in ~/.bashrc:  eval "$(maptr completion bash)"
+    zsh, in ~/.zshrc:    eval "$(maptr completion zsh)"
+    fish, once:
+        maptr completion fish > ~/.config/fish/completions/maptr.fish
 
     \b
     Exit codes:
       0  printed
-      2  no such shell is known
+      2  bad usage, such as a shell that is not known
     """
     from click.shell_completion import get_completion_class
 

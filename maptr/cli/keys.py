@@ -50,6 +50,13 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
     """Make a key in KEYS, and KEYS where it is not.
 
     Nobody but their owner can read the folder and the files in it.
+
+    \b
+    Exit codes:
+      0  made
+      1  KEYS is open to others, or a key in it is bad
+      2  bad usage
+      8  KEYS cannot be read or written
     """
     from maptr import keyfolder, zonekeys
 
@@ -65,7 +72,15 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
 @_FOLDER
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def list_keys(folder: Path, as_json: bool) -> None:
-    """List the keys in KEYS: tag, role, algorithm, state and file."""
+    """List the keys in KEYS: tag, role, algorithm, state and file.
+
+    \b
+    Exit codes:
+      0  listed
+      1  KEYS is open to others, or a key in it is bad
+      2  bad usage
+      8  KEYS cannot be read
+    """
     from maptr import keyfolder
 
     with told():
@@ -82,7 +97,15 @@ def list_keys(folder: Path, as_json: bool) -> None:
 @_TAG
 @click.argument("state", type=_STATES)
 def set_state(folder: Path, tag: int, state: str) -> None:
-    """Give the key TAG another state: its file gets another name."""
+    """Give the key TAG another state: its file gets another name.
+
+    \b
+    Exit codes:
+      0  done
+      1  there is no such key, KEYS is open to others, or a key in it is bad
+      2  bad usage
+      8  KEYS cannot be read or written
+    """
     from maptr import keyfolder, zonekeys
 
     with told():
@@ -93,7 +116,16 @@ def set_state(folder: Path, tag: int, state: str) -> None:
 @_FOLDER
 @_TAG
 def remove(folder: Path, tag: int) -> None:
-    """Delete the key TAG, which must not be active."""
+    """Delete the key TAG, which must not be active.
+
+    \b
+    Exit codes:
+      0  done
+      1  the key is active or not there, KEYS is open to others, or a key in
+         it is bad
+      2  bad usage
+      8  KEYS cannot be read or written
+    """
     from maptr import keyfolder
 
     with told():
@@ -108,6 +140,13 @@ def ds(folder: Path, origin: str, dnskey: bool) -> None:
     """Print the DS records of the zone ORIGIN.
 
     The parent zone needs them: one for each active KSK or CSK, with SHA-256.
+
+    \b
+    Exit codes:
+      0  printed
+      1  no active KSK or CSK, KEYS is open to others, or a key in it is bad
+      2  bad usage
+      8  KEYS cannot be read
     """
     import dns.exception
     import dns.name

@@ -64,7 +64,8 @@ def probe(
       1  some do not
       2  bad usage
       8  a file cannot be read or written
-      9  none of several answers: this machine's network it may be, and nothing is kept
+      9  none of several answers: this machine's network it may be, and
+         nothing is kept
     """
     from maptr.cache.disk import Disk
     from maptr.cache.probelog import ProbeLog

@@ -88,13 +88,18 @@ def pull(
     \b
     Examples:
       maptr table pull https://registry.example/naans.json --apply
-      maptr table pull https://one.example/naans https://two.example/naans --into natab --apply --every 1h
-      maptr table pull https://registry.example/naans --into natab --public-key registry.pub
+      maptr table pull https://one.example/naans https://two.example/naans \\
+          --into natab --apply --every 1h
+      maptr table pull https://one.example/naans --public-key registry.pub
 
     \b
-    Exit code  0  nothing to do, or done
-               1  the plan is not empty and was not applied; or it was refused, being too much
-               8  no source had a registry; or FILE or the key cannot be read, or FILE not written
+    Exit codes:
+      0  nothing to do, or done
+      1  the plan is not empty and was not applied; or it was refused, being
+         too much
+      2  bad usage
+      8  no source had a registry; or FILE or the key cannot be read, or FILE
+         not written
     """
     if every is not None and not act:
         raise click.UsageError("--every needs --apply")

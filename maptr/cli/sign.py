@@ -97,7 +97,8 @@ def sign(
     \b
     Exit codes:
       0  signed, or OUT is good
-      1  FILE has errors, or the keys make no chain, are open to others, or the package to sign with is missing
+      1  FILE has errors, or the keys make no chain, are open to others, or the
+         package to sign with is missing
       2  bad usage
       8  FILE or KEYS cannot be read, or OUT cannot be written
     """

@@ -63,7 +63,8 @@ def up(sources: tuple[str, ...], origin: str | None, port: int | None, offline: 
     \b
     Exit codes:
       0  stopped; or it was running already
-      1  the zone is not fit to be served, the port is taken, or the configuration is bad
+      1  the zone is not fit to be served, the port is taken, or the
+         configuration is bad
       2  bad usage
       8  a file cannot be read or written
     """

@@ -72,7 +72,8 @@ def build(
     \b
     Exit codes:
       0  written
-      1  with --strict, a record was left out; or the zone made is not fit to be loaded
+      1  with --strict, a record was left out; or the zone made is not fit to
+         be loaded
       2  bad usage
       8  SOURCE or an included file cannot be read, or FILE cannot be written
     """
@@ -141,6 +142,7 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     Exit codes:
       0  no errors (with --strict: no findings)
       1  errors
+      2  bad usage
       8  FILE cannot be read
     """
     from maptr.cli.source import read_text
