@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output
+from maptr.cli.completion import folders
 from maptr.cli.group import Group
 from maptr.cli.sign import told
 
@@ -24,7 +25,7 @@ def keys() -> None:
     """
 
 
-_FOLDER = click.argument("folder", metavar="KEYS", type=click.Path(path_type=Path))
+_FOLDER = click.argument("folder", metavar="KEYS", shell_complete=folders, type=click.Path(path_type=Path))
 _TAG = click.argument("tag", metavar="TAG", type=click.IntRange(0, 65535))
 _STATES = click.Choice(["published", "active", "retired"])
 

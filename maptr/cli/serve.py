@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from maptr.cli import serving
+from maptr.cli.completion import files, folders
 from maptr.cli.serveoptions import OPTIONS, Line, Option
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class _Read(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
@@ -18,6 +22,10 @@ class _Read(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic 
 
     def __init__(self, option: Option) -> None:
         self.option = option
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        complete = {"FILE": files, "SOCKET": files, "DIRECTORY": folders}.get(self.option.metavar)
+        return [] if complete is None else complete(ctx, param, incomplete)
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         try:
