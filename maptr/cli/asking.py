@@ -107,7 +107,7 @@ def show_urls(arks: Sequence[Ark], way: Way, options: Options) -> int:
         code = max(code, _code(error))
         made = found.url() if found and error is None else None  # what is not secure enough has candidates
         if options.as_json:
-            told = {} if found is None else {name: getattr(found, name) for name in ("source", "stale", "reason")}
+            told = {name: getattr(found, name, None) for name in ("source", "stale", "reason")}
             told["age"] = through.age_of(found)
             output.json_data({"ark": str(ark), "url": made, **told, "error": str(error) if error else None})
         else:
