@@ -204,6 +204,8 @@ class Discovery(Sequence[Candidate]):
                 why = next((link.note for link in reversed(step.links) if link.security == step.security), step.note)
                 message += f": {names.to_text(step.name)} NAPTR" + (f": {why}" if why else "")
                 break
+        if self.security == "indeterminate" and not any(step.links for step in self.trace):
+            message += "; nobody validated them: name trust anchors, or a resolver that is to be trusted"
         raise errors.DiscoveryFailed(message, self)
 
     def to_text(self) -> str:
