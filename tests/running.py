@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from maptr.serve.daemon import Daemon
+from maptr.serve.served import Served, ZoneState
+from maptr.serve.zones import ZoneSource
+from maptr.snapshot import Snapshot
 
 # Seconds that any one step may take before the test fails: it takes milliseconds, on a machine that is busy a second.
 # Less than the server's own timeouts (10), so that a shorter one that a test asks for is told from those.
@@ -30,6 +35,12 @@ class Running:
         self.call(self.loop.stop)
         self._thread.join(PATIENCE)
         self.loop.close()
+
+
+def served(snapshot: Snapshot) -> Served:
+    """The zones of a snapshot as a server has them, though no file stands behind them."""
+    nowhere = Path(os.devnull)
+    return Served({origin: ZoneState(ZoneSource(origin, nowhere), view) for origin, view in snapshot.zones.items()})
 
 
 @contextlib.contextmanager

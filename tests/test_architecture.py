@@ -31,7 +31,8 @@ LAYERS = (
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
         *("signing", "resign"),
         *("zonediff", "integrity", "publish"),
-        *("packed", "ready", "proofs", "readyzone", "learned", "fastpath", "masterline", "plainzone"),
+        *("packed", "ready", "proofs", "readyzone", "learned", "readylookup", "fellows", "fastpath"),
+        *("masterline", "plainzone"),
         *("acl", "tsig", "difference", "journal", "transfer", "catalog", "notify", "exchange"),
         *(
             "sections",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -18,15 +16,18 @@ import dns.rcode
 import dns.zone
 import pytest
 
+from maptr.address import Address
 from maptr.answer import Transport, make_reply, respond
 from maptr.context import NO_COOKIES
 from maptr.plainzone import read_plain
 from maptr.rrl import RrlSettings
 from maptr.serve import batch, plans, udp
+from maptr.serve.daemon import Daemon
 from maptr.serve.plantables import PlanTables
 from maptr.serve.responder import Responder, fresh_cookies
 from maptr.serve.slots import key_of
 from maptr.snapshot import Snapshot
+from tests.running import answering, served
 from tests.test_fastpath import ANSWER, PACKETS, wire
 from tests.test_plans import limit
 
@@ -346,25 +347,11 @@ def test_a_bug_costs_its_query_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_daemon_takes_plain_sockets_where_there_are_no_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    from maptr.address import Address
-    from maptr.serve.daemon import Daemon
-
     monkeypatch.setattr(batch, "why_not", lambda: "for a test")
-    daemon = Daemon([], [Address("127.0.0.1", 0)], SNAPSHOT)
-    daemon.bind()
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    future = asyncio.run_coroutine_threadsafe(daemon.run(), loop)
-    try:
+    daemon = Daemon(served(SNAPSHOT), [Address("127.0.0.1", 0)])
+    with answering(daemon):
         query = dns.message.make_query("12345.example.", "NAPTR").to_wire()
         assert ask(("127.0.0.1", daemon.bound[0].port), [query])[query[:2]] == respond(query, SNAPSHOT)
-    finally:
-        loop.call_soon_threadsafe(daemon.stop)
-        future.result(PATIENCE)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(PATIENCE)
-        loop.close()
 
 
 def test_a_version_that_is_none_is_no_good_reply_to_who_counts() -> None:

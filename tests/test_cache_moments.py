@@ -18,6 +18,7 @@ import dns.zone
 import pytest
 
 from maptr import registry
+from maptr.address import Address
 from maptr.answer import Transport
 from maptr.cache.cache import Cache
 from maptr.difference import Difference
@@ -29,13 +30,14 @@ from maptr.rrl import RrlSettings
 from maptr.serial import next_serial
 from maptr.serve import zones
 from maptr.serve.counters import Counters
-from maptr.serve.daemon import Address, Daemon
+from maptr.serve.daemon import Daemon
+from maptr.serve.responder import Responder
 from maptr.serve.zones import ZoneSource
 from maptr.snapshot import Snapshot, ZoneView
 from maptr.table import Table
 from maptr.zone import build
 from tests.moments import ORIGIN, Follower, ever_touched, of_naans, states, with_part
-from tests.running import answering
+from tests.running import answering, served
 
 # After so many of the moments the secondary's zone is compared with the one built anew; MAPTR_MOMENTS=130 does each.
 WHOLE = int(os.environ.get("MAPTR_MOMENTS", "2"))
@@ -45,7 +47,8 @@ class Recording(Daemon):
     """Our own server on loopback; every query is kept."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__([], [Address("127.0.0.1", 0)], snapshot, rrl=RrlSettings(responses_per_second=0))
+        responder = Responder(rrl=RrlSettings(responses_per_second=0))
+        super().__init__(served(snapshot), [Address("127.0.0.1", 0)], responder=responder)
         self.queries: list[bytes] = []
         answers = self.front.answers
 
@@ -67,7 +70,7 @@ def zone_text(table: Table, serial: int) -> str:
 def publish(table: Table, serial: int, directory: Path) -> Snapshot:
     path = directory / "ark.arpa.zone"
     path.write_text(zone_text(table, serial))
-    return zones.load((ZoneSource.from_text(f"ark.arpa={path}"),))
+    return Snapshot.of([zones.read_checked(ZoneSource.from_text(f"ark.arpa={path}")).view])
 
 
 def the_zone(snapshot: Snapshot) -> ZoneView:

@@ -19,6 +19,7 @@ from maptr.answer import Transport, make_reply
 from maptr.context import PLAIN, Context, Identity
 from maptr.cookies import CookieSettings
 from maptr.fastpath import ReadyAnswers
+from maptr.names import Labels
 from maptr.packed import PackedNodes
 from maptr.serve.responder import make_ready
 from maptr.snapshot import Snapshot, view_zone
@@ -211,6 +212,16 @@ def test_what_others_answer_for_is_not_ready() -> None:
         assert (ready.find(dns.message.make_query(name, "SOA").to_wire()) is not None) is expected
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("broken", [(), ((b"example",),)], ids=["none", "broken"])
+def test_a_server_that_has_no_zone_refuses_whole(broken: tuple[Labels, ...], shape: str) -> None:
+    snapshot = Snapshot.of([], broken=broken)
+    opt = bytes.fromhex(shape + "0000") if shape else b""
+    query = b"id\1\0\0\1\0\0\0\0\0%c\4test\0\0\1\0\1%b" % (bool(opt), opt)
+    for ready in (ready_of(snapshot), make_ready(snapshot, PLAIN)):
+        assert hold(ready, snapshot, query)
+
+
 def test_learned_replies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learned, "MAX_LEARNED", 5)
     ready = ready_of(SNAPSHOT)
@@ -298,5 +309,10 @@ def test_packed_nodes_read_as_they_were(seed: int) -> None:
 def test_what_the_server_says_by_edns_is_what_the_general_path_would_say(context: Context) -> None:
     asked = ReadyAnswers(SNAPSHOT, functools.partial(make_reply, snapshot=SNAPSHOT, context=context))
     told = make_ready(SNAPSHOT, context)
-    assert (told._opts, told._cookies, told._options) == (asked._opts, asked._cookies, asked._options)
+    for do in (False, True):
+        query = dns.message.make_query("www.example.", "A", use_edns=0, want_dnssec=do).to_wire()
+        found = told.find(query)
+        assert found is not None
+        assert found == asked.find(query)
+    assert (told._cookies, told._options) == (asked._cookies, asked._options)
     assert told._max_payload == asked._max_payload

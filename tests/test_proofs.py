@@ -157,7 +157,7 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for word in words(30):
         for above in ((), ("ai",), ("ns2",), ("xx",), ("q", "w")):
             assert hold(ready, snapshot, denied((word, *above), "TXT"))
-    (zone,) = (zone for zone in ready._zones.values() if zone)
+    (zone,) = (lookup.zone for lookup in ready._zones.values() if lookup)
     assert len(zone.proofs._parts) <= 2 + 3  # those of a proof that is being laid out go over
     assert len(zone.proofs._frames) <= 2
     assert isinstance(zone.denial, denial.Nsec3Chain)
@@ -241,7 +241,7 @@ def test_plans_of_gaps_are_bounded_and_live_as_long_as_they_are_found(
                 for plan in special.proved.values()
             }
             assert len(found) <= len(alive) == len(server.plans._kinds_proved)
-    (zone,) = (zone for zone in server.ready._zones.values() if zone)
+    (zone,) = (lookup.zone for lookup in server.ready._zones.values() if lookup)
     assert len(zone._gaps) <= 2
 
 
@@ -294,7 +294,7 @@ class Forgetful(dict[object, object]):
 @pytest.mark.parametrize("kind", ["nsec", "soa-elsewhere"])
 def test_what_another_thread_forgets_meanwhile_is_learned_anew(kind: str) -> None:
     ready = ready_of(ZONES[kind])
-    (zone,) = (zone for zone in ready._zones.values() if zone)
+    (zone,) = (lookup.zone for lookup in ready._zones.values() if lookup)
     for holder, table in (
         (ready._learned, "_ready"),
         (ready._learned, "_settled"),

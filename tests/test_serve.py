@@ -26,19 +26,20 @@ import pytest
 from dnslib.server import DNSLogger, DNSServer
 
 from maptr.acl import Acl, Secondaries
+from maptr.address import Address
 from maptr.answer import Transport
 from maptr.errors import ConfigError
 from maptr.serve import stream, tcp
 from maptr.serve.bind import open_tcp_socket
 from maptr.serve.connections import Connections
 from maptr.serve.counters import Counters
-from maptr.serve.daemon import Address, Daemon
+from maptr.serve.daemon import Daemon
 from maptr.serve.dnslib_resolver import MaptrResolver
 from maptr.serve.primary import PrimarySettings
 from maptr.serve.tls import TlsSettings
 from maptr.serve.watch import EpollWatch
 from maptr.snapshot import Snapshot
-from tests.running import PATIENCE, Running, answering, converse
+from tests.running import PATIENCE, Running, answering, converse, served
 
 ZONE = "\n".join(
     [
@@ -60,7 +61,7 @@ BIG_FRAME = len(BIG).to_bytes(2, "big") + BIG
 
 @contextlib.contextmanager
 def serving(*addresses: Address) -> Iterator[Daemon]:
-    daemon = Daemon([], addresses or (Address("127.0.0.1", 0),), SNAPSHOT)
+    daemon = Daemon(served(SNAPSHOT), addresses or (Address("127.0.0.1", 0),))
     with answering(daemon):
         yield daemon
 
@@ -71,7 +72,7 @@ def tcp_serving(connections: Connections | None = None, **timeouts: float) -> It
     running = Running()
     sock = open_tcp_socket("127.0.0.1", 0)
     port = sock.getsockname()[1]
-    daemon = Daemon([], [], SNAPSHOT)
+    daemon = Daemon(served(SNAPSHOT), [])
     limits = stream.TcpLimits(**timeouts)  # type: ignore[arg-type]
     listener = tcp.TcpListener(sock, daemon.front.answers, connections or Connections(), limits=limits)
     running.call(listener.start)
@@ -180,7 +181,7 @@ def test_replies_leave_from_the_address_that_was_asked(host: str, asked: str) ->
 
 
 def test_an_address_in_use_is_an_error_that_names_it(port: int) -> None:
-    daemon = Daemon([], [Address("127.0.0.1", 0), Address("127.0.0.1", port)], SNAPSHOT)
+    daemon = Daemon(served(SNAPSHOT), [Address("127.0.0.1", 0), Address("127.0.0.1", port)])
     with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use"):
         daemon.bind()
 
@@ -277,7 +278,7 @@ def test_when_full_the_longest_idle_makes_room() -> None:
 def test_a_bug_in_answering_costs_its_query_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    daemon = Daemon([], [], SNAPSHOT)
+    daemon = Daemon(served(SNAPSHOT), [])
     monkeypatch.setattr(daemon.front.responder, "answer", lambda *_args, **_kwargs: 1 // 0)
     assert daemon.front.answer(WIRE, Transport.UDP, "") is None
     assert WIRE.hex() in caplog.text
@@ -348,7 +349,7 @@ ANYBODY = PrimarySettings(secondaries={(b"ark", b"arpa"): Secondaries(Acl.of(["1
 def transferring(tls: TlsSettings | None = None, **timeouts: float) -> Iterator[Daemon]:
     """A daemon that gives anybody here its zone of a megabyte."""
     limits = stream.TcpLimits(**timeouts)  # type: ignore[arg-type]
-    daemon = Daemon([], [Address("127.0.0.1", 0)], large(), primary=ANYBODY, tcp_limits=limits, tls=tls)
+    daemon = Daemon(served(large()), [Address("127.0.0.1", 0)], primary=ANYBODY, tcp_limits=limits, tls=tls)
     with answering(daemon):
         yield daemon
 
@@ -404,7 +405,7 @@ def test_a_query_that_is_there_with_its_connection_is_answered_in_one_turn() -> 
     async def run() -> None:
         listening = open_tcp_socket("127.0.0.1", 0)
         connections = Connections()
-        listener = tcp.TcpListener(listening, Daemon([], [], SNAPSHOT).front.answers, connections)
+        listener = tcp.TcpListener(listening, Daemon(served(SNAPSHOT), []).front.answers, connections)
         place = listening.getsockname()
         with contextlib.ExitStack() as stack:
             one, two, half, nothing, gone = (
@@ -542,7 +543,7 @@ def test_a_listener_that_gives_way_is_not_woken_for_those_that_come_to_the_next(
     async def run() -> None:
         listening = open_tcp_socket("127.0.0.1", 0)
         place = listening.getsockname()
-        listener = tcp.TcpListener(listening, Daemon([], [], SNAPSHOT).front.answers, Connections())
+        listener = tcp.TcpListener(listening, Daemon(served(SNAPSHOT), []).front.answers, Connections())
         listener.start()
         with socket.socket(fileno=os.dup(listening.fileno())), socket.create_connection(place) as kept:
             kept.setblocking(False)

@@ -17,14 +17,15 @@ import dns.message
 import dns.query
 import pytest
 
+from maptr.address import Address
 from maptr.errors import ConfigError
 from maptr.serve import stream, tlsstream
 from maptr.serve.connections import Connections
-from maptr.serve.daemon import Address, Daemon
+from maptr.serve.daemon import Daemon
 from maptr.serve.stream import TcpLimits
 from maptr.serve.tls import ALPN, Certificate, TlsSettings, make_context
 from tests.certificates import write_certificate
-from tests.running import PATIENCE, Running, answering
+from tests.running import PATIENCE, Running, answering, served
 from tests.test_serve import BIG, BIG_FRAME, FRAME, QUERY, SNAPSHOT, connect, is_closed, receive
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ def settings_in(directory: Path) -> TlsSettings:
 @contextlib.contextmanager
 def serving_tls(directory: Path, **limits: float) -> Iterator[tuple[int, Daemon, Running]]:
     """A daemon with DNS over TLS alone; its port."""
-    daemon = Daemon([], [], SNAPSHOT, tls=settings_in(directory), tcp_limits=TcpLimits(**limits))  # type: ignore[arg-type]
+    daemon = Daemon(served(SNAPSHOT), [], tls=settings_in(directory), tcp_limits=TcpLimits(**limits))  # type: ignore[arg-type]
     with answering(daemon) as running:
         yield daemon.tls_bound[0].port, daemon, running
 
@@ -306,7 +307,7 @@ def test_ipv6_clients_are_counted_by_their_link() -> None:
 
 def test_dns_over_tls_over_ipv6(directory: Path) -> None:
     settings = TlsSettings((Address("::1", 0),), directory / "tls.crt", directory / "tls.key")
-    daemon = Daemon([], [], SNAPSHOT, tls=settings)
+    daemon = Daemon(served(SNAPSHOT), [], tls=settings)
     with answering(daemon):
         (bound,) = daemon.tls_bound
         reply = dns.query.tls(

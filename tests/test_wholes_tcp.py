@@ -16,6 +16,7 @@ from maptr.serve.front import Front, State
 from maptr.serve.hashing import make_hash, make_shared_hash
 from maptr.serve.wholes import Wholes
 from maptr.snapshot import Snapshot
+from tests.running import served
 
 NAPTR = '12345 60 NAPTR 100 10 "h" "ark" "" {}.'
 ZONE = "@ 60 SOA ns host 1 7200 3600 1209600 300\n@ 60 NS ns\nns 60 A 192.0.2.1\n" + NAPTR
@@ -33,7 +34,7 @@ def wire(name: str = "12345.ark.arpa.", ident: int = 7, *options: dns.edns.Optio
 
 @pytest.fixture
 def front() -> Front:
-    front = Daemon([], [], snapshot()).front
+    front = Daemon(served(snapshot()), []).front
     front.swap(State.of(front.snapshot, front.access, front.responder.context))
     return front
 

@@ -94,17 +94,12 @@ def daemon_of(config: Config, served: Served, reread: Callable[[], Config], earl
     from maptr.serve.daemon import Daemon  # here, for queries are answered early while this is imported
 
     return Daemon(
-        settings.sources_of(config),
+        served,
         config.serve.listen,
-        served.snapshot(),
-        identity=settings.identity_of(config),
-        cookies=settings.cookies_of(config),
-        rrl=settings.rrl_of(config),
+        responder=early.responder if early else settings.responder_of(config),
         tls=settings.tls_of(config),
         tcp_limits=settings.tcp_of(config),
-        udp_payload=config.serve.udp_payload,
         primary=settings.primary_of(config),
-        served=served,
         config=config,
         reread=reread,
         control=settings.control_of(config),

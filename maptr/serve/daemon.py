@@ -17,15 +17,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from maptr.address import Address as Address  # whoever has a Daemon has these
+from maptr.address import Address
 from maptr.config import Config
-from maptr.context import NO_IDENTITY, Identity
-from maptr.cookies import CookieSettings
 from maptr.errors import ConfigError
 from maptr.exchange import Access
-from maptr.protocol import UDP_PAYLOAD
-from maptr.rrl import RrlSettings
-from maptr.serve import batch, control, hangup, httpd, metrics, sdnotify, slots, status, stream, tcp, zones
+from maptr.serve import batch, control, hangup, httpd, metrics, sdnotify, slots, status, stream, tcp
 from maptr.serve.background import in_thread
 from maptr.serve.bind import Sockets, bind
 from maptr.serve.counters import Counters, total
@@ -44,31 +40,25 @@ log = logging.getLogger("maptr.serve")
 
 
 class Daemon:
-    """Serve the zones on the addresses until told to stop. ``snapshot`` is what it answers from now.
+    """Serve the zones on the addresses until told to stop. ``served`` are the zones as they are answered from now.
 
-    ``served`` says more of the zones than the snapshot: those that did not load, and why. With ``reread`` a reload
-    reads the configuration again, which ``config`` is now. ``control`` is the path of the control socket, ``metrics``
-    where metrics and health are told over HTTP.
-    ``cookies`` None takes a secret of its own, ``rrl`` None the default limits, ``clock`` is in seconds since 1970.
-    More than one of ``workers`` fork from the process that runs this, in its main thread, and have the limits divided
-    among them. ``early`` has bound the addresses and answers there already.
+    ``responder`` is what answers, by default as the settings are that nobody changed. With ``reread`` a reload reads
+    the configuration again, which ``config`` is now. ``control`` is the path of the control socket, ``metrics`` where
+    metrics and health are told over HTTP, ``clock`` is in seconds since 1970.
+    More than one of ``workers`` fork from the process that runs this, in its main thread, and have ``tcp_limits``
+    divided among them. ``early`` has bound the addresses and answers there already, by the same responder.
     Raises ConfigError for a certificate that cannot be used and for secondaries' keys that are not there.
     """
 
     def __init__(
         self,
-        sources: Sequence[zones.ZoneSource],
+        served: Served,
         addresses: Sequence[Address],
-        snapshot: Snapshot,
         *,
-        identity: Identity = NO_IDENTITY,
-        cookies: CookieSettings | None = None,
-        rrl: RrlSettings | None = None,
+        responder: Responder | None = None,
         tls: TlsSettings | None = None,
         tcp_limits: stream.TcpLimits = stream.DEFAULT_LIMITS,
-        udp_payload: int = UDP_PAYLOAD,
         primary: PrimarySettings = NO_SECONDARIES,
-        served: Served | None = None,
         config: Config | None = None,
         reread: Callable[[], Config] | None = None,
         control: Path | None = None,
@@ -80,19 +70,9 @@ class Daemon:
         self._clock = clock
         self.primary = Primary(primary, clock=clock)
         self.certificate = Certificate(tls) if tls else None
-        responder = (
-            early.responder
-            if early
-            else Responder(
-                identity=identity,
-                cookies=cookies,
-                rrl=(rrl or RrlSettings()).shared(workers),
-                udp_payload=udp_payload,
-                idle_timeout=tcp_limits.idle_timeout,
-            )
-        )
+        snapshot = served.snapshot()
         self.front = Front(
-            responder,
+            responder or Responder(idle_timeout=tcp_limits.idle_timeout),
             snapshot,
             self.primary.access(snapshot),
             limits=tcp_limits.shared(workers),
@@ -102,8 +82,7 @@ class Daemon:
         self.reloader = Reloader(
             self.front,
             self.primary,
-            served or Served.of(sources, snapshot),
-            sources=sources,
+            served,
             certificate=self.certificate,
             config=config,
             reread=reread,
@@ -116,7 +95,6 @@ class Daemon:
         self.tls_bound: list[Address] = []
         self._count = workers
         self._early = early
-        self._sources = tuple(sources)
         self._addresses = tuple(addresses)
         self._tls_addresses = tls.listen if tls else ()
         self._control = control
@@ -160,7 +138,7 @@ class Daemon:
         """
         if not self._sockets:
             self.bind()
-        access = self.primary.start(self._sources, self.snapshot)
+        access = self.primary.start(self.reloader.served.sources, self.snapshot)
         state = State.of(self.snapshot, access, self.front.responder.context)
         if signals:
             self._hear_signals()

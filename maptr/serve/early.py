@@ -53,13 +53,7 @@ def start(config: Config, snapshot: Snapshot) -> Early | None:
     """Bind, and answer from the snapshot; None where that must wait for the daemon. Raises ConfigError."""
     if config.serve.workers > 1 or batch.why_not() is not None:
         return None
-    responder = Responder(
-        identity=settings.identity_of(config),
-        cookies=settings.cookies_of(config),
-        rrl=settings.rrl_of(config),
-        udp_payload=config.serve.udp_payload,
-        idle_timeout=config.serve.tcp.idle_timeout,
-    )
+    responder = settings.responder_of(config)
     catalog = config.serve.catalog.name
     responder.prepare(snapshot, () if catalog is None else (catalog,))
     (sockets,) = bind(config.serve.listen, config.serve.tls.listen)

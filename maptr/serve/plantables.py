@@ -5,7 +5,7 @@ Keys are queries without ID as ``slots.key_of`` has them, with the name in lower
 * the whole key, for names that exist;
 * a *pattern*, which is a query without the octets of its first label, for names that do not exist, referrals, refusals
   and types that a name does not have. Its length stands before the label, so the rest lies where it lay. Whether a
-  name is meant is one look into the zone's table (``fastpath.Fellows``); where that is to be proved, the gap of the
+  name is meant is one look into the zone's table (``fellows.Fellows``); where that is to be proved, the gap of the
   chain in which the name lies says which of the pattern's plans it is.
 
 Cookies have tables of their own, for their plans leave a place for the answer; keys there are the octets before the
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from maptr.context import OPTION_HEADER
 from maptr.cookies import CLIENT_COOKIE, WHOLE_COOKIE
-from maptr.fastpath import Fellows
+from maptr.fellows import Fellows
 from maptr.ready import COOKIE_REPLY, COOKIE_SIZES, OPT_SIZE, OPT_START, WHOLE_OPTION
 from maptr.readyzone import is_alone
 from maptr.serve.plan import FIRST, ID

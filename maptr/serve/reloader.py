@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ from maptr.serve.publisher import Clock, publish, sign_again, to_sign
 from maptr.serve.served import Outcome, Served
 from maptr.serve.tls import Certificate
 from maptr.serve.workers import Workers
-from maptr.serve.zones import ZoneSource
 
 if TYPE_CHECKING:
     from maptr.serve.puller import Puller
@@ -44,7 +43,7 @@ class _Again:
 class Reloader:
     """Keeps what ``front``, or the ``workers`` where there are several, answer from up to date.
 
-    With ``reread`` a reload reads the configuration again, which ``config`` is now; else it has ``sources``.
+    With ``reread`` a reload reads the configuration again, which ``config`` is now; else it has the same zones.
     """
 
     def __init__(
@@ -53,7 +52,6 @@ class Reloader:
         primary: Primary,
         served: Served,
         *,
-        sources: Sequence[ZoneSource],
         certificate: Certificate | None,
         config: Config | None,
         reread: Callable[[], Config] | None,
@@ -67,7 +65,6 @@ class Reloader:
         self.puller: Puller | None = None  # where there is a table
         self._front = front
         self._primary = primary
-        self._sources = tuple(sources)
         self._certificate = certificate
         self._reread = reread
         self._clock = clock
@@ -142,7 +139,7 @@ class Reloader:
             if config is not None:
                 settings.check_change(config, new)
             config, context = new, settings.renewed(context, new)
-        sources = self._sources if config is None else settings.sources_of(config)
+        sources = self.served.sources if config is None else settings.sources_of(config)
         served, outcomes = publish(sources, self.served, clock=self._clock, only=only, force=force)
         if served.answers_as(self.served) and config == self.config and (zone is not None or self._certificate is None):
             assert self._front.state is not None  # noqa: S101 - it is answered from
@@ -171,8 +168,7 @@ class Reloader:
 
     def _ready(self, config: Config | None, served: Served, context: Context, outcomes: list[Outcome]) -> _Again:
         snapshot = served.snapshot()
-        sources = [state.source for state in served.states.values()]
-        access = self._primary.follow(self._front.access, sources, self._front.snapshot, snapshot)
+        access = self._primary.follow(self._front.access, served.sources, self._front.snapshot, snapshot)
         return _Again(config, served, State.of(snapshot, access, context), outcomes)
 
     async def _read_certificate(self, reply: dict[str, Any]) -> None:

@@ -5,8 +5,7 @@ How one moment follows another is ``publisher.py``.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maptr.names import Labels
@@ -93,10 +92,10 @@ class Served(NamedTuple):
 
     states: Mapping[Labels, ZoneState]
 
-    @classmethod
-    def of(cls, sources: Iterable[ZoneSource], snapshot: Snapshot) -> Served:
-        """Zones that are loaded already."""
-        return cls({source.origin: _known(source, snapshot.zones[source.origin]) for source in sources})
+    @property
+    def sources(self) -> tuple[ZoneSource, ...]:
+        """Where they come from."""
+        return tuple(state.source for state in self.states.values())
 
     def answers_as(self, other: Served) -> bool:
         """Whether queries get the same from both: the very same views of the same zones."""
@@ -112,10 +111,6 @@ class Served(NamedTuple):
         views = [state.view for state in self.states.values() if state.view is not None]
         broken = [origin for origin, state in self.states.items() if state.view is None]
         return Snapshot.of(views, broken=broken)
-
-
-def _known(source: ZoneSource, view: ZoneView) -> ZoneState:
-    return ZoneState(source, view, validity=_validity(view, time.time()))
 
 
 def _validity(view: ZoneView, now: float) -> Validity | None:

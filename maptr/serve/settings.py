@@ -17,7 +17,7 @@ from maptr.errors import ConfigError, ZoneError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
-from maptr.serve.responder import fresh_cookies
+from maptr.serve.responder import Responder, fresh_cookies
 from maptr.serve.zones import ZoneSource
 
 # What few servers need is imported by those, and what asyncio comes with once queries are answered (``early.py``).
@@ -78,6 +78,17 @@ def renewed(context: Context, config: Config) -> Context:
     if config.serve.cookies.enabled and not config.serve.cookies.secret and context.cookies.secrets:
         cookies = cookies._replace(secrets=context.cookies.secrets)
     return context._replace(identity=identity_of(config), cookies=cookies, udp_payload=config.serve.udp_payload)
+
+
+def responder_of(config: Config) -> Responder:
+    """What each process that answers answers by; several share what the rate limit allows."""
+    return Responder(
+        identity=identity_of(config),
+        cookies=cookies_of(config),
+        rrl=rrl_of(config).shared(config.serve.workers),
+        udp_payload=config.serve.udp_payload,
+        idle_timeout=config.serve.tcp.idle_timeout,
+    )
 
 
 def rrl_of(config: Config) -> RrlSettings:

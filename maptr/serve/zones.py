@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +12,7 @@ from maptr.files import stamp
 from maptr.names import Labels, fold, parse
 from maptr.publish import Guards
 from maptr.serve.zoneimage import folder_for
-from maptr.snapshot import Snapshot, ZoneView
+from maptr.snapshot import ZoneView
 
 if TYPE_CHECKING:  # imported below where they are used: a zone that has an image needs none of them
     from maptr.finding import Finding
@@ -151,8 +151,3 @@ def _refuse(findings: Sequence[Finding], source: ZoneSource) -> None:
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise ZoneError(f"{errors[0]}{more}", filename=str(source.path))
-
-
-def load(sources: Iterable[ZoneSource]) -> Snapshot:
-    """All the zones, or the first error: for a check. Raises ZoneError and OSError."""
-    return Snapshot.of(read_checked(source).view for source in sources)

@@ -10,10 +10,12 @@ import dns.flags
 import dns.message
 import pytest
 
+from maptr.address import Address
 from maptr.rrl import RrlSettings
-from maptr.serve.daemon import Address, Daemon
+from maptr.serve.daemon import Daemon
+from maptr.serve.responder import Responder
 from tests.peers import find, require
-from tests.running import answering
+from tests.running import answering, served
 from tests.test_serve import SNAPSHOT, WIRE
 
 FLOOD = 300
@@ -24,7 +26,7 @@ RATE = 2
 def port() -> Iterator[int]:
     """A server that limits loopback too."""
     settings = RrlSettings(responses_per_second=RATE, exempt=())
-    daemon = Daemon([], [Address("127.0.0.1", 0)], SNAPSHOT, rrl=settings)
+    daemon = Daemon(served(SNAPSHOT), [Address("127.0.0.1", 0)], responder=Responder(rrl=settings))
     with answering(daemon):
         yield daemon.bound[0].port
 

@@ -119,7 +119,7 @@ def test_it_is_signed_again_before_the_end_and_unbound_never_sees_an_old_signatu
     now = start = float(int(time.time()))
     source = ZoneSource(parse(ORIGIN), tmp_path / "zone", state=tmp_path / "state", signing=Signing(keys))
     served = publisher.start([source], clock=lambda: now)
-    daemon = Daemon([source], [Address(HOST, 0)], served.snapshot(), served=served, clock=lambda: now)
+    daemon = Daemon(served, [Address(HOST, 0)], clock=lambda: now)
     daemon.bind()
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_until_complete, args=(daemon.run(),), daemon=True)
