@@ -27,6 +27,7 @@ INFLECTIONS = ("?info", "?", "??")  # draft section 5: the present one, then the
 _BLANK = "[\\s\u200b-\u200d\u2060\ufeff]+"
 _HYPHEN = "[-\u00ad\u2010-\u2015]+"
 _LABEL = "(?i)ark:/?"
+_UNLABELLED = f"(?i)[0-9][{BETANUMERIC}]*/[^/]"  # what is an ARK but for its label, as people write them in talk
 _NMA = "(?i)/(?=ark:)"
 _STRUCTURE = "([/.])[/.]+"
 _PERCENT = "(?s)%(..?|$)"
@@ -119,7 +120,8 @@ class Ark(_Parts):
         text, mark, query = text.partition("?")
         label = re.match(_LABEL, text)
         if label is None:
-            raise ArkSyntaxError(f"no ark: label in {_shown(nma + text)}")
+            meant = f": is it {_shown('ark:' + text)}?" if re.match(_UNLABELLED, text) else ""
+            raise ArkSyntaxError(f"no ark: label in {_shown(nma + text)}{meant}")
         naan, slash, rest = re.sub(_HYPHEN, "", text[label.end() :]).partition("/")
         naan = _check_naan(naan.lower())
         _check_name(rest)

@@ -54,9 +54,17 @@ class Candidate(NamedTuple):
     def __hash__(self) -> int:
         return hash(self._compared())
 
+    def __str__(self) -> str:
+        """Where it is, and its rank: ``ark.example.org:8443 (order 10, preference 10)``."""
+        where = self.target or (self.host if self.port is None else f"{self.host}:{self.port}")
+        return f"{where} (order {self.order}, preference {self.preference})"
+
     def __repr__(self) -> str:
+        """What is not as it mostly is, and nothing of how URLs for other ARKs are made."""
+        usual = self._field_defaults
         shown = ((name, getattr(self, name)) for name in self._fields if name not in ("made_for", "substitution"))
-        return f"Candidate({', '.join(f'{name}={value!r}' for name, value in shown)})"
+        text = ", ".join(f"{name}={value!r}" for name, value in shown if name not in usual or value != usual[name])
+        return f"Candidate({text})"
 
     @property
     def orders(self) -> tuple[int, ...]:

@@ -116,8 +116,17 @@ class Discovery(Sequence[Candidate]):
     def __reduce__(self) -> tuple[object, ...]:
         return Discovery, tuple(getattr(self, name) for name in self._ARGUMENTS)
 
+    def __str__(self) -> str:
+        """One line: the ARK with its URL, or why there is none. ``to_text`` has all candidates."""
+        from maptr import summary
+
+        return summary.line(self)
+
     def __repr__(self) -> str:
-        return f"Discovery({', '.join(f'{name}={getattr(self, name)!r}' for name in self._ARGUMENTS)})"
+        """Short, for it may hold 64 candidates and 32 steps: ``to_dict`` has everything."""
+        from maptr import summary
+
+        return summary.tag(self)
 
     @overload
     def __getitem__(self, index: int) -> Candidate: ...
@@ -171,22 +180,19 @@ class Discovery(Sequence[Candidate]):
         DiscoveryTimeout (a question got no answer in time) or DiscoveryFailed."""
         if self.candidates:
             return
+        from maptr import summary
+
+        message = summary.none(self) + summary.advice(self)
         if self.complete:
-            raise errors.NoMappingAuthority(f"no mapping authority for {self.ark}: {self._why()}", self)
+            raise errors.NoMappingAuthority(message, self)
         timeout = any(step.outcome is Outcome.TIMEOUT for step in self.trace)
-        kind = errors.DiscoveryTimeout if timeout else errors.DiscoveryFailed
-        raise kind(f"no mapping authority known for {self.ark}: {self._why()}", self)
+        raise (errors.DiscoveryTimeout if timeout else errors.DiscoveryFailed)(message, self)
 
     def unsaid(self) -> str:
         """What makes it incomplete, in words: the first question without an answer; empty where it is complete."""
-        if self.complete:
-            return ""
-        steps = [step for step in self.trace if not step.outcome.said]
-        if not steps:
-            return "a limit of the walk was reached"
-        note = f" ({steps[0].note})" if steps[0].note else ""
-        more = f", and {len(steps) - 1} more" if len(steps) > 1 else ""
-        return f"{names.to_text(steps[0].name)} NAPTR: {steps[0].outcome.value}{note}{more}"
+        from maptr import summary
+
+        return summary.unsaid(self)
 
     def raise_for_security(self, require: str | None) -> None:
         """Nothing, where the answers are as secure as required (None: any are); else DiscoveryFailed."""
@@ -198,23 +204,9 @@ class Discovery(Sequence[Candidate]):
                 why = next((link.note for link in reversed(step.links) if link.security == step.security), step.note)
                 message += f": {names.to_text(step.name)} NAPTR" + (f": {why}" if why else "")
                 break
+        if self.security == "indeterminate" and not any(step.links for step in self.trace):
+            message += "; nobody validated them: name trust anchors, or a resolver that is to be trusted"
         raise errors.DiscoveryFailed(message, self)
-
-    def _why(self) -> str:
-        steps = [step for step in self.trace if not step.outcome.said] or list(self.trace[:1])
-        if not steps:
-            return self.reason or "nothing was asked"
-        step = steps[0]
-        said = f"{names.to_text(step.name)} NAPTR: {step.outcome.value}"
-        if step.outcome is Outcome.ANSWER:
-            said += ", none of them leads to a mapping authority"
-        said += f" ({step.note})" if step.note else ""
-        if step.outcome is Outcome.NXDOMAIN and step.name[-2:] == (b"ark", b"arpa"):
-            said += (
-                ". If no ARK is found at all: ark.arpa is not delegated on the public Internet today; maptr up"
-                " serves it on this machine, @SERVER names a server that has it, --origin another origin"
-            )
-        return said
 
     def to_text(self) -> str:
         """One candidate a line, best first: URL, order, preference, and the owner of its record."""

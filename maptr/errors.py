@@ -28,8 +28,8 @@ class MaptrError(dns.exception.DNSException):
         # DNSException builds its text from keyword arguments and a class-level format;
         # here the message is always the whole text, for subclasses of dnspython's own errors too.
         Exception.__init__(self, message)
-        self.msg = message
-        self.kwargs = {}
+        self.msg: str | None = message
+        self.kwargs: dict[str, object] = {}
 
     def __str__(self) -> str:
         return self.msg or ""

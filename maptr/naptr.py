@@ -72,6 +72,9 @@ class Naptr(NamedTuple):
         strings = b"".join([bytes((len(s),)) + s for s in (self.flags, self.service, self.regexp)])
         return struct.pack("!HH", self.order, self.preference) + strings
 
+    def __str__(self) -> str:
+        return self.to_text()
+
     def to_text(self) -> str:
         """Presentation format that every zone reader takes: octets escaped, the replacement absolute."""
         strings = " ".join(quote(s) for s in (self.flags, self.service, self.regexp))

@@ -23,7 +23,7 @@ class Budget:
     __slots__ = ("steps",)
 
     def __init__(self, steps: int) -> None:
-        self.steps = steps
+        self.steps: int = steps
 
     def spend(self, steps: int) -> None:
         self.steps -= steps

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 TABLE = "naans"  # what ``maptr table pull`` brings, in any registry format
 RUNNING = "up.toml"  # there while ``maptr up`` runs
 LOCAL_CONFIG = "maptr.toml"
+NO_HOME = "/nonexistent"  # of a user without one, as Debian has it; "~" would be a folder where the command is given
 MAX_HEAD = 1 << 16  # octets of a configuration that are looked through; longer ones are read in any case
 
 
@@ -89,5 +90,9 @@ def make_parent(path: str) -> None:
 def _folder(environment: Mapping[str, str], variable: str, default: str) -> str:
     named = environment.get(variable, "")
     # The specification: a path that is not absolute is invalid and ignored.
-    base = named if named.startswith("/") else f"{environment.get('HOME') or os.path.expanduser('~')}/{default}"  # noqa: PTH111
-    return f"{base}/maptr"
+    return f"{named if named.startswith('/') else f'{_home(environment)}/{default}'}/maptr"
+
+
+def _home(environment: Mapping[str, str]) -> str:
+    home = environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111
+    return NO_HOME if home == "~" else home

@@ -52,11 +52,14 @@ class Stub:
         randomness: RandomBytes = os.urandom,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.servers = tuple(server for text in nameservers for server in find_servers(text, port))
+        self.servers: tuple[Server, ...] = tuple(server for text in nameservers for server in find_servers(text, port))
         self.trust_ad = trust_ad
-        self.validator = None if trust_anchors is None else make_validator(trust_anchors, trust_ad)
+        self.validator: Validator | None = None if trust_anchors is None else make_validator(trust_anchors, trust_ad)
         self.randomness = randomness
         self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"<Stub of {', '.join(map(str, self.servers))}>"
 
     @classmethod
     def system(cls, *, trust_ad: bool = False, trust_anchors: TrustAnchors | None = None) -> Stub:
@@ -187,12 +190,21 @@ def find_servers(text: str, port: int = PORT) -> list[Server]:
     if _is_address(host):
         return [Server(host, port)]
     if set(host) & set(":/[]"):  # 127.0.0.1:53 and [::1] are no names, and nobody is to be asked for their addresses
-        raise ValueError(f"{text!r} is no server: write HOST or HOST#PORT, an IPv6 address without brackets")
+        raise ValueError(
+            f"{text!r} is no server: write HOST or HOST#PORT, an IPv6 address without brackets{_meant(text)}"
+        )
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
     except (OSError, UnicodeError) as error:
         raise DiscoveryFailed(f"no address for the server {host}: {error}") from None
     return [Server(address, port) for address in dict.fromkeys(str(entry[4][0]) for entry in found)][:MAX_ADDRESSES]
+
+
+def _meant(text: str) -> str:
+    """What was meant where a port is written as elsewhere, ``127.0.0.1:53`` or ``[::1]:53``."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    return f": is it {host}#{port}?" if port.isdecimal() and (_is_address(host) or ":" not in host) else ""
 
 
 def _is_address(host: str) -> bool:

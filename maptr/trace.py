@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from maptr import names
 from maptr.names import Labels
 from maptr.naptr import Kind, Naptr
+from maptr.printable import printable
 
 # What is known of an answer's DNSSEC state (RFC 4033 5). Of several answers a discovery has the worst.
 SECURITY = ("secure", "insecure", "indeterminate", "bogus")
@@ -41,6 +42,11 @@ class Reading(NamedTuple):
     counted: bool
     reasons: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """One printable line: ``+`` where it counted, the record, and the reasons."""
+        reasons = f" ({'; '.join(self.reasons)})" if self.reasons else ""
+        return printable(f"{'+' if self.counted else '-'} {self.naptr}{reasons}")
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "record": self.naptr.to_text(),
@@ -59,6 +65,11 @@ class Link(NamedTuple):
     note: str = ""
     server: str = ""
     elapsed: float | None = None
+
+    def __str__(self) -> str:
+        """One printable line."""
+        note = f" ({self.note})" if self.note else ""
+        return printable(f"{self.name} {self.rdtype}: {self.security}{_where(self)}{note}")
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -90,6 +101,14 @@ class Step(NamedTuple):
     security: str = "indeterminate"
     links: tuple[Link, ...] = ()
 
+    def __str__(self) -> str:
+        """One printable line: the question, how it ended, who said so, and how long that took."""
+        count = f", {len(self.readings)} records" if self.readings else ""
+        security = f", {self.security}" if self.security != "indeterminate" else ""
+        note = f" ({self.note})" if self.note else ""
+        said = f"{self.outcome.value}{count}{security}{_where(self)}{note}"
+        return printable(f"{names.to_text(self.name)} NAPTR: {said}")
+
     def _compared(self) -> tuple[object, ...]:
         return *self[:5], self.security
 
@@ -116,3 +135,9 @@ class Step(NamedTuple):
             "security": self.security,
             "chain": [link.to_dict() for link in self.links],
         }
+
+
+def _where(asked: Step | Link) -> str:
+    """Who said it, and how long that took."""
+    took = f" in {asked.elapsed * 1000:.1f} ms" if asked.elapsed is not None else ""
+    return (f" from {asked.server}" if asked.server else "") + took

@@ -21,6 +21,7 @@ from maptr.names import Labels
 if TYPE_CHECKING:
     import dns.rdata
 
+    from maptr.validation.chain import Trust
     from maptr.validation.inquiry import Inquiry
 
 # By dns.name.Name or str: keys of a Mapping are invariant, and a dict[str, ...] would be none of both.
@@ -58,7 +59,10 @@ class Validator:
             except (OSError, UnicodeDecodeError) as error:
                 reason = getattr(error, "strerror", None) or error
                 raise ConfigError(f"{os.fspath(anchors)}: {reason}", key="trust_anchors") from None
-        self.trust = Trust(found, clock)
+        self.trust: Trust = Trust(found, clock)
+
+    def __repr__(self) -> str:
+        return f"<Validator from {', '.join(map(str, self.trust.anchors))}>"
 
     @classmethod
     def of(cls, given: TrustAnchors) -> Validator:

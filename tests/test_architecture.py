@@ -24,7 +24,7 @@ LAYERS = (
     ),
     # What maptr knows, as functions over values.
     (
-        *("candidate", "trace", "discovery", "question", "plain", "fullwalk", "walk", "replay", "choose"),
+        *("candidate", "trace", "summary", "discovery", "question", "plain", "fullwalk", "walk", "replay", "choose"),
         *("table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
         *("zone", "masterfile", "rulecheck", "zonecheck", "zonetext"),
         *("packet", "edns", "lookup", "rendering", "answer", "snapshot"),

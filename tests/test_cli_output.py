@@ -90,11 +90,13 @@ def test_a_full_disk_below_stdout_is_exit_8(words: list[str], tmp_path: Path) ->
     assert (done.returncode, done.stderr) == (8, "maptr: No space left on device\n")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    "words", [["bulk", "-", "--natab", "table", "--policy", "natab-only"], ["table", "check", "table"]]
+    "words", [["bulk", "-", "--natab", "natab", "--policy", "natab-only"], ["table", "check", "table"]]
 )
-def test_a_reader_who_has_read_enough_is_no_fault(words: list[str], tmp_path: Path) -> None:
+def test_a_reader_who_has_read_enough_is_no_fault(words: list[str], unbuffered: str, tmp_path: Path) -> None:
     """As of ``maptr bulk | head -1``: nothing is said, by Python at its end neither."""
+    (tmp_path / "natab").write_text("12345:\n    h.example.org  ACR\n")
     (tmp_path / "table").write_text("naa:\nwhat: 12345\nwhere: https://h.example.org\n" + "rubbish\n" * 9)
     reading, writing = os.pipe()
     os.close(reading)
@@ -106,6 +108,7 @@ def test_a_reader_who_has_read_enough_is_no_fault(words: list[str], tmp_path: Pa
         stderr=subprocess.PIPE,
         text=True,
         timeout=60,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")
@@ -149,3 +152,38 @@ def test_a_file_without_end_is_exit_8(command: list[str], monkeypatch: pytest.Mo
     result = CliRunner().invoke(cli.main, [*command, "-"], input="#" * 1001)
     assert result.exit_code == output.EXIT_UNREADABLE
     assert result.stderr == "maptr: <stdin>: longer than 1000 octets\n"
+
+
+def test_rows_for_a_stdout_that_is_closed_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "natab").write_text("12345:\n    h.example.org  ACR\n")
+    words = [sys.executable, "-m", "maptr", "bulk", "-", "--natab", "natab", "--policy", "natab-only"]
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *words]
+    done = subprocess.run(
+        command, cwd=tmp_path, input="ark:12345/x1\n", stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (8, "maptr: standard output is closed\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["bulk", "-", "--natab", "natab", "--policy", "natab-only"], "maptr: standard input is closed\n"),
+        (["table", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
+        (["zone", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
+    ],
+)
+def test_a_stdin_that_is_closed_is_a_file_that_cannot_be_read(words: list[str], said: str, tmp_path: Path) -> None:
+    (tmp_path / "natab").write_text("12345:\n    h.example.org  ACR\n")
+    command = ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-m", "maptr", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (8, said)
+
+
+def test_a_stderr_that_is_closed_changes_no_answer(tmp_path: Path) -> None:
+    (tmp_path / "natab").write_text("12345:\n    h.example.org  ACR\n")
+    words = [sys.executable, "-m", "maptr", "bulk", "-", "--natab", "natab", "--policy", "natab-only"]
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *words]
+    done = subprocess.run(
+        command, cwd=tmp_path, input="ark:12345/x1\n", stdout=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout.count("https://h.example.org/ark:/12345/x1")) == (0, 1)

@@ -132,7 +132,7 @@ def test_help_is_enough() -> None:
     for command in ([], ["check"], ["convert"]):
         result = run(*command, "--help")
         assert result.exit_code == 0
-    assert "Exit code" in result.output
+    assert "Exit codes" in result.output
 
 
 @pytest.mark.real_data

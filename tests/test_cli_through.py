@@ -296,3 +296,14 @@ def test_rows_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert written == [4, 5]
     order.put(1, {"line": 1})
     assert written == [4, 5, 1, 2, 3]
+
+
+def test_what_the_cache_has_to_say_is_said_as_maptr(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("nothing of any format")
+    words = ["url", "ark:12345/x1", "--natab", "bad", "--policy", "natab-only"]
+    done = subprocess.run(
+        [sys.executable, "-m", "maptr", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 9
+    assert all(line.startswith("maptr: ") for line in done.stderr.splitlines()), done.stderr
+    assert "bad: not a registry" in done.stderr

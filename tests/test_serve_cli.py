@@ -233,7 +233,16 @@ def test_tls_and_nsid(start: Start, zone_file: Path, tmp_path: Path) -> None:
 
 def test_check_config_looks_at_the_certificate(zone_file: Path, tmp_path: Path) -> None:
     write_certificate(tmp_path)
-    tls = ["--tls-listen", "[::1]:853", "--tls-cert", f"{tmp_path}/tls.crt", "--tls-key", f"{tmp_path}/tls.key"]
+    tls = [
+        "--listen",
+        "127.0.0.1:0",
+        "--tls-listen",
+        "[::1]:853",
+        "--tls-cert",
+        f"{tmp_path}/tls.crt",
+        "--tls-key",
+        f"{tmp_path}/tls.key",
+    ]
     result = run("--zone", f"ark.arpa={zone_file}", *tls, "--check-config")
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == "listen [::1]:853 (tls)"
@@ -405,3 +414,10 @@ def test_an_error_in_an_included_file_names_that_file(tmp_path: Path) -> None:
         read(tmp_path, zone_text(1) + f"$INCLUDE {included}\n")
     with pytest.raises(OSError, match="No such file"):
         read(tmp_path, zone_text(1) + f"$INCLUDE {os.fspath(tmp_path)}/none\n")
+
+
+def test_a_zone_by_another_name_than_its_file_s_is_told_both(zone_file: Path) -> None:
+    zone_file.write_text("$ORIGIN ark.arpa.\n" + zone_file.read_text())
+    result = run("--zone", f"other.example={zone_file}", "--check-config")
+    assert result.exit_code == 1
+    assert "the SOA is that of ark.arpa., and the zone was to be other.example." in result.stderr

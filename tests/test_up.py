@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from maptr import places
 from maptr.cache.watched import pull_file
 from maptr.cli.up import PORT
 from maptr.cli.upregistry import SAMPLE
@@ -252,6 +253,24 @@ def test_a_configuration_that_goes_before_it_is_named(user: User) -> None:
     (user.home / "maptr.toml").write_text('[table]\nfile = "naans"\nurl = "http://127.0.0.1:9/"\npublic_key = "none"\n')
     bad = user.run("up")
     assert (bad.returncode, "table.public_key: none: No such file" in bad.stderr) == (1, True), bad.stderr
+
+
+def test_out_of_an_archive_the_sample_is_served_from_a_copy(user: User) -> None:
+    """As ``python -m zipapp`` makes one."""
+    archive = shutil.make_archive(str(user.home / "maptr"), "zip", SAMPLE.parent.parent, SAMPLE.parent.name)
+    user.environment["PYTHONPATH"] = os.pathsep.join([archive, *(path for path in sys.path if path)])
+    up = user.up("--offline").ready()
+    assert user.urls("ark:12345/x60np1wh8k") == ["https://x60.example.net/item/np1wh8k"]
+    assert up.end() == 0
+    assert (user.data / "up" / "sample.json").exists()
+
+
+def test_a_user_without_a_home_has_no_folder_called_tilde(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "HOME" and not name.startswith("XDG_")}
+    assert places.data_folder({**environment, "HOME": "/h"}) == "/h/.local/share/maptr"
+    code = "import os; os.path.expanduser = lambda path: path; from maptr import places; print(places.data_folder({}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "/nonexistent/.local/share/maptr\n"
 
 
 def test_the_sample_in_the_package_is_the_project_s() -> None:

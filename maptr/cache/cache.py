@@ -54,6 +54,8 @@ class Cache:
     >>> with Cache(nameservers=[server]) as cache:
     ...     [cache.discover(f"ark:12345/x{i}").source for i in range(3)]
     ['dns', 'memory', 'memory']
+
+    ``async with`` closes one whose ``discover_async`` is awaited.
     """
 
     def __init__(
@@ -81,14 +83,14 @@ class Cache:
         wall: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
-        self.policy = policies.named(policy)
-        self.table = table_source(natab, clock)
+        self.policy: Policy = policies.named(policy)
+        self.table: TableSource = table_source(natab, clock)
         self._defaults = Defaults(
             nameservers, origin, lifetime, settings, trust=Trust(trust_ad, trust_anchors), require=require
         )
         self._clock = clock
-        self.disk = _disk(path, wall)
-        self.history = _disk(history, wall) or self.disk
+        self.disk: Disk | None = _disk(path, wall)
+        self.history: Disk | None = _disk(history, wall) or self.disk
         store = Store(Memory(size), self.disk, clock=clock, wall=wall, stale_limit=stale_limit)
         self._answering = Answering(
             store, patience=patience, table_limit=table_limit, clock=clock, wall=wall, rng=rng or random.Random()
@@ -191,6 +193,24 @@ class Cache:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.close()
+
+    async def aclose(self) -> None:
+        """``close`` for tasks: the questions under way in this loop, for which nobody waits any more, are given up."""
+        if self._async_driver is not None:
+            await self._async_driver.stop()
+        await _in_thread(self.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        policy = getattr(self.policy, "name", self.policy)
+        return f"<Cache {policy}, {self.table}, {self.disk or 'no disk'}>"
 
     # ---- asking, where the caller did not say how
 

@@ -13,7 +13,9 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from maptr import names
 from maptr.cache.sqlitefile import BUSY_MS, Schema, SqliteFile
@@ -67,9 +69,20 @@ class Disk:
         max_bytes: int = MAX_BYTES,
     ) -> None:
         self._file = SqliteFile(path, _SCHEMA, max_bytes=max_bytes, make_room=_drop_a_quarter, clock=clock)
-        self.path = self._file.path
+        self.path: Path = self._file.path
         self._wall = wall
         self._writes = 0
+
+    def __repr__(self) -> str:
+        return f"<disk {str(self.path)!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
 
     def can_write(self) -> bool:
         """Whether there is a file to write to now; if not, the log says why."""

@@ -35,6 +35,14 @@ class AsyncDriver:
             end: tuple[Discovery, float] = done.value
         return end
 
+    async def stop(self) -> None:
+        """Cancel the questions under way in this loop, and wait until they are gone."""
+        loop = asyncio.get_running_loop()
+        here = [task for task in list(self._tasks) if task.get_loop() is loop]
+        for task in here:
+            task.cancel()
+        await asyncio.gather(*here, return_exceptions=True)
+
     async def _fly(self, wait: Wait) -> None:
         try:
             result = await self._ask(wait.request.ark, **wait.request.ask)

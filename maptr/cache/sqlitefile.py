@@ -61,7 +61,7 @@ class SqliteFile:
         make_room: Callable[[sqlite3.Connection], object],
         clock: Callable[[], float],
     ) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
         if os.path.isdir(path):  # noqa: PTH112 - False where nobody lets us look
             raise ConfigError(f"{self.path} is a directory", key="cache.path")
         self._schema = schema

@@ -55,6 +55,9 @@ class FixedTable:
     def __init__(self, table: Table | None) -> None:
         self._state = TableState(table)
 
+    def __repr__(self) -> str:
+        return "no table" if self._state.table is None else repr(self._state.table)
+
     def current(self, naan: str | None = None) -> TableState:
         return self._state
 
@@ -73,6 +76,9 @@ class WatchedTable:
         self._look_at = self._read_at = float("-inf")
         self._marked_end = False
         self._lock = ForkLock()
+
+    def __repr__(self) -> str:
+        return f"<table {str(self.path)!r}>"
 
     def current(self, naan: str | None = None) -> TableState:
         """The state now, of every NAAN. The first call reads the file; later ones never wait for it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -108,7 +107,7 @@ def show_urls(arks: Sequence[Ark], way: Way, options: Options) -> int:
         code = max(code, _code(error))
         made = found.url() if found and error is None else None  # what is not secure enough has candidates
         if options.as_json:
-            told = {} if found is None else {name: getattr(found, name) for name in ("source", "stale", "reason")}
+            told = {name: getattr(found, name, None) for name in ("source", "stale", "reason")}
             told["age"] = through.age_of(found)
             output.json_data({"ark": str(ark), "url": made, **told, "error": str(error) if error else None})
         else:
@@ -169,7 +168,7 @@ def _shown(ark: Ark) -> Iterator[Callable[[Step], None]]:
     """Shows each step as it is read: a tree that grows on a terminal, lines in a pipe."""
     from maptr.cli.trace import growing_tree, step_lines
 
-    if sys.stderr.isatty():
+    if output.watched():
         with growing_tree(str(ark)) as add:
             yield add
         return

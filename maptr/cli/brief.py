@@ -23,8 +23,10 @@ COMPLETION = "_MAPTR_COMPLETE"  # set by a shell that asks click for completions
 
 
 def means_discover(word: str) -> bool:
-    """True for a first word that is an ARK or a server, not a command."""
-    return word not in COMMANDS and ("ark:" in word.lower() or word.startswith("@"))
+    """True for a first word that is a server or an ARK, if one without its label, and not a command."""
+    if word in COMMANDS:
+        return False
+    return "ark:" in word.lower() or word.startswith("@") or (word[:1].isdigit() and "/" in word)
 
 
 def answer(words: Sequence[str], environment: Mapping[str, str], *, spent: float = 0.0) -> int | None:

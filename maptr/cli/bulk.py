@@ -15,6 +15,7 @@ import click
 from maptr.ark import Ark
 from maptr.cli import output, shared, through
 from maptr.cli.asking import Options
+from maptr.cli.completion import files
 from maptr.cli.lines import Lines, source_of
 from maptr.cli.rows import BAD, FOUND, NONE, UNKNOWN, Rows, writer
 from maptr.errors import ConfigError, DiscoveryError
@@ -37,7 +38,7 @@ Exit codes:
   9  DNS did not say, and no table, for one of them
 """
 )
-@click.argument("words", nargs=-1, metavar="[FILE] [@SERVER[#PORT]]...")
+@click.argument("words", nargs=-1, metavar="[FILE] [@SERVER[#PORT]]...", shell_complete=files)
 @click.option(
     "-o", "--output", "target", type=click.Path(path_type=Path), metavar="OUT", help="Write here, not stdout."
 )
@@ -52,7 +53,9 @@ Exit codes:
 @click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For each ARK, once it is asked.")
 @click.option("--allow-private", is_flag=True, help="Take candidates on hosts that are not public.")
 @click.option("--trust-ad", is_flag=True, help="Take the servers' word on DNSSEC: only for a validating one of yours.")
-@click.option("--trust-anchor", metavar="FILE", help="Validate DNSSEC from these DS or DNSKEY records.")
+@click.option(
+    "--trust-anchor", metavar="FILE", shell_complete=files, help="Validate DNSSEC from these DS or DNSKEY records."
+)
 @click.option("--require", type=click.Choice(["secure"]), help="What is not signed throughout is unknown.")
 @shared.cache_options
 def bulk(
@@ -211,7 +214,7 @@ def _cut_last_row(target: Path) -> None:
 @contextmanager
 def _progress(source: IO[bytes], target: Path | None) -> Iterator[Callable[[int], None]]:
     """A bar on stderr where that is a terminal and the rows go elsewhere; otherwise nothing."""
-    if not sys.stderr.isatty() or (target is None and sys.stdout.isatty()):
+    if not output.watched() or (target is None and sys.stdout.isatty()):
         yield lambda _: None
         return
     from rich.console import Console

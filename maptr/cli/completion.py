@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from maptr.cli import output
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 SHELLS = ("bash", "zsh", "fish")
+
+
+def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The ``shell_complete`` of a parameter that names a file: the shell knows which there are."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
+
+
+def folders(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The same for a folder."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="dir")]
 
 
 @click.command()
@@ -16,14 +35,15 @@ def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that has SHELL complete maptr's commands, options and files.
 
     \b
-    bash, in ~/.bashrc:            eval "$(maptr completion bash)"
-    zsh, in ~/.zshrc:              eval "$(maptr completion zsh)"
-    fish, once:                    maptr completion fish > ~/.config/fish/completions/maptr.fish
+    bash, in ~/.bashrc:  eval "$(maptr completion bash)"
+    zsh, in ~/.zshrc:    eval "$(maptr completion zsh)"
+    fish, once:
+        maptr completion fish > ~/.config/fish/completions/maptr.fish
 
     \b
     Exit codes:
       0  printed
-      2  no such shell is known
+      2  bad usage, such as a shell that is not known
     """
     from click.shell_completion import get_completion_class
 

@@ -13,7 +13,9 @@ import click
 
 from maptr import config as configuration
 from maptr.cli import output
+from maptr.cli.completion import files
 from maptr.errors import ConfigError
+from maptr.names import to_text
 
 STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read
@@ -23,14 +25,32 @@ _FILE = click.option(
     "--config",
     "file",
     metavar="FILE",
+    shell_complete=files,
     help="The server's configuration, which names its socket.  [default: MAPTR_CONFIG, or maptr.toml here]",
 )
-_SOCKET = click.option("--socket", "path", metavar="PATH", help="The server's control socket, whatever its file says.")
+_SOCKET = click.option(
+    "--socket",
+    "path",
+    metavar="PATH",
+    shell_complete=files,
+    help="The server's control socket, whatever its file says.",
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
 
+def _zones(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The zones of the configuration, for a shell; none of one that is bad, for nobody could read why."""
+    try:
+        named = Path(ctx.params["file"]) if ctx.params.get("file") else configuration.find(os.environ)
+        config = configuration.load(named, environment=os.environ, secrets=False)
+    except (ConfigError, OSError):
+        return []
+    zones = (to_text(zone.name).rstrip(".") for zone in config.zones)
+    return [name for name in zones if name.startswith(incomplete)]
+
+
 @click.command()
-@click.argument("zone", required=False)
+@click.argument("zone", required=False, shell_complete=_zones)
 @click.option(
     "--force", is_flag=True, help="Publish even a zone that lost many of its names, or whose serial did not advance."
 )

@@ -10,6 +10,7 @@ import click
 
 from maptr.cli import asking, shared
 from maptr.cli.asking import DEFAULTS
+from maptr.cli.completion import files
 from maptr.errors import ConfigError
 
 _COMMON = (
@@ -26,6 +27,7 @@ _COMMON = (
     click.option("--trust-ad", is_flag=True, help="Take the server's word on DNSSEC: only a validating one of yours."),
     click.option(
         "--trust-anchor",
+        shell_complete=files,
         metavar="FILE",
         help="Validate DNSSEC from these DS or DNSKEY records: a zone file's, or BIND's trust-anchors.",
     ),

@@ -56,14 +56,16 @@ def drift(
     \b
     Examples:
       maptr table drift --table natab @127.0.0.1#5353
-      maptr table drift --table naans.json --history drift.sqlite --html drift.html
+      maptr table drift --table naans.json --history h.sqlite --html drift.html
 
     \b
-    Exit code  0  the two sides agree
-               1  they do not
-               2  bad usage
-               8  FILE cannot be read, or is no registry; or the page or the history cannot be written
-               9  DNS did not say, for one record at least
+    Exit codes:
+      0  the two sides agree
+      1  they do not
+      2  bad usage
+      8  FILE cannot be read, or is no registry; or the page or the history
+         cannot be written
+      9  DNS did not say, for one record at least
     """
     from maptr.cache import DNS_ONLY
     from maptr.cache.cache import Cache
@@ -118,7 +120,7 @@ def drift(
 
 def _collect(verdicts: Iterable[list[Drift]], size: int) -> list[Drift]:
     """All verdicts, with a progress bar where a person may be looking."""
-    if not sys.stderr.isatty():
+    if not output.watched():
         return [one for group in verdicts for one in group]
     with click.progressbar(verdicts, length=size, label="asking DNS", file=sys.stderr) as bar:
         return [one for group in bar for one in group]

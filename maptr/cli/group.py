@@ -12,9 +12,27 @@ from maptr import __version__
 from maptr.cli import COMMANDS, output
 from maptr.cli.brief import means_discover
 
+LIKE_ENOUGH = 0.6  # difflib's own measure of a word that was meant
 
-class LazyGroup(click.Group):
-    """A click group whose commands are imported on first use; a first word that is an ARK means ``discover``."""
+
+class Group(click.Group):
+    """A click group that names what is nearest to a command it has not, whatever release of click is there."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word = args[0]
+        if not ctx.resilient_parsing and not word.startswith("-") and self.get_command(ctx, word) is None:
+            from maptr.nearest import nearest
+
+            options = [name for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
+            near = nearest(word, [*self.list_commands(ctx), *options], likeness=LIKE_ENOUGH)
+            raise click.UsageError(f"No such command {word!r}." + (f" Did you mean {near!r}?" if near else ""), ctx)
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(Group):
+    """One whose commands are imported on first use; a first word that is an ARK means ``discover``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -10,6 +10,7 @@ import click
 from maptr.ark import Ark
 from maptr.cli import output, shared
 from maptr.cli.asking import Options
+from maptr.cli.completion import files
 from maptr.errors import ConfigError, DiscoveryError, NmaError, NoMappingAuthority
 
 
@@ -35,7 +36,9 @@ Exit codes:
     help="For asking one ARK's authorities.",
 )
 @click.option("--trust-ad", is_flag=True, help="Take the server's word on DNSSEC: only a validating one of yours.")
-@click.option("--trust-anchor", metavar="FILE", help="Validate DNSSEC from these DS or DNSKEY records.")
+@click.option(
+    "--trust-anchor", metavar="FILE", shell_complete=files, help="Validate DNSSEC from these DS or DNSKEY records."
+)
 @click.option("--require", type=click.Choice(["secure"]), help="Take nothing less: an answer not signed is none.")
 @click.option("--allow-private", is_flag=True, help="Ask servers that are not public, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK.")

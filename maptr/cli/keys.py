@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output
+from maptr.cli.completion import folders
+from maptr.cli.group import Group
 from maptr.cli.sign import told
 
 if TYPE_CHECKING:
     from maptr.keyfolder import KeyFile
 
 
-@click.group()
+@click.group(cls=Group)
 def keys() -> None:
     """Look after the keys of a zone: the files in its key folder.
 
@@ -23,7 +25,7 @@ def keys() -> None:
     """
 
 
-_FOLDER = click.argument("folder", metavar="KEYS", type=click.Path(path_type=Path))
+_FOLDER = click.argument("folder", metavar="KEYS", shell_complete=folders, type=click.Path(path_type=Path))
 _TAG = click.argument("tag", metavar="TAG", type=click.IntRange(0, 65535))
 _STATES = click.Choice(["published", "active", "retired"])
 
@@ -49,6 +51,13 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
     """Make a key in KEYS, and KEYS where it is not.
 
     Nobody but their owner can read the folder and the files in it.
+
+    \b
+    Exit codes:
+      0  made
+      1  KEYS is open to others, or a key in it is bad
+      2  bad usage
+      8  KEYS cannot be read or written
     """
     from maptr import keyfolder, zonekeys
 
@@ -64,7 +73,15 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
 @_FOLDER
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def list_keys(folder: Path, as_json: bool) -> None:
-    """List the keys in KEYS: tag, role, algorithm, state and file."""
+    """List the keys in KEYS: tag, role, algorithm, state and file.
+
+    \b
+    Exit codes:
+      0  listed
+      1  KEYS is open to others, or a key in it is bad
+      2  bad usage
+      8  KEYS cannot be read
+    """
     from maptr import keyfolder
 
     with told():
@@ -81,7 +98,15 @@ def list_keys(folder: Path, as_json: bool) -> None:
 @_TAG
 @click.argument("state", type=_STATES)
 def set_state(folder: Path, tag: int, state: str) -> None:
-    """Give the key TAG another state: its file gets another name."""
+    """Give the key TAG another state: its file gets another name.
+
+    \b
+    Exit codes:
+      0  done
+      1  there is no such key, KEYS is open to others, or a key in it is bad
+      2  bad usage
+      8  KEYS cannot be read or written
+    """
     from maptr import keyfolder, zonekeys
 
     with told():
@@ -92,7 +117,16 @@ def set_state(folder: Path, tag: int, state: str) -> None:
 @_FOLDER
 @_TAG
 def remove(folder: Path, tag: int) -> None:
-    """Delete the key TAG, which must not be active."""
+    """Delete the key TAG, which must not be active.
+
+    \b
+    Exit codes:
+      0  done
+      1  the key is active or not there, KEYS is open to others, or a key in
+         it is bad
+      2  bad usage
+      8  KEYS cannot be read or written
+    """
     from maptr import keyfolder
 
     with told():
@@ -107,6 +141,13 @@ def ds(folder: Path, origin: str, dnskey: bool) -> None:
     """Print the DS records of the zone ORIGIN.
 
     The parent zone needs them: one for each active KSK or CSK, with SHA-256.
+
+    \b
+    Exit codes:
+      0  printed
+      1  no active KSK or CSK, KEYS is open to others, or a key in it is bad
+      2  bad usage
+      8  KEYS cannot be read
     """
     from maptr import keyfolder, names, zonekeys, zonetext
     from maptr.protocol import DNSKEY, DS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from maptr.ark import MAX_TEXT, Ark
+from maptr.cli import output
 from maptr.cli.rows import Rows, bad_row
 from maptr.errors import ArkSyntaxError
 
@@ -61,7 +61,7 @@ def _read_lines(source: IO[bytes], advance: Callable[[int], None]) -> Iterator[b
 @contextmanager
 def source_of(name: str) -> Iterator[IO[bytes]]:
     if name == "-":
-        yield sys.stdin.buffer
+        yield output.standard_input()
         return
     with Path(name).open("rb") as file:
         yield file

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
     from types import TracebackType
-    from typing import Any, NoReturn, TextIO
+    from typing import Any, BinaryIO, NoReturn, TextIO
 
 SCHEMA = "maptr/1"
 
@@ -74,8 +74,22 @@ def stream(path: Path | None, *, append: bool = False) -> AbstractContextManager
     return _Stdout() if path is None else path.open("a" if append else "w", encoding="utf-8", newline="")
 
 
+def standard_input() -> BinaryIO:
+    """The octets of stdin. Raises OSError where whoever started us closed it."""
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "standard input is closed")
+    return sys.stdin.buffer
+
+
+def watched() -> bool:
+    """Whether a person may be looking at stderr, to whom progress can be shown."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 class _Stdout:
     def __enter__(self) -> TextIO:
+        if sys.stdout is None:  # closed by whoever started us
+            raise OSError(errno.EBADF, "standard output is closed")
         return sys.stdout
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

@@ -64,7 +64,8 @@ def probe(
       1  some do not
       2  bad usage
       8  a file cannot be read or written
-      9  none of several answers: this machine's network it may be, and nothing is kept
+      9  none of several answers: this machine's network it may be, and
+         nothing is kept
     """
     from maptr.cache.disk import Disk
     from maptr.cache.probelog import ProbeLog
@@ -113,7 +114,7 @@ def _collect(probes: Iterable[Probe], size: int, quiet: bool) -> list[Probe]:
         if one.outcome != "answered" and not quiet:
             output.data(f"{one.outcome} {one.place}: {one.note}")
 
-    if sys.stderr.isatty():
+    if output.watched():
         with click.progressbar(probes, length=size, label="probing", file=sys.stderr) as bar:
             for one in bar:
                 tell(one)

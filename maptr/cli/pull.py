@@ -14,6 +14,7 @@ import click
 
 from maptr import places
 from maptr.cli import output, shared
+from maptr.cli.completion import files
 from maptr.errors import MaptrError, UnsafePlan
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore] # gene
 
 
 @click.command(short_help="Get the registry from its source, safely.")
-@click.argument("sources", nargs=-1, metavar="[URL|FILE]...")
+@click.argument("sources", nargs=-1, metavar="[URL|FILE]...", shell_complete=files)
 @click.option(
     "--into",
     "target",
@@ -55,8 +56,15 @@ class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore] # gene
     type=click.Path(dir_okay=False, path_type=Path),
     help="Take only what is signed with this key (minisign).",
 )
-@click.option("--signature", metavar="URL|FILE", help="Where the signature is.  [default: the source's with .minisig]")
-@click.option("--cafile", metavar="FILE", help="Trust the certificates in FILE instead of the system's.")
+@click.option(
+    "--signature",
+    metavar="URL|FILE",
+    shell_complete=files,
+    help="Where the signature is.  [default: the source's with .minisig]",
+)
+@click.option(
+    "--cafile", metavar="FILE", shell_complete=files, help="Trust the certificates in FILE instead of the system's."
+)
 @click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="For each source, all in all.")
 @click.option(
     "--every", type=_Duration(), metavar="TIME", help="Go on for ever, pulling every 1h or 15m; needs --apply."
@@ -88,13 +96,18 @@ def pull(
     \b
     Examples:
       maptr table pull https://registry.example/naans.json --apply
-      maptr table pull https://one.example/naans https://two.example/naans --into natab --apply --every 1h
-      maptr table pull https://registry.example/naans --into natab --public-key registry.pub
+      maptr table pull https://one.example/naans https://two.example/naans \\
+          --into natab --apply --every 1h
+      maptr table pull https://one.example/naans --public-key registry.pub
 
     \b
-    Exit code  0  nothing to do, or done
-               1  the plan is not empty and was not applied; or it was refused, being too much
-               8  no source had a registry; or FILE or the key cannot be read, or FILE not written
+    Exit codes:
+      0  nothing to do, or done
+      1  the plan is not empty and was not applied; or it was refused, being
+         too much
+      2  bad usage
+      8  no source had a registry; or FILE or the key cannot be read, or FILE
+         not written
     """
     if every is not None and not act:
         raise click.UsageError("--every needs --apply")

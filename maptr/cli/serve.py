@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from maptr.cli import serving
+from maptr.cli.completion import files, folders
 from maptr.cli.serveoptions import OPTIONS, Line, Option
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class _Read(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
@@ -18,6 +22,10 @@ class _Read(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic 
 
     def __init__(self, option: Option) -> None:
         self.option = option
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        complete = {"FILE": files, "SOCKET": files, "DIRECTORY": folders}.get(self.option.metavar)
+        return [] if complete is None else complete(ctx, param, incomplete)
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         try:
@@ -41,12 +49,7 @@ def _parameter(option: Option) -> str:
     return option.name.removeprefix("--").replace("-", "_")
 
 
-@click.command(
-    epilog="SIGHUP, or maptr reload, reads configuration, zone files and certificate again; a bad one leaves what was, "
-    "and the log says why. SIGTERM stops. A zone that cannot be loaded at the start answers SERVFAIL while the others "
-    "serve. Exit status: 0 stopped or checked, 1 the configuration is bad, an address cannot be had, or (checking) a "
-    "zone is bad, 2 usage, 8 a file cannot be read."
-)
+@click.command()
 @_with_options
 def serve(**values: Any) -> None:
     """Answer DNS queries from zone files.
@@ -59,6 +62,18 @@ def serve(**values: Any) -> None:
 
     With a configuration, maptr serve --config maptr.toml. Every setting of its [serve] can be given in the
     environment too: MAPTR_SERVE_LISTEN=127.0.0.1:53,[::1]:53 goes before the file, and options go before both.
+
+    SIGHUP, or maptr reload, reads configuration, zone files and certificate again; a bad one leaves what was, and
+    the log says why. SIGTERM stops. A zone that cannot be loaded at the start answers SERVFAIL while the others
+    serve.
+
+    \b
+    Exit codes:
+      0  stopped, or checked
+      1  the configuration is bad, an address cannot be had, or (checking) a zone
+         is bad
+      2  bad usage
+      8  a file cannot be read
     """
     try:
         serving.serve(Line.of({option.name: values[_parameter(option)] for option in OPTIONS}))

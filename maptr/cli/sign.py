@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output
+from maptr.cli.completion import files, folders
 from maptr.duration import read_duration
 from maptr.errors import SigningError, ZoneError
 from maptr.finding import Severity
@@ -45,9 +46,11 @@ def told() -> Iterator[None]:
 
 
 @click.command()
-@click.argument("file", metavar="FILE")
-@click.argument("keys", metavar="KEYS", type=click.Path(path_type=Path))
-@click.option("-o", "--output", "target", metavar="OUT", help="Write OUT, whole or not at all; else stdout.")
+@click.argument("file", metavar="FILE", shell_complete=files)
+@click.argument("keys", metavar="KEYS", shell_complete=folders, type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", "target", metavar="OUT", shell_complete=files, help="Write OUT, whole or not at all; else stdout."
+)
 @click.option("--origin", metavar="NAME", help="The zone's name.  [default: the owner of its SOA]")
 @click.option("--lifetime", type=_Duration(), default="14d", show_default=True, help="How long signatures last.")
 @click.option("--inception", type=_Duration(), default="1h", show_default=True, help="How long ago they begin.")
@@ -97,7 +100,8 @@ def sign(
     \b
     Exit codes:
       0  signed, or OUT is good
-      1  FILE has errors, or the keys make no chain, are open to others, or the package to sign with is missing
+      1  FILE has errors, or the keys make no chain, are open to others, or the
+         package to sign with is missing
       2  bad usage
       8  FILE or KEYS cannot be read, or OUT cannot be written
     """

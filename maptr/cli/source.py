@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from maptr import registry
@@ -17,7 +16,7 @@ def read_octets(file: str) -> bytes:
     """All of a file."""
     try:
         if file == "-":
-            data = sys.stdin.buffer.read(MAX_OCTETS + 1)
+            data = output.standard_input().read(MAX_OCTETS + 1)
         else:
             with Path(file).open("rb") as opened:
                 data = opened.read(MAX_OCTETS + 1)

@@ -13,6 +13,7 @@ import click
 from maptr import registry
 from maptr.cli import output
 from maptr.cli.drift import drift
+from maptr.cli.group import Group
 from maptr.cli.probe import probe
 from maptr.cli.pull import pull
 from maptr.cli.source import read_table
@@ -21,7 +22,7 @@ from maptr.lint import lint
 from maptr.table import Table
 
 
-@click.group()
+@click.group(cls=Group)
 def table() -> None:
     """Read, check and convert the NAAN registry.
 
@@ -42,9 +43,11 @@ def check(file: str, as_json: bool, strict: bool) -> None:
     A warning is published all the same. A summary goes to standard error.
 
     \b
-    Exit code  0  no errors (with --strict: no warnings either)
-               1  errors
-               8  FILE cannot be read, or is no registry
+    Exit codes:
+      0  no errors (with --strict: no warnings either)
+      1  errors
+      2  bad usage
+      8  FILE cannot be read, or is no registry
     """
     read, bad = read_table(file)
     findings = lint(read)
@@ -86,9 +89,11 @@ def convert(source: str, form: str, target: Path | None) -> None:
     the policy URL; everything else is listed on standard error: "lost record: what; what".
 
     \b
-    Exit code  0  written, whatever was lost
-               1  a record of SOURCE is bad; nothing is written
-               8  SOURCE cannot be read or is no registry, or the file cannot be written
+    Exit codes:
+      0  written, whatever was lost
+      1  a record of SOURCE is bad; nothing is written
+      2  bad usage
+      8  SOURCE cannot be read or is no registry, or the file cannot be written
     """
     read, bad = read_table(source)
     if bad:

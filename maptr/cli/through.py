@@ -113,6 +113,8 @@ def cached(
     servers: list[str], given: Options, config: Config | None, natab: str | None, *, many: bool = False
 ) -> Cache:
     """The cache to go through, as the command line and the configuration have it. Raises ConfigError."""
+    import logging
+
     from maptr.cache import DNS_FIRST
     from maptr.cache.cache import Cache
     from maptr.cache.once import OnceTable
@@ -134,6 +136,7 @@ def cached(
     except DiscoveryError as error:
         servers, options["ask"] = [], _fails(error)
     index = places.index_file(os.environ)
+    logging.basicConfig(level=logging.WARNING, format="maptr: %(message)s")  # what the cache has to say
     return Cache(
         natab if natab is None or many else OnceTable(natab, index=index, clock=time.monotonic),
         disk(config),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from maptr import names
-from maptr.discovery import Link, Outcome, Step
+from maptr.discovery import Outcome, Step
 from maptr.printable import printable
 
 
@@ -17,31 +17,13 @@ def step_lines(step: Step) -> Iterator[str]:
     """``? name NAPTR`` with the outcome, then ``+`` for records that count, ``-`` for those that do not, and ``=`` for
     the links of the chain of trust."""
     indent = "  " * step.depth
-    yield f"{indent}? {_headline(step)}"
+    yield f"{indent}? {step}"
     for reading in step.readings:
         yield f"{indent}  {'+' if reading.counted else '-'} {reading.naptr.to_text()}"
         for reason in reading.reasons:
             yield f"{indent}      {reason}"
     for link in step.links:
-        yield f"{indent}  = {_link(link)}"
-
-
-def _headline(step: Step) -> str:
-    note = f" ({step.note})" if step.note else ""
-    count = f", {len(step.readings)} records" if step.readings else ""
-    security = f", {step.security}" if step.security != "indeterminate" else ""
-    return f"{names.to_text(step.name)} NAPTR: {step.outcome.value}{count}{security}{_where(step)}{note}"
-
-
-def _link(link: Link) -> str:
-    note = f" ({link.note})" if link.note else ""
-    return f"{link.name} {link.rdtype}: {link.security}{_where(link)}{note}"
-
-
-def _where(asked: Step | Link) -> str:
-    """Who said it, and how long that took."""
-    took = f" in {asked.elapsed * 1000:.1f} ms" if asked.elapsed is not None else ""
-    return (f" from {asked.server}" if asked.server else "") + took
+        yield f"{indent}  = {link}"
 
 
 @contextmanager
@@ -60,7 +42,7 @@ def growing_tree(title: str) -> Iterator[Callable[[Step], None]]:
     def add(step: Step) -> None:
         name = names.to_text(step.name)
         style = "green" if step.outcome is Outcome.ANSWER else "yellow" if step.outcome.said else "red"
-        asked = led.get(f"redirect to {name}", root).add(Text(printable(_headline(step)), style))
+        asked = led.get(f"redirect to {name}", root).add(Text(str(step), style))
         for reading in step.readings:
             mark, style = ("+ ", "") if reading.counted else ("- ", "dim")
             record = asked.add(Text(mark + printable(reading.naptr.to_text()), style))
@@ -68,7 +50,7 @@ def growing_tree(title: str) -> Iterator[Callable[[Step], None]]:
                 record.add(Text(printable(reason), "dim italic"))
                 led.setdefault(reason, record)
         for link in step.links:
-            asked.add(Text("= " + printable(_link(link)), colours.get(link.security, "yellow")))
+            asked.add(Text(f"= {link}", colours.get(link.security, "yellow")))
         live.refresh()
 
     console = Console(stderr=True, highlight=False)

@@ -21,6 +21,7 @@ import click
 from maptr import config as configuration
 from maptr import places
 from maptr.cli import logstream, output, shared, through
+from maptr.cli.completion import files
 from maptr.cli.serving import daemon_of
 from maptr.cli.source import read_table
 from maptr.cli.upregistry import Registry, find_registry
@@ -42,7 +43,7 @@ MAX_SOCKET_PATH = 100  # octets; sun_path has 108
 
 
 @click.command(short_help="Pull the registry, serve it on this machine, and point maptr at it.")
-@click.argument("sources", nargs=-1, metavar="[URL|FILE]...")
+@click.argument("sources", nargs=-1, metavar="[URL|FILE]...", shell_complete=files)
 @click.option("--origin", metavar="NAME", help=f"The zone's name.  [default: {through.ORIGIN}, or as configured]")
 @click.option("--port", type=click.IntRange(1, 65535), help=f"On {HOST}.  [default: {PORT}, or a free one]")
 @click.option("--offline", is_flag=True, help="Pull nothing: the table that is there, or the sample.")
@@ -63,7 +64,8 @@ def up(sources: tuple[str, ...], origin: str | None, port: int | None, offline: 
     \b
     Exit codes:
       0  stopped; or it was running already
-      1  the zone is not fit to be served, the port is taken, or the configuration is bad
+      1  the zone is not fit to be served, the port is taken, or the
+         configuration is bad
       2  bad usage
       8  a file cannot be read or written
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from maptr import places
 from maptr.cli import output
 from maptr.config import Config
 from maptr.errors import MaptrError
+from maptr.files import write_atomically
 from maptr.pull import Demands, PullFailed, apply, look
 from maptr.serve import settings
 
@@ -67,7 +69,16 @@ def find_registry(sources: tuple[str, ...], config: Config | None, *, offline: b
     if not sources:
         output.talk("registry  none is configured and none was pulled; maptr up URL takes the real one")
     output.talk("registry  THE SAMPLE, a few example organisations; no real ARK is found in it")
-    return Registry(SAMPLE, "sample")
+    return Registry(_sample(), "sample")
+
+
+def _sample() -> Path:
+    """The file of it: a copy where maptr itself is in an archive (zipapp). Raises OSError."""
+    if SAMPLE.exists():
+        return SAMPLE
+    copy = Path(places.data_folder(os.environ)) / "up" / SAMPLE.name
+    write_atomically(copy, (resources.files("maptr") / SAMPLE.name).read_bytes())
+    return copy
 
 
 def _absolute(path: Path | None) -> str | None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output
+from maptr.cli.completion import files
+from maptr.cli.group import Group
 from maptr.cli.keys import keys
 from maptr.cli.sign import sign
 from maptr.errors import ZoneError
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_ORIGIN = "ark.arpa."
 
 
-@click.group()
+@click.group(cls=Group)
 def zone() -> None:
     """Build the zone from the registry; check, compare and sign any zone."""
 
@@ -32,8 +34,15 @@ zone.add_command(keys)
 
 
 @zone.command()
-@click.argument("source", metavar="SOURCE")
-@click.option("-o", "--output", "target", metavar="FILE", help="Write FILE, whole or not at all; else stdout.")
+@click.argument("source", metavar="SOURCE", shell_complete=files)
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    metavar="FILE",
+    shell_complete=files,
+    help="Write FILE, whole or not at all; else stdout.",
+)
 @click.option("--origin", default=DEFAULT_ORIGIN, show_default=True, metavar="NAME", help="The zone's name.")
 @click.option(
     "--serial",
@@ -50,7 +59,9 @@ zone.add_command(keys)
 )
 @click.option("--contact", default="hostmaster", metavar="NAME", help="SOA mailbox as a domain name.")
 @click.option("--ttl", default=86400, show_default=True, type=click.IntRange(0, 0x7FFFFFFF), help="Of every record.")
-@click.option("--include", multiple=True, metavar="FILE", help="Records merged as they are, repeatable.")
+@click.option(
+    "--include", multiple=True, metavar="FILE", shell_complete=files, help="Records merged as they are, repeatable."
+)
 @click.option("--strict", is_flag=True, help="Exit 1 if any record of SOURCE is left out.")
 def build(
     source: str,
@@ -71,7 +82,8 @@ def build(
     \b
     Exit codes:
       0  written
-      1  with --strict, a record was left out; or the zone made is not fit to be loaded
+      1  with --strict, a record was left out; or the zone made is not fit to
+         be loaded
       2  bad usage
       8  SOURCE or an included file cannot be read, or FILE cannot be written
     """
@@ -126,7 +138,7 @@ def build(
 
 
 @zone.command()
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=files)
 @click.option("--origin", metavar="NAME", help=f"The zone's name. Default: what the file says, else {DEFAULT_ORIGIN}")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.option("--strict", is_flag=True, help="Warnings fail too.")
@@ -140,6 +152,7 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     Exit codes:
       0  no errors (with --strict: no findings)
       1  errors
+      2  bad usage
       8  FILE cannot be read
     """
     from maptr.cli.source import read_text
@@ -153,8 +166,8 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
 
 
 @zone.command()
-@click.argument("old", metavar="OLD")
-@click.argument("new", metavar="NEW")
+@click.argument("old", metavar="OLD", shell_complete=files)
+@click.argument("new", metavar="NEW", shell_complete=files)
 @click.option("--origin", metavar="NAME", help="The zone's name, where the files do not say.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:

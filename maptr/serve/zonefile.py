@@ -49,6 +49,8 @@ def read_zone_file(path: Path, octets: bytes, apex: Labels) -> tuple[dns.zone.Zo
             reason = str(error).removeprefix(f"{filename}:{line}: ")
             if isinstance(error, KeyError):
                 reason = f"the owner is outside the zone {to_text(apex)}"
+            elif reason.endswith("has non-origin SOA"):  # dnspython's words
+                reason = f"the SOA is that of {reader.last_name}, and the zone was to be {to_text(apex)}"
             raise ZoneError(reason, filename=filename, line=line) from error
         finally:
             reader.close()

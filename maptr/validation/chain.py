@@ -47,7 +47,7 @@ class Unknown(Exception):
     def __init__(self, need: Need, heard: Heard) -> None:
         note = f"{need.name} {dns.rdatatype.to_text(need.rdtype)}: {heard.outcome.value}"
         super().__init__(note + (f" ({heard.note})" if heard.note else ""))
-        self.outcome = Outcome.SERVFAIL if heard.outcome.said else heard.outcome
+        self.outcome: Outcome = Outcome.SERVFAIL if heard.outcome.said else heard.outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Inquiry:
     def __init__(self, trust: Trust, name: Labels) -> None:
         self.answer: Answer | None = None
         self._steps = _Inquiry(trust).run(dns.name.Name((*name, b"")))
-        self.need = next(self._steps)
+        self.need: Need = next(self._steps)
 
     def tell(self, heard: Heard) -> None:
         try:
