@@ -21,9 +21,10 @@ from maptr.address import Address
 from maptr.config import Config
 from maptr.errors import ConfigError
 from maptr.exchange import Access
-from maptr.serve import batch, control, hangup, httpd, metrics, sdnotify, slots, status, stream, tcp
+from maptr.serve import batch, control, hangup, httpd, metrics, sdnotify, slots, status, tcp
 from maptr.serve.background import in_thread
 from maptr.serve.bind import Sockets, bind
+from maptr.serve.connections import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.counters import Counters, total
 from maptr.serve.early import Early
 from maptr.serve.front import Front, State
@@ -57,7 +58,7 @@ class Daemon:
         *,
         responder: Responder | None = None,
         tls: TlsSettings | None = None,
-        tcp_limits: stream.TcpLimits = stream.DEFAULT_LIMITS,
+        tcp_limits: TcpLimits = DEFAULT_LIMITS,
         primary: PrimarySettings = NO_SECONDARIES,
         config: Config | None = None,
         reread: Callable[[], Config] | None = None,
