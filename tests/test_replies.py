@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from maptr.ark import Ark
-from maptr.asking import Attempt, Exchange, Server
+from maptr.asking import Exchange
+from maptr.attempt import Attempt, Server
 from maptr.cli import oneshot
 from maptr.discovery import Discovery, Outcome
 from maptr.errors import DiscoveryError

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr import names, resolver, sections, wire
-from maptr.asking import Server
+from maptr.attempt import Server
 from maptr.discovery import Outcome
 from maptr.errors import DiscoveryFailed
 from maptr.stub import find_servers, system_servers
