@@ -132,6 +132,8 @@ class Acl:
 
     def allows(self, client: str, key: Labels | None) -> bool:
         """``client`` is an address as text, whatever else allows none; ``key`` the one that signed, folded."""
+        if not self.rules:
+            return False
         try:
             address = ipaddress.ip_address(client.partition("%")[0])
         except ValueError:

@@ -92,10 +92,12 @@ def exchange(
     now: int,
     reply: Respond = plain,
     note: Callable[[str], None] | None = None,
+    note_refused: Callable[[str], None] | None = None,
 ) -> Iterator[bytes]:
     """Every message of the reply to a query, none where it gets silence.
 
-    ``now`` is in seconds since 1970. ``note`` is told, in a line for the log, of transfers made and denied.
+    ``now`` is in seconds since 1970. ``note`` is told, in a line for the log, of transfers made; ``note_refused`` of
+    those that were not, and of signatures that do not hold: anybody can cause such lines with a packet.
     Raises nothing, whatever the octets; ZoneError in the middle of a transfer, for a record that fits no message.
     """
     if len(query) < HEADER_SIZE or query[2] & 0x80:
@@ -105,7 +107,10 @@ def exchange(
         if answer is not None:
             yield answer
         return
+    note_refused = note_refused or _ignore
     opened = open_query(query, access.keys, now)
+    if opened.fault:
+        note_refused(f"query of {client} with a signature that does not hold: {opened.fault}")
     question_type, name = _peek(opened.query, access.catalog is not None)
     if access.catalog is not None and access.catalog.secondaries.transfer.allows(client, opened.key):
         origin = access.catalog.view.origin
@@ -124,7 +129,7 @@ def exchange(
         )
 
     if opened.rcode is None and question_type in (AXFR, IXFR) and query[2] >> 3 & 15 == QUERY:
-        yield from _Transfer(opened, snapshot, access, transport, client, note or _ignore).messages(ask)
+        yield from _Transfer(opened, snapshot, access, transport, client, note or _ignore, note_refused).messages(ask)
         return
     message = ask(opened.rcode)
     if message is not None:
@@ -162,6 +167,7 @@ class _Transfer:
     transport: Transport
     client: str
     note: Callable[[str], None]
+    note_refused: Callable[[str], None]
 
     def messages(self, ask: Callable[[int | None], bytes | None]) -> Iterator[bytes]:
         refused = self._refuse()
@@ -203,9 +209,11 @@ class _Transfer:
             return REFUSED
         origin = fold(question.name)
         if origin not in self.snapshot.zones:
-            return SERVFAIL if origin in self.snapshot.broken else NOTAUTH
+            broken = origin in self.snapshot.broken
+            self.note_refused(f"{self._what(question)} refused: {'it is not loaded' if broken else 'not served here'}")
+            return SERVFAIL if broken else NOTAUTH
         if not self.access.acl(origin).allows(self.client, self.opened.key):
-            self.note(f"{self._what(question)} refused")
+            self.note_refused(f"{self._what(question)} refused")
             return REFUSED
         return None
 

@@ -107,8 +107,9 @@ class ReadyAnswers:
             return None
         records = query[6:HEADER]
         if query[4:6] != ONE:
-            # RFC 9619; with records, a signature might be among them.
-            return None if query[4:6] == NONE or records != NO_RECORDS else UNREADABLE
+            if query[4:6] == NONE and records != NO_RECORDS:
+                return self._find_without_question(query)
+            return None if may_be_signed(query) else UNREADABLE  # RFC 9619
         offsets = find_labels(query)
         if offsets is None:
             return UNREADABLE
@@ -118,27 +119,37 @@ class ReadyAnswers:
         if qtype in TRANSFERS and (stream or qtype != AXFR):
             return None  # for who knows whom to give them
         if records != NO_RECORDS and (records != ONE_RECORD or query[end : end + 3] != OPT_START):
-            plain = _without_records(query, end)
-            return None if plain is None else self.find(plain, stream=stream)
+            if may_be_signed(query):
+                return None
+            try:
+                plain = _without_records(query, end)
+            except ValueError:
+                return self._find_faulty(query, end)
+            return self.find(plain, stream=stream)
         form, limit, cookie, size = NO_EDNS, MIN_PAYLOAD, None, 0
         odd = query[end - 2 : end] != CLASS_IN or qtype in TRANSFERS
         if records == ONE_RECORD:
             options = end + OPT_SIZE
-            if len(query) < options:
-                return None  # cut short
-            stop = options + (query[options - 2] << 8 | query[options - 1])
-            if stop > len(query) or query[end + 6]:  # or of another version than 0
+            stop = options + int.from_bytes(query[options - 2 : options], "big")
+            if stop > len(query):
+                return self._find_faulty(query, end)  # cut short
+            form = DO if query[end + 7] & 0x80 else EDNS
+            if query[end + 6]:  # another version than 0
                 odd = True
             elif stop > options:
-                told = read_options(query, options, stop)
-                if told is None or not (self._stream_options if stream else self._options).isdisjoint(told):
+                try:
+                    told = read_options(query, options, stop)
+                except ValueError:
+                    return self._find_faulty(query, end)
+                if told is None:
+                    return self._find_faulty(query, end, form)
+                if not (self._stream_options if stream else self._options).isdisjoint(told):
                     return None
                 cookie = told.get(context.COOKIE) if self._cookies else None
                 if cookie is not None:
                     size = COOKIE_REPLY
                     if len(cookie) not in COOKIE_SIZES:
                         cookie = cookie[:CLIENT_COOKIE]  # the rest is no server's of ours
-            form = DO if query[end + 7] & 0x80 else EDNS
             limit = min(max(query[end + 3] << 8 | query[end + 4], MIN_PAYLOAD), self._max_payload)
         if odd:
             return self._find_settled(query, end)
@@ -159,6 +170,19 @@ class ReadyAnswers:
             return None  # more octets come in more ways than can be learned
         settled = self._learned.settled(query[6:HEADER] + query[end - 4 :], query)
         return settled and Found(settled, end, None)
+
+    def _find_faulty(self, query: bytes, end: int, form: int = NO_EDNS) -> Found | None:
+        """The reply to records that cannot be read, whichever they are; in that form, where only a cookie cannot be."""
+        settled = self._learned.settled(("faulty", form), query)
+        return settled and Found(settled, end, None)
+
+    def _find_without_question(self, query: bytes) -> Found | None:
+        """The reply to an OPT alone, without an option: one might be a cookie (RFC 7873 5.4)."""
+        if query[6 : HEADER + 3] != ONE_RECORD + OPT_START or query[HEADER + 9 : HEADER + OPT_SIZE] != NONE:
+            return None
+        version, flags = query[HEADER + 6], query[HEADER + 7]
+        settled = self._learned.settled(("no question", version, flags & 0x80), query)
+        return settled and Found(settled, HEADER, None)
 
     def fellows(self, query: bytes, found: Found) -> Fellows | None:
         """Which questions have the same reply but for the first label; None where the reply is of this name alone."""
@@ -189,21 +213,16 @@ class ReadyAnswers:
         return lookup.find(name, at, offsets, qtype, form)
 
 
-def _without_records(query: bytes, end: int) -> bytes | None:
-    """The query without all records but its OPT, which change no reply; None where they do, or may."""
-    if may_be_signed(query):
-        return None
-    try:
-        *others, additional = read_records(query, end, COUNTS.unpack_from(query, 4)[1:])
-    except ValueError:
-        return None
+def _without_records(query: bytes, end: int) -> bytes:
+    """The query without all records but its OPT, which change no reply. Raises ValueError where they are faulty."""
+    *others, additional = read_records(query, end, COUNTS.unpack_from(query, 4)[1:])
     opts = [record for record in additional if record.rdtype == OPT]
     if len(opts) > 1 or any(record.rdtype == OPT for section in others for record in section):
-        return None
+        raise ValueError("an OPT too many")
     head, question = query[:4] + ONE, query[HEADER:end]
     if not opts:
         return head + NO_RECORDS + question
     name, rdtype, payload, ttl, options = opts[0]
     if name:
-        return None
+        raise ValueError("OPT is not at the root")
     return head + ONE_RECORD + question + b"\0" + RECORD.pack(rdtype, payload, ttl, len(options)) + options

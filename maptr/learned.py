@@ -55,7 +55,7 @@ class Learned:
         self._general = general
         self._ready: dict[object, Ready | None] = {}
         self._moulds: dict[object, Mould] = {}
-        self._settled: dict[bytes, Ready | None] = {}
+        self._settled: dict[Hashable, Ready | None] = {}
 
     def ready(
         self, key: object, name: bytes, qtype: int, form: int, make: Callable[[], Ready | None] | None = None
@@ -101,10 +101,10 @@ class Learned:
         ready = self._ready[key, place] = mould.at(place) if mould else None
         return ready
 
-    def settled(self, key: bytes, query: bytes) -> Ready | None:
+    def settled(self, key: Hashable, query: bytes) -> Ready | None:
         """The reply to this query where it is the same for any name; None where it is not.
 
-        ``key`` is all that such a reply can depend on. The query's question can be read.
+        ``key`` is all that such a reply can depend on. The query's question can be read, or it has none.
         """
         try:
             return self._settled[key]

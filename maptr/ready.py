@@ -218,24 +218,23 @@ def cookie_size(query: bytes) -> int:
 def read_options(octets: bytes, at: int, end: int) -> dict[int, bytes] | None:
     """Those of the options between two places that are answered, of each the first.
 
-    None where there is one to find fault with: cut short, or a cookie of a wrong length.
+    None where there is a cookie of a wrong length. Raises ValueError for an option that is cut short.
     """
     options: dict[int, bytes] = {}
+    well_formed = True
     while at < end:
         data = at + OPTION_HEADER
-        if data > end:
-            return None
-        stop = data + (octets[at + 2] << 8 | octets[at + 3])
-        if stop > end:
-            return None
+        stop = data + int.from_bytes(octets[at + 2 : data], "big")
+        if data > end or stop > end:
+            raise ValueError("an option cut short")
         code = octets[at] << 8 | octets[at + 1]
         if code in ANSWERED:
             option = octets[data:stop]
             if code == context.COOKIE and not is_well_formed(option):
-                return None
+                well_formed = False
             options.setdefault(code, option)
         at = stop
-    return options
+    return options if well_formed else None
 
 
 _POINTER_TO_QUESTION = (0xC000 | HEADER).to_bytes(2, "big")

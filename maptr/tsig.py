@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from maptr.acl import DIGESTS, MIN_MAC, Key
-from maptr.names import Labels, fold, to_wire
+from maptr.names import Labels, fold, to_text, to_wire
 from maptr.packet import COUNTS, may_be_signed, read_name, read_record
 from maptr.protocol import ANY_CLASS, FORMERR, HEADER_SIZE, NOTAUTH, TSIG
 
 BADSIG, BADKEY, BADTIME, BADTRUNC = 16, 17, 18, 22  # RFC 8945 3
+_ERRORS = {BADSIG: "BADSIG", BADKEY: "BADKEY", BADTIME: "BADTIME", BADTRUNC: "BADTRUNC"}
 FUDGE = 300  # seconds between two clocks, "RECOMMENDED" (RFC 8945 10)
 
 _TIMES = struct.Struct("!HIHH")  # the time, fudge and the length of the MAC (RFC 8945 4.2)
@@ -88,6 +89,16 @@ class Opened:
     def key(self) -> Labels | None:
         """The key that signed the query; None too where that was in vain."""
         return self.signer.key.name if self.signer is not None and self.rcode is None else None
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with the signature, for a line of the log: the key, and the error by its name; else empty."""
+        if self.unsigned is not None:
+            record, error = self.unsigned
+            return f"key {to_text(record.key)} {_ERRORS[error]}"
+        if self.signer is not None and self.signer.error:
+            return f"key {to_text(self.signer.key.name)} {_ERRORS[self.signer.error]}"
+        return ""
 
     @property
     def size(self) -> int:

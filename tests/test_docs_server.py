@@ -20,6 +20,7 @@ MODULES = (
     "cookies",
     "rrl",
     "serve.responder",
+    "serve.seldom",
     "serve.connections",
     "serve.tcp",
     "serve.stream",
@@ -31,7 +32,7 @@ MODULES = (
     "serve.signer",
 )
 LIMIT = re.compile(
-    r"MAX_|RETRY_|.*_(TIMEOUT|SIZE|AGE|PREFIX|PAUSE|BUFFER|INTERVAL|PAYLOAD|SECONDS?)$|(SLIP|WINDOW|BACKLOG)$"
+    r"MAX_|RETRY_|INTERVAL|.*_(TIMEOUT|SIZE|AGE|PREFIX|PAUSE|BUFFER|INTERVAL|PAYLOAD|SECONDS?)$|(SLIP|WINDOW|BACKLOG)$"
 )
 
 

@@ -80,7 +80,10 @@ def messages() -> list[tuple[str, str]]:
                     found.append((f"{path.relative_to(REPOSITORY)}:{node.lineno}", text))
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="log")), args=[ast.Constant(value=str(text)), *_]):
                     found.append((f"{path.relative_to(REPOSITORY)}:{node.lineno}", text))
-                case ast.Call(func=ast.Attribute(attr="note"), args=[ast.JoinedStr(values=parts)]):
+                case ast.Call(
+                    func=ast.Attribute(attr="note" | "note_refused") | ast.Name(id="note_refused"),
+                    args=[ast.JoinedStr(values=parts)],
+                ):
                     text = "".join(str(part.value) if isinstance(part, ast.Constant) else "%s" for part in parts)
                     found.append((f"{path.relative_to(REPOSITORY)}:{node.lineno}", text))
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="log"))):

@@ -304,6 +304,7 @@ def test_names_compress_and_none_points_beyond_its_reach() -> None:
 
 def test_transfers_are_noted_and_so_are_refusals() -> None:
     notes: list[str] = []
+    refused: list[str] = []
     one, two = view_of(1), view_of(2)
     for secondaries in (OPEN, Secondaries()):
         for query in (dns.message.make_query(ORIGIN, "AXFR"), ixfr_query(1)):
@@ -317,14 +318,29 @@ def test_transfers_are_noted_and_so_are_refusals() -> None:
                     client=HERE,
                     now=NOW,
                     note=notes.append,
+                    note_refused=refused.append,
                 )
             )
     assert notes == [
         "AXFR of zone example. to 127.0.0.1: serial 2",
         "IXFR of zone example. to 127.0.0.1: from serial 1 to 2",
+    ]
+    assert refused == [
         "AXFR of zone example. to 127.0.0.1 refused",
         "IXFR of zone example. to 127.0.0.1 refused",
     ]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "why"),
+    [(Snapshot.of([]), "not served here"), (Snapshot.of([], broken=[EXAMPLE]), "it is not loaded")],
+)
+def test_a_zone_that_is_not_there_is_noted(snapshot: Snapshot, why: str) -> None:
+    refused: list[str] = []
+    query = dns.message.make_query(ORIGIN, "AXFR").to_wire()
+    access = access_of(None, OPEN)
+    list(exchange(query, snapshot, access, transport=Transport.TCP, client=HERE, now=NOW, note_refused=refused.append))
+    assert refused == [f"AXFR of zone example. to 127.0.0.1 refused: {why}"]
 
 
 def catalog_access(who: str = HERE) -> Access:

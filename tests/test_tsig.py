@@ -66,9 +66,18 @@ def resign(ident: int, start: bytes, their: dns.tsig.Key, at: int, fudge: int) -
     return stripped[:10] + b"\0\1" + stripped[12:] + record, done.mac
 
 
-def ask(query: bytes, keys: list[Key], transport: Transport = Transport.TCP, now: int = NOW) -> list[bytes]:
+def ask(
+    query: bytes,
+    keys: list[Key],
+    transport: Transport = Transport.TCP,
+    now: int = NOW,
+    note_refused: Callable[[str], None] | None = None,
+) -> list[bytes]:
     access = Access(keys=keyring(keys))
-    return list(exchange(query, SNAPSHOT, access, transport=transport, client="127.0.0.1", now=now))
+    client = "127.0.0.1"
+    return list(
+        exchange(query, SNAPSHOT, access, transport=transport, client=client, now=now, note_refused=note_refused)
+    )
 
 
 def error_of(reply: bytes) -> tuple[int, int, bytes, bytes]:
@@ -167,6 +176,28 @@ def test_rfc8945_5_2_2_any_bit_changed_is_found() -> None:
                 assert record is None or record.error, f"octet {place} bit {bit}"
                 hidden = place in (10, 11, start + 5, start + 6)  # ARCOUNT, type: a query that is not signed at all
                 assert hidden or not int.from_bytes(reply[6:8], "big"), f"octet {place} bit {bit}"
+
+
+def test_what_does_not_hold_is_noted() -> None:
+    notes: list[str] = []
+    good, _ = signed(theirs())
+    for query in (
+        signed(theirs(name="other\n."))[0],
+        signed(theirs(secret=b"another secret"))[0],
+        signed(theirs(), at=NOW - 1000)[0],
+        cut(good, 16),
+        cut(good, 12),  # malformed, whoever signed it
+        good,
+        dns.message.make_query("example.", "SOA").to_wire(),
+    ):
+        ask(query, [key()], note_refused=notes.append)
+    about = "query of 127.0.0.1 with a signature that does not hold: key"
+    assert notes == [
+        rf"{about} other\010. BADKEY",
+        f"{about} xfr. BADSIG",
+        f"{about} xfr. BADTIME",
+        f"{about} xfr. BADTRUNC",
+    ]
 
 
 @pytest.mark.parametrize("skew", [-1000, 1000, -301, 301])

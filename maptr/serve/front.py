@@ -23,6 +23,7 @@ from maptr.serve.connections import Connections, TcpLimits
 from maptr.serve.counters import Counters
 from maptr.serve.early import Early
 from maptr.serve.responder import Responder, make_ready
+from maptr.serve.seldom import Seldom
 from maptr.serve.tls import Certificate
 from maptr.serve.wholes import Wholes
 from maptr.snapshot import Snapshot
@@ -68,6 +69,7 @@ class Front:
         self.certificate = certificate
         self._limits = limits
         self._clock = clock
+        self._note_refused = Seldom(log.info)
         self._wholes = Wholes(MAX_BY_STREAM)  # apart from those of UDP: other threads, other replies to ANY
         self._udp: list[udp.UdpListener | batch.BatchListener] = []
         self._tcp: list[tcp.TcpListener] = []
@@ -218,6 +220,7 @@ class Front:
                 now=int(self._clock()),
                 reply=functools.partial(self.responder.answer, counters=counters),
                 note=log.info,
+                note_refused=self._note_refused,
             ):
                 if not begun:
                     counters.count(transport, message)
