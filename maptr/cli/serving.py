@@ -96,7 +96,7 @@ def daemon_of(config: Config, served: Served, reread: Callable[[], Config], earl
     return Daemon(
         served,
         config.serve.listen,
-        responder=early.responder if early else settings.responder_of(config),
+        responder=None if early else settings.responder_of(config),
         tls=settings.tls_of(config),
         tcp_limits=settings.tcp_of(config),
         primary=settings.primary_of(config),

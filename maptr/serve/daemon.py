@@ -47,7 +47,7 @@ class Daemon:
     the configuration again, which ``config`` is now. ``control`` is the path of the control socket, ``metrics`` where
     metrics and health are told over HTTP, ``clock`` is in seconds since 1970.
     More than one of ``workers`` fork from the process that runs this, in its main thread, and have ``tcp_limits``
-    divided among them. ``early`` has bound the addresses and answers there already, by the same responder.
+    divided among them. ``early`` has bound the addresses and answers there already, by a responder of its own.
     Raises ConfigError for a certificate that cannot be used and for secondaries' keys that are not there.
     """
 
@@ -73,7 +73,7 @@ class Daemon:
         self.certificate = Certificate(tls) if tls else None
         snapshot = served.snapshot()
         self.front = Front(
-            responder or Responder(idle_timeout=tcp_limits.idle_timeout),
+            early.responder if early else responder or Responder(idle_timeout=tcp_limits.idle_timeout),
             snapshot,
             self.primary.access(snapshot),
             limits=tcp_limits.shared(workers),
