@@ -116,7 +116,7 @@ class ReadyAnswers:
         # Octets after all that is counted are nobody's.
         end = HEADER + offsets[-1] + MIN_QUESTION
         qtype = query[end - 4] << 8 | query[end - 3]
-        if qtype in TRANSFERS and (stream or qtype != AXFR):
+        if qtype in TRANSFERS and (stream or qtype != AXFR or query[end - 2 : end] != CLASS_IN):
             return None  # for who knows whom to give them
         if records != NO_RECORDS and (records != ONE_RECORD or query[end : end + 3] != OPT_START):
             if may_be_signed(query):

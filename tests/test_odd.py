@@ -46,14 +46,37 @@ GENERAL = {
 }
 
 
-def whole(query: bytes, snapshot: Snapshot, context: Context, access: Access = Access()) -> list[bytes]:  # noqa: B008
+def whole(
+    query: bytes,
+    snapshot: Snapshot,
+    context: Context,
+    access: Access = Access(),  # noqa: B008
+    transport: Transport = Transport.UDP,
+) -> list[bytes]:
     """All that the server sends back, by the way of signatures and transfers."""
 
     def reply(query: bytes, snapshot: Snapshot, *, verified: bool, **others: object) -> bytes | None:
         made = make_reply(query, snapshot, context=context, **others)  # type: ignore[arg-type]
         return None if made is None else made.wire
 
-    return [*exchange(query, snapshot, access, transport=Transport.UDP, client=CLIENT, now=int(NOW), reply=reply)]
+    return [*exchange(query, snapshot, access, transport=transport, client=CLIENT, now=int(NOW), reply=reply)]
+
+
+def damaged(query: bytes, rng: random.Random) -> bytes:
+    """The query with some octets changed, left out or put in, where that changes what it means."""
+    octets = bytearray(query)
+    for _ in range(rng.randint(1, 5)):
+        place = rng.randrange(len(octets) + 1)
+        match rng.randrange(4):
+            case 0:
+                octets[place : place + 1] = bytes((rng.choice((0, 1, 2, 0x29, 0x80, 0xC0, 0xFA, 0xFB, 0xFC)),))
+            case 1:
+                octets[10 + place % 2 : 11 + place % 2] = bytes((rng.randrange(3),))
+            case 2:
+                octets[place:place] = rng.choice((b"\0", b"\0\x29", opt(), opt(option(10, bytes(8)))[3:], b"\xc0\x0c"))
+            case _:
+                del octets[max(place, 12) :]
+    return bytes(octets)
 
 
 @pytest.mark.parametrize("kind", ODD)
@@ -70,6 +93,25 @@ def test_all_ways_give_the_same(kind: str, context: Context, snapshot: Snapshot)
             assert [found.reply(query)] == whole(query, snapshot, context), query.hex()
     for _ in range(3):
         server.hold(queries)
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_what_is_damaged_gets_the_same(kind: str) -> None:
+    rng = random.Random(kind)
+    answers = [(context, make_ready(MIXED, context)) for context in CONTEXTS]
+    for _ in range(150):
+        query = damaged(ODD[kind](rng), rng)
+        for context, ready in answers:
+            for transport in (Transport.UDP, Transport.TLS):
+                found = ready.find(query, stream=transport is not Transport.UDP)
+                if found is not None and found.cookie is None:
+                    assert [found.reply(query)] == whole(query, MIXED, context, transport=transport), query.hex()
+
+
+@pytest.mark.parametrize("rdclass", [3, 255])
+def test_a_transfer_in_another_class_is_nobodys_else(rdclass: int) -> None:
+    query = ask((b"x", b"ark", b"arpa"), 252, opt(), rdclass=rdclass)
+    assert ready_of(ZONE).find(query, stream=False) is None
 
 
 @pytest.mark.parametrize("kind", sorted(ODD.keys() - {"random octets"}))

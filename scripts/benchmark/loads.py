@@ -197,6 +197,7 @@ LOADS = (
     Load("flood below names that exist", below),
     Load("flood of cut queries", malformed),
     Load("flood of errors", unusual(odd.ERRORS), alike=False),
+    Load("flood of malformed packets", unusual(odd.MALFORMED), alike=False),
     Load("flood of odd headers", unusual(odd.HEADERS), alike=False),
     Load("flood of odd options", unusual(odd.OPTIONS), alike=False),
     Load("flood of odd questions", unusual(odd.QUESTIONS), alike=False),

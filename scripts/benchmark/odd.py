@@ -69,22 +69,30 @@ ERRORS: dict[str, Make] = {
     "AXFR by UDP": lambda r: ask(absent(r), AXFR, opt()),
 }
 
-HEADERS: dict[str, Make] = {
-    "opcodes": lambda r: ask(absent(r), SOA, opt(), flags=r.choice((1, 2, 3, 6, 15)) << 11),
-    "NOTIFY": lambda r: ask(absent(r), SOA, flags=NOTIFY, counts=NONE),
-    "UPDATE": lambda r: ask(ZONE, SOA, A_RECORD, flags=UPDATE, counts=(0, 1, 0)),
-    "UPDATE of no zone": lambda r: ask(absent(r), A, flags=UPDATE, counts=NONE),
+# What is no DNS, or has too little or too much of it.
+MALFORMED: dict[str, Make] = {
     "no question": lambda r: bytes(10) + b"\0\1" + opt(),
-    "no question, a cookie": lambda r: bytes(10) + b"\0\1" + opt(option(10, r.randbytes(8))),
     "two questions": lambda r: struct.pack("!6H", 0, RD, 2, 0, 0, 1) + ask(absent(r))[12:] * 2 + opt(),
     "records that are not there": lambda r: ask(present(r), NAPTR, opt(), counts=(r.choice((1, 65535)), 0, 0)),
-    "a record": lambda r: ask(present(r), NAPTR, A_RECORD, opt(), counts=(1, 0, 1)),
-    "sixteen records": lambda r: ask(present(r), NAPTR, A_RECORD * 16, counts=(0, 16, 0)),
     "two OPTs": lambda r: ask(present(r), NAPTR, opt(), opt(), counts=(0, 0, 2)),
     "an OPT cut short": lambda r: ask(present(r), NAPTR, opt()[: r.randrange(1, 11)]),
     "an OPT with a name": lambda r: ask(present(r), NAPTR, b"\1a" + opt()),
     "octets after it": lambda r: ask(present(r), NAPTR, opt(), r.randbytes(r.randint(1, 20))),
     "octets after a bare one": lambda r: ask(present(r), NAPTR, r.randbytes(r.randint(1, 20)), counts=NONE),
+    "a cookie of a wrong length": lambda r: ask(present(r), NAPTR, opt(option(10, r.randbytes(r.choice((7, 9)))))),
+    "options cut short": lambda r: ask(present(r), NAPTR, opt(option(3), b"\0\x0c\0\5")),
+    "a compressed name": lambda r: ask(present(r))[:-5] + b"\xc0\x0c\0\1\0\1" + opt(),
+    "random octets": lambda r: b"\0\0\1\0" + r.randbytes(r.randint(8, 60)),
+}
+
+HEADERS: dict[str, Make] = {
+    "opcodes": lambda r: ask(absent(r), SOA, opt(), flags=r.choice((1, 2, 3, 6, 15)) << 11),
+    "NOTIFY": lambda r: ask(absent(r), SOA, flags=NOTIFY, counts=NONE),
+    "UPDATE": lambda r: ask(ZONE, SOA, A_RECORD, flags=UPDATE, counts=(0, 1, 0)),
+    "UPDATE of no zone": lambda r: ask(absent(r), A, flags=UPDATE, counts=NONE),
+    "no question, a cookie": lambda r: bytes(10) + b"\0\1" + opt(option(10, r.randbytes(8))),
+    "a record": lambda r: ask(present(r), NAPTR, A_RECORD, opt(), counts=(1, 0, 1)),
+    "sixteen records": lambda r: ask(present(r), NAPTR, A_RECORD * 16, counts=(0, 16, 0)),
     "an unknown key": lambda r: ask(present(r), NAPTR, tsig(r, word(r))),
     "random flags": lambda r: ask(present(r), NAPTR, opt(), flags=r.randrange(0x800)),
 }
@@ -94,12 +102,10 @@ OPTIONS: dict[str, Make] = {
     "NSID and a cookie": lambda r: ask(present(r), NAPTR, opt(option(3), option(10, r.randbytes(8)))),
     "a false cookie": lambda r: ask(absent(r), NAPTR, opt(option(10, r.randbytes(8) + b"\1\0\0\0" + r.randbytes(12)))),
     "a long cookie": lambda r: ask(present(r), NAPTR, opt(option(10, r.randbytes(40)))),
-    "a cookie of a wrong length": lambda r: ask(present(r), NAPTR, opt(option(10, r.randbytes(r.choice((7, 9)))))),
     "two cookies": lambda r: ask(present(r), NAPTR, opt(option(10, r.randbytes(8)), option(10, bytes(8)))),
     "a subnet": lambda r: ask(present(r), NAPTR, opt(option(8, b"\0\1\x18\0" + r.randbytes(3)))),
     "padding": lambda r: ask(absent(r), NAPTR, opt(option(12, bytes(r.randrange(200))))),
     "a hundred options": lambda r: ask(present(r), NAPTR, opt(option(65001) * 100)),
-    "options cut short": lambda r: ask(present(r), NAPTR, opt(option(3), b"\0\x0c\0\5")),
     "random sizes": lambda r: ask(present(r), NAPTR, opt(size=r.randrange(65536))),
     "random flags of EDNS": lambda r: ask(present(r), NAPTR, opt(flags=r.randrange(65536))),
 }
@@ -115,9 +121,7 @@ QUESTIONS: dict[str, Make] = {
     "four labels elsewhere": lambda r: ask(tuple(word(r) for _ in range(4)), NAPTR, opt()),
     "the longest names": lambda r: ask((*(word(r, 63, 63) for _ in range(3)), word(r, 51, 51), *ZONE), NAPTR, opt()),
     "below a name of the SOA": lambda r: ask(absent(r, r.choice((b"ns1", b"hostmaster"))), NAPTR, opt()),
-    "a compressed name": lambda r: ask(present(r))[:-5] + b"\xc0\x0c\0\1\0\1" + opt(),
-    "random octets": lambda r: b"\0\0\1\0" + r.randbytes(r.randint(8, 60)),
     "DO": lambda r: ask(absent(r), NAPTR, opt(flags=DO)),
 }
 
-ODD: dict[str, Make] = {**ERRORS, **HEADERS, **OPTIONS, **QUESTIONS}
+ODD: dict[str, Make] = {**ERRORS, **MALFORMED, **HEADERS, **OPTIONS, **QUESTIONS}
