@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from maptr import names, wire
-from maptr.attempt import Asked, Attempt, Server
+from maptr.attempt import Attempt, Server
 from maptr.discovery import Outcome
 from maptr.names import Labels
 from maptr.protocol import BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, YXDOMAIN
@@ -32,18 +32,6 @@ MIXED_ROUNDS = 2  # rounds with 0x20; the last is without, for the rare server t
 MAX_TRIES = 32  # packets for one question, all servers, rounds, referrals and aliases together
 MAX_ALIASES = 8  # CNAMEs that one server leaves to be asked for separately
 NOTE_LENGTH = 500  # characters of failures kept in a note
-
-__all__ = [
-    "FIRST_SECONDS",
-    "MAX_ALIASES",
-    "MAX_TRIES",
-    "ROUNDS",
-    "Asked",
-    "Attempt",
-    "Exchange",
-    "RandomBytes",
-    "Server",
-]
 
 
 class Exchange:

@@ -14,7 +14,7 @@ from maptr.cookies import CookieSettings, Hash
 from maptr.protocol import UDP_PAYLOAD
 from maptr.siphash import siphash24
 
-MIN_PAYLOAD = 512  # RFC 6891 6.2.3: smaller values are treated as this
+MIN_PAYLOAD = 512  # without EDNS (RFC 1035 4.2.1); smaller values are treated as this (RFC 6891 6.2.3)
 MAX_PAYLOAD = 4096  # RFC 6891 6.2.5: the usual largest; beyond it UDP is only good for amplification
 
 # The options of EDNS that we answer: RFC 5001 2.3, RFC 7873 4, RFC 7828 3.1, RFC 7830 3.

@@ -27,8 +27,6 @@ MAX_ITERATIONS = 150
 MAX_KNOWN = 8192  # enclosers, 200 octets each
 MAX_GAPS = 1 << 14  # that replies are remembered by
 
-_BASE32 = bytes.maketrans(b"0123456789ABCDEFGHIJKLMNOPQRSTUV", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
-
 
 class Denial(Protocol):
     """Proofs by outcome, of names as folded wire. ``encloser`` is the longest at or above ``name`` that exists."""
@@ -216,7 +214,7 @@ def _nsec3_chain(nodes: Mapping[Labels, Node], origin: Labels, parameters: Itera
 def _hash_of(label: bytes, origin: Labels) -> bytes:
     """The hash that an owner's first label spells in Base 32 with extended hex alphabet (RFC 4648 7)."""
     try:
-        digest = base64.b32decode(label.upper().translate(_BASE32))
+        digest = base64.b32hexdecode(label, casefold=True)
     except ValueError:
         digest = b""
     if len(digest) != HASH_SIZE:

@@ -1,4 +1,4 @@
-"""What one run of the algorithm found, and why: Candidate, Step, Discovery.
+"""Discovery: what one run of the algorithm found, and why. Candidate and Step, of which it is made, go with it.
 
 These are values. How they come about is the business of ``walk``, which of them to take that of ``choose``.
 """

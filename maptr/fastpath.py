@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from maptr import context
+from maptr.context import MIN_PAYLOAD
 from maptr.cookies import CLIENT_COOKIE
 from maptr.fellows import Fellows
 from maptr.learned import General, Learned
@@ -34,7 +35,6 @@ from maptr.ready import (
     DO,
     EDNS,
     HEADER,
-    MIN_PAYLOAD,
     MIN_QUESTION,
     NO_EDNS,
     NO_RECORDS,

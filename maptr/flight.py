@@ -1,10 +1,11 @@
-"""One question on its way, and the TCP connection it may go over: what ``mux`` keeps account of."""
+"""What ``mux`` keeps account of: questions on their way, when they are overdue, and TCP connections they go over."""
 
 from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from math import inf
 
 from maptr.attempt import Asked, Attempt, Server
@@ -38,6 +39,41 @@ class Flight:
     def elapsed(self, now: float) -> float:
         """Seconds since its first packet."""
         return 0.0 if self.started is None else now - self.started
+
+
+class Overdue:
+    """When the attempts under way are given up.
+
+    One queue for each length of wait keeps each queue in order of time, to a tenth of a second.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[float, deque[tuple[float, Flight, Attempt]]] = {}
+
+    def set(self, flight: Flight, attempt: Attempt, now: float, until: float) -> None:
+        """The attempt was just sent, and is waited for so long."""
+        self._queues.setdefault(round(until - now, 1), deque()).append((until, flight, attempt))
+
+    def take(self, now: float) -> Iterator[tuple[Flight, Attempt]]:
+        """Those to give up now; those that something came of are forgotten on the way."""
+        for queue in self._queues.values():
+            while queue:
+                until, flight, attempt = queue[0]
+                under_way = flight.attempt is attempt
+                if under_way and until > now:
+                    break
+                queue.popleft()
+                if under_way:
+                    yield flight, attempt
+
+    @property
+    def next(self) -> float:
+        """When the next may be overdue; never is inf."""
+        return min((queue[0][0] for queue in self._queues.values() if queue), default=inf)
+
+    def flights(self) -> Iterator[Flight]:
+        """All that are waited for, and some that are not any more."""
+        return (flight for queue in self._queues.values() for _, flight, _ in queue)
 
 
 class Connection:

@@ -7,7 +7,7 @@ format: a driver writes them into packets as they are.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -15,16 +15,12 @@ from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.heard import MAX_KEPT, Heard
-from maptr.names import Labels
-from maptr.naptr import Naptr, Rule, read
-from maptr.nfa import Budget
 from maptr.onward import Deadlines, Going, Onward
 from maptr.plainreply import PlainReply, Reader
+from maptr.rulecache import RuleCache
 from maptr.walk import Answer, Settings, Walk
 
 MAX_SAME = 4_096  # NAANs whose plan or discovery is kept for further ARKs; the real registry has 1,432
-
-MAX_PROGRAMS = 400_000  # instructions of regexps kept ready; a rule of ours has 50, and each takes about 100 octets
 
 Token = TypeVar("Token", bound=Hashable)
 
@@ -56,7 +52,7 @@ class Many(Generic[Token]):
         self._reader = reader or Reader(settings)
         self._heard = Heard(max_kept)
         self._now = now
-        self._rules = Rules()
+        self._rules = RuleCache()
         self._roots: dict[bytes, list[tuple[Token, Ark]]] = {}  # root names asked, in lower case; who waits
         self._onward: dict[bytes, Onward[Token]] = {}  # other names asked
         self._deadlines: Deadlines[Token] = Deadlines(lifetime, clock)
@@ -222,32 +218,3 @@ class Many(Generic[Token]):
 
 
 _LENGTHS = [bytes((size,)) for size in range(names.MAX_LABEL + 1)]  # of a label, on the wire
-
-
-class Rules:
-    """``naptr.read`` that remembers: many ARKs share few rules, and compiling a regexp costs more than matching it.
-
-    A walk's budget pays as if nothing were remembered, so that the walk ends as it would alone.
-    """
-
-    def __init__(self) -> None:
-        self._rules: OrderedDict[tuple[Naptr, Labels | None], tuple[Rule, int]] = OrderedDict()
-        self._size = 0
-
-    def __call__(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule:
-        key = naptr, undotted
-        known = self._rules.get(key)
-        if known is not None:
-            budget.spend(known[1])
-            return known[0]
-        before = budget.steps
-        rule = read(naptr, undotted=undotted, budget=budget)
-        self._rules[key] = rule, before - budget.steps
-        self._size += _size(rule)
-        while self._size > MAX_PROGRAMS:
-            self._size -= _size(self._rules.popitem(last=False)[1][0])
-        return rule
-
-
-def _size(rule: Rule) -> int:
-    return 10 + (rule.substitution.expression.size if rule.substitution is not None else 0)

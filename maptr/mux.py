@@ -13,7 +13,7 @@ from collections.abc import Callable
 from math import inf
 
 from maptr.attempt import Attempt, Server
-from maptr.flight import Connection, Done, Flight
+from maptr.flight import Connection, Done, Flight, Overdue
 from maptr.names import Labels
 from maptr.ports import BURST, Port, Ports
 from maptr.protocol import MAX_MESSAGE
@@ -56,7 +56,7 @@ class Mux:
         self._flying = 0
         self._connections = 0
         self._ports = Ports(waiter, self._read)
-        self._due: dict[float, deque[tuple[float, Flight, Attempt]]] = {}
+        self._overdue = Overdue()
         self._free_at: dict[Server, float] = {}
 
     def ask(self, name: Labels, done: Done) -> None:
@@ -99,7 +99,7 @@ class Mux:
             flight.exchange.hear(attempt, came)
             self._next(flight)
         elif came is None:
-            self._overdue(flight, attempt, self._clock())
+            self._give_up(flight, attempt, self._clock())
         else:
             self._fail(flight, attempt, came, self._clock())
 
@@ -116,21 +116,17 @@ class Mux:
     def tick(self) -> float | None:
         """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""
         now = self._clock()
-        for due in self._due.values():
-            while due and (due[0][1].attempt is not due[0][2] or due[0][0] <= now):
-                until, flight, attempt = due.popleft()
-                if flight.attempt is attempt and until <= now:
-                    self._overdue(flight, attempt, now)
+        for flight, attempt in self._overdue.take(now):
+            self._give_up(flight, attempt, now)
         held = self._send(now)
-        waits = [due[0][0] - now for due in self._due.values() if due] + ([held] if held else [])
-        return max(0.0, min(waits)) if waits else None
+        wait = min(self._overdue.next - now, held or inf)
+        return None if wait == inf else max(0.0, wait)
 
     def close(self) -> None:
         """Leave every socket; what is outstanding is never answered."""
         self._ports.close()
-        for due in self._due.values():
-            for _, flight, _ in due:
-                self._hang_up(flight)
+        for flight in self._overdue.flights():
+            self._hang_up(flight)
 
     # ---- sending
 
@@ -185,9 +181,7 @@ class Mux:
         except OSError as error:
             self._fail(flight, attempt, error, now)
             return
-        until = min(flight.deadline, now + attempt.seconds)
-        # One queue for each length of wait keeps each queue in order of time, to a tenth of a second.
-        self._due.setdefault(round(until - now, 1), deque()).append((until, flight, attempt))
+        self._overdue.set(flight, attempt, now, min(flight.deadline, now + attempt.seconds))
 
     def _connect(self, flight: Flight, attempt: Attempt) -> None:
         """Begin with TCP. Raises OSError."""
@@ -259,7 +253,7 @@ class Mux:
         self._stub.demote(attempt.server)
         self._next(flight)
 
-    def _overdue(self, flight: Flight, attempt: Attempt, now: float) -> None:
+    def _give_up(self, flight: Flight, attempt: Attempt, now: float) -> None:
         flight.exchange.silent(attempt)
         self._stub.demote(attempt.server)
         if now >= flight.deadline:

@@ -10,6 +10,7 @@ Labels = tuple[bytes, ...]
 
 MAX_LABEL = 63  # RFC 1035 2.3.4
 MAX_NAME = 255  # RFC 1035 2.3.4, in octets on the wire, the root label included
+MAX_JUMPS = 126  # a name of 255 octets has no more labels, so no honest one needs more pointers
 # As wire: RFC 1035 3.1, RFC 4592 2.1.1.
 ROOT, WILDCARD = b"\0", b"\1*"
 
@@ -116,6 +117,35 @@ def read_wire(octets: bytes, at: int) -> tuple[Labels, int]:
         labels.append(octets[at + 1 : at + 1 + size])
         at += size + 1
     return tuple(labels), at + 1
+
+
+def read_name(packet: bytes, at: int) -> tuple[Labels, int]:
+    """The name that stands there in a message, compressed or not, and where it ends (RFC 1035 4.1.4).
+
+    Raises ValueError for a pointer that does not lead back, too many, a name too long or cut short.
+    """
+    labels: list[bytes] = []
+    size, jumps, end = 1, 0, 0
+    try:
+        while length := packet[at]:
+            if length <= MAX_LABEL:
+                size += length + 1
+                if size > MAX_NAME:
+                    raise ValueError("a name too long")
+                start, at = at + 1, at + 1 + length
+                labels.append(packet[start:at])
+            elif length >= 0xC0:
+                target = (length & 0x3F) << 8 | packet[at + 1]
+                jumps += 1
+                if target >= at or jumps > MAX_JUMPS:
+                    raise ValueError("a compression pointer does not lead back")
+                end = end or at + 2
+                at = target
+            else:
+                raise ValueError("a label of an unknown kind")
+    except IndexError:
+        raise ValueError("a name cut short") from None
+    return tuple(labels), end or at + 1
 
 
 def wire_length(labels: Labels) -> int:

@@ -11,12 +11,11 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from maptr.names import MAX_LABEL, MAX_NAME, Labels, to_wire, wire_length
+from maptr.names import Labels, read_name, to_wire, wire_length
 from maptr.protocol import HEADER_SIZE, IN, RRSIG, TSIG
 from maptr.snapshot import RDATA_NAMES, RRset
 
 MAX_POINTER = 0x3FFF  # RFC 1035 4.1.4: fourteen bits
-MAX_JUMPS = 126  # a name of 255 octets has no more labels, so no honest one needs more pointers
 # A query carries OPT, perhaps TSIG or SIG(0), and an IXFR one SOA. More is only work for us.
 MAX_QUERY_RECORDS = 16
 
@@ -43,35 +42,6 @@ class Record(NamedTuple):
     rdclass: int
     ttl: int
     rdata: bytes
-
-
-def read_name(packet: bytes, at: int) -> tuple[Labels, int]:
-    """The name that stands there, and where it ends.
-
-    Raises ValueError for a pointer that does not go back, too many, a name too long or cut short.
-    """
-    labels: list[bytes] = []
-    size, jumps, end = 1, 0, 0
-    try:
-        while length := packet[at]:
-            if length <= MAX_LABEL:
-                size += length + 1
-                if size > MAX_NAME:
-                    raise ValueError("name too long")
-                start, at = at + 1, at + 1 + length
-                labels.append(packet[start:at])
-            elif length >= 0xC0:
-                target = (length & 0x3F) << 8 | packet[at + 1]
-                jumps += 1
-                if target >= at or jumps > MAX_JUMPS:
-                    raise ValueError("compression pointer does not lead back")
-                end = end or at + 2
-                at = target
-            else:
-                raise ValueError("label of an unknown kind")
-    except IndexError:
-        raise ValueError("name cut short") from None
-    return tuple(labels), end or at + 1
 
 
 def read_question(packet: bytes) -> tuple[Question | None, int]:

@@ -14,11 +14,10 @@ from maptr import context
 from maptr.context import OPTION_HEADER
 from maptr.cookies import CLIENT_COOKIE, WHOLE_COOKIE, is_well_formed
 from maptr.names import MAX_LABEL, MAX_NAME
-from maptr.protocol import FORMERR, NOERROR
+from maptr.protocol import FORMERR, HEADER_SIZE, NOERROR
 from maptr.snapshot import RDATA_NAMES
 
-HEADER = 12  # RFC 1035 4.1.1
-MIN_PAYLOAD = 512  # RFC 1035 4.2.1, and RFC 6891 6.2.3
+HEADER = HEADER_SIZE  # for short, in all the slices
 ONE = b"\0\1"  # question
 NO_RECORDS, ONE_RECORD = bytes(6), bytes((0, 0, 0, 0, 0, 1))
 OPT_START = b"\0\0\x29"  # the root and type 41 (RFC 6891 6.1.2)

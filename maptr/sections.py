@@ -10,12 +10,10 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from maptr import names
-from maptr.names import Labels
+from maptr.names import Labels, read_name
 from maptr.naptr import Naptr
 from maptr.protocol import EDE, IN, MAX_TTL, OPT, SOA, A
 
-MAX_JUMPS = 126  # pointers in one name: no name has more labels
 MAX_GLUE = 8  # addresses taken from one referral
 
 _FIXED = struct.Struct("!HHIH")
@@ -74,29 +72,6 @@ def _section(packet: bytes, at: int, count: int, qname: Labels) -> tuple[list[Re
         if rdclass == IN or rdtype == OPT:
             records.append(Record(owner, rdtype, ttl, start, at))
     return records, at
-
-
-def read_name(packet: bytes, at: int) -> tuple[Labels, int]:
-    """A name and where it ends; pointers lead backwards only. ValueError or IndexError where it cannot be read."""
-    labels: list[bytes] = []
-    size, jumps, resume = 1, 0, -1
-    while length := packet[at]:
-        if length >= 0xC0:
-            target = (length & 0x3F) << 8 | packet[at + 1]
-            jumps += 1
-            if target >= at or jumps > MAX_JUMPS:
-                raise ValueError("a compression pointer that does not lead back")
-            resume = at + 2 if resume < 0 else resume
-            at = target
-            continue
-        if length > names.MAX_LABEL:
-            raise ValueError("a label of an unknown kind")
-        size += length + 1
-        if size > names.MAX_NAME:
-            raise ValueError("a name too long")
-        labels.append(packet[at + 1 : at + 1 + length])
-        at += length + 1
-    return tuple(labels), at + 1 if resume < 0 else resume
 
 
 def name_of(packet: bytes, record: Record) -> Labels:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from maptr import resolvconf
-from maptr.asking import Asked, Attempt, Exchange, RandomBytes, Server
+from maptr.asking import Exchange, RandomBytes
+from maptr.attempt import Asked, Attempt, Server
 from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.names import Labels
 from maptr.protocol import MAX_MESSAGE

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import dns.name
 
-from maptr.asking import Asked, Exchange
+from maptr.asking import Exchange
+from maptr.attempt import Asked
 from maptr.errors import ConfigError
 from maptr.names import Labels
 

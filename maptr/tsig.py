@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from maptr.acl import DIGESTS, MIN_MAC, Key
-from maptr.names import Labels, fold, to_text, to_wire
-from maptr.packet import COUNTS, may_be_signed, read_name, read_record
+from maptr.names import Labels, fold, read_name, to_text, to_wire
+from maptr.packet import COUNTS, may_be_signed, read_record
 from maptr.protocol import ANY_CLASS, FORMERR, HEADER_SIZE, NOTAUTH, TSIG
 
 BADSIG, BADKEY, BADTIME, BADTRUNC = 16, 17, 18, 22  # RFC 8945 3

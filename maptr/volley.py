@@ -17,7 +17,8 @@ from collections.abc import Callable
 from functools import partial
 
 from maptr import names, wire
-from maptr.asking import FIRST_SECONDS, Server
+from maptr.asking import FIRST_SECONDS
+from maptr.attempt import Server
 from maptr.mux import Mux
 from maptr.plainreply import PlainReply, Reader
 from maptr.ports import BURST, REUSES, SOCKETS, Port

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from maptr.config.reader import environment_names
 from tests.namespaces import Network
-from tests.peers import CHECKERS, PEERS, Nsd, Peer, require
+from tests.peers import CHECKERS, PEERS, Maptr, Nsd, Peer, require
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 VECTORS = REPOSITORY / "tests" / "vectors"
@@ -77,6 +77,13 @@ def nothing_set_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         for variable in ("MAPTR_CONFIG", *environment_names()):
             patch.delenv(variable, raising=False)
         yield
+
+
+@pytest.fixture(scope="session")
+def at() -> Iterator[str]:
+    """@server#port of a running server with the sample."""
+    with Maptr({"ark.arpa.": REPOSITORY / "zones" / "ark.arpa.zone"}) as server:
+        yield f"@{server.host}#{server.port}"
 
 
 @pytest.fixture(scope="session")

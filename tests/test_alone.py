@@ -132,7 +132,7 @@ def test_a_reload_forgets_what_was_known_whole(clients: list[Client]) -> None:
         assert client.ask(ABSENT) == client.ask(ABSENT) == respond(ABSENT, SNAPSHOT)
         text = "@ 60 SOA ns h 2 2 3 4 5\n@ 60 NS ns\n12345 60 TXT new\nnowhere 60 TXT there"
         new = Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)])
-        listener._responder.prepare(new)
+        listener._replies._responder.prepare(new)
         for _ in range(2):
             assert client.ask(KNOWN) == respond(KNOWN, new)
             assert client.ask(ABSENT) == respond(ABSENT, new)
@@ -293,7 +293,7 @@ def test_cookies_that_are_wanted_are_asked_for(clients: list[Client]) -> None:
             good = dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=[option]).to_wire()
             for _ in range(3):
                 assert dns.message.from_wire(client.ask(good)).rcode() == dns.rcode.NOERROR
-        listener._responder.context = listener._responder.context._replace(cookies=CookieSettings())
+        listener._replies._responder.context = listener._replies._responder.context._replace(cookies=CookieSettings())
         assert client.ask(COOKIE) == respond(COOKIE, SNAPSHOT)
 
 

@@ -45,6 +45,7 @@ LAYERS = (
             "plainreply",
             "heard",
             "onward",
+            "rulecache",
             "many",
             "validation",
             "minisign",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 from maptr import names
-from maptr.asking import FIRST_SECONDS, MAX_TRIES, ROUNDS, Attempt, Exchange, Server
+from maptr.asking import FIRST_SECONDS, MAX_TRIES, ROUNDS, Exchange
+from maptr.attempt import Attempt, Server
 from maptr.discovery import Outcome
 from maptr.protocol import AAAA
 from maptr.referral import MAX_REFERRALS

@@ -204,14 +204,14 @@ def test_replies_are_counted_before_they_are_sent() -> None:
     queries = numbered([wire(case["name"], case["type"], random.Random(1)) for case in ANSWER["case"]])
     counted: list[int] = []
     with listening(responder) as (listener, address):
-        send = listener._sendmmsg
+        send = listener._calls._sendmmsg
 
         def counting(fd: int, messages: object, count: int, flags: int) -> int:
             own = sum(listener.counters.to_dict().get("udp", {}).values())
             counted.append(listener.counters.received - own - listener.counters.general)
             return int(send(fd, messages, count, flags))
 
-        listener._sendmmsg = counting  # type: ignore[assignment]
+        listener._calls._sendmmsg = counting  # type: ignore[assignment]
         ask(address, queries)
     assert counted
     assert not any(counted)
@@ -223,7 +223,7 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     queries = numbered([wire(case["name"], case["type"], random.Random(1)) for case in ANSWER["case"]])
     with listening(responder) as (listener, address):
         replies = ask(address, queries)
-    known = listener._plans
+    known = listener._replies.plans()
     assert known is not None
     tables = known.tables
     assert len(tables.known) + len(tables.with_cookie) <= 3
@@ -236,7 +236,7 @@ def test_absent_names_are_not_remembered() -> None:
     queries = numbered([dns.message.make_query(f"no{i}.example.", "A").to_wire() for i in range(200)])
     with listening(Responder(rrl=NO_EXEMPTION)) as (listener, address):
         ask(address, queries)
-        known = listener._plans
+        known = listener._replies.plans()
         assert known is not None
         assert len(known.tables.known) <= 1, "that of the last question"
         assert len(known.tables.patterns) == 3, "one for each length"
@@ -342,7 +342,7 @@ def test_a_bug_costs_its_query_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     query = dns.message.make_query("example.", "NS").to_wire()
     responder = Responder()
     with listening(responder) as (listener, address):
-        monkeypatch.setattr(listener, "_general", lambda *_: 1 // 0)
+        monkeypatch.setattr(listener._replies, "_general", lambda *_: 1 // 0)
         assert set(ask(address, numbered([odd, query]))) == {b"\0\1"}
 
 
@@ -389,6 +389,6 @@ def test_a_name_is_learned_once_however_long_it_is(size: int) -> None:
             queries = [dns.message.make_query(name, rdtype).to_wire() for rdtype in ("TXT", "A")]
             assert len(ask(address, numbered(queries * 20))) == 40
         assert learn.call_count < 100, "within the first batches"
-        known = listener._plans
+        known = listener._replies.plans()
         assert known is not None
         assert (len(known.tables.known), known._denials, len(known._alive)) == (3, 1, 1), "the last question among them"

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -15,17 +14,9 @@ from click.testing import CliRunner
 
 from maptr.cli import asking, brief, main
 from maptr.cli.discover import discover, url
-from tests.peers import Maptr
 from tests.test_client import serving
 
 ZONES = Path(__file__).resolve().parent.parent / "zones"
-
-
-@pytest.fixture(scope="module")
-def at() -> Iterator[str]:
-    """@server#port of a running server with the sample."""
-    with Maptr({"ark.arpa.": ZONES / "ark.arpa.zone"}) as server:
-        yield f"@{server.host}#{server.port}"
 
 
 @pytest.mark.parametrize(

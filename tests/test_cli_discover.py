@@ -24,13 +24,6 @@ GONE = "ark:00000/x1"
 
 
 @pytest.fixture(scope="module")
-def at() -> Iterator[str]:
-    """@server#port of a running server with the sample."""
-    with Maptr({"ark.arpa.": ZONES / "ark.arpa.zone"}) as server:
-        yield f"@{server.host}#{server.port}"
-
-
-@pytest.fixture(scope="module")
 def silent() -> Iterator[str]:
     """@server#port of a server that never answers."""
     with serving(lambda query: None) as port:

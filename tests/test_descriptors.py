@@ -7,14 +7,13 @@ import resource
 import shlex
 import socket
 from contextlib import ExitStack
-from dataclasses import replace
 
 import dns.message
 import dns.query
 import pytest
 
+from maptr.serve.connections import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.descriptors import RESERVED, fitting
-from maptr.serve.stream import DEFAULT_LIMITS, TcpLimits
 from tests.conftest import REPOSITORY
 from tests.peers import Maptr
 from tests.running import PATIENCE
@@ -47,7 +46,7 @@ def test_what_fits(
     monkeypatch.setattr(resource, "getrlimit", lambda _: given[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: given.append(both))
     with caplog.at_level(logging.WARNING, "maptr.serve"):
-        assert fitting(DEFAULT_LIMITS, 2, workers) == replace(TcpLimits(), max_connections=allowed)
+        assert fitting(DEFAULT_LIMITS, 2, workers) == TcpLimits()._replace(max_connections=allowed)
     assert given[-1] == (raised, hard)
     assert [*caplog.messages] == (
         []

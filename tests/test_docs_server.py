@@ -10,7 +10,7 @@ import pytest
 
 from maptr.context import Context
 from maptr.rrl import RrlSettings
-from maptr.serve import connections, stream
+from maptr.serve import connections
 from maptr.serve.connections import Connections
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "server.md").read_text(encoding="utf-8")
@@ -54,13 +54,13 @@ def test_the_defaults_are_those_constants() -> None:
     settings = RrlSettings()
     assert (settings.responses_per_second, settings.slip, settings.window) == (20, 2, 15)
     assert (
-        stream.TcpLimits(
+        connections.TcpLimits(
             connections.MAX_CONNECTIONS,
             connections.MAX_PER_CLIENT,
             connections.IDLE_TIMEOUT,
-            stream.WRITE_TIMEOUT,
-            stream.HANDSHAKE_TIMEOUT,
+            connections.WRITE_TIMEOUT,
+            connections.HANDSHAKE_TIMEOUT,
         )
-        == stream.DEFAULT_LIMITS
+        == connections.DEFAULT_LIMITS
     )
     assert Connections().count == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import dns.exception
 import dns.name
 import pytest
 from hypothesis import given
@@ -19,6 +22,54 @@ def test_text_and_back(name: names.Labels) -> None:
     assert dns.name.from_text(text) == dns.name.Name((*name, b""))
     assert names.to_wire(name) == dns.name.Name((*name, b"")).to_wire()
     assert names.wire_length(name) == len(names.to_wire(name))
+
+
+@given(labels, st.binary(max_size=20))
+def test_what_is_written_is_read(name: names.Labels, before: bytes) -> None:
+    octets = before + names.to_wire(name)
+    assert names.read_name(octets + b"more", len(before)) == (name, len(octets))
+
+
+@given(
+    st.lists(st.sampled_from((0, 0, 1, 2, 3, 5, 63, 64, 65, 0x80, 0xC0, 0xC0, 0xC1)), max_size=300), st.integers(0, 40)
+)
+def test_compressed_names_are_those_of_dnspython(octets: list[int], at: int) -> None:
+    """Which refuses pointers into the name itself, too, where ours may lead to what has an end."""
+    packet = bytes(octets)
+    try:
+        name, size = dns.name.from_wire(packet, at)
+    except dns.exception.DNSException:
+        with contextlib.suppress(ValueError):
+            names.read_name(packet, at)
+        return
+    assert names.read_name(packet, at) == (name.labels[:-1], at + size)
+
+
+@pytest.mark.parametrize(
+    ("packet", "reason"),
+    [
+        (b"\xc0\0", "does not lead back"),
+        (b"\1a\xc0\2", "does not lead back"),
+        (b"\1a\xc0\x10", "does not lead back"),
+        (b"\1a\xc0\0", "does not lead back"),  # again and again
+        (b"\x40a", "unknown kind"),
+        (b"\x80a", "unknown kind"),
+        (b"\1a" * 128 + b"\0", "too long"),
+        (b"", "cut short"),
+        (b"\1a", "cut short"),
+        (b"\1a\xc0", "cut short"),
+    ],
+)
+def test_what_cannot_be_read(packet: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        names.read_name(packet, 0)
+
+
+def test_pointers_to_pointers_have_an_end() -> None:
+    packet = b"\0" + b"".join((0xC000 | max(0, 2 * number - 1)).to_bytes(2, "big") for number in range(200))
+    assert names.read_name(packet, 2 * names.MAX_JUMPS - 1) == ((), 2 * names.MAX_JUMPS + 1)
+    with pytest.raises(ValueError, match="does not lead back"):
+        names.read_name(packet, 2 * names.MAX_JUMPS + 1)
 
 
 def test_a_port_is_escaped_for_every_reader() -> None:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import dns.flags
@@ -25,7 +25,6 @@ from maptr.cli import brief, main, oneshot
 from maptr.discovery import Outcome
 from maptr.naptr import Naptr
 from maptr.walk import Answer, Walk
-from tests.peers import Maptr
 from tests.test_client import Script, serving, zone
 from tests.test_shortcuts import ark_texts, hosts, likely_texts, odd_records, plain_records, rrsets
 
@@ -135,17 +134,10 @@ def test_what_our_own_zones_have_is_taken() -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def folders_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("data", "cache", "config"):
         monkeypatch.setenv(f"XDG_{name.upper()}_HOME", str(tmp_path / name))
     monkeypatch.chdir(ZONES.parent)
-
-
-@pytest.fixture(scope="module")
-def at() -> Iterator[str]:
-    """@server#port of a running server with the sample."""
-    with Maptr({"ark.arpa.": ZONES / "ark.arpa.zone"}) as server:
-        yield f"@{server.host}#{server.port}"
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from maptr.ark import Ark
-from maptr.asking import Attempt, Exchange, Server
+from maptr.asking import Exchange
+from maptr.attempt import Server
 from maptr.cli import oneshot
 from maptr.discovery import Discovery, Outcome
 from maptr.errors import DiscoveryError
 from maptr.question import ARK_ARPA, Question
 from maptr.walk import Walk
 from tests.hostile import AA, NAPTR, TC, Hostile, hostile, naptr, question, record, reply
+from tests.test_asking import take
 from tests.test_hostile import ARK, DRIVERS
 
 VECTORS: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "vectors" / "replies.toml").read_text("utf-8"))[
@@ -43,12 +45,6 @@ def spoken(packet: bytes, asked: bytes) -> bytes:
 def exchange() -> Exchange:
     """The question of the vectors: their ID, all letters small."""
     return Exchange(NAME, (Server("192.0.2.1"),), lambda size: ID + bytes(size - 2))
-
-
-def take(asking: Exchange) -> Attempt:
-    attempt = asking.next()
-    assert attempt is not None
-    return attempt
 
 
 @pytest.mark.parametrize("case", VECTORS, ids=lambda case: case["title"])

@@ -9,10 +9,10 @@ import pytest
 
 from maptr.context import Transport
 from maptr.exchange import Access
+from maptr.serve.connections import TcpLimits
 from maptr.serve.front import Front
 from maptr.serve.responder import Responder
 from maptr.serve.seldom import INTERVAL, MAX_LINES, Seldom
-from maptr.serve.stream import TcpLimits
 from maptr.snapshot import Snapshot
 
 

@@ -31,7 +31,7 @@ from maptr.answer import Transport
 from maptr.errors import ConfigError
 from maptr.serve import stream, tcp
 from maptr.serve.bind import open_tcp_socket
-from maptr.serve.connections import Connections
+from maptr.serve.connections import Connections, TcpLimits
 from maptr.serve.counters import Counters
 from maptr.serve.daemon import Daemon
 from maptr.serve.dnslib_resolver import MaptrResolver
@@ -73,7 +73,7 @@ def tcp_serving(connections: Connections | None = None, **timeouts: float) -> It
     sock = open_tcp_socket("127.0.0.1", 0)
     port = sock.getsockname()[1]
     daemon = Daemon(served(SNAPSHOT), [])
-    limits = stream.TcpLimits(**timeouts)  # type: ignore[arg-type]
+    limits = TcpLimits(**timeouts)  # type: ignore[arg-type]
     listener = tcp.TcpListener(sock, daemon.front.answers, connections or Connections(), limits=limits)
     running.call(listener.start)
     try:
@@ -348,7 +348,7 @@ ANYBODY = PrimarySettings(secondaries={(b"ark", b"arpa"): Secondaries(Acl.of(["1
 @contextlib.contextmanager
 def transferring(tls: TlsSettings | None = None, **timeouts: float) -> Iterator[Daemon]:
     """A daemon that gives anybody here its zone of a megabyte."""
-    limits = stream.TcpLimits(**timeouts)  # type: ignore[arg-type]
+    limits = TcpLimits(**timeouts)  # type: ignore[arg-type]
     daemon = Daemon(served(large()), [Address("127.0.0.1", 0)], primary=ANYBODY, tcp_limits=limits, tls=tls)
     with answering(daemon):
         yield daemon

@@ -20,9 +20,8 @@ import pytest
 from maptr.address import Address
 from maptr.errors import ConfigError
 from maptr.serve import stream, tlsstream
-from maptr.serve.connections import Connections
+from maptr.serve.connections import Connections, TcpLimits
 from maptr.serve.daemon import Daemon
-from maptr.serve.stream import TcpLimits
 from maptr.serve.tls import ALPN, Certificate, TlsSettings, make_context
 from tests.certificates import write_certificate
 from tests.running import PATIENCE, Running, answering, served

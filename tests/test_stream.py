@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from maptr.errors import ZoneError
-from maptr.serve.stream import HELD_BUFFER, MAX_TURN, Conversation, TcpLimits
+from maptr.serve.connections import TcpLimits
+from maptr.serve.stream import HELD_BUFFER, MAX_TURN, Conversation
 
 QUERY = b"\0\x0cquery of 12."
 

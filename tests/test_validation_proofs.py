@@ -90,6 +90,7 @@ LABEL, AFTER = "0p9mhaveqvm6t7vbl5lop2u3t2rp3tom", "2t7b4g4vsa5smi47k61mv5bv1a22
         (LABEL, f"1 2 12 aabbccdd {AFTER} A"),  # 8.2: a flag that is not known
         (LABEL, "1 0 12 aabbccdd 2t7b4g4v A"),  # a hash of another length
         ("nohash!", f"1 0 12 aabbccdd {AFTER} A"),
+        (f"{LABEL[:-1]}w", f"1 0 12 aabbccdd {AFTER} A"),  # no Base 32 with extended hex alphabet (RFC 4648 7)
         (f"x.{LABEL}", f"1 0 12 aabbccdd {AFTER} A"),  # not directly below the apex
     ],
 )

@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr import names, resolver, sections, wire
-from maptr.asking import Server
+from maptr import resolver, wire
+from maptr.attempt import Server
 from maptr.discovery import Outcome
 from maptr.errors import DiscoveryFailed
 from maptr.stub import find_servers, system_servers
@@ -137,12 +137,6 @@ def test_any_octets_are_read_or_refused(tail: bytes) -> None:
         if wire.answers(asked, packet):
             with contextlib.suppress(ValueError):
                 wire.read(asked, packet)
-
-
-@given(st.lists(LABEL, max_size=8))
-def test_names_come_back(labels: list[bytes]) -> None:
-    octets = names.to_wire(tuple(labels))
-    assert sections.read_name(b"\0" + octets, 1) == (tuple(labels), 1 + len(octets))
 
 
 def test_bogus_is_told_by_extended_errors() -> None:

@@ -26,8 +26,8 @@ import pytest
 from maptr.answer import Transport, make_reply
 from maptr.context import NO_COOKIES, Context
 from maptr.rrl import RrlSettings
+from maptr.serve.connections import TcpLimits
 from maptr.serve.slots import BATCH
-from maptr.serve.stream import TcpLimits
 from maptr.snapshot import Snapshot
 from tests.certificates import write_certificate
 from tests.flood import Flood, Load

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from maptr import call, client
+from maptr import call
 from maptr.ark import Ark
 from maptr.cache import DNS_FIRST, PATIENCE, STALE_LIMIT
 from maptr.cache import policy as policies
 from maptr.cache.answering import Answering
+from maptr.cache.askers import Askers
 from maptr.cache.driving import Ask, Driver
 from maptr.cache.kept import Store
 from maptr.cache.memory import MAX_NAMES, Memory
@@ -95,9 +96,10 @@ class Cache:
         self._answering = Answering(
             store, patience=patience, table_limit=table_limit, clock=clock, wall=wall, rng=rng or random.Random()
         )
-        self._driver = Driver(self._answering, ask or self._ask)
-        self._given = ask, ask_async
-        self._rate = rate
+        askers = Askers(self._defaults, rate)
+        self._driver = Driver(self._answering, ask or askers.one)
+        self._ask_async = ask_async or askers.one_async
+        self._ask_many = askers.many if ask is None else None
         self._async_driver: AsyncDriver | None = None
         self._ready = Ready(clock)
 
@@ -160,8 +162,7 @@ class Cache:
         """
         from maptr.cache.reconciling import Reconciling
 
-        ask_many = self._ask_many if self._given[0] is None else None
-        reconciling = Reconciling(self._answering, self._driver, self._defaults, self.history, ask_many)
+        reconciling = Reconciling(self._answering, self._driver, self._defaults, self.history, self._ask_many)
         return reconciling.verdicts(self.table.current().table or Table(), naans)
 
     async def drift_async(self, naan: str) -> list[Drift]:
@@ -212,43 +213,14 @@ class Cache:
         policy = getattr(self.policy, "name", self.policy)
         return f"<Cache {policy}, {self.table}, {self.disk or 'no disk'}>"
 
-    # ---- asking, where the caller did not say how
-
-    def _ask(self, ark: Ark, **options: Any) -> Discovery:
-        return client.discover(ark, **self._defaults.own_stub(options))
-
-    async def _ask_async(self, ark: Ark, **options: Any) -> Discovery:
-        from maptr.asyncclient import discover_async
-
-        return await discover_async(ark, **self._defaults.own_stub(options))
-
-    def _ask_many(self, arks: list[Ark]) -> Iterator[Discovery]:
-        made = self._defaults
-        if any("://" in server for server in made.nameservers or ()):
-            from maptr.cache.reconciling import ask_in_threads
-
-            return ask_in_threads(lambda ark: self._ask(ark, **made.request(ark, {}).ask), arks)
-        from maptr.bulk import discover_many
-
-        return discover_many(
-            arks,
-            nameservers=made.nameservers,
-            origin=made.origin,
-            settings=made.settings,
-            lifetime=made.lifetime,
-            trust_ad=made.trust.ad,
-            trust_anchors=made.trust.validator,
-            rate=self._rate,
-        )
+    # ---- handing out
 
     def _awaiting(self) -> AsyncDriver:
         if self._async_driver is None:
             from maptr.cache.driving_async import AsyncDriver
 
-            self._async_driver = AsyncDriver(self._answering, self._given[1] or self._ask_async)
+            self._async_driver = AsyncDriver(self._answering, self._ask_async)
         return self._async_driver
-
-    # ---- handing out
 
     def _policy(self, request: Request) -> Policy:
         return self.policy if request.require is None else policies.DnsOnly()

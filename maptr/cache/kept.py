@@ -12,12 +12,12 @@ from maptr.cache import STALE_LIMIT
 from maptr.cache.forklock import ForkLock
 from maptr.cache.memory import Kept, Key, Memory, keeping_time, longest_keeping
 from maptr.discovery import CLOCK_SLACK, Discovery, Outcome
-from maptr.many import Rules
 from maptr.names import Labels
 from maptr.naptr import Naptr, Rule
 from maptr.nfa import Budget
 from maptr.plain import Plans
 from maptr.replay import answers_of, walk_again
+from maptr.rulecache import RuleCache
 from maptr.walk import Answer, Settings
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class LockedRules:
     """Rules read once for many walks, in many threads."""
 
     def __init__(self) -> None:
-        self._rules = Rules()
+        self._rules = RuleCache()
         self._lock = ForkLock()
 
     def __call__(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule:

@@ -40,10 +40,6 @@ class Natab(enum.Enum):
     def has(self) -> bool:
         return self in (Natab.HAS, Natab.STALE_HAS, Natab.BROKEN_HAS)
 
-    @property
-    def is_fresh(self) -> bool:
-        return self in (Natab.HAS, Natab.HAS_NOT)
-
 
 class Take(enum.Enum):
     """Whose word is taken."""

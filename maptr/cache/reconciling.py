@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from maptr import drift
@@ -16,28 +15,9 @@ from maptr.cache.request import Defaults
 from maptr.cache.watched import TableState
 from maptr.discovery import Discovery
 from maptr.drift import Drift, reconcile
-from maptr.errors import DiscoveryError
 from maptr.table import Table
 
-THREADS = 16  # questions at a time over TLS and HTTPS, each a connection
-
 AskMany = Callable[[list[Ark]], Iterable[Discovery]]
-
-
-def ask_in_threads(ask: Callable[[Ark], Discovery], arks: list[Ark]) -> Iterator[Discovery]:
-    """The discovery of each ARK, in order, where ``bulk`` does not speak with the servers. Raises what ``ask`` does,
-    but where DNS did not say."""
-
-    def one(ark: Ark) -> Discovery:
-        try:
-            return ask(ark)
-        except DiscoveryError as error:
-            if error.discovery is None:
-                raise
-            return error.discovery
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        yield from pool.map(one, arks)
 
 
 class Reconciling:

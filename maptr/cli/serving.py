@@ -99,7 +99,7 @@ def daemon_of(config: Config, served: Served, reread: Callable[[], Config], earl
     return Daemon(
         served,
         config.serve.listen,
-        responder=early.responder if early else settings.responder_of(config),
+        responder=None if early else settings.responder_of(config),
         tls=settings.tls_of(config),
         tcp_limits=fitting(settings.tcp_of(config), listening, config.serve.workers),
         primary=settings.primary_of(config),

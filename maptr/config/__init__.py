@@ -19,8 +19,8 @@ from maptr.config.reader import parse as parse
 from maptr.config.values import Secret as Secret
 from maptr.config.values import read_cookie_secrets, read_tsig_secret
 from maptr.errors import ConfigError
+from maptr.places import LOCAL_CONFIG
 
-DEFAULT_FILE = "maptr.toml"
 FILE_VARIABLE = "MAPTR_CONFIG"
 MAX_FILE = 16 * 1024 * 1024  # octets; a zone takes some 100, so this is room for all that one server can hold
 MAX_SECRET = 4096  # octets of a secret's file
@@ -30,7 +30,7 @@ def find(environment: Mapping[str, str]) -> Path | None:
     """The file to read where none is named: ``MAPTR_CONFIG``, or ``maptr.toml`` here if there is one."""
     if named := environment.get(FILE_VARIABLE):
         return Path(named)
-    return Path(DEFAULT_FILE) if Path(DEFAULT_FILE).exists() else None
+    return Path(LOCAL_CONFIG) if Path(LOCAL_CONFIG).exists() else None
 
 
 def load(

@@ -198,7 +198,6 @@ def _sha256(text: str) -> str:
 BOOLEAN = Kind(lambda value: _of_type(value, bool), lambda text: {"true": True, "false": False}.get(text.lower(), text))
 TEXT = Kind(lambda value: _of_type(value, str))
 SHORT_TEXT = TEXT.then(_short)
-DURATION = Kind(_duration)
 PATH = TEXT.then(_path)  # "" is None; relative ones are settled where the file is known
 FILE = TEXT.then(_file)
 DURATION = Kind(_duration)

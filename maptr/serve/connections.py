@@ -1,9 +1,10 @@
-"""Who is connected, over every stream listener together: limits overall and per client (RFC 7766 6.2.2)."""
+"""Who is connected, over every stream listener together, and for how long: the limits of TCP and TLS (RFC 7766 6)."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
+from typing import NamedTuple
 
 from maptr.serve.counters import Counters
 
@@ -12,7 +13,30 @@ MAX_PER_CLIENT = 50  # RFC 7766 6.2.2 lets a server limit connections of one cli
 # Seconds a client has for one whole message, from the last reply to its final octet: "on the order of a few
 # seconds" (RFC 7766 6.2.3). It bounds a trickle of octets as it does silence.
 IDLE_TIMEOUT = 10.0
+# Seconds a client has to read what is waiting for it once the send buffer is full.
+WRITE_TIMEOUT = 10.0
+HANDSHAKE_TIMEOUT = 10.0  # seconds for all of a TLS handshake, as long as for a message
 CLIENT_IPV6_PREFIX = 64  # whoever has one address of a link has them all (RFC 4291 2.5.1)
+
+
+class TcpLimits(NamedTuple):
+    """Connections are those over all addresses together, times are in seconds."""
+
+    max_connections: int = MAX_CONNECTIONS
+    max_per_client: int = MAX_PER_CLIENT
+    idle_timeout: float = IDLE_TIMEOUT
+    write_timeout: float = WRITE_TIMEOUT
+    handshake_timeout: float = HANDSHAKE_TIMEOUT
+
+    def shared(self, workers: int) -> TcpLimits:
+        """Those of each of so many workers, over which the kernel spreads connections: rounded up."""
+        return self._replace(
+            max_connections=-(-self.max_connections // workers),
+            max_per_client=-(-self.max_per_client // workers),
+        )
+
+
+DEFAULT_LIMITS = TcpLimits()
 
 
 class Connection:

@@ -21,9 +21,10 @@ from maptr.address import Address
 from maptr.config import Config
 from maptr.errors import ConfigError
 from maptr.exchange import Access
-from maptr.serve import batch, control, hangup, httpd, metrics, sdnotify, slots, status, stream, tcp
+from maptr.serve import batch, control, hangup, httpd, metrics, sdnotify, slots, status, tcp
 from maptr.serve.background import in_thread
 from maptr.serve.bind import Sockets, bind
+from maptr.serve.connections import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.counters import Counters, total
 from maptr.serve.early import Early
 from maptr.serve.front import Front, State
@@ -46,7 +47,7 @@ class Daemon:
     the configuration again, which ``config`` is now. ``control`` is the path of the control socket, ``metrics`` where
     metrics and health are told over HTTP, ``clock`` is in seconds since 1970.
     More than one of ``workers`` fork from the process that runs this, in its main thread, and have ``tcp_limits``
-    divided among them. ``early`` has bound the addresses and answers there already, by the same responder.
+    divided among them. ``early`` has bound the addresses and answers there already, by a responder of its own.
     Raises ConfigError for a certificate that cannot be used and for secondaries' keys that are not there.
     """
 
@@ -57,7 +58,7 @@ class Daemon:
         *,
         responder: Responder | None = None,
         tls: TlsSettings | None = None,
-        tcp_limits: stream.TcpLimits = stream.DEFAULT_LIMITS,
+        tcp_limits: TcpLimits = DEFAULT_LIMITS,
         primary: PrimarySettings = NO_SECONDARIES,
         config: Config | None = None,
         reread: Callable[[], Config] | None = None,
@@ -72,7 +73,7 @@ class Daemon:
         self.certificate = Certificate(tls) if tls else None
         snapshot = served.snapshot()
         self.front = Front(
-            responder or Responder(idle_timeout=tcp_limits.idle_timeout),
+            early.responder if early else responder or Responder(idle_timeout=tcp_limits.idle_timeout),
             snapshot,
             self.primary.access(snapshot),
             limits=tcp_limits.shared(workers),

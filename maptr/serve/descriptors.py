@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import resource
-from dataclasses import replace
 
+from maptr.serve.connections import TcpLimits
 from maptr.serve.conversations import MAX_CONNECTIONS as MAX_CONVERSATIONS
-from maptr.serve.stream import TcpLimits
 from maptr.serve.workers import MAX_GENERATIONS
 
 log = logging.getLogger("maptr.serve")
@@ -44,4 +43,4 @@ def fitting(limits: TcpLimits, listening: int, workers: int) -> TcpLimits:
         limits.max_connections,
         soft,
     )
-    return replace(limits, max_connections=fits)
+    return limits._replace(max_connections=fits)

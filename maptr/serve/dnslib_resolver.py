@@ -15,7 +15,8 @@ from dnslib.label import DNSBuffer, DNSLabel
 from dnslib.server import BaseResolver
 
 from maptr.answer import Transport, respond
-from maptr.packet import COUNTS, read_name, read_record
+from maptr.names import read_name
+from maptr.packet import COUNTS, read_record
 from maptr.protocol import HEADER_SIZE
 from maptr.snapshot import Snapshot
 

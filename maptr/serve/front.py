@@ -19,12 +19,11 @@ from maptr.fastpath import ReadyAnswers
 from maptr.serve import batch, tcp, udp
 from maptr.serve.background import in_thread
 from maptr.serve.bind import Sockets
-from maptr.serve.connections import Connections
+from maptr.serve.connections import Connections, TcpLimits
 from maptr.serve.counters import Counters
 from maptr.serve.early import Early
 from maptr.serve.responder import Responder, make_ready
 from maptr.serve.seldom import Seldom
-from maptr.serve.stream import TcpLimits
 from maptr.serve.tls import Certificate
 from maptr.serve.turns import Turns
 from maptr.serve.wholes import Wholes

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from maptr.context import MIN_PAYLOAD
 from maptr.cookies import WHOLE_COOKIE
 from maptr.fastpath import ReadyAnswers
 from maptr.protocol import AAAA, NAPTR, NOERROR, TXT, A
-from maptr.ready import COOKIE_REPLY, HEADER, MIN_PAYLOAD, RD, TC, Found, Shared, with_cookie
+from maptr.ready import COOKIE_REPLY, HEADER, RD, TC, Found, Shared, with_cookie
 from maptr.serve.plan import FIRST, HEAD, ID, pack
 from maptr.serve.plantables import MAX_SHARED, USUAL_SIZE, PlanTables
 from maptr.serve.slots import key_of

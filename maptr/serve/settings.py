@@ -17,6 +17,7 @@ from maptr.errors import ConfigError, ZoneError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
+from maptr.serve.connections import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.responder import Responder, fresh_cookies
 from maptr.serve.zones import ZoneSource
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from maptr.pull import Demands
     from maptr.serve.primary import PrimarySettings
     from maptr.serve.signer import Signing
-    from maptr.serve.stream import TcpLimits
     from maptr.serve.tables import TableBuild
     from maptr.serve.tls import TlsSettings
 
@@ -113,13 +113,8 @@ def tls_of(config: Config) -> TlsSettings | None:
 
 
 def tcp_of(config: Config) -> TcpLimits:
-    from dataclasses import replace  # here, for with them comes the module inspect
-
-    from maptr.serve.stream import DEFAULT_LIMITS
-
     tcp = config.serve.tcp
-    return replace(
-        DEFAULT_LIMITS,
+    return DEFAULT_LIMITS._replace(
         max_connections=tcp.max_connections,
         max_per_client=tcp.max_per_client,
         idle_timeout=tcp.idle_timeout,

@@ -1,6 +1,6 @@
 """The memory of a batch of UDP messages: slots for queries, plans for replies, and the headers that the kernel reads.
 
-Laid out once, for Linux on 64 bits; what is done with it is in ``batch.py``.
+Laid out once, for Linux on 64 bits; what is done with it is in ``batchreplies.py``.
 
 * Slot ``i`` takes the start of query ``i``, which is all of most, and its length behind, so that the keys of a batch
   (``key_of``) are had by one unpacking and few lines of cache. What lies behind a shorter query is zero, by ``clear``.

@@ -11,43 +11,17 @@ import asyncio
 import math
 import ssl
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import cast
 
 from maptr.errors import ZoneError
-from maptr.serve.connections import IDLE_TIMEOUT, MAX_CONNECTIONS, MAX_PER_CLIENT
+from maptr.serve.connections import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.tlsstream import Tls
 
-# Seconds a client has to read what is waiting for it once the send buffer is full.
-WRITE_TIMEOUT = 10.0
 REPLY_TIMEOUT = 7200.0  # seconds for all messages of one reply, however they trickle: BIND's max-transfer-time-out
-HANDSHAKE_TIMEOUT = 10.0  # seconds for all of a TLS handshake, as long as for a message
 SHUTDOWN_TIMEOUT = 1.0  # seconds to wait for a client's own end of TLS, which tells us nothing
 HELD_BUFFER = 128 * 1024  # octets of queries waiting for their turn, past which no more are read
 MAX_TURN = 32  # answered before others have their turn; a general reply takes a tenth of a millisecond
 TURN_OCTETS = 16 * 1024  # of replies, likewise: a message of a transfer
-
-
-@dataclass(frozen=True, slots=True)
-class TcpLimits:
-    """Limits of TCP and TLS: connections over all addresses together, times in seconds."""
-
-    max_connections: int = MAX_CONNECTIONS
-    max_per_client: int = MAX_PER_CLIENT
-    idle_timeout: float = IDLE_TIMEOUT
-    write_timeout: float = WRITE_TIMEOUT
-    handshake_timeout: float = HANDSHAKE_TIMEOUT
-
-    def shared(self, workers: int) -> TcpLimits:
-        """Those of each of so many workers, over which the kernel spreads connections: rounded up."""
-        return replace(
-            self,
-            max_connections=-(-self.max_connections // workers),
-            max_per_client=-(-self.max_per_client // workers),
-        )
-
-
-DEFAULT_LIMITS = TcpLimits()
 
 
 class Conversation(asyncio.Protocol):

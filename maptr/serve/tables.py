@@ -17,6 +17,7 @@ from maptr.errors import TableError, ZoneError
 from maptr.files import write_atomically
 from maptr.lint import publishable
 from maptr.names import Labels, to_text
+from maptr.natabfile import MAX_FILE
 from maptr.serial import next_serial
 from maptr.zone import NameServer
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from maptr.serve.zones import ZoneSource
 
 log = logging.getLogger("maptr.serve")
-
-MAX_TABLE = 64 << 20  # octets, as of what is pulled
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +71,9 @@ def built(source: ZoneSource, now: float) -> str | None:
     made = source.table
     assert made is not None  # noqa: S101 - else nobody asks
     with made.table.open("rb") as file:
-        octets = file.read(MAX_TABLE + 1)
-    if len(octets) > MAX_TABLE:
-        raise ZoneError(f"more than {MAX_TABLE} octets", filename=str(made.table))
+        octets = file.read(MAX_FILE + 1)
+    if len(octets) > MAX_FILE:
+        raise ZoneError(f"more than {MAX_FILE} octets", filename=str(made.table))
     bad: list[TableError] = []
     try:
         table, unfit = publishable(registry.read(octets, filename=str(made.table), on_bad=bad.append))

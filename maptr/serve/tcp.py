@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from maptr.context import Transport
 from maptr.serve.channel import Channel
-from maptr.serve.connections import Connection, Connections
-from maptr.serve.stream import DEFAULT_LIMITS, Conversation, TcpLimits
+from maptr.serve.connections import DEFAULT_LIMITS, Connection, Connections, TcpLimits
+from maptr.serve.stream import Conversation
 from maptr.serve.turns import Turns
 from maptr.serve.watch import READ, make_watch
 

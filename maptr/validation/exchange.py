@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from maptr.asking import Attempt, Exchange
+from maptr.asking import Exchange
+from maptr.attempt import Attempt
 from maptr.discovery import Outcome
 from maptr.names import Labels
 from maptr.validation.chain import Trust

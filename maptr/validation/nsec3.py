@@ -22,8 +22,6 @@ INSECURE_ITERATIONS = 150  # more make a zone insecure (RFC 9276 3.2), as in BIN
 BOGUS_ITERATIONS = 500  # more are not looked at (RFC 9276 3.2 leaves the number to us)
 OPT_OUT = 1  # RFC 5155 3.1.2.1; records with other flags are ignored (8.2)
 
-_TO_BASE32 = bytes.maketrans(b"0123456789ABCDEFGHIJKLMNOPQRSTUV", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
-
 
 @dataclass(frozen=True, slots=True)
 class _Link:
@@ -171,6 +169,6 @@ def _digest(owner: dns.name.Name, zone: dns.name.Name) -> bytes | None:
     if len(owner) != len(zone) + 1 or not owner.is_subdomain(zone):
         return None
     try:
-        return base64.b32decode(owner.labels[0].upper().translate(_TO_BASE32))
+        return base64.b32hexdecode(owner.labels[0], casefold=True)
     except ValueError:
         return None

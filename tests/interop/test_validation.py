@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from tests.signers import COMMANDS, KNOT_COMMANDS
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
 
 from tests.tampered import NAANS, NAPTR_TEXT, NS_RECORDS, TOP, Tree, build, signed_zone
+from tests.test_security import found_by
 
 RCODES = {dns.rcode.NOERROR: (Outcome.ANSWER, Outcome.NODATA), dns.rcode.NXDOMAIN: (Outcome.NXDOMAIN,)}
 
@@ -100,11 +101,11 @@ def test_every_driver_says_the_same(tree: Tree, server: Bind, resolver: Unbound,
         bulk: BulkOptions = {"origin": f"{origin}.{TOP}", "trust_anchors": validator}
         naans = ("b0", *NAANS) if "bind" in origin else ("b0", "1")
         arks = [f"ark:{naan}/x" for naan in naans]
-        first = [found(partial(discover, ark, nameservers=[direct], **options)) for ark in arks]
+        first = [found_by(partial(discover, ark, nameservers=[direct], **options)) for ark in arks]
         seen.update(discovery.security for discovery in first)
         for other in (
-            [found(partial(discover, ark, nameservers=[through], **options)) for ark in arks],
-            [found(partial(discover, ark, resolver=asked, **options)) for ark in arks],
+            [found_by(partial(discover, ark, nameservers=[through], **options)) for ark in arks],
+            [found_by(partial(discover, ark, resolver=asked, **options)) for ark in arks],
             [asyncio.run(found_async(discover_async(ark, nameservers=[direct], **options))) for ark in arks],
             [asyncio.run(found_async(discover_async(ark, resolver=awaited, **options))) for ark in arks],
             list(discover_many(arks, nameservers=[direct], **bulk)),
@@ -157,14 +158,6 @@ def essence(discovery: Discovery) -> tuple[object, ...]:
     """What does not depend on who asks whom: notes name servers."""
     steps = [(step.name, step.outcome, step.security, step.readings) for step in discovery.trace]
     return discovery.ark, discovery.candidates, discovery.complete, discovery.security, steps
-
-
-def found(ask: Callable[[], Discovery]) -> Discovery:
-    try:
-        return ask()
-    except DiscoveryFailed as failed:
-        assert failed.discovery is not None
-        return failed.discovery
 
 
 async def found_async(asking: Awaitable[Discovery]) -> Discovery:
