@@ -12,6 +12,7 @@ from unittest import mock
 
 import dns.edns
 import dns.message
+import dns.opcode
 import dns.rcode
 import dns.zone
 import pytest
@@ -22,10 +23,12 @@ from maptr.context import NO_COOKIES
 from maptr.plainzone import read_plain
 from maptr.rrl import RrlSettings
 from maptr.serve import batch, plans, udp
+from maptr.serve.batchreplies import MAX_FULL, MAX_GENERAL, BatchReplies
+from maptr.serve.counters import Counters
 from maptr.serve.daemon import Daemon
 from maptr.serve.plantables import PlanTables
 from maptr.serve.responder import Responder, fresh_cookies
-from maptr.serve.slots import key_of
+from maptr.serve.slots import BATCH, Slots, key_of
 from maptr.snapshot import Snapshot
 from tests.running import answering, served
 from tests.test_fastpath import ANSWER, PACKETS, wire
@@ -392,3 +395,50 @@ def test_a_name_is_learned_once_however_long_it_is(size: int) -> None:
         known = listener._replies.plans()
         assert known is not None
         assert (len(known.tables.known), known._denials, len(known._alive)) == (3, 1, 1), "the last question among them"
+
+
+def test_a_flood_of_what_is_not_ready_keeps_nobody_else_from_answers() -> None:
+    """Sixteen of each full batch are answered by the general path once there were eight of them in a row."""
+    sock = udp.open_socket("127.0.0.1", 0)
+    responder = Responder()
+    responder.prepare(SNAPSHOT)
+    asked: list[bytes] = []
+
+    def general(query: bytes, transport: Transport, client: str) -> bytes | None:
+        asked.append(query)
+        return responder.answer(query, SNAPSHOT, transport=transport, client=client)
+
+    slots = Slots(sock.family, anywhere=False)
+    counters = Counters()
+    replies = BatchReplies(slots, responder, general, counters, family=sock.family, anywhere=False)
+    plans_now = replies.plans()
+    assert plans_now is not None
+    update = dns.message.make_query("example.", "SOA")
+    update.set_opcode(dns.opcode.UPDATE)
+    known = dns.message.make_query("12345.example.", "NAPTR", use_edns=0).to_wire()
+
+    def lay_out(count: int) -> tuple[list[int], int]:
+        """Which of a batch, half known and half updates, get no reply, and how many took the general path."""
+        asked.clear()
+        for i in range(count):
+            query = known if i % 2 else update.to_wire()
+            slots.memory[slots.bases[i] : slots.bases[i] + len(query)] = query
+            slots.memory[slots.addresses[i]] = socket.inet_aton("127.0.0.1")
+            slots.lengths[count][i] = len(query)
+        silent = replies.lay_out(plans_now, count)
+        slots.clear(count)
+        plans_now.sent()
+        return [*silent], len(asked)
+
+    for _ in range(MAX_FULL):
+        assert lay_out(BATCH) == ([], BATCH // 2)
+    dropped = [i for i in range(BATCH) if not i % 2][MAX_GENERAL:]
+    assert lay_out(BATCH) == (dropped, MAX_GENERAL)
+    assert lay_out(BATCH) == (dropped, MAX_GENERAL)
+    assert counters.overload == counters.silent == 2 * len(dropped)
+    assert counters.ready + counters.general + counters.overload == (MAX_FULL + 2) * BATCH
+    assert counters.to_dict() == {"udp": {"NOERROR": (MAX_FULL + 2) * BATCH // 2, "dropped": 2 * len(dropped)}}
+    # A batch that is not full ends it.
+    assert lay_out(BATCH - 1) == ([], BATCH // 2)
+    assert lay_out(BATCH) == ([], BATCH // 2)
+    sock.close()

@@ -20,6 +20,7 @@ MODULES = (
     "cookies",
     "rrl",
     "serve.responder",
+    "serve.batchreplies",
     "serve.seldom",
     "serve.connections",
     "serve.tcp",

@@ -23,13 +23,18 @@ from maptr.serve.jar import CookieJar
 from maptr.serve.plan import BAD_VERSION, HEAD, ID, PLAN, SILENCE, own, truncated
 from maptr.serve.plans import Plans
 from maptr.serve.responder import Responder
-from maptr.serve.slots import AREA, START, Slots, key_of
+from maptr.serve.slots import AREA, BATCH, START, Slots, key_of
 from maptr.serve.udp import Answer
 
 log = logging.getLogger("maptr.serve")
 
 # Rcodes but NOERROR, by how often they come.
 OTHER_CODES = (NXDOMAIN, REFUSED, FORMERR, *sorted({*range(1, 16)} - {NXDOMAIN, REFUSED, FORMERR}))
+
+# The general path takes twenty times what a plan does. Where so many full batches came in a row, more wait than can be
+# answered, so of each only so many take it: a flood of what has no ready reply shall not keep the others' queries out.
+MAX_FULL = 8  # a thousand queries at once
+MAX_GENERAL = 16
 
 UDP = Transport.UDP
 NONE: Sequence[int] = ()
@@ -62,7 +67,9 @@ class BatchReplies:
         self._plans: Plans | None = None
         self._jar = CookieJar(slots)
         self._clients: Clients[Hashable] = Clients()
+        self._full = 0  # batches in a row
         # Of the batch at hand:
+        self._general_left = 0  # queries that may still take the general path
         self._cookies = False  # whether replies have any
         self._longer = NONE  # queries that are longer than a slot
         self._made: dict[int, int] = {}  # the rcodes of replies that are counted elsewhere
@@ -84,6 +91,8 @@ class BatchReplies:
         self._cookies, self._longer = False, NONE
         if self._made:  # of a batch that a bug has cost
             self._made.clear()
+        self._full = self._full + 1 if count == BATCH else 0
+        self._general_left = count if self._full <= MAX_FULL else MAX_GENERAL
         slots = self._slots
         queries = slots.keys(count)
         plans = [*map(known.tables.known.get, queries)]
@@ -154,8 +163,13 @@ class BatchReplies:
         return self._ask_general(i, query, settled), None
 
     def _ask_general(self, i: int, query: bytes, settled: set[int]) -> bytes:
-        """The plan of a reply made for this query alone, the rate limit among it."""
+        """The plan of a reply made for this query alone, the rate limit among it; of silence where too many wait."""
         settled.add(i)
+        if not self._general_left:
+            self._counters.overload += 1
+            self._counters.count_ready(-1)  # which it is not
+            return self._own(i, None)
+        self._general_left -= 1
         self._counters.general += 1
         try:
             reply = self._general(query, UDP, self._client(i))

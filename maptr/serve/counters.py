@@ -34,7 +34,7 @@ _NAMES = {**{code: f"RCODE{code}" for code in range(SILENCE)}, **RCODES, SILENCE
 _TRANSPORTS = tuple(Transport)
 
 GROUPS = {
-    "batches": ("received", "ready", "general", "silent", "lost", "calls"),
+    "batches": ("received", "ready", "general", "silent", "overload", "lost", "calls"),
     "rate_limit": ("dropped", "truncated"),
     "cookies": ("verified", "unverified"),
     "connections": ("open", "accepted", "refused", "shed"),
@@ -93,6 +93,7 @@ class Counters:
     ready = _CountWithAlone()  # those answered by what lies ready,
     general = _Count()  # by the general path,
     silent = _Count()  # with nothing, as they deserve,
+    overload = _Count()  # among those, what there was no time for: it had no ready reply, and too many waited,
     lost = _Count()  # replies that the kernel did not take,
     calls = _CountWithAlone()  # and calls of recvmmsg: received / calls is the size of batches.
     # Replies that the rate limit withheld (``rrl.py``).

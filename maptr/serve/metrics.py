@@ -126,6 +126,7 @@ def _queries(status: Status) -> Iterator[Metric]:
     for name, group, key, text in (
         ("rrl_dropped", "rate_limit", "dropped", "Replies that the rate limit withheld."),
         ("rrl_slipped", "rate_limit", "truncated", "Replies that the rate limit sent truncated."),
+        ("udp_overload", "batches", "overload", "Queries without a ready reply that there was no time for."),
         ("udp_unsent", "batches", "lost", "Replies that the kernel did not take."),
         ("connections_accepted", "connections", "accepted", "TCP and TLS connections since the start."),
         ("connections_refused", "connections", "refused", "Connections refused to a client that had its share."),
