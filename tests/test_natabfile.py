@@ -14,7 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from maptr import natabfile, registry
-from maptr.natabfile import NotPlainError, look_up, search
+from maptr.errors import TableError
+from maptr.natabfile import NotPlainError, find, look_up
 from tests.test_registry_natab_blocks import ACRONYMS, COMMENTS, HOSTS, MIXED, NAANS, PLAIN, POLICIES
 
 SAMPLE = Path(__file__).parent.parent / "zones" / "sample.natab"
@@ -28,8 +29,7 @@ def read(path: Path, naan: str) -> list[str] | None:
 def same(path: Path, text: str) -> None:
     path.write_bytes(f"99999:\n    z.example\n{text}".replace("\0", "").encode())
     for naan in {*NAANS, "54321", "99999"}:
-        with suppress(NotPlainError):
-            assert search(path.read_bytes(), naan.lower()) == read(path, naan.lower()), naan
+        assert find(path, naan) == read(path, naan.lower()), naan
         with suppress(NotPlainError):
             assert look_up(str(path), naan)[0] == read(path, naan), naan
 
@@ -68,28 +68,22 @@ def test_a_line(path: Path, lines: str) -> None:
 
 @pytest.mark.parametrize("text", ["12025:\n    h.example", "\ufeff12025:\n h.example", "  12025:\n      h.example\n"])
 def test_an_entry_at_the_start(path: Path, text: str) -> None:
-    same(path, text)
     path.write_text(text)
-    assert read(path, "12025") == ["h.example"]
-    if text[0].isdigit():
-        assert search(text.encode(), "12025") == look_up(str(path), "12025")[0] == ["h.example"]
-        assert search(text.encode(), "12026") is look_up(str(path), "12026")[0] is None
-    else:
-        with pytest.raises(NotPlainError):
-            search(text.encode(), "12025")
-        with pytest.raises(NotPlainError):
-            look_up(str(path), "12025")
+    assert find(path, "12025") == ["h.example"]
+    assert find(path, "12026") is None
 
 
-def test_plain_entries_are_found(path: Path) -> None:
+def test_plain_entries_are_found_without_reading(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_text(
         "".join(f"# Org\n{n}:  http://p.example/\n    h{n}.data.example:80  ACR\n" for n in range(9000, 19000))
     )
-    assert look_up(str(path), "9000")[0] == ["h9000.data.example:80"]
-    assert look_up(str(path), "18999")[0] == ["h18999.data.example:80"]
-    assert look_up(str(path), "19000")[0] is None
-    for naan in ("12025", "12026", "20775"):
-        assert look_up(str(SAMPLE), naan)[0] == read(SAMPLE, naan)
+    with monkeypatch.context() as patch:
+        patch.delattr(natabfile, "_read")
+        assert find(path, "9000") == ["h9000.data.example:80"]
+        assert find(path, "18999") == ["h18999.data.example:80"]
+        assert find(path, "19000") is None
+        for naan in ("12025", "12026", "20775"):
+            assert find(SAMPLE, naan) == read(SAMPLE, naan)
 
 
 def test_a_file_cut_short_while_it_is_searched_kills_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,23 +96,23 @@ def test_a_file_cut_short_while_it_is_searched_kills_nobody(path: Path, monkeypa
             os.truncate(path, 70_000)
 
     monkeypatch.setattr(natabfile, "_pieces", cut)
-    with pytest.raises(NotPlainError):
-        look_up(str(path), "29000")
+    assert find(path, "29000") is None
+    assert find(path, "10001") == ["h10001.example"]
 
 
 def test_what_is_no_natab_and_what_is_not_there(tmp_path: Path) -> None:
     for name, content in {"empty": "", "page": "<html>", "json": (SAMPLE.parent / "sample.json").read_text()}.items():
         (tmp_path / name).write_text(content)
-        with pytest.raises(NotPlainError):
-            look_up(str(tmp_path / name), "12025")
-    with pytest.raises(NotPlainError):
-        look_up(str(tmp_path), "12025")
+        with pytest.raises(TableError):
+            find(tmp_path / name, "12025")
     with pytest.raises(OSError):
-        look_up(str(tmp_path / "nowhere"), "12025")
+        find(tmp_path / "nowhere", "12025")
+    with pytest.raises(OSError):
+        find(tmp_path, "12025")
 
 
 def test_a_process_that_asks_once_imports_next_to_nothing() -> None:
-    program = f"import sys, maptr.natabfile\nprint(maptr.natabfile.look_up({str(SAMPLE)!r}, '12025')[0], *sys.modules)"
+    program = f"import sys, maptr.natabfile\nprint(maptr.natabfile.find({str(SAMPLE)!r}, '12025'), *sys.modules)"
     done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True, timeout=60,
                           cwd=SAMPLE.parent.parent)  # fmt: skip
     found, _, modules = done.stdout.partition("]")
