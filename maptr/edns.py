@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from maptr.context import COOKIE, KEEPALIVE, MIN_PAYLOAD, NSID, OPTION_HEADER, PADDING, Context
 from maptr.cookies import is_well_formed
-from maptr.packet import Record
+from maptr.packet import Record, find_opt_record
 from maptr.protocol import DO, EDE, OPT
 
 EDE_NOT_READY = 14  # RFC 8914 4.15
@@ -49,21 +49,11 @@ NOTHING_ASKED = Asked()
 
 
 def find_opt(sections: list[list[Record]]) -> Opt | None:
-    """The OPT of a query, or None. Raises ValueError for two, one in a wrong place, or an option cut short.
-
-    RFC 6891 6.1.1.
-    """
-    answer, authority, additional = sections
-    if any(record.rdtype == OPT for section in (answer, authority) for record in section):
-        raise ValueError("OPT outside the additional section")
-    found = [record for record in additional if record.rdtype == OPT]
-    if not found:
+    """The OPT of a query, or None. Raises ValueError as ``find_opt_record`` does, and for an option cut short."""
+    record = find_opt_record(sections)
+    if record is None:
         return None
-    if len(found) > 1:
-        raise ValueError("more than one OPT")
-    name, _, payload, ttl, data = found[0]
-    if name:
-        raise ValueError("OPT is not at the root")
+    _, _, payload, ttl, data = record
     return Opt(payload, ttl >> 16 & 0xFF, bool(ttl & DO), _split(data))
 
 

@@ -26,8 +26,8 @@ from maptr.cookies import CLIENT_COOKIE
 from maptr.fellows import Fellows
 from maptr.learned import General, Learned
 from maptr.names import ROOT, Labels, from_wire, to_wire
-from maptr.packet import COUNTS, RECORD, may_be_signed, read_records
-from maptr.protocol import ANY, AXFR, DS, IXFR, OPT
+from maptr.packet import COUNTS, RECORD, find_opt_record, may_be_signed, read_records
+from maptr.protocol import ANY, AXFR, DS, IXFR
 from maptr.ready import (
     CLASS_IN,
     COOKIE_REPLY,
@@ -215,14 +215,9 @@ class ReadyAnswers:
 
 def _without_records(query: bytes, end: int) -> bytes:
     """The query without all records but its OPT, which change no reply. Raises ValueError where they are faulty."""
-    *others, additional = read_records(query, end, COUNTS.unpack_from(query, 4)[1:])
-    opts = [record for record in additional if record.rdtype == OPT]
-    if len(opts) > 1 or any(record.rdtype == OPT for section in others for record in section):
-        raise ValueError("an OPT too many")
+    record = find_opt_record(read_records(query, end, COUNTS.unpack_from(query, 4)[1:]))
     head, question = query[:4] + ONE, query[HEADER:end]
-    if not opts:
+    if record is None:
         return head + NO_RECORDS + question
-    name, rdtype, payload, ttl, options = opts[0]
-    if name:
-        raise ValueError("OPT is not at the root")
+    _, rdtype, payload, ttl, options = record
     return head + ONE_RECORD + question + b"\0" + RECORD.pack(rdtype, payload, ttl, len(options)) + options

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from maptr.names import Labels, read_name, to_wire, wire_length
-from maptr.protocol import HEADER_SIZE, IN, RRSIG, TSIG
+from maptr.protocol import HEADER_SIZE, IN, OPT, RRSIG, TSIG
 from maptr.snapshot import RDATA_NAMES, RRset
 
 MAX_POINTER = 0x3FFF  # RFC 1035 4.1.4: fourteen bits
@@ -87,6 +87,24 @@ def read_record(packet: bytes, at: int) -> tuple[Record, int]:
     if end > len(packet):
         raise ValueError("rdata cut short")
     return Record(name, rdtype, rdclass, ttl, packet[start:end]), end
+
+
+def find_opt_record(sections: list[list[Record]]) -> Record | None:
+    """The OPT among the records of a query, or None. Raises ValueError for two, or one in a wrong place.
+
+    RFC 6891 6.1.1.
+    """
+    answer, authority, additional = sections
+    if any(record.rdtype == OPT for section in (answer, authority) for record in section):
+        raise ValueError("OPT outside the additional section")
+    found = [record for record in additional if record.rdtype == OPT]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise ValueError("more than one OPT")
+    if found[0].name:
+        raise ValueError("OPT is not at the root")
+    return found[0]
 
 
 def may_be_signed(query: bytes) -> bool:
