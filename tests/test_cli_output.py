@@ -15,6 +15,8 @@ from click.testing import CliRunner
 
 from maptr import cli
 from maptr.cli import group, output, source
+from maptr.keyfolder import add_key
+from maptr.zonekeys import Algorithm, Role, State
 
 
 def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -154,36 +156,45 @@ def test_a_file_without_end_is_exit_8(command: list[str], monkeypatch: pytest.Mo
     assert result.stderr == "maptr: <stdin>: longer than 1000 octets\n"
 
 
-def test_rows_for_a_stdout_that_is_closed_are_an_error(tmp_path: Path) -> None:
-    (tmp_path / "natab").write_text("12345:\n    h.example.org  ACR\n")
-    words = [sys.executable, "-m", "maptr", "bulk", "-", "--natab", "natab", "--policy", "natab-only"]
-    command = ["sh", "-c", 'exec "$@" >&-', "sh", *words]
-    done = subprocess.run(
-        command, cwd=tmp_path, input="ark:12345/x1\n", stderr=subprocess.PIPE, text=True, timeout=60, check=False
+BULK = ["bulk", "-", "--natab", "natab", "--policy", "natab-only"]
+
+
+def run_without(stream: str, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """maptr, one of whose streams whoever started it closed (``<&-``, say), in a folder with a natab."""
+    (folder / "natab").write_text("12345:\n    h.example.org  ACR\n")
+    command = ["sh", "-c", f'exec "$@" {stream}', "sh", sys.executable, "-m", "maptr", *words]
+    return subprocess.run(
+        command, cwd=folder, input="ark:12345/x1\n", capture_output=True, text=True, timeout=60, check=False
     )
+
+
+def test_rows_for_a_stdout_that_is_closed_are_an_error(tmp_path: Path) -> None:
+    done = run_without(">&-", BULK, tmp_path)
     assert (done.returncode, done.stderr) == (8, "maptr: standard output is closed\n")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["bulk", "-", "--natab", "natab", "--policy", "natab-only"], "maptr: standard input is closed\n"),
+        (BULK, "maptr: standard input is closed\n"),
         (["table", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
         (["zone", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
+        (["zone", "sign", "-", "keys"], "maptr: standard input is closed\n"),
     ],
 )
 def test_a_stdin_that_is_closed_is_a_file_that_cannot_be_read(words: list[str], said: str, tmp_path: Path) -> None:
-    (tmp_path / "natab").write_text("12345:\n    h.example.org  ACR\n")
-    command = ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-m", "maptr", *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    done = run_without("<&-", words, tmp_path)
     assert (done.returncode, done.stderr) == (8, said)
 
 
 def test_a_stderr_that_is_closed_changes_no_answer(tmp_path: Path) -> None:
-    (tmp_path / "natab").write_text("12345:\n    h.example.org  ACR\n")
-    words = [sys.executable, "-m", "maptr", "bulk", "-", "--natab", "natab", "--policy", "natab-only"]
-    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *words]
-    done = subprocess.run(
-        command, cwd=tmp_path, input="ark:12345/x1\n", stdout=subprocess.PIPE, text=True, timeout=60, check=False
-    )
+    done = run_without("2>&-", BULK, tmp_path)
     assert (done.returncode, done.stdout.count("https://h.example.org/ark:/12345/x1")) == (0, 1)
+
+
+def test_a_stderr_that_is_closed_signs_all_the_same(tmp_path: Path) -> None:
+    add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    (tmp_path / "zone").write_text("a.test. 60 IN SOA ns1 host 1 2 3 4 5\na.test. 60 IN NS ns.b.test.\n")
+    done = run_without("2>&-", ["zone", "sign", "zone", "keys"], tmp_path)
+    assert (done.returncode, done.stdout.count(" IN RRSIG ")) == (0, 7)

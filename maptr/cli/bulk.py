@@ -213,8 +213,8 @@ def _cut_last_row(target: Path) -> None:
 
 @contextmanager
 def _progress(source: IO[bytes], target: Path | None) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr where that is a terminal and the rows go elsewhere; otherwise nothing."""
-    if not output.watched() or (target is None and sys.stdout.isatty()):
+    """A bar on stderr where there can be one; otherwise nothing."""
+    if not output.shows_progress(target):
         yield lambda _: None
         return
     from rich.console import Console

@@ -14,14 +14,15 @@ import stat
 import sys
 import time
 
-FORMAT = "maptr: %(message)s"
+from maptr.cli import output
+
 PATIENCE = 0.1  # seconds that a reader gets to make room; then none until it has read again
 CHUNK = 512  # octets that any pipe that has room takes at once (POSIX's least PIPE_BUF)
 
 
 def configure(level: int) -> None:
     """Have what is logged go to stderr."""
-    logging.basicConfig(level=level, format=FORMAT, handlers=[_handler()])
+    logging.basicConfig(level=level, format=output.LOG_FORMAT, handlers=[_handler()])
 
 
 def _handler() -> logging.Handler:

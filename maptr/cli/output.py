@@ -30,6 +30,8 @@ EXIT_UNREADABLE = 8  # a file cannot be read or written
 EXIT_NO_ANSWER = 9  # DNS did not answer
 EXIT_INTERNAL = 10  # a bug in maptr
 
+LOG_FORMAT = "maptr: %(message)s"  # of what the library has to say, on stderr beside ``fail``
+
 
 def data(text: str) -> None:
     """A line of data, on stdout."""
@@ -84,6 +86,11 @@ def standard_input() -> BinaryIO:
 def watched() -> bool:
     """Whether a person may be looking at stderr, to whom progress can be shown."""
     return sys.stderr is not None and sys.stderr.isatty()
+
+
+def shows_progress(target: str | Path | None) -> bool:
+    """Whether there can be a bar on stderr: a terminal, while the data go to a file, or to a stdout that is none."""
+    return watched() and (target is not None or sys.stdout is None or not sys.stdout.isatty())
 
 
 class _Stdout:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import click
 from maptr.cli import output
 from maptr.cli.completion import files, folders
 from maptr.duration import read_duration
-from maptr.errors import SigningError, ZoneError
+from maptr.errors import SigningError, ZoneError, reason_of
 from maptr.finding import Severity
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def told() -> Iterator[None]:
     except (SigningError, ZoneError) as error:
         output.fail(str(error), output.EXIT_NONE)
     except OSError as error:
-        output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
+        output.fail(reason_of(error), output.EXIT_UNREADABLE)
 
 
 @click.command()
@@ -134,8 +133,8 @@ def sign(
 
 @contextmanager
 def _progress(target: str | None) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr where that is a terminal and the zone goes elsewhere; otherwise nothing."""
-    if not sys.stderr.isatty() or (target is None and sys.stdout.isatty()):
+    """A bar on stderr where there can be one; otherwise nothing."""
+    if not output.shows_progress(target):
         yield lambda done, total: None
         return
     from rich.console import Console
@@ -151,7 +150,7 @@ def _read_zone(file: str, origin: str | None) -> tuple[bytes, ZoneView]:
     from maptr.masterfile import soa_owner
     from maptr.zonecheck import examine, is_clean
 
-    octets = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    octets = output.standard_input().read() if file == "-" else Path(file).read_bytes()
     try:
         text = octets.decode()
     except UnicodeDecodeError as error:

@@ -118,6 +118,7 @@ def cached(
     from maptr.cache import DNS_FIRST
     from maptr.cache.cache import Cache
     from maptr.cache.once import OnceTable
+    from maptr.cli import output
     from maptr.errors import DiscoveryError
     from maptr.stub import system_servers
     from maptr.walk import Settings
@@ -136,7 +137,7 @@ def cached(
     except DiscoveryError as error:
         servers, options["ask"] = [], _fails(error)
     index = places.index_file(os.environ)
-    logging.basicConfig(level=logging.WARNING, format="maptr: %(message)s")  # what the cache has to say
+    logging.basicConfig(level=logging.WARNING, format=output.LOG_FORMAT)  # what the cache has to say
     return Cache(
         natab if natab is None or many else OnceTable(natab, index=index, clock=time.monotonic),
         disk(config),
