@@ -108,6 +108,16 @@ def settle(name: str, ask: Ask = honest, by: Validator | None = None) -> Answer:
     return inquiry.answer
 
 
+def noted(asked: list[str], ask: Ask = honest) -> Ask:
+    """The same, and the types of what it is asked for go there."""
+
+    def noting(need: Need) -> Heard:
+        asked.append(dns.rdatatype.to_text(need.rdtype))
+        return ask(need)
+
+    return noting
+
+
 def changed(name: str, rdtype: str, change: Callable[[dns.message.Message], None]) -> Ask:
     """The honest server, one of its replies changed."""
 
@@ -371,11 +381,7 @@ def test_nothing_is_kept_longer_than_its_signature() -> None:
 def test_validated_keys_serve_the_next_question_until_their_time_is_over() -> None:
     now = [float(NOW)]
     asked: list[str] = []
-
-    def ask(need: Need) -> Heard:
-        asked.append(dns.rdatatype.to_text(need.rdtype))
-        return honest(need)
-
+    ask = noted(asked)
     keeping = validator(lambda: now[0])
     settle("1.ark.arpa.", ask, keeping)
     assert asked == ["NAPTR", "DNSKEY", "DS", "DNSKEY"]
@@ -398,11 +404,7 @@ def test_what_is_bogus_again_is_not_asked_for_until_some_seconds_later() -> None
     now = [float(NOW)]
     asked: list[str] = []
     broken = changed("ark.arpa.", "DNSKEY", drop_signatures)
-
-    def ask(need: Need) -> Heard:
-        asked.append(dns.rdatatype.to_text(need.rdtype))
-        return broken(need)
-
+    ask = noted(asked, broken)
     keeping = validator(lambda: now[0])
     for _ in range(2):
         assert settle("1.ark.arpa.", ask, keeping).outcome is Outcome.BOGUS
@@ -419,11 +421,7 @@ def test_what_is_bogus_again_is_not_asked_for_until_some_seconds_later() -> None
 def test_what_was_found_while_the_clock_was_wrong_is_forgotten_when_it_is_put_right() -> None:
     now = [float(NOW)]
     asked: list[str] = []
-
-    def ask(need: Need) -> Heard:
-        asked.append(dns.rdatatype.to_text(need.rdtype))
-        return honest(need)
-
+    ask = noted(asked)
     keeping = validator(lambda: now[0])
     now[0] += 10 * 365 * 86_400  # all signatures have expired
     for _ in range(3):
