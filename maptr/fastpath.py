@@ -54,6 +54,7 @@ from maptr.ready import (
 )
 from maptr.readylookup import ReadyLookup
 from maptr.readyzone import ReadyZone
+from maptr.request import Request
 from maptr.snapshot import Snapshot
 
 # Types that ask for more than a type (RFC 6895 3.1). The others of that kind are types that no name has.
@@ -67,6 +68,7 @@ class ReadyAnswers:
 
     ``elsewhere`` are folded origins that others answer for, a catalog for some clients say: nothing there is ready.
     ``edns`` is what the general path would be asked otherwise, and that takes longer to import than all of this.
+    ``zones`` has them by origin as folded wire, False for others', and none has ``depth`` labels or more.
     """
 
     def __init__(
@@ -95,7 +97,10 @@ class ReadyAnswers:
         for origin in self._zones:
             label, above = origin[: origin[0] + 1], origin[origin[0] + 1 :]
             self._children[above] = self._children.get(above, frozenset()) | {label}
-        self._depth = 1 + max((len(from_wire(origin)) for origin in self._zones), default=0)
+        self.zones: dict[bytes, ReadyZone | Literal[False]] = {
+            origin: lookup.zone if lookup else False for origin, lookup in self._zones.items()
+        }
+        self.depth = 1 + max((len(from_wire(origin)) for origin in self._zones), default=0)
 
     def find(self, query: bytes, *, stream: bool = True) -> Found | None:
         """The ready reply; None for the general path.
@@ -103,6 +108,11 @@ class ReadyAnswers:
         Without ``stream`` it is the one over UDP: whole, or cut where it does not fit. With it, what would be whole
         over UDP, too, and no ANY, which may have more there. Whoever sends it adds the answer to the cookie.
         """
+        request = self.read(query, stream=stream)
+        return self.answer(query, request, stream=stream) if isinstance(request, Request) else request
+
+    def read(self, query: bytes, *, stream: bool = True) -> Request | Found | None:
+        """What of a query its reply depends on; the reply itself where that is nothing; None for the general path."""
         if len(query) < HEADER or query[2] & (QR | OPCODE):
             return None
         records = query[6:HEADER]
@@ -118,40 +128,48 @@ class ReadyAnswers:
         qtype = query[end - 4] << 8 | query[end - 3]
         if qtype in TRANSFERS and (stream or qtype != AXFR or query[end - 2 : end] != CLASS_IN):
             return None  # for who knows whom to give them
-        if records != NO_RECORDS and (records != ONE_RECORD or query[end : end + 3] != OPT_START):
+        if records == NO_RECORDS:
+            return Request(offsets, end)
+        octets, opt = query, end
+        if records != ONE_RECORD or query[end : end + 3] != OPT_START:
             if may_be_signed(query):
                 return None
+            # Others than the OPT change no reply.
             try:
-                plain = _without_records(query, end)
+                record = find_opt_record(read_records(query, end, COUNTS.unpack_from(query, 4)[1:]))
             except ValueError:
                 return self._find_faulty(query, end)
-            return self.find(plain, stream=stream)
-        form, limit, cookie, size = NO_EDNS, MIN_PAYLOAD, None, 0
-        odd = query[end - 2 : end] != CLASS_IN or qtype in TRANSFERS
-        if records == ONE_RECORD:
-            options = end + OPT_SIZE
-            stop = options + int.from_bytes(query[options - 2 : options], "big")
-            if stop > len(query):
-                return self._find_faulty(query, end)  # cut short
-            form = DO if query[end + 7] & 0x80 else EDNS
-            if query[end + 6]:  # another version than 0
-                odd = True
-            elif stop > options:
-                try:
-                    told = read_options(query, options, stop)
-                except ValueError:
-                    return self._find_faulty(query, end)
-                if told is None:
-                    return self._find_faulty(query, end, form)
-                if not (self._stream_options if stream else self._options).isdisjoint(told):
-                    return None
-                cookie = told.get(context.COOKIE) if self._cookies else None
-                if cookie is not None:
-                    size = COOKIE_REPLY
-                    if len(cookie) not in COOKIE_SIZES:
-                        cookie = cookie[:CLIENT_COOKIE]  # the rest is no server's of ours
-            limit = min(max(query[end + 3] << 8 | query[end + 4], MIN_PAYLOAD), self._max_payload)
-        if odd:
+            if record is None:
+                return Request(offsets, end)
+            _, rdtype, payload, ttl, data = record
+            octets, opt = b"\0" + RECORD.pack(rdtype, payload, ttl, len(data)) + data, 0
+        options = opt + OPT_SIZE
+        stop = options + int.from_bytes(octets[options - 2 : options], "big")
+        if stop > len(octets):
+            return self._find_faulty(query, end)  # cut short
+        form = DO if octets[opt + 7] & 0x80 else EDNS
+        cookie = None
+        if stop > options:
+            if octets[opt + 6]:  # another version than 0
+                return None
+            try:
+                told = read_options(octets, options, stop)
+            except ValueError:
+                return self._find_faulty(query, end)
+            if told is None:
+                return self._find_faulty(query, end, form)
+            if not (self._stream_options if stream else self._options).isdisjoint(told):
+                return None
+            cookie = told.get(context.COOKIE) if self._cookies else None
+            if cookie is not None and len(cookie) not in COOKIE_SIZES:
+                cookie = cookie[:CLIENT_COOKIE]  # the rest is no server's of ours
+        return Request(offsets, end, form, octets[opt : options - 2], cookie)
+
+    def answer(self, query: bytes, request: Request, *, stream: bool = True) -> Found | None:
+        """``find`` for what was read of this query, or of one with the same question."""
+        offsets, end, form, opt, cookie = request
+        qtype = query[end - 4] << 8 | query[end - 3]
+        if (opt and opt[6]) or query[end - 2 : end] != CLASS_IN or qtype in TRANSFERS:
             return self._find_settled(query, end)
         if qtype == ANY and stream:
             return None
@@ -159,7 +177,9 @@ class ReadyAnswers:
         if ready is None:
             return None
         found = Found(ready, end, cookie)
-        if end + ready.end - ready.start + len(ready.opt) + size <= limit:
+        limit = min(max(opt[3] << 8 | opt[4], MIN_PAYLOAD), self._max_payload) if opt else MIN_PAYLOAD
+        size = end + ready.end - ready.start + len(ready.opt) + COOKIE_REPLY * (cookie is not None)
+        if size <= limit:
             return found
         # A stream takes more, and additional records need not be there.
         return None if stream or ready.head[ADDITIONAL] != bytes((0, bool(ready.opt))) else found.cut(query)
@@ -191,33 +211,26 @@ class ReadyAnswers:
             return None
         if found.ready.shared is Shared.BY_ALL:
             return Fellows.everywhere()
-        at = above = name[0] + 1
-        while (lookup := self._zones.get(name[at:])) is None and at < len(name):
-            at += name[at] + 1
+        above = name[0] + 1
+        offsets = find_labels(query) or []
+        lookup = None
+        for at in offsets[-self.depth :]:
+            if at and (lookup := self._zones.get(name[at:])) is not None:
+                break
         origins = self._children.get(name[above:], frozenset())
         return Fellows.within(lookup.zone, name, found.ready, origins) if lookup else Fellows.everywhere(origins)
 
     def _look_up(self, name: bytes, offsets: list[int], qtype: int, form: int) -> Ready | None:
         # The labels of the longest origin or fewer lead to the closest zone.
-        for above in range(max(0, len(offsets) - self._depth), len(offsets)):
+        for above in range(max(0, len(offsets) - self.depth), len(offsets)):
             at = offsets[above]
             if (lookup := self._zones.get(name[at:])) is not None:
                 break
         else:
-            return self._learned.ready(("refused", form), name, qtype, form)
+            return self._learned.ready(("refused", form), name, qtype, form, shared=Shared.BY_ORIGIN)
         if not lookup:
             return None
         if qtype == DS and not at:  # the parent's to answer, where that is here
             return self._learned.ready((name, DS, form), name, qtype, form) if all(self._zones.values()) else None
         del offsets[above:]
         return lookup.find(name, at, offsets, qtype, form)
-
-
-def _without_records(query: bytes, end: int) -> bytes:
-    """The query without all records but its OPT, which change no reply. Raises ValueError where they are faulty."""
-    record = find_opt_record(read_records(query, end, COUNTS.unpack_from(query, 4)[1:]))
-    head, question = query[:4] + ONE, query[HEADER:end]
-    if record is None:
-        return head + NO_RECORDS + question
-    _, rdtype, payload, ttl, options = record
-    return head + ONE_RECORD + question + b"\0" + RECORD.pack(rdtype, payload, ttl, len(options)) + options

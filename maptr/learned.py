@@ -58,17 +58,27 @@ class Learned:
         self._settled: dict[Hashable, Ready | None] = {}
 
     def ready(
-        self, key: object, name: bytes, qtype: int, form: int, make: Callable[[], Ready | None] | None = None
+        self,
+        key: object,
+        name: bytes,
+        qtype: int,
+        form: int,
+        make: Callable[[], Ready | None] | None = None,
+        *,
+        shared: Shared = Shared.BY_NAME,
     ) -> Ready | None:
-        """What is known by that key, or else made, or learned from this question."""
+        """What is known by that key, or else made, or learned from this question and shared so."""
         try:
             return self._ready[key]
         except KeyError:
             if len(self._ready) >= MAX_LEARNED:
                 self._ready.clear()
         made = None if make is None else make()
-        ready = self._ready[key] = made or self.ask(name + qtype.to_bytes(2, "big") + CLASS_IN, form)
-        return ready
+        if made is None:
+            made = self.ask(name + qtype.to_bytes(2, "big") + CLASS_IN, form)
+            made = made and made._replace(shared=shared)
+        self._ready[key] = made
+        return made
 
     def moulded(
         self,

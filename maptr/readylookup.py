@@ -125,7 +125,7 @@ class ReadyLookup:
             return self._learned.moulded((zone.origin, label, form), at, name, qtype, form, by_name=True)
         ready = self._learned.moulded((zone.origin, label, form, rcode, source), at, name, qtype, form)
         if ready is not None and rcode == NXDOMAIN and not (label or zone.wild or zone.layered):
-            zone.absent[at << 2 | form] = ready
+            ready = zone.absent[at << 2 | form] = ready._replace(shared=Shared.BY_ORIGIN)
         return ready
 
     # ---- with proofs

@@ -31,7 +31,8 @@ LAYERS = (
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
         *("signing", "layout", "canonical", "rrsigs", "resign"),
         *("zonediff", "integrity", "publish"),
-        *("packing", "packed", "ready", "proofs", "readyzone", "learned", "readylookup", "fellows", "fastpath"),
+        *("packing", "packed", "ready", "request", "proofs", "readyzone", "learned", "readylookup", "fellows"),
+        "fastpath",
         *("masterline", "signedline", "plainzone"),
         *("acl", "tsig", "difference", "journal", "transfer", "catalog", "notify", "exchange"),
         *(

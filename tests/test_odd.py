@@ -122,12 +122,28 @@ def test_what_is_ready(kind: str) -> None:
     assert sum(found) > 60 if kind not in GENERAL else sum(found) < 40
 
 
-def test_what_comes_but_once_is_not_kept() -> None:
+def test_what_comes_but_once_is_known_by_what_all_have_in_common() -> None:
     rng = random.Random(0)
     server = Server(snapshot_of((ark_zone(2000), "ark.arpa.")))
-    for kind in ("octets after it", "octets after a bare one", "padding", "a hundred options", "a false cookie"):
+    for rdtype in (16, 35):
+        server.hold([ask((b"%d" % naan, b"ark", b"arpa"), rdtype, opt()) for naan in range(10_000, 12_000)])
+    before = len(server.plans.tables.known)
+    assert before > 1000
+    for kind in ("octets after it", "padding", "a hundred options", "a subnet", "a record", "two OPTs"):
         server.hold([ODD[kind](rng) for _ in range(300)])
-    assert len(server.plans.tables.known) + len(server.plans.tables.with_cookie) < 100
+    assert len(server.plans.tables.known) == before
+
+
+def test_flags_that_nobody_has_make_no_more_plans() -> None:
+    rng = random.Random(0)
+    server = Server(snapshot_of((ark_zone(2000), "ark.arpa.")))
+    for kind in ("random flags", "random flags of EDNS"):
+        server.hold([ODD[kind](rng) for _ in range(1000)])
+    known = server.plans.tables.known
+    assert len(known) > 1000
+    for key in known:
+        end = int.from_bytes(key[-2:], "little") - 2
+        assert (key[0] & ~1, key[1] & ~0x30, key[end - 4] & ~0xC0, key[end - 3]) == (0, 0, 0, 0)
 
 
 def test_a_name_of_class_chaos_that_says_something_is_none_that_does_not() -> None:

@@ -19,7 +19,7 @@ from maptr.context import Context
 from maptr.cookies import CookieSettings, answer_cookie, make_cookie
 from maptr.fastpath import ReadyAnswers
 from maptr.ready import HEADER
-from maptr.serve import plans, plantables
+from maptr.serve import deepplans, plans, plantables
 from maptr.serve.plan import HEAD, PLAN, SILENCE, own, truncated
 from maptr.serve.plans import Plans
 from maptr.serve.slots import LENGTH, key_of
@@ -59,11 +59,10 @@ class Server:
         given = dict(asked)
         assert given.keys().isdisjoint(missed)
         for i in missed:
-            found = self.ready.find(queries[i], stream=False)
-            if found is not None:
-                plans[i] = self.plans.learn(queries[i], found)
-                if found.cookie is not None:
-                    given[i] = found.cookie
+            if (found := self.plans.look_up(queries[i])) is not None:
+                plans[i], cookie = found
+                if cookie is not None:
+                    given[i] = cookie
         for i, plan in enumerate(plans):
             if plan is not None:
                 self.check(queries[i], plan, given.get(i))
@@ -364,6 +363,8 @@ def limit(monkeypatch: pytest.MonkeyPatch, most: int, *, names: bool = True) -> 
     """No more patterns and shared plans than so many; with ``names``, nor whole keys."""
     for module in (plans, plantables):
         monkeypatch.setattr(module, "MAX_SHARED", most)
+    for name in ("MAX_DEEP", "MAX_SEEN"):
+        monkeypatch.setattr(deepplans, name, most)
     if names:
         monkeypatch.setattr(plantables, "MAX_KNOWN", most)
 
@@ -379,7 +380,14 @@ def test_memory_is_bounded_and_forgotten_plans_live_until_they_are_sent(monkeypa
         learned, tables = server.plans, server.plans.tables
         assert len(tables.known) + len(tables.with_cookie) <= 5
         assert len(tables.patterns) + len(tables.patterns_with_cookie) <= 5
-        sets = (tables.types, tables.lettered, tables.large, tables.large_patterns, learned._seen, learned._shared)
+        sets = (
+            tables.types,
+            tables.lettered,
+            tables.large,
+            tables.large_patterns,
+            tables.deep.tails._octets,
+            learned._shared,
+        )
         kinds, alive = (learned._kinds, learned._kinds_by_name), (learned._alive, learned._alive_now)
         assert max(map(len, (*sets, *kinds, *alive, learned._alive_shared))) <= 6
 

@@ -153,9 +153,8 @@ class BatchReplies:
     def _look_up(self, known: Plans, i: int, query: bytes, settled: set[int]) -> tuple[bytes, bytes | None]:
         """The plan for a query, and its cookie; a bug in answering costs its query, not the batch."""
         try:
-            found = known.ready.find(query, stream=False)
-            if found is not None:
-                return known.learn(query, found), found.cookie
+            if (found := known.look_up(query)) is not None:
+                return found
         except Exception:
             log.exception("internal error, query dropped: %s", query.hex())
             settled.add(i)

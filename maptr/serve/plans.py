@@ -14,8 +14,10 @@ from maptr.cookies import WHOLE_COOKIE
 from maptr.fastpath import ReadyAnswers
 from maptr.protocol import AAAA, NAPTR, NOERROR, TXT, A
 from maptr.ready import COOKIE_REPLY, HEADER, RD, TC, Found, Shared, with_cookie
+from maptr.request import Request
+from maptr.serve.deepplans import USUAL_SIZE, DeepPlans
 from maptr.serve.plan import FIRST, HEAD, ID, pack
-from maptr.serve.plantables import MAX_SHARED, USUAL_SIZE, PlanTables
+from maptr.serve.plantables import MAX_SHARED, PlanTables
 from maptr.serve.slots import key_of
 
 # NODATA is learned by name, for some thousand names, for types that are asked much: A, TXT, AAAA, NAPTR. HTTPS is type
@@ -30,13 +32,12 @@ class Plans:
 
     def __init__(self, ready: ReadyAnswers) -> None:
         self.ready = ready
-        self.tables = PlanTables()
+        self.tables = PlanTables(DeepPlans(ready.zones, ready.depth))
         self._kinds: dict[bytes, Hashable] = {}  # of shared plans that have one whatever the name
         self._kinds_by_name: dict[bytes, Hashable] = {}  # of plans that only one name has
         self._kinds_proved: dict[bytes, Hashable] = {}  # of plans with proofs
         self._kinds_now: dict[bytes, Hashable] = {}  # of those that nobody keeps
         self._shared: dict[Hashable, bytes] = {}
-        self._seen: set[bytes] = set()  # patterns met once
         # What plans point into: those by whole keys, shared ones, and of this batch those that nobody keeps. The tables
         # of zones have it as well, but may get an equal value in its place, where two threads pack a name at once.
         self._alive: list[bytes] = []
@@ -46,6 +47,21 @@ class Plans:
         self._denials = 0  # plans of names for types that they lack
         self._names_full = self._shared_full = False
         self._opts: dict[tuple[bytes, bool], bytes] = {}  # few, by those of replies; with room for a cookie or without
+
+    def look_up(self, query: bytes) -> tuple[bytes, bytes | None] | None:
+        """The plan for a query that the tables do not know as it is, and its cookie; None for the general path."""
+        request = self.ready.read(query, stream=False)
+        if isinstance(request, Request):
+            plain = request.plain(query)
+            if plain != query:
+                # Whatever else it has, there is no end to, but what it asks for may be known.
+                plan, cookie = self.tables.find_alone(plain[ID:])
+                if plan is not None:
+                    return plan, cookie or None
+            query, found = plain, self.ready.answer(plain, request, stream=False)
+        else:
+            found = request
+        return None if found is None else (self.learn(query, found), found.cookie)
 
     def learn(self, query: bytes, found: Found) -> bytes:
         """The plan of a ready reply, kept where it may serve again."""
@@ -57,13 +73,21 @@ class Plans:
         whole = found.key_size(query)
         if not whole:
             return plan  # with more octets it comes in more ways than can be learned
+        answered = any(ready.head[4:6])
+        if ready.shared is Shared.BY_ORIGIN and not size and _size(found) <= MIN_PAYLOAD:
+            self.tables.deep.put(query[ID:whole], plan)
+        proved = ready.shared is Shared.BY_PROOF
+        if not answered or proved or (ready.start and ready.kind is not None):
+            # What does not exist, or as a wildcard, seldom comes again: kept when what is behind its first label does.
+            tail = query[HEADER + 1 + query[HEADER] : whole].lower()
+            if self.tables.deep.tails.is_new(tail):
+                return plan
         # Outside the name there is no case: two octets that differ by 32 are two things (types 65 and 97).
         name_end = found.question_end - 4
         rest = query[name_end:whole]
         large = False
         if ready.opt:
-            whole_size = found.question_end + ready.end - ready.start + len(ready.opt) + bool(size) * COOKIE_REPLY
-            if whole_size > MIN_PAYLOAD or ready.head[0] & TC:
+            if _size(found) > MIN_PAYLOAD or ready.head[0] & TC:
                 large = rest[7:9] == USUAL_SIZE
             else:
                 rest = rest[:7] + USUAL_SIZE + rest[9:]
@@ -72,12 +96,10 @@ class Plans:
         # What stands in the zone's table under its own name is there, and nobody else's.
         packed = ready.start and ready.kind is None
         fellows = None if packed else self.ready.fellows(query, found)
-        proved = ready.shared is Shared.BY_PROOF
         if proved and fellows is None:
             return plan
         exists = fellows is None or not fellows.absent
         qtype = int.from_bytes(query[name_end : name_end + 2], "big")
-        answered = any(ready.head[4:6])
         tables = self.tables
         if exists and (answered or (qtype in COMMON_TYPES and self._denials < MAX_SHARED)):
             key = octets if size else key_of(octets)
@@ -90,11 +112,6 @@ class Plans:
                 self._alive.append(ready.body)
         elif fellows is not None:
             pattern = (octets[: FIRST + 1] + octets[FIRST + 1 + name[0] :]).lower()
-            if pattern not in self._seen:
-                if len(self._seen) >= MAX_SHARED:
-                    self._seen.clear()
-                self._seen.add(pattern)
-                return plan
             exact = None if around.lower() == around.upper() else around
             tables.put_pattern(
                 pattern,
@@ -182,5 +199,13 @@ class Plans:
         self.tables.forget_patterns()
         self.tables.forget_plans({*self._shared.values()})
         self._denials = 0
-        for table in (self._seen, self._shared, self._kinds, self._alive_shared):
+        self.tables.deep.forget()
+        for table in (self._shared, self._kinds, self._alive_shared):
             table.clear()
+
+
+def _size(found: Found) -> int:
+    """Octets of a reply."""
+    ready = found.ready
+    cookie = COOKIE_REPLY * (found.cookie is not None)
+    return found.question_end + ready.end - ready.start + len(ready.opt) + cookie

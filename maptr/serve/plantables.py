@@ -23,6 +23,7 @@ from maptr.cookies import CLIENT_COOKIE, WHOLE_COOKIE
 from maptr.fellows import Fellows
 from maptr.ready import COOKIE_REPLY, COOKIE_SIZES, OPT_SIZE, OPT_START, WHOLE_OPTION
 from maptr.readyzone import is_alone
+from maptr.serve.deepplans import USUAL_SIZE, DeepPlans
 from maptr.serve.plan import FIRST, ID
 from maptr.serve.slots import LENGTH, key_of
 
@@ -31,7 +32,6 @@ MAX_SHARED = 1 << 14  # plans of replies that many questions share, and patterns
 MIN_KEY = FIRST + 5
 _RECORDS = FIRST - 1  # where a query without ID counts what is in its last section
 
-USUAL_SIZE = (1232).to_bytes(2, "big")  # what most resolvers say since 2020; none of its octets is a letter
 _USUAL_END = USUAL_SIZE[1]
 _SIZED = 8  # octets of an OPT from its size on
 # The octet before the last eight: the length of a client's cookie, or the type of a bare OPT.
@@ -69,7 +69,8 @@ _Kind = tuple[Callable[[bytes], bytes | None], Callable[[bytes], Pattern | None]
 class PlanTables:
     """All that is looked up. What plans point to is theirs who made them."""
 
-    def __init__(self) -> None:
+    def __init__(self, deep: DeepPlans) -> None:
+        self.deep = deep
         self.known: dict[bytes, bytes] = {}
         self.with_cookie: dict[bytes, bytes] = {}
         self.patterns: dict[bytes, Pattern] = {}
@@ -97,7 +98,7 @@ class PlanTables:
             others, _, more = self._fill_each(sized, plans, queries, sizes, False)
             missed += others
             asked += more
-        return missed, asked
+        return self.deep.fill(missed, plans, queries, sizes) if missed else missed, asked
 
     def find_alone(self, query: bytes) -> tuple[bytes | None, bytes]:
         """The plan for one query without ID, and its cookie, empty where it has none; None where no plan is known."""

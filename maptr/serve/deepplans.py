@@ -1,0 +1,117 @@
+"""Plans for what does not exist, however deep: random names of several labels below an origin, or outside of all zones.
+
+The patterns of ``plantables.py`` know all names that differ in the first label alone. Who makes up other labels, too,
+makes as many patterns as queries. But where a zone has neither wildcards nor delegations, all that it does not have
+gets one reply, whose records point to nothing in the question but the origin (``ready.Shared.BY_ORIGIN``). So a plan is
+known by what of the query is not below the origin, and by how long the name is. Cookies are left to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from maptr.names import MAX_LABEL, MAX_NAME
+from maptr.ready import NO_RECORDS, ONE_RECORD, OPT_SIZE
+from maptr.readyzone import ReadyZone
+from maptr.serve.plan import FIRST, ID
+
+MAX_DEEP = 1 << 14  # plans by length of the name, type and so on, 200 octets each with their keys
+MAX_SEEN = 1 << 14
+
+USUAL_SIZE = (1232).to_bytes(2, "big")  # what most resolvers say since 2020; none of its octets is a letter
+_COUNTS = slice(FIRST - 6, FIRST)
+# Behind the name: type and class, then an OPT without options, and what it says of the payload's size.
+_BARE = 4
+_WITH_OPT = _BARE + OPT_SIZE
+_SIZE = slice(_BARE + 3, _BARE + 5)
+NEITHER = b"", b""
+
+
+class Seen:
+    """Octets that were seen once, some thousand."""
+
+    def __init__(self) -> None:
+        self._octets: set[bytes] = set()
+
+    def is_new(self, octets: bytes) -> bool:
+        """Whether these were not; they are now."""
+        if octets in self._octets:
+            return False
+        if len(self._octets) >= MAX_SEEN:
+            self._octets.clear()
+        self._octets.add(octets)
+        return True
+
+    def forget(self) -> None:
+        self._octets.clear()
+
+
+class DeepPlans:
+    """Of those ``zones`` by origin as folded wire, of at most ``depth`` labels; False is for others to answer."""
+
+    def __init__(self, zones: Mapping[bytes, ReadyZone | Literal[False]], depth: int) -> None:
+        self.tails = Seen()  # behind the first labels of what was asked: whatever comes again is better a pattern
+        self._zones = zones
+        self._depth = depth
+        self._plans: dict[bytes, bytes] = {}
+
+    def fill(
+        self, which: Sequence[int], plans: list[bytes | None], queries: Sequence[bytes], sizes: Sequence[int]
+    ) -> list[int]:
+        """As ``PlanTables.fill``; which were not found. Those whose tail comes again are not looked for."""
+        if not self._plans:
+            return [*which]
+        missed = []
+        for i in which:
+            shape, tail = self._read(queries[i], sizes[i] - ID)
+            plan = self._plans.get(shape)
+            if plan is not None and self.tails.is_new(tail):
+                plans[i] = plan
+            else:
+                missed.append(i)
+        return missed
+
+    def put(self, query: bytes, plan: bytes) -> None:
+        """Keep the plan of a reply that is BY_ORIGIN and fits everybody, for a query without ID."""
+        shape, _ = self._read(query, len(query))
+        if shape:
+            if len(self._plans) >= MAX_DEEP:
+                self._plans.clear()
+            self._plans[shape] = plan
+
+    def forget(self) -> None:
+        self._plans.clear()
+        self.tails.forget()
+
+    def _read(self, query: bytes, end: int) -> tuple[bytes, bytes]:
+        """What of a query of that size its plan is known by, and what is behind its first label; empty for none."""
+        at, places = FIRST, [FIRST]
+        while length := query[at]:
+            at += length + 1
+            if length > MAX_LABEL or at >= end:
+                return NEITHER
+            places.append(at)
+        rest, counts = query[at + 1 : end], query[_COUNTS]
+        if counts == ONE_RECORD:
+            if len(rest) != _WITH_OPT:
+                return NEITHER
+            rest = rest[: _SIZE.start] + USUAL_SIZE + rest[_SIZE.stop :]
+        elif counts != NO_RECORDS or len(rest) != _BARE:
+            return NEITHER
+        if at == FIRST or at >= FIRST + MAX_NAME:
+            return NEITHER
+        name = query[FIRST : at + 1].lower()
+        below = places[max(0, len(places) - self._depth - 1)]
+        origin = b""
+        for place in places[-self._depth :]:
+            zone = self._zones.get(name[place - FIRST :])
+            if zone is not None:
+                if not zone or name in zone.table:
+                    return NEITHER
+                if name[below - FIRST : place - FIRST] in zone.soa_labels:
+                    return NEITHER
+                origin = name[place - FIRST :]
+                break
+            below = place
+        return b"%b%c%b%b" % (query[:FIRST], at - FIRST, origin, rest), name[places[1] - FIRST :] + rest

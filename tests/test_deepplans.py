@@ -1,0 +1,121 @@
+"""Plans for names that do not exist at any depth: the general path's octets, and no look at a zone's tree."""
+
+from __future__ import annotations
+
+import random
+
+import dns.message
+import pytest
+
+from maptr.serve import deepplans
+from maptr.serve.slots import key_of
+from scripts.benchmark.loads import ark_zone
+from scripts.benchmark.odd import ODD, ask, opt
+from tests.test_fastpath import snapshot_of
+from tests.test_plans import Server
+
+HEAD = "@ 3600 SOA {} 1 7200 900 1209600 300\n@ 3600 NS ns.elsewhere.example.\n"
+# Names of the SOA below the origin, whose labels change how it compresses; names deep down, an alias, other zones below
+# and beside, and what plans must keep away from: wildcards, delegations, DNAME.
+FLAT = HEAD.format("ns a.b.ns") + "a 60 TXT x\nb.a.b 60 TXT y\nc 60 CNAME a\n"
+BELOW = HEAD.format("ns.elsewhere.example. hostmaster.elsewhere.example.") + "a 60 TXT z\n"
+ZONES = {
+    "flat": [(FLAT, "ark.")],
+    "a zone in a zone": [(FLAT, "ark."), (BELOW, "a.ark."), (BELOW, "b.a.a.ark."), (BELOW, "other.")],
+    "the root": [(FLAT, ".")],
+    "the root and a zone": [(FLAT, "."), (BELOW, "b.ark.")],
+    "wild": [(FLAT + "* 60 TXT w\n", "ark.")],
+    "wild below": [(FLAT + "*.a 60 TXT w\n", "ark.")],
+    "delegations": [(FLAT + "d 60 NS ns.d\nns.d 60 A 192.0.2.1\n", "ark.")],
+    "other names": [(FLAT + "d 60 DNAME a\n", "ark.")],
+}
+
+
+@pytest.mark.parametrize("zones", ZONES.values(), ids=ZONES)
+def test_the_same_octets_as_the_general_path(zones: list[tuple[str, str]]) -> None:
+    rng = random.Random(1)
+    server = Server(snapshot_of(*zones))
+    labels = ["a", "b", "c", "d", "ns", "ark", "*", "other", "A", "nS", "x" * 40]
+    for _ in range(200):
+        names = [
+            ".".join((*rng.choices(labels, k=rng.randrange(6)), rng.choice(("ark", "ARK", "b.ark", "other", "")), ""))
+            for _ in range(16)
+        ]
+        queries = []
+        for name in names:
+            edns = rng.choice(({}, {"use_edns": 0}, {"use_edns": 0, "payload": rng.choice((512, 1232, 4096))}))
+            asked = dns.message.make_query(
+                name.replace("..", ".").lstrip(".") or ".", rng.choice(("TXT", "A", "DS")), **edns
+            )
+            queries.append(asked.to_wire())
+        server.hold(queries)
+
+
+@pytest.mark.parametrize("kind", ["ten labels", "as many labels as go", "four labels elsewhere", "the longest names"])
+def test_no_name_need_come_twice(kind: str) -> None:
+    rng = random.Random(kind)
+    server = Server(snapshot_of((ark_zone(50), "ark.arpa.")))
+    for _ in range(30):
+        server.hold([ODD[kind](rng) for _ in range(30)])
+    assert server.found > 600
+
+
+def test_what_comes_again_is_a_pattern() -> None:
+    server = Server(snapshot_of((ark_zone(50), "ark.arpa.")))
+    for first in (b"a", b"b", b"c", b"d"):
+        server.hold([ask((first, b"x", b"y", b"ark", b"arpa"), 35, opt())])
+    assert len(server.plans.tables.patterns) == 1
+    assert server.found == 2
+
+
+PLAIN, WITH_OPT = b"\0\0\0\1\0\0\0\0\0\0", b"\0\0\0\1\0\0\0\0\0\1"
+REST = b"\0\0\x23\0\1"  # the root, type and class
+
+
+@pytest.mark.parametrize(
+    ("learned", "query"),
+    [
+        (PLAIN + b"\1x" * 40 + REST, PLAIN + b"\x3f" + b"x" * 20),
+        (PLAIN + b"\1x" * 40 + REST, PLAIN + b"\x4e" + b"x" * 78 + b"\0" + REST),
+        (PLAIN + b"\1x" * 100 + REST, PLAIN + b"\xc0" + b"x" * 192 + b"\6" + b"x" * 6 + REST),
+        (PLAIN + b"\1x" * 40 + REST, PLAIN + b"\1x" * 40),
+        (PLAIN + b"\1x" * 40 + REST, PLAIN + b"\1x" * 140 + REST),
+        (PLAIN + b"\1x" * 40 + REST, PLAIN + b"\1x" * 40 + REST + b"\0"),
+        (WITH_OPT + b"\1x" * 40 + REST + opt(), WITH_OPT + b"\1x" * 40 + REST + opt()[:-2] + b"\0\1"),
+        (WITH_OPT + b"\1x" * 40 + REST + opt(), WITH_OPT + b"\1x" * 40 + REST),
+        (WITH_OPT + b"\1x" * 40 + REST + opt(), WITH_OPT + b"\1x" * 40 + REST + b"\0\0\1" + opt()[3:]),
+        (PLAIN + b"\1x" * 40 + REST, PLAIN + REST),
+        (PLAIN + b"\1x" * 40 + REST, b""),
+    ],
+)
+def test_what_is_no_plain_question_has_none(learned: bytes, query: bytes) -> None:
+    server = Server(snapshot_of((ark_zone(5), "ark.arpa.")))
+    deep = server.plans.tables.deep
+    deep.put(learned, b"some plan")
+    plans: list[bytes | None] = [None, None]
+    other = learned.replace(b"x", b"y", 1)
+    queries = [key_of(query), key_of(other)]
+    assert deep.fill([0, 1], plans, queries, [len(query) + 2, len(other) + 2]) == [0]
+    assert plans == [None, b"some plan"]
+
+
+def test_a_name_in_the_zone_has_no_such_plan() -> None:
+    server = Server(snapshot_of((ark_zone(5), "ark.arpa.")))
+    deep = server.plans.tables.deep
+    absent, present = (ask((label, b"ark", b"arpa"), 35, opt())[2:] for label in (b"99999", b"10001"))
+    deep.put(absent, b"some plan")
+    plans: list[bytes | None] = [None, None]
+    queries = [key_of(absent), key_of(present)]
+    assert deep.fill([0, 1], plans, queries, [len(absent) + 2, len(present) + 2]) == [1]
+    assert plans == [b"some plan", None]
+    deep.forget()
+    assert deep.fill([0], [None], queries[:1], [len(absent) + 2]) == [0]
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deepplans, "MAX_DEEP", 5)
+    rng = random.Random(1)
+    server = Server(snapshot_of((ark_zone(5), "ark.arpa.")))
+    for rdtype in range(1, 30):
+        server.hold([ask((bytes(rng.choices(b"abc", k=9)), b"ark", b"arpa"), rdtype, opt())])
+        assert len(server.plans.tables.deep._plans) <= 5
