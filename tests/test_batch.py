@@ -231,7 +231,7 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = known.tables
     assert len(tables.known) + len(tables.with_cookie) <= 3
     assert len(tables.patterns) + len(tables.patterns_with_cookie) <= 3
-    assert max(len(known._shared), len(known.tables.deep.tails._octets)) <= 3
+    assert max(len(known._shared), len(known.tables.deep.tails._times)) <= 3
     assert len(replies) == len(queries)
 
 

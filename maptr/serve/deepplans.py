@@ -18,6 +18,7 @@ from maptr.serve.plan import FIRST, ID
 
 MAX_DEEP = 1 << 14  # plans by length of the name, type and so on, 200 octets each with their keys
 MAX_SEEN = 1 << 14
+OFTEN = 4  # times that a tail came: to learn a pattern takes as long as ten queries by these plans, and saves half
 
 USUAL_SIZE = (1232).to_bytes(2, "big")  # what most resolvers say since 2020; none of its octets is a letter
 _COUNTS = slice(FIRST - 6, FIRST)
@@ -29,29 +30,28 @@ NEITHER = b"", b""
 
 
 class Seen:
-    """Octets that were seen once, some thousand."""
+    """How often octets were seen, of some thousand."""
 
     def __init__(self) -> None:
-        self._octets: set[bytes] = set()
+        self._times: dict[bytes, int] = {}
 
-    def is_new(self, octets: bytes) -> bool:
-        """Whether these were not; they are now."""
-        if octets in self._octets:
-            return False
-        if len(self._octets) >= MAX_SEEN:
-            self._octets.clear()
-        self._octets.add(octets)
-        return True
+    def again(self, octets: bytes) -> int:
+        """How often these were seen before."""
+        times = self._times.get(octets, 0)
+        if not times and len(self._times) >= MAX_SEEN:
+            self._times.clear()
+        self._times[octets] = times + 1
+        return times
 
     def forget(self) -> None:
-        self._octets.clear()
+        self._times.clear()
 
 
 class DeepPlans:
     """Of those ``zones`` by origin as folded wire, of at most ``depth`` labels; False is for others to answer."""
 
     def __init__(self, zones: Mapping[bytes, ReadyZone | Literal[False]], depth: int) -> None:
-        self.tails = Seen()  # behind the first labels of what was asked: whatever comes again is better a pattern
+        self.tails = Seen()  # what was behind first labels: if it comes often, a pattern is better
         self._zones = zones
         self._depth = depth
         self._plans: dict[bytes, bytes] = {}
@@ -59,14 +59,14 @@ class DeepPlans:
     def fill(
         self, which: Sequence[int], plans: list[bytes | None], queries: Sequence[bytes], sizes: Sequence[int]
     ) -> list[int]:
-        """As ``PlanTables.fill``; which were not found. Those whose tail comes again are not looked for."""
+        """As ``PlanTables.fill``; which were not found, or had better be patterns."""
         if not self._plans:
             return [*which]
         missed = []
         for i in which:
             shape, tail = self._read(queries[i], sizes[i] - ID)
             plan = self._plans.get(shape)
-            if plan is not None and self.tails.is_new(tail):
+            if plan is not None and self.tails.again(tail) < OFTEN:
                 plans[i] = plan
             else:
                 missed.append(i)

@@ -20,7 +20,7 @@ from maptr.serve.plan import FIRST, HEAD, ID, pack
 from maptr.serve.plantables import MAX_SHARED, PlanTables
 from maptr.serve.slots import key_of
 
-# NODATA is learned by name, for some thousand names, for types that are asked much: A, TXT, AAAA, NAPTR. HTTPS is type
+# NODATA is learned by name, for some thousand names: origins, and others for types that are asked much. HTTPS is type
 # 65, which is a letter, and better known by patterns, which tell its case.
 COMMON_TYPES = frozenset({A, TXT, AAAA, NAPTR})
 _PROVED = (Shared.BY_PROOF, Shared.BY_NONE)
@@ -80,7 +80,7 @@ class Plans:
         if not answered or proved or (ready.start and ready.kind is not None):
             # What does not exist, or as a wildcard, seldom comes again: kept when what is behind its first label does.
             tail = query[HEADER + 1 + query[HEADER] : whole].lower()
-            if self.tables.deep.tails.is_new(tail):
+            if not self.tables.deep.tails.again(tail):
                 return plan
         # Outside the name there is no case: two octets that differ by 32 are two things (types 65 and 97).
         name_end = found.question_end - 4
@@ -101,7 +101,8 @@ class Plans:
         exists = fellows is None or not fellows.absent
         qtype = int.from_bytes(query[name_end : name_end + 2], "big")
         tables = self.tables
-        if exists and (answered or (qtype in COMMON_TYPES and self._denials < MAX_SHARED)):
+        common = qtype in COMMON_TYPES or name in self.ready.zones
+        if exists and (answered or (common and self._denials < MAX_SHARED)):
             key = octets if size else key_of(octets)
             full = tables.is_full()
             if not tables.put(key, plan, cookie=bool(size), large=large, lettered=around != around.upper()):
