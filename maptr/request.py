@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from maptr.context import OPTION_HEADER
 from maptr.cookies import CLIENT_COOKIE
 from maptr.ready import (
     CLIENT_OPTION,
@@ -33,13 +34,17 @@ class Request(NamedTuple):
     cookie: bytes | None = None
 
     def plain(self, query: bytes) -> bytes:
-        """The query without what changes no reply and hardly anybody sends.
+        """The query without what changes no reply and hardly anybody sends; itself, where there is nothing of that.
 
         That are octets behind it, records but the OPT, options but the cookie, and flags but RD, AD, CD, DO and CO.
         """
-        opt, cookie = self.opt, self.cookie
-        flags, more = query[2:4]
-        head, question = query[:2] + bytes((flags & RD, more & AD_CD)) + ONE, query[HEADER : self.end]
+        _, end, _, opt, cookie = self
+        flags, more = query[2], query[3]
+        size = end + (len(opt) + 2 if opt else 0) + (0 if cookie is None else OPTION_HEADER + len(cookie))
+        odd = flags & ~RD or more & ~AD_CD or (opt and (opt[5] or opt[7] & ~DO_CO or opt[8]))
+        if not odd and len(query) == size and query[6:HEADER] in (NO_RECORDS, ONE_RECORD):
+            return query
+        head, question = query[:2] + bytes((flags & RD, more & AD_CD)) + ONE, query[HEADER:end]
         if not opt:
             return head + NO_RECORDS + question
         opt = b"%b%c%c%c%c" % (opt[:5], 0, opt[6], opt[7] & DO_CO, 0)

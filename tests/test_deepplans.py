@@ -96,7 +96,7 @@ def test_what_is_no_plain_question_has_none(learned: bytes, query: bytes) -> Non
     plans: list[bytes | None] = [None, None]
     other = learned.replace(b"x", b"y", 1)
     queries = [key_of(query), key_of(other)]
-    assert deep.fill([0, 1], plans, queries, [len(query) + 2, len(other) + 2]) == [0]
+    assert deep.fill([0, 1], plans, queries, [len(query) + 2, len(other) + 2], enough=False) == [0]
     assert plans == [None, b"some plan"]
 
 
@@ -107,10 +107,10 @@ def test_a_name_in_the_zone_has_no_such_plan() -> None:
     deep.put(absent, b"some plan")
     plans: list[bytes | None] = [None, None]
     queries = [key_of(absent), key_of(present)]
-    assert deep.fill([0, 1], plans, queries, [len(absent) + 2, len(present) + 2]) == [1]
+    assert deep.fill([0, 1], plans, queries, [len(absent) + 2, len(present) + 2], enough=False) == [1]
     assert plans == [b"some plan", None]
     deep.forget()
-    assert deep.fill([0], [None], queries[:1], [len(absent) + 2]) == [0]
+    assert deep.fill([0], [None], queries[:1], [len(absent) + 2], enough=False) == [0]
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ _COUNTS = slice(FIRST - 6, FIRST)
 _BARE = 4
 _WITH_OPT = _BARE + OPT_SIZE
 _SIZE = slice(_BARE + 3, _BARE + 5)
+_LAST = _WITH_OPT - _SIZE.stop  # in a query without an OPT, so many octets are type, class and the end of its name
 NEITHER = b"", b""
 
 
@@ -55,21 +56,30 @@ class DeepPlans:
         self._zones = zones
         self._depth = depth
         self._plans: dict[bytes, bytes] = {}
+        self._kinds: set[bytes] = set()  # what is before the name of such a query, and its last octets
 
     def fill(
-        self, which: Sequence[int], plans: list[bytes | None], queries: Sequence[bytes], sizes: Sequence[int]
+        self,
+        which: Sequence[int],
+        plans: list[bytes | None],
+        queries: Sequence[bytes],
+        sizes: Sequence[int],
+        *,
+        enough: bool,
     ) -> list[int]:
-        """As ``PlanTables.fill``; which were not found, or had better be patterns."""
-        if not self._plans:
-            return [*which]
+        """As ``PlanTables.fill``; which were not found, or had better be patterns if there are not ``enough``."""
         missed = []
+        kinds = self._kinds
         for i in which:
-            shape, tail = self._read(queries[i], sizes[i] - ID)
-            plan = self._plans.get(shape)
-            if plan is not None and self.tails.again(tail) < OFTEN:
-                plans[i] = plan
-            else:
-                missed.append(i)
+            query, end = queries[i], sizes[i] - ID
+            # What may be is seen first, for a walk over the labels takes longer.
+            if query[:FIRST] + query[end - _LAST : end] in kinds:
+                shape, tail = self._read(query, end)
+                plan = self._plans.get(shape)
+                if plan is not None and (self.tails.again(tail) < OFTEN or enough):
+                    plans[i] = plan
+                    continue
+            missed.append(i)
         return missed
 
     def put(self, query: bytes, plan: bytes) -> None:
@@ -77,11 +87,13 @@ class DeepPlans:
         shape, _ = self._read(query, len(query))
         if shape:
             if len(self._plans) >= MAX_DEEP:
-                self._plans.clear()
+                self.forget()
             self._plans[shape] = plan
+            self._kinds.add(query[:FIRST] + query[-_LAST:])
 
     def forget(self) -> None:
         self._plans.clear()
+        self._kinds.clear()
         self.tails.forget()
 
     def _read(self, query: bytes, end: int) -> tuple[bytes, bytes]:

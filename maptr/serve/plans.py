@@ -53,7 +53,7 @@ class Plans:
         request = self.ready.read(query, stream=False)
         if isinstance(request, Request):
             plain = request.plain(query)
-            if plain != query:
+            if plain is not query:
                 # Whatever else it has, there is no end to, but what it asks for may be known.
                 plan, cookie = self.tables.find_alone(plain[ID:])
                 if plan is not None:

@@ -98,7 +98,9 @@ class PlanTables:
             others, _, more = self._fill_each(sized, plans, queries, sizes, False)
             missed += others
             asked += more
-        return self.deep.fill(missed, plans, queries, sizes) if missed else missed, asked
+        if missed:
+            missed = self.deep.fill(missed, plans, queries, sizes, enough=self._has_enough())
+        return missed, asked
 
     def find_alone(self, query: bytes) -> tuple[bytes | None, bytes]:
         """The plan for one query without ID, and its cookie, empty where it has none; None where no plan is known."""
@@ -236,7 +238,7 @@ class PlanTables:
         large: bool,
     ) -> None:
         """Keep a plan by the pattern of ``name``, beside others that it may have. ``name_end`` counts from the end."""
-        if len(self.patterns) + len(self.patterns_with_cookie) >= MAX_SHARED:
+        if self._has_enough():
             self.forget_patterns()
         if large:
             self.large_patterns.add(pattern)
@@ -259,6 +261,10 @@ class PlanTables:
         labels = frozenset(label for label in fellows.labels if label[0] == pattern[FIRST])
         special = Special(labels, exact, fellows.read, other, gap, proved) if labels or exact or other or gap else None
         patterns[pattern] = name_end, fellows.find, absent, special
+
+    def _has_enough(self) -> bool:
+        """Whether there are as many patterns as may be."""
+        return len(self.patterns) + len(self.patterns_with_cookie) >= MAX_SHARED
 
     def is_full(self) -> bool:
         """Whether there are as many whole keys as may be."""
