@@ -56,7 +56,7 @@ def test_smoke_of_two_workers() -> None:
 
 def test_the_ratio_of_two_workers_is_taken_round_by_round() -> None:
     one, two = report.Round(2.0, 50.0, 0, 10, 20), report.Round(3.0, 60.0, 0, 30, 40)
-    text = workers.table(0, {"maptr": [one, one], "maptr-2": [two, one], "nsd": [one], "nsd-2": [two]})
+    text = workers.table("some", {"maptr": [one, one], "maptr-2": [two, one], "nsd": [one], "nsd-2": [two]})
     assert "1.25 [1.00-1.50]" in text
     assert "1.50 [1.50-1.50]" in text
     assert "echo" not in text

@@ -16,7 +16,7 @@ from maptr.cookies import CookieSettings
 from maptr.exchange import NOBODY, Access, Catalog, exchange
 from maptr.ready import CLIENT_OPTION, COOKIE_SIZES, OPT_START, WHOLE_OPTION, cookie_size
 from maptr.serve.hashing import make_shared_hash
-from maptr.serve.plantables import USUAL_SIZE
+from maptr.serve.plan import USUAL_SIZE
 from maptr.serve.responder import make_ready
 from maptr.serve.slots import key_of
 from maptr.serve.wholes import Wholes

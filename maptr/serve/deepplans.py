@@ -14,13 +14,12 @@ from typing import Literal
 from maptr.names import MAX_LABEL, MAX_NAME
 from maptr.ready import NO_RECORDS, ONE_RECORD, OPT_SIZE
 from maptr.readyzone import ReadyZone
-from maptr.serve.plan import FIRST, ID
+from maptr.serve.plan import FIRST, ID, USUAL_SIZE
 
 MAX_DEEP = 1 << 14  # plans by length of the name, type and so on, 200 octets each with their keys
 MAX_SEEN = 1 << 14
 OFTEN = 4  # times that a tail came: to learn a pattern takes as long as ten queries by these plans, and saves half
 
-USUAL_SIZE = (1232).to_bytes(2, "big")  # what most resolvers say since 2020; none of its octets is a letter
 _COUNTS = slice(FIRST - 6, FIRST)
 # Behind the name: type and class, then an OPT without options, and what it says of the payload's size.
 _BARE = 4

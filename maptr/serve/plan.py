@@ -18,6 +18,7 @@ HEAD = 64  # in a plan: the ten octets of header
 BAD_VERSION = HEAD + 10
 ID = 2
 FIRST = HEADER - ID  # octets of a query without ID before its first label
+USUAL_SIZE = (1232).to_bytes(2, "big")  # what most resolvers say since 2020; none of its octets is a letter
 _DATA = bytes.__basicsize__ - 1  # its last octet is the zero after all others
 
 

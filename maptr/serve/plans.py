@@ -15,8 +15,8 @@ from maptr.fastpath import ReadyAnswers
 from maptr.protocol import AAAA, NAPTR, NOERROR, TXT, A
 from maptr.ready import COOKIE_REPLY, HEADER, RD, TC, Found, Shared, with_cookie
 from maptr.request import Request
-from maptr.serve.deepplans import USUAL_SIZE, DeepPlans
-from maptr.serve.plan import FIRST, HEAD, ID, pack
+from maptr.serve.deepplans import DeepPlans
+from maptr.serve.plan import FIRST, HEAD, ID, USUAL_SIZE, pack
 from maptr.serve.plantables import MAX_SHARED, PlanTables
 from maptr.serve.slots import key_of
 

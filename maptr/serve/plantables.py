@@ -23,8 +23,8 @@ from maptr.cookies import CLIENT_COOKIE, WHOLE_COOKIE
 from maptr.fellows import Fellows
 from maptr.ready import COOKIE_REPLY, COOKIE_SIZES, OPT_SIZE, OPT_START, WHOLE_OPTION
 from maptr.readyzone import is_alone
-from maptr.serve.deepplans import USUAL_SIZE, DeepPlans
-from maptr.serve.plan import FIRST, ID
+from maptr.serve.deepplans import DeepPlans
+from maptr.serve.plan import FIRST, ID, USUAL_SIZE
 from maptr.serve.slots import LENGTH, key_of
 
 MAX_KNOWN = 110_000  # plans by whole keys, 300 octets each with their keys: 100,000 names asked in one way

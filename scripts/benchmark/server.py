@@ -187,11 +187,13 @@ def measure(
     return rounds
 
 
-def drive(generator: Path, queries: Path, load: Load, peer: Peer, options: argparse.Namespace) -> report.Round | None:
+def drive(
+    generator: Path, queries: Path, load: Load, peer: Peer, options: argparse.Namespace, window: int = WINDOW
+) -> report.Round | None:
     """One round. None where the server answers less than a tenth of what is lost, or breaks off."""
     seconds = options.seconds
     port = getattr(peer, "tls_port", peer.port)
-    window, sockets = FEWER.get(peer.name, (WINDOW, SOCKETS))
+    window, sockets = FEWER.get(peer.name, (window, SOCKETS))
     command = [generator, HOST, port, queries, seconds, window, sockets, load.rate, load.how]
     before = servers.cpu_seconds(peer)
     done = subprocess.run(

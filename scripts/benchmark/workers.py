@@ -1,7 +1,7 @@
 """Two workers against one: what a query costs, and how long it takes, where both share two cores with the generator.
 
-Servers and generator are left to the scheduler. Each rate is the total of all clients; the first is as fast as
-replies come.
+Servers and generator are left to the scheduler. Each rate is the total of all clients; the first are as fast as
+replies come, with so many queries under way: with few, workers find short queues, with many full ones.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ PAIRS: dict[str, tuple[type[Peer], type[Peer]]] = {
         (servers.Echo, servers.EchoTwo),
     )
 }
-RATES = (0, 20_000, 100_000, 200_000, 300_000)
+WINDOWS = (256, 2048)
+RATES = (20_000, 100_000, 200_000, 300_000)
 
 
 def run(folder: Path, names: Sequence[str], options: argparse.Namespace) -> int:
     """Print a table for each rate."""
-    from scripts.benchmark.server import compile_programs, drive
+    from scripts.benchmark.server import WINDOW, compile_programs, drive
 
     compile_programs(folder)
     zones = {ORIGIN: folder / "zone", DELEGATIONS: folder / "delegations"}
@@ -48,24 +49,26 @@ def run(folder: Path, names: Sequence[str], options: argparse.Namespace) -> int:
             peer = servers.start(kind, {} if issubclass(kind, servers.Echo) else zones)
             stack.callback(peer.stop)
             peers[peer.name] = peer
-        for rate in RATES[:2] if options.smoke else RATES:
+        cases = [*((0, window) for window in WINDOWS), *((rate, WINDOW) for rate in RATES)]
+        for rate, window in cases[1:3] if options.smoke else cases:
             load: Load = dataclasses.replace(LOADS[0], rate=rate)
             rounds: dict[str, list[Round]] = {name: [] for name in peers}
             for number in range(options.rounds + 1):
                 for name in peers if number % 2 == 0 else reversed(peers):
-                    one = drive(folder / "generator", queries, load, peers[name], free)
+                    one = drive(folder / "generator", queries, load, peers[name], free, window)
                     if one is None:
                         sys.exit(f"scripts/bench: {name} does not answer")
                     if number:  # in the first, servers learn
                         rounds[name].append(one)
-            print(table(rate, rounds), flush=True)
+            what = f"{rate:,} queries a second" if rate else f"as fast as replies come, {window:,} under way"
+            print(table(what, rounds), flush=True)
     return 0
 
 
-def table(rate: int, rounds: Mapping[str, Sequence[Round]]) -> str:
+def table(what: str, rounds: Mapping[str, Sequence[Round]]) -> str:
     """Medians of one and of two, and of the ratios of the single rounds."""
     lines = [
-        f"{rate:,} queries a second" if rate else "as fast as replies come",
+        what,
         f"  {'':7}{'us CPU, one':>12}{'two':>7}  {'two / one, round by round':<26}"
         f"{'p50 us, one':>12}{'two':>7}{'p99 us, one':>13}{'two':>7}{'queries/s, one':>16}{'two':>9}",
     ]
