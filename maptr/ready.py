@@ -51,7 +51,7 @@ class Shared(enum.Enum):
     """Who has the same reply, by the octets of the query that are not its first label."""
 
     BY_NAME = enum.auto()  # as the zone has it (``fellows.Fellows``)
-    BY_ORIGIN = enum.auto()  # likewise, and all as long that are not in the zone, or in no zone
+    BY_ORIGIN = enum.auto()  # likewise, and all as long that the zone does not have, or that no zone has
     BY_ALL = enum.auto()
     BY_PROOF = enum.auto()  # those who are denied by the same records
     BY_NONE = enum.auto()  # those, or others, who are too few to look for

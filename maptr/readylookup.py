@@ -123,9 +123,10 @@ class ReadyLookup:
             label, at = name[offsets[-1] : at], offsets[-1]
         if source is name:
             return self._learned.moulded((zone.origin, label, form), at, name, qtype, form, by_name=True)
-        ready = self._learned.moulded((zone.origin, label, form, rcode, source), at, name, qtype, form)
-        if ready is not None and rcode == NXDOMAIN and not (label or zone.wild or zone.layered):
-            ready = zone.absent[at << 2 | form] = ready._replace(shared=Shared.BY_ORIGIN)
+        shared = Shared.BY_ORIGIN if rcode == NXDOMAIN and not label else Shared.BY_NAME
+        ready = self._learned.moulded((zone.origin, label, form, rcode, source), at, name, qtype, form, shared=shared)
+        if ready is not None and shared is Shared.BY_ORIGIN and zone.flat:
+            zone.absent[at << 2 | form] = ready
         return ready
 
     # ---- with proofs

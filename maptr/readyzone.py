@@ -34,7 +34,8 @@ class ReadyZone:
             if name[:2] == WILDCARD:
                 self.wild = True
         self.layered = bool(self.cuts or self.odd)
-        # NXDOMAIN by the place of the origin in the name and by form, in zones that are neither wild nor layered.
+        self.flat = not (self.wild or self.layered)  # to be absent is not to be in the table
+        # NXDOMAIN by the place of the origin in the name and by form, in flat zones.
         self.absent: dict[int, Ready] = {}
         # Just above the origin these labels make names in the SOA compress further than its owner.
         rdata = view.soa.rdatas[0].lower()

@@ -11,6 +11,7 @@ from maptr.serve import deepplans
 from maptr.serve.slots import key_of
 from scripts.benchmark.loads import ark_zone
 from scripts.benchmark.odd import ODD, ask, opt
+from tests import test_proofs
 from tests.test_fastpath import snapshot_of
 from tests.test_plans import Server
 
@@ -19,7 +20,10 @@ HEAD = "@ 3600 SOA {} 1 7200 900 1209600 300\n@ 3600 NS ns.elsewhere.example.\n"
 # and beside, and what plans must keep away from: wildcards, delegations, DNAME.
 FLAT = HEAD.format("ns a.b.ns") + "a 60 TXT x\nb.a.b 60 TXT y\nc 60 CNAME a\n"
 BELOW = HEAD.format("ns.elsewhere.example. hostmaster.elsewhere.example.") + "a 60 TXT z\n"
+AT = (b"10001", b"ark", b"arpa")
+LONG = ".".join((*("x" * 62,) * 3, "x" * 40))
 ZONES = {
+    "a long SOA": [(HEAD.format(f"a.{LONG}.test. b.{LONG}.test.") + "a 60 TXT x\n", "ark.")],
     "flat": [(FLAT, "ark.")],
     "a zone in a zone": [(FLAT, "ark."), (BELOW, "a.ark."), (BELOW, "b.a.a.ark."), (BELOW, "other.")],
     "the root": [(FLAT, ".")],
@@ -49,6 +53,71 @@ def test_the_same_octets_as_the_general_path(zones: list[tuple[str, str]]) -> No
                 asked.use_edns(0, payload=rng.choice((512, 1232, 4096)))
             queries.append(asked.to_wire())
         server.hold(queries)
+
+
+# Flat, with a chain as a signer makes it; with what the SOA names in the zone; with a delegation; with wildcards.
+CHAINED = (
+    HEAD.format("ns.test. bugs.test.") + "@ 60 NSEC b NS SOA RRSIG NSEC\nb 60 A 192.0.2.1\nb 60 NSEC m A RRSIG NSEC\n"
+)
+CHAINS = {
+    "flat": CHAINED + "m 60 TXT x\nm 60 NSEC @ TXT RRSIG NSEC\n",
+    "SOA within": CHAINED.replace("ns.test. bugs.test.", "c a.b.c") + "m 60 TXT x\nm 60 NSEC @ TXT RRSIG NSEC\n",
+    "a delegation": CHAINED + "m 60 NS ns.m\nns.m 60 A 192.0.2.1\nm 60 NSEC @ NS RRSIG NSEC\n",
+    "a wildcard below": CHAINED
+    + "m 60 TXT x\nm 60 NSEC *.m TXT RRSIG NSEC\n*.m 60 TXT x\n*.m 60 NSEC @ TXT RRSIG NSEC\n",
+    "a wildcard": CHAINED.replace("NSEC b NS", "NSEC * NS")
+    + "* 60 TXT x\n* 60 NSEC b TXT RRSIG NSEC\nm 60 NSEC @ RRSIG NSEC\n",
+    "other names": CHAINED.replace("NS SOA RRSIG", "NS SOA DNAME RRSIG")
+    + "@ 60 DNAME elsewhere.test.\nm 60 NSEC @ RRSIG NSEC\n",
+}
+SIGNED = {**{kind: snapshot_of((text, "example.")) for kind, text in CHAINS.items()}, **test_proofs.ZONES}
+
+
+def test_names_below_one_that_exists_have_plans_where_there_are_enough_patterns() -> None:
+    server = Server(snapshot_of((ark_zone(5), "ark.arpa.")))
+    deep = server.plans.tables.deep
+    below, beside, there = (ask(name, 35, opt())[2:] for name in ((b"x", *AT), (b"yyyyyyy", *AT[1:]), AT))
+    deep.put(beside, b"some plan", proved=False)
+    sizes = [len(below) + 2, len(there) + 2]
+    for _ in range(deepplans.OFTEN + 1):
+        plans: list[bytes | None] = [None, None]
+        missed = deep.fill([0, 1], plans, [key_of(below), key_of(there)], sizes, enough=True)
+        assert (missed, plans) == ([1], [b"some plan", None])
+    assert deep.fill([0], [None], [key_of(below)], sizes, enough=False) == [0]
+
+
+@pytest.mark.parametrize("kind", SIGNED)
+def test_the_same_octets_with_proofs(kind: str) -> None:
+    rng = random.Random(kind)
+    server = Server(SIGNED[kind])
+    labels = [b"a", b"b", b"c", b"m", b"w", b"x", b"y", b"*", b"ns", b"ns1", b"ai", b"B", b"o" * 40, b"zz"]
+    labels.append(b"35mthgpgcu1qg68fab165klnsnk3dpvl")
+    for _ in range(150):
+        queries = []
+        for _ in range(16):
+            name = (*rng.choices(labels, k=rng.randrange(1, 5)), b"example")
+            payload, flags = rng.choice((512, 1232, 4096)), rng.choice((0x8000, 0x8000, 0))
+            queries.append(ask(name, rng.choice((1, 2, 43, 16)), opt(size=payload, flags=flags)))
+        server.hold(queries)
+
+
+@pytest.mark.parametrize("kind", ["flat", "SOA within", "a delegation", "a wildcard below"])
+def test_gaps_have_plans_at_any_depth(kind: str) -> None:
+    rng = random.Random(kind)
+    server = Server(SIGNED[kind])
+    for _ in range(30):
+        tops = [rng.choice((b"d", b"f", b"q")) + bytes(rng.choices(b"xyz", k=5)) for _ in range(30)]
+        server.hold([ask((b"a", b"%d" % rng.randrange(10**9), top, b"example"), 1, opt(flags=0x8000)) for top in tops])
+    assert server.found > 500
+    assert len(server.plans.tables.deep._proved) <= 2 * 10
+
+
+def test_proofs_are_forgotten_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.serve.plans.MAX_PROVED", 3)
+    server = Server(SIGNED["flat"])
+    for size in range(1, 20):
+        server.hold([ask((b"a", b"d" * size, b"example"), 1, opt(flags=0x8000))])
+        assert len(server.plans.tables.deep._proved) <= 3
 
 
 @pytest.mark.parametrize("kind", ["ten labels", "as many labels as go", "four labels elsewhere", "the longest names"])
@@ -92,7 +161,7 @@ REST = b"\0\0\x23\0\1"  # the root, type and class
 def test_what_is_no_plain_question_has_none(learned: bytes, query: bytes) -> None:
     server = Server(snapshot_of((ark_zone(5), "ark.arpa.")))
     deep = server.plans.tables.deep
-    deep.put(learned, b"some plan")
+    deep.put(learned, b"some plan", proved=False)
     plans: list[bytes | None] = [None, None]
     other = learned.replace(b"x", b"y", 1)
     queries = [key_of(query), key_of(other)]
@@ -104,7 +173,7 @@ def test_a_name_in_the_zone_has_no_such_plan() -> None:
     server = Server(snapshot_of((ark_zone(5), "ark.arpa.")))
     deep = server.plans.tables.deep
     absent, present = (ask((label, b"ark", b"arpa"), 35, opt())[2:] for label in (b"99999", b"10001"))
-    deep.put(absent, b"some plan")
+    deep.put(absent, b"some plan", proved=False)
     plans: list[bytes | None] = [None, None]
     queries = [key_of(absent), key_of(present)]
     assert deep.fill([0, 1], plans, queries, [len(absent) + 2, len(present) + 2], enough=False) == [1]

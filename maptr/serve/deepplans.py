@@ -1,9 +1,11 @@
 """Plans for what does not exist, however deep: random names of several labels below an origin, or outside of all zones.
 
 The patterns of ``plantables.py`` know all names that differ in the first label alone. Who makes up other labels, too,
-makes as many patterns as queries. But where a zone has neither wildcards nor delegations, all that it does not have
-gets one reply, whose records point to nothing in the question but the origin (``ready.Shared.BY_ORIGIN``). So a plan is
-known by what of the query is not below the origin, and by how long the name is. Cookies are left to others.
+makes as many patterns as queries. But all names that a zone does not have get one reply, whose records point to nothing
+in the question but the origin (``ready.Shared.BY_ORIGIN``). So a plan is known by what of the query is not below the
+origin, and by how long the name is; where it has a proof, also by the gap of the chain in which the label next to the
+origin lies. Such a plan is for all whose label next to the origin is not in the zone's table either, and for all that
+are not in there themselves where the zone has neither wildcards nor delegations. Cookies are left to others.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _COUNTS = slice(FIRST - 6, FIRST)
 _BARE = 4
 _WITH_OPT = _BARE + OPT_SIZE
 _SIZE = slice(_BARE + 3, _BARE + 5)
-_LAST = _WITH_OPT - _SIZE.stop  # in a query without an OPT, so many octets are type, class and the end of its name
+_DO = _BARE + 7  # the octet with that flag
+_LAST = 5  # octets of version, flags and options of an OPT, or of the root, type and class
 NEITHER = b"", b""
 
 
@@ -55,6 +58,7 @@ class DeepPlans:
         self._zones = zones
         self._depth = depth
         self._plans: dict[bytes, bytes] = {}
+        self._proved: dict[bytes, bytes] = {}
         self._kinds: set[bytes] = set()  # what is before the name of such a query, and its last octets
 
     def fill(
@@ -74,26 +78,35 @@ class DeepPlans:
             # What may be is seen first, for a walk over the labels takes longer.
             if query[:FIRST] + query[end - _LAST : end] in kinds:
                 shape, tail = self._read(query, end)
-                plan = self._plans.get(shape)
+                plan = self._plans.get(shape) or self._proved.get(shape)
                 if plan is not None and (self.tails.again(tail) < OFTEN or enough):
                     plans[i] = plan
                     continue
             missed.append(i)
         return missed
 
-    def put(self, query: bytes, plan: bytes) -> None:
-        """Keep the plan of a reply that is BY_ORIGIN and fits everybody, for a query without ID."""
+    def put(self, query: bytes, plan: bytes, *, proved: bool) -> bool:
+        """Keep the plan of a reply to a query without ID that is BY_ORIGIN and fits everybody, or BY_PROOF.
+
+        Whether it is kept.
+        """
         shape, _ = self._read(query, len(query))
-        if shape:
-            if len(self._plans) >= MAX_DEEP:
-                self.forget()
-            self._plans[shape] = plan
-            self._kinds.add(query[:FIRST] + query[-_LAST:])
+        if not shape:
+            return False
+        if len(self._plans) >= MAX_DEEP:
+            self.forget()
+        (self._proved if proved else self._plans)[shape] = plan
+        self._kinds.add(query[:FIRST] + query[-_LAST:])
+        return True
 
     def forget(self) -> None:
+        """Forget all but proofs."""
         self._plans.clear()
         self._kinds.clear()
         self.tails.forget()
+
+    def forget_proved(self) -> None:
+        self._proved.clear()
 
     def _read(self, query: bytes, end: int) -> tuple[bytes, bytes]:
         """What of a query of that size its plan is known by, and what is behind its first label; empty for none."""
@@ -103,26 +116,37 @@ class DeepPlans:
             if length > MAX_LABEL or at >= end:
                 return NEITHER
             places.append(at)
-        rest, counts = query[at + 1 : end], query[_COUNTS]
+        rest, counts, do = query[at + 1 : end], query[_COUNTS], False
         if counts == ONE_RECORD:
             if len(rest) != _WITH_OPT:
                 return NEITHER
-            rest = rest[: _SIZE.start] + USUAL_SIZE + rest[_SIZE.stop :]
+            do = bool(rest[_DO] & 0x80)
         elif counts != NO_RECORDS or len(rest) != _BARE:
             return NEITHER
         if at == FIRST or at >= FIRST + MAX_NAME:
             return NEITHER
         name = query[FIRST : at + 1].lower()
         below = places[max(0, len(places) - self._depth - 1)]
-        origin = b""
+        origin, gap = b"", 0
         for place in places[-self._depth :]:
             zone = self._zones.get(name[place - FIRST :])
             if zone is not None:
-                if not zone or name in zone.table:
+                origin, closer = name[place - FIRST :], name[below - FIRST :]
+                proved = do and zone and zone.signed
+                if not zone or closer[: closer[0] + 1] in zone.soa_words:
                     return NEITHER
-                if name[below - FIRST : place - FIRST] in zone.soa_labels:
+                # Where there is no wildcard to be met below it, no name below one that exists.
+                if (name if zone.flat and not proved else closer) in zone.table:
                     return NEITHER
-                origin = name[place - FIRST :]
+                if proved:
+                    number = zone.gap(origin)
+                    if number is None:
+                        return NEITHER
+                    gap = number(closer)
                 break
             below = place
-        return b"%b%c%b%b" % (query[:FIRST], at - FIRST, origin, rest), name[places[1] - FIRST :] + rest
+        else:
+            proved = False
+        if counts == ONE_RECORD and not proved:
+            rest = rest[: _SIZE.start] + USUAL_SIZE + rest[_SIZE.stop :]
+        return b"%b%c%b%b%d" % (query[:FIRST], at - FIRST, origin, rest, gap), name[places[1] - FIRST :] + rest

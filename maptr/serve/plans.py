@@ -74,9 +74,13 @@ class Plans:
         if not whole:
             return plan  # with more octets it comes in more ways than can be learned
         answered = any(ready.head[4:6])
-        if ready.shared is Shared.BY_ORIGIN and not size and _size(found) <= MIN_PAYLOAD:
-            self.tables.deep.put(query[ID:whole], plan)
         proved = ready.shared is Shared.BY_PROOF
+        deep = ready.shared is Shared.BY_ORIGIN and _size(found) <= MIN_PAYLOAD
+        if (deep or (proved and not answered)) and not size:
+            kept = self.tables.deep.put(query[ID:whole], plan, proved=proved)
+            if kept and proved:
+                self._alive_proved.append(ready.body)
+                self._kinds_proved[plan] = ready.kind
         if not answered or proved or (ready.start and ready.kind is not None):
             # What does not exist, or as a wildcard, seldom comes again: kept when what is behind its first label does.
             tail = query[HEADER + 1 + query[HEADER] : whole].lower()
@@ -193,6 +197,7 @@ class Plans:
             self._forget_shared()
         if len(self._alive_proved) >= MAX_PROVED:
             self.tables.forget_proved()
+            self.tables.deep.forget_proved()
             self._alive_proved.clear()
             self._kinds_proved.clear()
 
