@@ -23,7 +23,7 @@ BELOW = HEAD.format("ns.elsewhere.example. hostmaster.elsewhere.example.") + "a 
 AT = (b"10001", b"ark", b"arpa")
 LONG = ".".join((*("x" * 62,) * 3, "x" * 40))
 ZONES = {
-    "a long SOA": [(HEAD.format(f"a.{LONG}.test. b.{LONG}.test.") + "a 60 TXT x\n", "ark.")],
+    "a long SOA": [(HEAD.format(f"a.{LONG}.test. b.{LONG.replace('x', 'y')}.test.") + "a 60 TXT x\n", "ark.")],
     "flat": [(FLAT, "ark.")],
     "a zone in a zone": [(FLAT, "ark."), (BELOW, "a.ark."), (BELOW, "b.a.a.ark."), (BELOW, "other.")],
     "the root": [(FLAT, ".")],
