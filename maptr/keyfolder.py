@@ -38,7 +38,12 @@ def read_keys(folder: Path) -> list[KeyFile]:
     package cryptography is missing; OSError where something cannot be read.
     """
     _require_cryptography()
-    _check_private(folder, folder.stat().st_mode, FOLDER_MODE)
+    try:
+        mode = folder.stat().st_mode
+    except FileNotFoundError as error:
+        advice = f"{error.strerror}; it is made by: maptr zone keys add {folder}"
+        raise FileNotFoundError(error.errno, advice, str(folder)) from None
+    _check_private(folder, mode, FOLDER_MODE)
     paths = sorted(path for path in folder.iterdir() if path.suffix == ".pem")
     if len(paths) > MAX_KEYS:
         raise SigningError(f"{len(paths)} keys, {MAX_KEYS} at most", filename=str(folder))

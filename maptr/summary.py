@@ -51,7 +51,7 @@ def advice(found: Discovery) -> str:
         return ""
     return (
         ". If no ARK is found at all: ark.arpa is not delegated on the public Internet today; maptr up"
-        " serves it on this machine, @SERVER names a server that has it, --origin another origin"
+        " serves it on this machine, @SERVER (nameservers=) names a server that has it, --origin (origin=) another origin"
     )
 
 

@@ -712,5 +712,8 @@ def test_no_file_and_no_cryptography(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(ConfigError, match="no trust anchor"):
         Validator({})
     monkeypatch.setattr("dns.dnssecalgs.algorithms", {})
-    with pytest.raises(ConfigError, match=r"maptr\[dnssec\]"):
+    with pytest.raises(ConfigError, match=r"needs a newer package cryptography: pip install 'maptr\[dnssec\]'"):
+        validator()
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(ConfigError, match=r"needs the package cryptography: pip install 'maptr\[dnssec\]'"):
         validator()
