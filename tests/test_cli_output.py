@@ -89,7 +89,7 @@ def test_a_full_disk_below_stdout_is_exit_8(words: list[str], tmp_path: Path) ->
             text=True,
             timeout=60,
         )
-    assert (done.returncode, done.stderr) == (8, "maptr: standard output: No space left on device\n")
+    assert (done.returncode, done.stderr) == (8, "maptr: No space left on device\n")
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -6,6 +6,7 @@ That it says what a real validator says is held in ``tests/interop/test_validati
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -127,25 +127,23 @@ def fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def let_go_of_stdout() -> bool:
+def let_go_of_stdout() -> None:
     """Where stdout cannot be written, what is left for it is dropped: Python 3.13 would try again at its end, say so
-    once more and exit with 120. True where that is so.
+    once more and exit with 120.
     """
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
 
 
 def unwritable(error: OSError) -> NoReturn:
     """Leave because of what no command foresaw: most often stdout cannot be written."""
     from maptr.errors import reason_of
 
-    whose = "standard output: " if let_go_of_stdout() and error.filename is None else ""
-    fail(whose + reason_of(error), EXIT_UNREADABLE)
+    let_go_of_stdout()
+    fail(reason_of(error), EXIT_UNREADABLE)
 
 
 class LastResort:
