@@ -194,10 +194,10 @@ def test_what_is_wrong_in_the_environment_is_not_laid_at_the_door_of_the_file() 
 
 def test_a_file_that_the_environment_names_is_said_to_be_so(tmp_path: Path) -> None:
     missing = tmp_path / "none.toml"
-    with pytest.raises(OSError, match="none.toml") as caught:
+    with pytest.raises(OSError, match=r"none\.toml") as caught:
         load(missing, environment={"MAPTR_CONFIG": str(missing)})
     assert caught.value.strerror == "No such file or directory; MAPTR_CONFIG names it"
-    with pytest.raises(OSError, match="none.toml") as caught:
+    with pytest.raises(OSError, match=r"none\.toml") as caught:
         load(missing, environment={"MAPTR_CONFIG": str(tmp_path / "other.toml")})
     assert caught.value.strerror == "No such file or directory"
 
