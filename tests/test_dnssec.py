@@ -464,6 +464,21 @@ def test_a_zone_can_be_signed_in_place(work: Path) -> None:
     assert signature_state(view, NOW + 8 * 86400).expires == NOW + 22 * 86400
 
 
+def test_what_checks_a_zone_says_that_its_signatures_are_over(work: Path) -> None:
+    path = work / "over.zone"
+    assert run("sign", work / "in.zone", work / "keys", "-o", path, "--at", 1700000000).exit_code == 0
+    over = "signatures expired at 2023-11-28T22:13:20Z: validators answer SERVFAIL; sign the zone again"
+    checked = run("check", path)
+    assert (checked.exit_code, checked.stdout) == (0, f"{path}: warning example. signatures: {over}\n")
+    assert run("check", "--strict", path).exit_code == 1
+    serve = ["serve", "--zone", f"example={path}", "--listen", "127.0.0.1:5353", "--check-config"]
+    started = CliRunner().invoke(main, serve)
+    assert (started.exit_code, started.stderr) == (0, f"maptr: zone example.: {over}\n")
+    assert run("sign", work / "in.zone", work / "keys", "-o", path).exit_code == 0
+    assert run("check", "--strict", path).exit_code == 0
+    assert CliRunner().invoke(main, serve).stderr == ""
+
+
 def test_the_same_time_gives_the_same_zone(work: Path) -> None:
     texts = [run("sign", work / "in.zone", work / "keys", "--at", NOW).stdout for _ in range(2)]
     assert texts[0] == texts[1] != ""

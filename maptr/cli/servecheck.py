@@ -15,6 +15,7 @@ from maptr.names import to_text
 from maptr.packed import count_names
 from maptr.serve import settings, signer, zones
 from maptr.serve.zones import ZoneSource
+from maptr.signatures import signature_state
 
 if TYPE_CHECKING:
     from maptr.config import Config
@@ -56,6 +57,9 @@ def check(config: Config) -> None:
             output.data(f"zone {zone} serial {checked.view.serial}, {names} names, from {origin}{signed}")
             for warning in checked.warnings:
                 output.talk(f"maptr: zone {zone}: {warning}")
+            now = time.time()
+            if source.signing is None and (found := signature_state(checked.view, now)).is_alarm:
+                output.talk(f"maptr: zone {zone}: {found.words(now)}")
     if code:
         raise SystemExit(code)
     if config.serve.workers > 1:

@@ -15,10 +15,9 @@ from maptr.cli.group import Group
 from maptr.cli.keys import keys
 from maptr.cli.sign import sign
 from maptr.errors import ZoneError
-from maptr.finding import Severity
+from maptr.finding import Finding, Severity
 
 if TYPE_CHECKING:
-    from maptr.finding import Finding
     from maptr.names import Labels
 
 DEFAULT_ORIGIN = "ark.arpa."
@@ -146,7 +145,8 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     """Check a zone FILE (- for stdin) as a server would load it, and as a Maptr client would read it.
 
     It finds what checkers of name servers cannot: regexps that BIND refuses, with the whole zone; hosts without
-    final dot; unescaped ports; redirect loops; names that are no NAANs; replies too big for UDP.
+    final dot; unescaped ports; redirect loops; names that are no NAANs; replies too big for UDP. A warning says that
+    signatures are over, or will be in two days.
 
     \b
     Exit codes:
@@ -155,11 +155,16 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
       2  bad usage
       8  FILE cannot be read
     """
+    from maptr import names
     from maptr.cli.source import read_text
-    from maptr.zonecheck import check_zone
+    from maptr.signatures import signature_state
+    from maptr.zonecheck import examine
 
     text = read_text(file)
-    findings = check_zone(text, origin=origin, filename=file)
+    findings, view = examine(text, origin=origin, filename=file)
+    now = time.time()
+    if view is not None and (found := signature_state(view, now)).is_alarm:
+        findings.append(Finding(Severity.WARNING, "signatures", names.to_text(view.origin), found.words(now)))
     _report(findings, file, as_json)
     fatal = [f for f in findings if strict or f.severity is Severity.ERROR]
     sys.exit(output.EXIT_NONE if fatal else output.EXIT_OK)

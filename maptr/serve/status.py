@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from maptr import __version__
 from maptr.names import to_text
-from maptr.serve.alarm import words
 from maptr.serve.counters import GROUPS, Counters
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
         yield f"zone {name} was not signed, serial {state.view.serial} stays: {signing_error}"
     found = state.signatures(now)
     if found.is_alarm:
-        yield f"zone {name}: {words(found, now)}"
+        yield f"zone {name}: {found.words(now)}"
 
 
 def _alarms(reloader: Reloader) -> Iterator[str]:
