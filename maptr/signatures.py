@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 import struct
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -42,15 +41,6 @@ class SignatureState:
     @property
     def is_alarm(self) -> bool:
         return self.state not in (Signatures.UNSIGNED, Signatures.OK)
-
-    def words(self, now: float) -> str:
-        """What is wrong with signatures that are an alarm, and what to do."""
-        end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.expires))
-        if self.state is Signatures.NOT_YET:
-            return "signatures are not valid yet: validators answer SERVFAIL; is a clock wrong?"
-        if self.state is Signatures.EXPIRED:
-            return f"signatures expired at {end}: validators answer SERVFAIL; sign the zone again"
-        return f"signatures expire at {end}, in {((self.expires or 0) - now) / 3600:.0f} hours; sign the zone again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from maptr.cli import output
 from maptr.errors import ConfigError, SigningError, ZoneError
 from maptr.names import to_text
 from maptr.packed import count_names
-from maptr.serve import settings, signer, zones
+from maptr.serve import alarm, settings, signer, zones
 from maptr.serve.zones import ZoneSource
 from maptr.signatures import signature_state
 
@@ -59,7 +59,7 @@ def check(config: Config) -> None:
                 output.talk(f"maptr: zone {zone}: {warning}")
             now = time.time()
             if source.signing is None and (found := signature_state(checked.view, now)).is_alarm:
-                output.talk(f"maptr: zone {zone}: {found.words(now)}")
+                output.talk(f"maptr: zone {zone}: {alarm.words(found, now)}")
     if code:
         raise SystemExit(code)
     if config.serve.workers > 1:

@@ -164,7 +164,9 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     findings, view = examine(text, origin=origin, filename=file)
     now = time.time()
     if view is not None and (found := signature_state(view, now)).is_alarm:
-        findings.append(Finding(Severity.WARNING, "signatures", names.to_text(view.origin), found.words(now)))
+        from maptr.serve.alarm import words
+
+        findings.append(Finding(Severity.WARNING, "signatures", names.to_text(view.origin), words(found, now)))
     _report(findings, file, as_json)
     fatal = [f for f in findings if strict or f.severity is Severity.ERROR]
     sys.exit(output.EXIT_NONE if fatal else output.EXIT_OK)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from maptr.names import Labels, to_text
 from maptr.serve.background import in_thread
-from maptr.signatures import EXPIRING, Signatures, signature_state
+from maptr.signatures import EXPIRING, Signatures, SignatureState, signature_state
 from maptr.snapshot import Snapshot
 
 log = logging.getLogger("maptr.serve")
@@ -30,7 +30,17 @@ def tell(snapshot: Snapshot, now: float, expiring: Mapping[Labels, int] = NO_OTH
         found = signature_state(zone, now, expiring=expiring.get(zone.origin, EXPIRING))
         if found.is_alarm:
             level = logging.WARNING if found.state is Signatures.EXPIRING else logging.ERROR
-            log.log(level, "zone %s: %s", to_text(zone.origin), found.words(now))
+            log.log(level, "zone %s: %s", to_text(zone.origin), words(found, now))
+
+
+def words(found: SignatureState, now: float) -> str:
+    """What is wrong with signatures that are an alarm, and what to do."""
+    end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(found.expires))
+    if found.state is Signatures.NOT_YET:
+        return "signatures are not valid yet: validators answer SERVFAIL; is a clock wrong?"
+    if found.state is Signatures.EXPIRED:
+        return f"signatures expired at {end}: validators answer SERVFAIL; sign the zone again"
+    return f"signatures expire at {end}, in {((found.expires or 0) - now) / 3600:.0f} hours; sign the zone again"
 
 
 async def watch(

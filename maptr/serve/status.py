@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from maptr import __version__
 from maptr.names import to_text
+from maptr.serve.alarm import words
 from maptr.serve.counters import GROUPS, Counters
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
         yield f"zone {name} was not signed, serial {state.view.serial} stays: {signing_error}"
     found = state.signatures(now)
     if found.is_alarm:
-        yield f"zone {name}: {found.words(now)}"
+        yield f"zone {name}: {words(found, now)}"
 
 
 def _alarms(reloader: Reloader) -> Iterator[str]:
