@@ -121,8 +121,9 @@ def build(
         output.talk(f"delegated: {naan} is left to the included records")
     done = output.EXIT_NONE if strict and (refused or errors or built.left_out) else output.EXIT_OK
     after = zones.serial_of(built.text.splitlines())
+    alone = "" if ns else "; its name server is localhost, for this machine alone: --ns names others"
     if before and after and before[1] == after[1] and not serial.isdigit():
-        output.talk(f"unchanged: {target} keeps serial {before[0]}")
+        output.talk(f"unchanged: {target} keeps serial {before[0]}{alone}")
         sys.exit(done)
     bad = [f for f in check_zone(built.text, filename=target or "-") if f.severity is Severity.ERROR]
     for finding in bad:
@@ -130,9 +131,8 @@ def build(
     if bad:
         output.fail("the zone made is not fit to be loaded; nothing was written", output.EXIT_NONE)
     _write(target, built.text)
-    output.talk(
-        f"zone {names.to_text(labels)} serial {number}: {built.counts['naans']} NAANs, {built.counts['rules']} rules"
-    )
+    counts = f"{built.counts['naans']} NAANs, {built.counts['rules']} rules"
+    output.talk(f"zone {names.to_text(labels)} serial {number}: {counts}{alone}")
     sys.exit(done)
 
 
@@ -162,8 +162,7 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
 
     text = read_text(file)
     findings, view = examine(text, origin=origin, filename=file)
-    now = time.time()
-    if view is not None and (found := signature_state(view, now)).is_alarm:
+    if view is not None and (found := signature_state(view, now := time.time())).is_alarm:
         from maptr.serve.alarm import words
 
         findings.append(Finding(Severity.WARNING, "signatures", names.to_text(view.origin), words(found, now)))
