@@ -37,15 +37,16 @@ def check(config: Config) -> None:
             code = output.EXIT_NONE
     for source in settings.sources_of(config):
         try:
-            checked = _read(source)
             if source.signing is not None:
                 signer.check(source.signing)
+            checked = _read(source)
         except (ZoneError, SigningError) as error:
             output.talk(f"maptr: {error}")
             code = max(code, output.EXIT_NONE)
         except OSError as error:
-            if source.table is not None and config.table.url and config.table.file == source.table.table:
-                output.talk(f"maptr: zone {to_text(source.origin)}: {source.table.table} is not pulled yet")
+            table = None if source.table is None else source.table.table
+            if table is not None and config.table.url and config.table.file == table and error.filename == str(table):
+                output.talk(f"maptr: zone {to_text(source.origin)}: {table} is not pulled yet")
                 continue
             output.talk(f"maptr: {error.filename}: {error.strerror}")
             code = output.EXIT_UNREADABLE
