@@ -484,6 +484,53 @@ def test_the_same_time_gives_the_same_zone(work: Path) -> None:
     assert texts[0] == texts[1] != ""
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["zone", "sign", "in.zone", "keys"],
+        ["zone", "keys", "add", "keys"],
+        ["zone", "keys", "list", "keys"],
+        ["serve", "--config", "maptr.toml", "--check-config"],
+    ],
+    ids=" ".join,
+)
+def test_without_the_package_to_sign_with_it_is_named(work: Path, words: list[str]) -> None:
+    done = _without_cryptography(work, words)
+    assert done.returncode == 1
+    assert done.stderr == "maptr: signing needs the package cryptography: pip install 'maptr[dnssec]'\n"
+
+
+def test_without_it_a_server_that_is_to_sign_says_so_and_serves_the_other_zones(work: Path) -> None:
+    done = _without_cryptography(work, ["serve", "--config", "maptr.toml"], until="ready")
+    assert done.stderr.startswith(
+        "maptr: zone example. not signed, queries get SERVFAIL, next try in 60 s: signing needs the package cryptography"
+    ), done.stderr
+    assert "ready, serving 1 zone on 127.0.0.1:" in done.stderr
+
+
+def _without_cryptography(work: Path, words: list[str], *, until: str = "") -> subprocess.CompletedProcess[str]:
+    """A command in a process that has not the package; one that goes on is ended when it has said a word."""
+    (work / "maptr.toml").write_text(
+        '[serve]\nlisten = ["127.0.0.1:0"]\nstate = "state"\n'
+        '[[zone]]\nname = "example"\nfile = "in.zone"\nkeys = "keys"\n'
+        '[[zone]]\nname = "other.example"\nfile = "other.zone"\n'
+    )
+    (work / "other.zone").write_text(TEXT.replace("x.dname A     192.0.2.4\n", "").replace("example.", "other.example."))
+    program = "import sys; sys.modules['cryptography'] = None; from maptr.cli.brief import run; run()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *words], cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        said = ""
+        if until and process.stderr is not None:
+            for line in process.stderr:
+                said += line
+                if until in line:
+                    process.terminate()
+                    break
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(words, process.returncode, out, said + err)
+
+
 def test_errors_leave_the_old_zone_and_say_what_to_do(work: Path) -> None:
     target = work / "out.zone"
     target.write_text("kept")
