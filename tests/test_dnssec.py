@@ -502,9 +502,8 @@ def test_without_the_package_to_sign_with_it_is_named(work: Path, words: list[st
 
 def test_without_it_a_server_that_is_to_sign_says_so_and_serves_the_other_zones(work: Path) -> None:
     done = _without_cryptography(work, ["serve", "--config", "maptr.toml"], until="ready")
-    assert done.stderr.startswith(
-        "maptr: zone example. not signed, queries get SERVFAIL, next try in 60 s: signing needs the package cryptography"
-    ), done.stderr
+    refused = "maptr: zone example. not signed, queries get SERVFAIL, next try in 60 s: signing needs the package"
+    assert done.stderr.startswith(refused), done.stderr
     assert "ready, serving 1 zone on 127.0.0.1:" in done.stderr
 
 
@@ -515,7 +514,7 @@ def _without_cryptography(work: Path, words: list[str], *, until: str = "") -> s
         '[[zone]]\nname = "example"\nfile = "in.zone"\nkeys = "keys"\n'
         '[[zone]]\nname = "other.example"\nfile = "other.zone"\n'
     )
-    (work / "other.zone").write_text(TEXT.replace("x.dname A     192.0.2.4\n", "").replace("example.", "other.example."))
+    (work / "other.zone").write_text((work / "in.zone").read_text().replace("example.", "other.example."))
     program = "import sys; sys.modules['cryptography'] = None; from maptr.cli.brief import run; run()"
     with subprocess.Popen(
         [sys.executable, "-c", program, *words], cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
