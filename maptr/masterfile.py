@@ -25,8 +25,13 @@ CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 section 3.2.4
 
 def in_ascii(octets: bytes) -> bytes:
     """The same file with ``\\DDD`` for each octet that is not ASCII (RFC 1035 5.1). So name servers read them, in names
-    too; dnspython, shown the characters, makes A-labels, and of some that look like ASCII just that."""
+    too; dnspython, shown the characters, makes A-labels, and of some that look like ASCII just that. What is no UTF-8
+    stays as it is, to be refused."""
     if octets.isascii():
+        return octets
+    try:
+        octets.decode()
+    except UnicodeDecodeError:
         return octets
     return re.sub(_NOT_ASCII, _escaped, octets)
 

@@ -48,7 +48,7 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> tupl
     findings = list(_written(text, origin))
     view = None
     try:
-        ascii_text = in_ascii(text.encode("utf-8", "surrogatepass")).decode()
+        ascii_text = in_ascii(text.encode("utf-8", "replace")).decode()
         zone = dns.zone.from_text(
             ascii_text, origin=origin, relativize=False, filename=filename or "<zone>", check_origin=False
         )
