@@ -18,7 +18,7 @@ BYTE_ORDER_MARK = "\ufeff"
 MARK_REFUSED = "begins with a byte order mark, which name servers take for a part of the first name: save it without"
 
 # File names are the system's; an escape and what it escapes go together.
-_NOT_ASCII = re.compile(rb"(?m)^\$INCLUDE\b.*|\\(?s:.)|[\x80-\xff]")
+_NOT_ASCII = re.compile(rb"(?mi)^\$INCLUDE\b.*|\\(?s:.)|[\x80-\xff]")
 
 CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 section 3.2.4
 
