@@ -108,10 +108,13 @@ class Ark(_Parts):
         'ark:12345/x54/c2.v1'
 
         ``profile="2002"`` normalises as section 2.4 of the 2002 draft: ``%`` pairs in lower case, suffixes
-        sorted and told once. Raises ArkSyntaxError, and nothing else, for any text or octets.
+        sorted and told once. Raises ArkSyntaxError, and nothing else, for any text or octets; TypeError for what is
+        neither.
         """
+        if not isinstance(text, str):
+            text = _decode(text)
         if profile == "draft" and len(text) <= _MAX_AS_IT_IS:
-            plain = _AS_IT_IS.fullmatch(text if isinstance(text, str) else text.decode("latin-1"))
+            plain = _AS_IT_IS.fullmatch(text)
             if plain is not None:
                 naan, rest, name, qualifier, tail = plain.groups("")
                 return _new(cls, (naan, name, qualifier, f"ark:{naan}/{rest}", tail, ""))
@@ -199,6 +202,8 @@ def check_character(text: str) -> str:
 
 def _decode(text: str | bytes) -> str:
     """Text within the length limit that UTF-8 can hold."""
+    if not isinstance(text, str | bytes):
+        raise TypeError(f"an ARK is text, octets or an Ark, and no {type(text).__name__}")
     if len(text) > MAX_TEXT:
         raise ArkSyntaxError(f"longer than {MAX_TEXT} octets")
     try:

@@ -37,8 +37,13 @@ def read_keys(folder: Path) -> list[KeyFile]:
     Raises SigningError for a folder or file that others can read, a name that does not fit its key, and where the
     package cryptography is missing; OSError where something cannot be read.
     """
-    _require_cryptography()
-    _check_private(folder, folder.stat().st_mode, FOLDER_MODE)
+    require_cryptography()
+    try:
+        mode = folder.stat().st_mode
+    except FileNotFoundError as error:
+        advice = f"{error.strerror}; it is made by: maptr zone keys add {folder}"
+        raise FileNotFoundError(error.errno, advice, str(folder)) from None
+    _check_private(folder, mode, FOLDER_MODE)
     paths = sorted(path for path in folder.iterdir() if path.suffix == ".pem")
     if len(paths) > MAX_KEYS:
         raise SigningError(f"{len(paths)} keys, {MAX_KEYS} at most", filename=str(folder))
@@ -54,7 +59,7 @@ def read_key_set(folder: Path) -> KeySet:
 
 def add_key(folder: Path, role: Role, algorithm: Algorithm, state: State) -> KeyFile:
     """Make a key and its file, and the folder where there is none. Raises SigningError and OSError."""
-    _require_cryptography()
+    require_cryptography()
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
@@ -117,7 +122,7 @@ def _name(key: Key) -> str:
 
 
 def _read(path: Path) -> Key:
-    _require_cryptography()
+    require_cryptography()
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -183,6 +188,7 @@ def _sync(folder: Path) -> None:
         os.close(handle)
 
 
-def _require_cryptography() -> None:
+def require_cryptography() -> None:
+    """SigningError where the package to sign with is missing; what signs cannot even be imported then."""
     if find_spec("cryptography") is None:
         raise SigningError("signing needs the package cryptography: pip install 'maptr[dnssec]'")

@@ -5,6 +5,7 @@ A reader of zones hides what this shows: whether a name was relative, and how it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import dns.exception
@@ -16,7 +17,28 @@ from maptr.walk import ARK_ARPA
 BYTE_ORDER_MARK = "\ufeff"
 MARK_REFUSED = "begins with a byte order mark, which name servers take for a part of the first name: save it without"
 
+# File names are the system's; an escape and what it escapes go together.
+_NOT_ASCII = re.compile(rb"(?mi)^\$INCLUDE\b.*|\\(?s:.)|[\x80-\xff]")
+
 CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 section 3.2.4
+
+
+def in_ascii(octets: bytes) -> bytes:
+    """The same file with ``\\DDD`` for each octet that is not ASCII (RFC 1035 5.1). So name servers read them, in names
+    too; dnspython, shown the characters, makes A-labels, and of some that look like ASCII just that. What is no UTF-8
+    stays as it is, to be refused."""
+    if octets.isascii():
+        return octets
+    try:
+        octets.decode()
+    except UnicodeDecodeError:
+        return octets
+    return re.sub(_NOT_ASCII, _escaped, octets)
+
+
+def _escaped(found: re.Match[bytes]) -> bytes:
+    octets = found[0]
+    return octets if octets[:-1] not in (b"", b"\\") or octets[-1] < 0x80 else b"\\%03d" % octets[-1]
 
 
 def logical_lines(text: str) -> Iterator[tuple[int, bool, list[str]]]:

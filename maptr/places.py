@@ -35,6 +35,12 @@ def lock_file(environment: Mapping[str, str]) -> str:
     return f"{data_folder(environment)}/up/lock"
 
 
+def running(environment: Mapping[str, str]) -> str | None:
+    """The configuration of the ``maptr up`` that runs; None where none does."""
+    made = running_file(environment)
+    return made if there(made) and locked(lock_file(environment)) else None
+
+
 def cache_file(environment: Mapping[str, str]) -> str:
     return f"{_folder(environment, 'XDG_CACHE_HOME', '.cache')}/cache.sqlite"
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from maptr import resolvconf
 from maptr.asking import Exchange, RandomBytes
 from maptr.attempt import Asked, Attempt, Server
-from maptr.errors import ConfigError, DiscoveryFailed
+from maptr.errors import ConfigError, DiscoveryFailed, reason_of
 from maptr.names import Labels
 from maptr.protocol import MAX_MESSAGE
 from maptr.walk import Answer
@@ -188,7 +188,7 @@ def find_servers(text: str, port: int = PORT) -> list[Server]:
         port = int(number)
     if not host or not 0 < port < 65536:
         raise ValueError(f"{text!r} is no server: write HOST or HOST#PORT")
-    if _is_address(host):
+    if is_address(host):
         return [Server(host, port)]
     if set(host) & set(":/[]"):  # 127.0.0.1:53 and [::1] are no names, and nobody is to be asked for their addresses
         raise ValueError(
@@ -197,7 +197,7 @@ def find_servers(text: str, port: int = PORT) -> list[Server]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
     except (OSError, UnicodeError) as error:
-        raise DiscoveryFailed(f"no address for the server {host}: {error}") from None
+        raise DiscoveryFailed(f"no address for the server {host}: {reason_of(error)}") from None
     return [Server(address, port) for address in dict.fromkeys(str(entry[4][0]) for entry in found)][:MAX_ADDRESSES]
 
 
@@ -205,10 +205,11 @@ def _meant(text: str) -> str:
     """What was meant where a port is written as elsewhere, ``127.0.0.1:53`` or ``[::1]:53``."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    return f": is it {host}#{port}?" if port.isdecimal() and (_is_address(host) or ":" not in host) else ""
+    return f": is it {host}#{port}?" if port.isdecimal() and (is_address(host) or ":" not in host) else ""
 
 
-def _is_address(host: str) -> bool:
+def is_address(host: str) -> bool:
+    """Whether it is an IP address, with a zone (``fe80::1%eth0``) or without, and no name."""
     plain = host.partition("%")[0]
     try:
         socket.inet_pton(socket.AF_INET6 if ":" in plain else socket.AF_INET, plain)
@@ -220,7 +221,7 @@ def _is_address(host: str) -> bool:
 def system_servers(path: str = resolvconf.PATH) -> list[str]:
     """The servers of resolv.conf(5), at most three; DiscoveryFailed where there is no such file or none in it."""
     try:
-        found = [text for text in resolvconf.nameservers(path) if _is_address(text)]
+        found = [text for text in resolvconf.nameservers(path) if is_address(text)]
     except OSError as error:
         raise DiscoveryFailed(f"no resolver is configured on this system: {error}") from None
     if not found:

@@ -50,8 +50,8 @@ def advice(found: Discovery) -> str:
     if step is None or step.outcome is not Outcome.NXDOMAIN or step.name[-2:] != (b"ark", b"arpa"):
         return ""
     return (
-        ". If no ARK is found at all: ark.arpa is not delegated on the public Internet today; maptr up"
-        " serves it on this machine, @SERVER names a server that has it, --origin another origin"
+        ". If no ARK is found at all: ark.arpa is not delegated on the public Internet today; maptr up serves"
+        " it on this machine, @SERVER (nameservers=) names a server that has it, --origin (origin=) another origin"
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -48,7 +49,8 @@ class Validator:
         import dns.dnssecalgs
 
         if not dns.dnssecalgs.algorithms:  # without cryptography, or one too old for this dnspython
-            raise ConfigError("validation needs a newer package cryptography: pip install 'maptr[dnssec]'")
+            newer = "a newer" if find_spec("cryptography") else "the"
+            raise ConfigError(f"validation needs {newer} package cryptography: pip install 'maptr[dnssec]'")
         from maptr.validation import anchors as reading
         from maptr.validation.chain import Trust
 

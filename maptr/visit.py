@@ -18,7 +18,7 @@ from typing import NamedTuple
 from urllib.parse import urljoin
 
 from maptr import __version__, url
-from maptr.errors import NmaError
+from maptr.errors import NmaError, reason_of
 
 MAX_REDIRECTS = 5  # RFC 9110 15.4 leaves it to the client; five were the rule of RFC 2068 (10.3)
 MAX_BODY = 262_144  # octets; an ERC record has hundreds
@@ -166,4 +166,4 @@ def look_up(host: str, port: int, seconds: float) -> list[str]:
         raise NmaError(f"{host}: no address in time") from None
     if isinstance(result, list):
         return result
-    raise NmaError(f"{host}: no address: {result}") from None
+    raise NmaError(f"{host}: no address: {reason_of(result)}") from None

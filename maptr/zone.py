@@ -16,6 +16,7 @@ import dns.zonefile
 
 from maptr import names
 from maptr.errors import ZoneError
+from maptr.masterfile import BYTE_ORDER_MARK, MARK_REFUSED
 from maptr.names import Labels
 from maptr.naptr import quote
 from maptr.rules import fitting
@@ -110,7 +111,8 @@ def build(table: Table, serial: int, settings: Settings | None = None) -> Build:
         lines += [f"{naan} IN NAPTR {naptr.to_text()}" for naptr in made]
         lines += [f"{naan} IN TXT {strings}" for strings in _who(entry)] if made else []
     for file, text in settings.include:
-        lines += [f"; from {file.rpartition('/')[2]}", f"$ORIGIN {origin}", text.rstrip("\n")]
+        records = text.replace("\r\n", "\n").rstrip("\n")
+        lines += [f"; from {file.rpartition('/')[2]}", f"$ORIGIN {origin}", records]
     counts = {"naans": published, "rules": rules}
     return Build("\n".join(lines) + "\n", serial, tuple(left_out), tuple(given_up), counts)
 
@@ -143,6 +145,8 @@ def _who(entry: Entry) -> Iterator[str]:
 
 def _delegations(file: str, text: str, origin: str) -> Iterator[Labels]:
     """Names that included records delegate (NS, not at the origin), in the form that compares."""
+    if text.startswith(BYTE_ORDER_MARK):
+        raise ZoneError(MARK_REFUSED, filename=file, line=1)
     apex = dns.name.from_text(origin)
     try:
         rrsets = dns.zonefile.read_rrsets(text, rdclass=None, origin=apex, relativize=False, default_ttl=TTL)

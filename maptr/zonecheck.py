@@ -14,11 +14,20 @@ import dns.zone
 
 from maptr import integrity
 from maptr.finding import Finding, Severity
-from maptr.masterfile import BYTE_ORDER_MARK, MARK_REFUSED, absolute, logical_lines, soa_owner, type_and_rdata
+from maptr.masterfile import (
+    BYTE_ORDER_MARK,
+    MARK_REFUSED,
+    absolute,
+    in_ascii,
+    logical_lines,
+    soa_owner,
+    type_and_rdata,
+)
 from maptr.plainzone import Plain
 from maptr.rulecheck import check_rules
 from maptr.snapshot import ZoneView, view_zone
 
+NOT_ASCII = "Knot and PowerDNS refuse the zone for it, and others serve it as octets: write its A-label"
 _SINGLE = ("SOA", "CNAME", "DNAME")  # a second one BIND and NSD refuse, and dnspython takes for the first
 
 
@@ -39,8 +48,9 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> tupl
     findings = list(_written(text, origin))
     view = None
     try:
+        ascii_text = in_ascii(text.encode("utf-8", "replace")).decode()
         zone = dns.zone.from_text(
-            text, origin=origin, relativize=False, filename=filename or "<zone>", check_origin=False
+            ascii_text, origin=origin, relativize=False, filename=filename or "<zone>", check_origin=False
         )
         zone.check_origin()
     except dns.exception.DNSException as error:
@@ -91,6 +101,8 @@ def _written(text: str, origin: str) -> Iterator[Finding]:
             continue
         if not leading:
             owner = absolute(tokens[0], base)
+            if not tokens[0].isascii():
+                yield _error("not-ascii", owner, NOT_ASCII, line=line)
             if not _within(owner, origin):
                 yield _error("out-of-zone", owner, f"is not below {origin}", line=line)
         kind, fields = type_and_rdata(tokens[0 if leading else 1 :])

@@ -101,6 +101,13 @@ def test_equality_and_hash_ignore_all_but_identity() -> None:
     assert Ark.parse("ark:12345/X54") != Ark.parse("ark:12345/x54")
 
 
+@pytest.mark.parametrize("given", [None, 12345, ["ark:12345/x1"], Path("ark:12345/x1"), object()])
+@pytest.mark.parametrize("profile", ["draft", "2002"])
+def test_what_is_no_text_is_a_type_error_that_says_so(given: Any, profile: Profile) -> None:
+    with pytest.raises(TypeError, match=f"^an ARK is text, octets or an Ark, and no {type(given).__name__}$"):
+        Ark.parse(given, profile=profile)
+
+
 def test_shared_naans_have_their_meaning() -> None:
     assert set(SHARED_NAANS) == {"12345", "99152", "99166", "99999"}
     shared = Ark.parse("ark:99152/p0x").shared

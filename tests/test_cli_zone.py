@@ -44,6 +44,14 @@ def test_build_writes_a_zone_that_check_accepts(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["ark.arpa.zone"]
 
 
+def test_a_zone_without_name_servers_is_said_to_be_for_this_machine_alone(tmp_path: Path) -> None:
+    target = str(tmp_path / "ark.arpa.zone")
+    said = "its name server is localhost, for this machine alone: --ns names others"
+    assert said in run("build", SAMPLE, "-o", target).stderr
+    assert said in run("build", SAMPLE, "-o", target).stderr.splitlines()[-1]  # unchanged, and still so
+    assert "localhost" not in run("build", SAMPLE, "-o", target, "--ns", "ns1=192.0.2.1").stderr
+
+
 def test_any_format_any_origin_and_stdout(tmp_path: Path) -> None:
     natab = run("build", str(ZONES / "sample.natab"), "--serial", "1", "--origin", "ark.example")
     assert natab.exit_code == 0

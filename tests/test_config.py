@@ -185,6 +185,23 @@ def test_what_is_wrong_in_the_environment_names_the_variable(environment: dict[s
     assert str(caught.value).startswith(said)
 
 
+def test_what_is_wrong_in_the_environment_is_not_laid_at_the_door_of_the_file() -> None:
+    text = '[serve]\nlisten = ["192.0.2.1:53"]'
+    with pytest.raises(ConfigError) as caught:
+        parse(text, filename="f", environment={"MAPTR_SERVE_LISTEN": "nonsense"})
+    assert str(caught.value).startswith("MAPTR_SERVE_LISTEN: serve.listen: 'nonsense' is not")
+
+
+def test_a_file_that_the_environment_names_is_said_to_be_so(tmp_path: Path) -> None:
+    missing = tmp_path / "none.toml"
+    with pytest.raises(OSError, match=r"none\.toml") as caught:
+        load(missing, environment={"MAPTR_CONFIG": str(missing)})
+    assert caught.value.strerror == "No such file or directory; MAPTR_CONFIG names it"
+    with pytest.raises(OSError, match=r"none\.toml") as caught:
+        load(missing, environment={"MAPTR_CONFIG": str(tmp_path / "other.toml")})
+    assert caught.value.strerror == "No such file or directory"
+
+
 def test_every_key_has_a_variable_of_its_own() -> None:
     assert set(environment_names().values()) == {key for key in all_keys() if not key.startswith(("zone.", "key."))}
     assert len(set(environment_names())) == len(environment_names())

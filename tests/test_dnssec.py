@@ -464,9 +464,70 @@ def test_a_zone_can_be_signed_in_place(work: Path) -> None:
     assert signature_state(view, NOW + 8 * 86400).expires == NOW + 22 * 86400
 
 
+def test_what_checks_a_zone_says_that_its_signatures_are_over(work: Path) -> None:
+    path = work / "over.zone"
+    assert run("sign", work / "in.zone", work / "keys", "-o", path, "--at", 1700000000).exit_code == 0
+    over = "signatures expired at 2023-11-28T22:13:20Z: validators answer SERVFAIL; sign the zone again"
+    checked = run("check", path)
+    assert (checked.exit_code, checked.stdout) == (0, f"{path}: warning example. signatures: {over}\n")
+    assert run("check", "--strict", path).exit_code == 1
+    serve = ["serve", "--zone", f"example={path}", "--listen", "127.0.0.1:5353", "--check-config"]
+    started = CliRunner().invoke(main, serve)
+    assert (started.exit_code, started.stderr) == (0, f"maptr: zone example.: {over}\n")
+    assert run("sign", work / "in.zone", work / "keys", "-o", path).exit_code == 0
+    assert run("check", "--strict", path).exit_code == 0
+    assert CliRunner().invoke(main, serve).stderr == ""
+
+
 def test_the_same_time_gives_the_same_zone(work: Path) -> None:
     texts = [run("sign", work / "in.zone", work / "keys", "--at", NOW).stdout for _ in range(2)]
     assert texts[0] == texts[1] != ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["zone", "sign", "in.zone", "keys"],
+        ["zone", "keys", "add", "keys"],
+        ["zone", "keys", "list", "keys"],
+        ["serve", "--config", "maptr.toml", "--check-config"],
+    ],
+    ids=" ".join,
+)
+def test_without_the_package_to_sign_with_it_is_named(work: Path, words: list[str]) -> None:
+    done = _without_cryptography(work, words)
+    assert done.returncode == 1
+    assert done.stderr == "maptr: signing needs the package cryptography: pip install 'maptr[dnssec]'\n"
+
+
+def test_without_it_a_server_that_is_to_sign_says_so_and_serves_the_other_zones(work: Path) -> None:
+    done = _without_cryptography(work, ["serve", "--config", "maptr.toml"], until="ready")
+    refused = "maptr: zone example. not signed, queries get SERVFAIL, next try in 60 s: signing needs the package"
+    assert done.stderr.startswith(refused), done.stderr
+    assert "ready, serving 1 zone on 127.0.0.1:" in done.stderr
+
+
+def _without_cryptography(work: Path, words: list[str], *, until: str = "") -> subprocess.CompletedProcess[str]:
+    """A command in a process that has not the package; one that goes on is ended when it has said a word."""
+    (work / "maptr.toml").write_text(
+        '[serve]\nlisten = ["127.0.0.1:0"]\nstate = "state"\n'
+        '[[zone]]\nname = "example"\nfile = "in.zone"\nkeys = "keys"\n'
+        '[[zone]]\nname = "other.example"\nfile = "other.zone"\n'
+    )
+    (work / "other.zone").write_text((work / "in.zone").read_text().replace("example.", "other.example."))
+    program = "import sys; sys.modules['cryptography'] = None; from maptr.cli.brief import run; run()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *words], cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        said = ""
+        if until and process.stderr is not None:
+            for line in process.stderr:
+                said += line
+                if until in line:
+                    process.terminate()
+                    break
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(words, process.returncode, out, said + err)
 
 
 def test_errors_leave_the_old_zone_and_say_what_to_do(work: Path) -> None:
@@ -475,7 +536,8 @@ def test_errors_leave_the_old_zone_and_say_what_to_do(work: Path) -> None:
     (work / "bad.zone").write_text(TEXT + "x A nonsense\n")
     assert run("sign", work / "bad.zone", work / "keys", "-o", target).exit_code == 1
     assert run("sign", work / "none.zone", work / "keys", "-o", target).exit_code == 8
-    assert run("sign", work / "in.zone", work / "nokeys", "-o", target).exit_code == 8
+    done = run("sign", work / "in.zone", work / "nokeys", "-o", target)
+    assert (done.exit_code, f"it is made by: maptr zone keys add {work}/nokeys" in done.output) == (8, True)
     done = run("sign", work / "in.zone", work / "keys", "-o", work / "none" / "out.zone")
     assert (done.exit_code, f"{work}/none/out.zone: No such file" in done.output) == (8, True)
     (work / "keys").chmod(0o755)

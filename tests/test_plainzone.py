@@ -18,6 +18,7 @@ from maptr.names import from_wire
 from maptr.packed import INERT, PackedNodes, is_text
 from maptr.plainzone import Plain, read_plain
 from maptr.rulecheck import check_rules
+from maptr.serve.zonefile import read_zone_file
 from maptr.serve.zones import ZoneSource, read_zone
 from maptr.snapshot import view_zone
 from tests.test_answer_oracle import ORIGIN, random_zone, zone_text
@@ -127,6 +128,30 @@ def test_the_server_reads_plain_files_so_and_others_by_dnspython(tmp_path: Path)
     path.write_text(HEAD + "x IN A nonsense\n")
     with pytest.raises(ZoneError, match="z:5: "):
         read_zone(ZoneSource(EXAMPLE, path))
+
+
+def test_rfc1035_5_1_octets_that_are_not_ascii_are_octets_of_names_as_every_server_has_them(tmp_path: Path) -> None:
+    """And no A-labels, nor what Unicode takes for the same: ``\ufb01`` is not ``fi``, ``\u3002`` no dot."""
+    (tmp_path / "caf\u00e9.inc").write_text('f\ufb01 IN TXT "\u00fc"\n', "utf-8")
+    path = tmp_path / "z"
+    path.write_text(
+        HEAD + 'caf\u00e9 IN TXT "\u00fc" \\\u00fc ; \u00e9\n\\\u00e9 IN NS ns.\u00e9.\na\u3002b IN A 192.0.2.1\n'
+        "\\\\\u00e9 IN A 192.0.2.1\n"
+        f"$INCLUDE {tmp_path}/caf\u00e9.inc\n",
+        "utf-8",
+    )
+    zone, _ = read_zone_file(path, path.read_bytes(), EXAMPLE)
+    read = {name.labels[0]: node.rdatasets[0][0] for name, node in zone.nodes.items()}
+    assert set(read) >= {
+        "caf\u00e9".encode(),
+        "\u00e9".encode(),
+        "a\u3002b".encode(),
+        b"\\\xc3\xa9",
+        "f\ufb01".encode(),
+    }
+    assert read["caf\u00e9".encode()].strings == ("\u00fc".encode(),) * 2
+    assert read["\u00e9".encode()].target.labels == (b"ns", "\u00e9".encode(), b"")
+    assert read["f\ufb01".encode()].strings == ("\u00fc".encode(),)
 
 
 # --- blocks: what is kept as text until it is asked for

@@ -186,6 +186,19 @@ def test_an_address_in_use_is_an_error_that_names_it(port: int) -> None:
         daemon.bind()
 
 
+@pytest.mark.parametrize(("wanted", "advised"), [(53, True), (5353, False)])
+def test_a_port_for_the_privileged_is_said_to_be_one(
+    monkeypatch: pytest.MonkeyPatch, wanted: int, advised: bool
+) -> None:
+    def refuse(*_: object, **__: object) -> socket.socket:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("maptr.serve.udp.open_socket", refuse)
+    with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{wanted}: Permission denied") as caught:
+        Daemon(served(SNAPSHOT), [Address("127.0.0.1", wanted)]).bind()
+    assert ("CAP_NET_BIND_SERVICE" in str(caught.value)) is advised
+
+
 def test_rfc7766_6_2_1_pipelined_queries_in_one_write(port: int) -> None:
     with connect(port) as sock:
         sock.sendall(b"".join(FRAME[:2] + n.to_bytes(2, "big") + FRAME[4:] for n in range(100)))

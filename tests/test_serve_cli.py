@@ -20,6 +20,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from maptr import config as configuration
+from maptr.cli import main
 from maptr.cli.serve import serve
 from maptr.errors import ZoneError
 from maptr.names import parse
@@ -286,6 +287,23 @@ def test_check_config_finds_what_a_start_could_not_have(
     assert result.exit_code == 1
     assert result.stderr.endswith(f"{reason}\n")
     assert not (tmp_path / "new").exists()
+
+
+def test_check_config_names_the_key_folder_that_is_missing_and_not_the_table(tmp_path: Path) -> None:
+    config = tmp_path / "maptr.toml"
+    config.write_text(
+        '[serve]\nstate = "state"\n[table]\nfile = "naans"\nurl = "https://registry.example/naans.json"\n'
+        '[[zone]]\nname = "ark.arpa"\nfile = "ark.arpa.zone"\ntable = "naans"\nkeys = "keys"\n'
+    )
+    for _ in "not pulled", "pulled":
+        result = run("--config", str(config), "--check-config")
+        assert (result.exit_code, result.stderr.startswith(f"maptr: {tmp_path}/keys: No such")) == (8, True)
+        (tmp_path / "naans").write_bytes((Path(__file__).parent.parent / "zones" / "sample.natab").read_bytes())
+    assert CliRunner().invoke(main, ["zone", "keys", "add", str(tmp_path / "keys")]).exit_code == 0
+    assert run("--config", str(config), "--check-config").exit_code == 0
+    (tmp_path / "naans").unlink()
+    result = run("--config", str(config), "--check-config")
+    assert (result.exit_code, result.stderr) == (0, f"maptr: zone ark.arpa.: {tmp_path}/naans is not pulled yet\n")
 
 
 def test_check_config_takes_a_state_folder_that_is_yet_to_be_made(zone_file: Path, tmp_path: Path) -> None:

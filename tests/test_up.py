@@ -136,6 +136,17 @@ def test_offline_the_sample_answers_every_command_until_it_ends(user: User) -> N
     assert not (user.data / "naans").exists(), "what the sample says is not left to answer"
 
 
+def test_status_and_reload_are_of_the_one_that_runs_where_no_other_is_configured(user: User) -> None:
+    assert user.run("status").returncode == 3
+    user.up("--offline").ready()
+    status = user.run("status")
+    assert (status.returncode, "zone ark.arpa. serial" in status.stdout) == (0, True), status.stderr
+    assert user.run("reload", "ark.arpa").returncode == 0
+    (user.home / "maptr.toml").write_text('[[zone]]\nname = "b.example"\nfile = "b.zone"\n')
+    status = user.run("status")
+    assert (status.returncode, "not running: run/maptr.sock" in status.stderr) == (3, True)
+
+
 def test_what_is_pulled_while_the_sample_is_served_is_the_user_s_and_not_the_package_s(user: User) -> None:
     up = user.up("--offline").ready()
     (user.home / "mine").write_bytes(natab(10000))

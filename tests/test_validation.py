@@ -6,6 +6,7 @@ That it says what a real validator says is held in ``tests/interop/test_validati
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -712,5 +713,8 @@ def test_no_file_and_no_cryptography(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(ConfigError, match="no trust anchor"):
         Validator({})
     monkeypatch.setattr("dns.dnssecalgs.algorithms", {})
-    with pytest.raises(ConfigError, match=r"maptr\[dnssec\]"):
+    with pytest.raises(ConfigError, match=r"needs a newer package cryptography: pip install 'maptr\[dnssec\]'"):
+        validator()
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(ConfigError, match=r"needs the package cryptography: pip install 'maptr\[dnssec\]'"):
         validator()

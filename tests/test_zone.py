@@ -127,6 +127,15 @@ def test_included_records_are_merged_and_delegations_win() -> None:
 def test_a_bad_include_names_its_file() -> None:
     with pytest.raises(ZoneError, match=r"extra\.zone: cannot be included"):
         build(TABLE, 1, Settings(include=(("extra.zone", "12345 IN NS"),)))
+    with pytest.raises(ZoneError, match=r"^extra\.zone:1: begins with a byte order mark"):
+        build(TABLE, 1, Settings(include=(("extra.zone", "\ufeffextra IN A 192.0.2.1"),)))
+
+
+def test_an_include_of_windows_has_the_line_ends_of_the_zone() -> None:
+    records = 'extra 60 IN TXT "a"\n\nmore 60 IN TXT "b"\n'
+    windows = records.replace("\n", "\r\n")
+    built, plain = (build(TABLE, 1, Settings(include=(("x.zone", text),))) for text in (windows, records))
+    assert built.text == plain.text
 
 
 def test_a_record_that_fits_no_rule_is_left_out_and_the_others_stay() -> None:

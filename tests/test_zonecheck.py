@@ -140,3 +140,9 @@ def test_any_text_has_findings_or_none_but_no_exception(text: str) -> None:
     for finding in check_zone(text):
         assert finding.severity in (Severity.ERROR, Severity.WARNING)
         assert str(finding)
+
+
+def test_a_name_that_is_not_ascii_is_an_error() -> None:
+    assert found(HEAD + 'caf\u00e9 IN TXT "caf\u00e9"\n') == [
+        ("error", "not-ascii", "caf\u00e9.ark.arpa.", len(HEAD.splitlines()) + 1)
+    ]

@@ -109,7 +109,7 @@ class Answering:
         elif result.complete or result.candidates:
             said, found = _said(result), result.replace(fetched=self._wall())
         else:
-            said, found, _ = self._unsaid(request, _why(result), _outcome(result))
+            said, found, _ = self._unsaid(request, *_unheard(result))
         return self._made(request, policy.choose(said, natab), found, offered)
 
     def _look(self, request: Request, table: Callable[[str], TableState]) -> tuple[Natab, Discovery | None]:
@@ -151,9 +151,9 @@ class Answering:
                 seconds = min(max(0.0, patience), seconds)
             yield Wait(flight, request, fly, seconds, inline=not helped)
             if not flight.landed.done():
-                why, outcome = "no answer in time", Outcome.TIMEOUT
+                why, outcome = "still being asked", Outcome.TIMEOUT
                 if fly and not troubled:
-                    self._servers.failed(request.view, why)
+                    self._servers.failed(request.view, outcome.value)
                 break
             result = flight.landed.result()
             if result.security == "bogus":
@@ -162,7 +162,7 @@ class Answering:
             if found is not None and (found.complete or found.candidates):
                 return _said(found), found.replace(fetched=self._wall()), 0.0
             if not result.complete:
-                why, outcome = _why(result), _outcome(result)
+                why, outcome = _unheard(result)
                 break
         return self._unsaid(request, why, outcome)
 
@@ -247,8 +247,10 @@ def _why(discovery: Discovery) -> str:
     return f"{unsaid.outcome.value} {unsaid.note}".strip() if unsaid is not None else "DNS did not say"
 
 
-def _outcome(discovery: Discovery) -> Outcome:
-    return next((step.outcome for step in discovery.trace if not step.outcome.said), Outcome.UNREACHABLE)
+def _unheard(discovery: Discovery) -> tuple[str, Outcome]:
+    """The same for a trace, which says how a question ended beside the note."""
+    unsaid = next((step for step in discovery.trace if not step.outcome.said), None)
+    return (unsaid.note, unsaid.outcome) if unsaid is not None else ("DNS did not say", Outcome.UNREACHABLE)
 
 
 def _unasked(request: Request, why: str) -> Discovery:

@@ -13,8 +13,8 @@ from maptr.ark import Ark
 from maptr.cli import output, through
 from maptr.client import discover
 from maptr.discovery import Discovery, Step
-from maptr.errors import ConfigError, DiscoveryError, NoMappingAuthority
-from maptr.stub import Stub
+from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, NoMappingAuthority
+from maptr.stub import Stub, is_address
 from maptr.walk import Settings
 
 if TYPE_CHECKING:
@@ -55,10 +55,19 @@ class Way(NamedTuple):
 
 def parse_words(words: Sequence[str]) -> tuple[list[Ark], list[str]]:
     """The ARKs among the arguments, and the ``@SERVER`` ones. Raises ArkSyntaxError, and ConfigError without an ARK."""
-    parsed = [Ark.parse(word) for word in words if not word.startswith("@")]
+    parsed = [_parse(word) for word in words if not word.startswith("@")]
     if not parsed:
         raise ConfigError("no ARK given")
     return parsed, [word[1:] for word in words if word.startswith("@")]
+
+
+def _parse(word: str) -> Ark:
+    try:
+        return Ark.parse(word)
+    except ArkSyntaxError as error:
+        if is_address(word.partition("#")[0]):
+            raise ArkSyntaxError(f"{error}: is it '@{word}'?") from None
+        raise
 
 
 def whom(servers: list[str], options: Options) -> Way:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from maptr import config as configuration
+from maptr import places
 from maptr.cli import output
 from maptr.cli.completion import files
 from maptr.errors import ConfigError
@@ -26,7 +27,8 @@ _FILE = click.option(
     "file",
     metavar="FILE",
     shell_complete=files,
-    help="The server's configuration, which names its socket.  [default: MAPTR_CONFIG, or maptr.toml here]",
+    help="The server's configuration, which names its socket.  [default: MAPTR_CONFIG, else maptr.toml here, else that "
+    "of the maptr up that runs]",
 )
 _SOCKET = click.option(
     "--socket",
@@ -178,7 +180,7 @@ def _duration(seconds: float) -> str:
 def _socket(file: str | None, path: str | None) -> Path:
     if path is not None:
         return Path(path)
-    named = Path(file) if file is not None else configuration.find(os.environ)
+    named = Path(file) if file is not None else configuration.find(os.environ) or _up()
     try:
         config = configuration.load(named, environment=os.environ, secrets=False)
     except ConfigError as error:
@@ -188,6 +190,11 @@ def _socket(file: str | None, path: str | None) -> Path:
     if config.serve.control is None:
         output.fail(f"{config.filename}: serve.control: is empty: the server has no control socket", output.EXIT_NONE)
     return config.serve.control
+
+
+def _up() -> Path | None:
+    made = places.running(os.environ)
+    return None if made is None else Path(made)
 
 
 def _ask(path: Path, request: dict[str, Any], seconds: float) -> dict[str, Any]:

@@ -155,6 +155,9 @@ def _report(found: list[Drift], table: str, everything: bool, as_json: bool, sil
         return
     for one in shown:
         output.data(str(one))
+    for one in found:
+        if not (one.table or one.dns or one.verdict == "unknown"):
+            output.talk(f"neither side has anything for {one.record}")
     for place in silent:
         output.talk(f"silent {place.place}: {place.failures} in a row when last probed: {place.note}")
     output.talk(

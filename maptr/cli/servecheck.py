@@ -13,8 +13,9 @@ from maptr.cli import output
 from maptr.errors import ConfigError, SigningError, ZoneError
 from maptr.names import to_text
 from maptr.packed import count_names
-from maptr.serve import settings, signer, zones
+from maptr.serve import alarm, settings, signer, zones
 from maptr.serve.zones import ZoneSource
+from maptr.signatures import signature_state
 
 if TYPE_CHECKING:
     from maptr.config import Config
@@ -36,15 +37,16 @@ def check(config: Config) -> None:
             code = output.EXIT_NONE
     for source in settings.sources_of(config):
         try:
-            checked = _read(source)
             if source.signing is not None:
                 signer.check(source.signing)
+            checked = _read(source)
         except (ZoneError, SigningError) as error:
             output.talk(f"maptr: {error}")
             code = max(code, output.EXIT_NONE)
         except OSError as error:
-            if source.table is not None and config.table.url and config.table.file == source.table.table:
-                output.talk(f"maptr: zone {to_text(source.origin)}: {source.table.table} is not pulled yet")
+            table = None if source.table is None else source.table.table
+            if table is not None and config.table.url and config.table.file == table and error.filename == str(table):
+                output.talk(f"maptr: zone {to_text(source.origin)}: {table} is not pulled yet")
                 continue
             output.talk(f"maptr: {error.filename}: {error.strerror}")
             code = output.EXIT_UNREADABLE
@@ -56,6 +58,9 @@ def check(config: Config) -> None:
             output.data(f"zone {zone} serial {checked.view.serial}, {names} names, from {origin}{signed}")
             for warning in checked.warnings:
                 output.talk(f"maptr: zone {zone}: {warning}")
+            now = time.time()
+            if source.signing is None and (found := signature_state(checked.view, now)).is_alarm:
+                output.talk(f"maptr: zone {zone}: {alarm.words(found, now)}")
     if code:
         raise SystemExit(code)
     if config.serve.workers > 1:

@@ -104,7 +104,11 @@ def sign(
       2  bad usage
       8  FILE or KEYS cannot be read, or OUT cannot be written
     """
-    from maptr import dnssec, keyfolder, zonetext
+    from maptr import keyfolder
+
+    with told():
+        keyfolder.require_cryptography()
+    from maptr import dnssec, zonetext
     from maptr.resign import Renewal
     from maptr.serve.zones import uncollected
 

@@ -53,8 +53,7 @@ def set_up(*, running: bool = True) -> list[str] | None:
     files = [named] if named else [places.LOCAL_CONFIG, places.config_file(environment)]
     # To read one costs more than to ask DNS: a server's own, which says nothing of clients, is not read for them.
     files = [file for file in files if named or (places.there(file) and places.mentions(file, _OURS))]
-    made = places.running_file(environment)
-    if running and not named and places.there(made) and places.locked(places.lock_file(environment)):
+    if running and not named and (made := places.running(environment)) is not None:
         files.append(made)
     if not files and not any(
         name.startswith(("MAPTR_CLIENT_", "MAPTR_CACHE_", "MAPTR_TABLE_")) for name in environment

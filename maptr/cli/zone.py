@@ -15,10 +15,9 @@ from maptr.cli.group import Group
 from maptr.cli.keys import keys
 from maptr.cli.sign import sign
 from maptr.errors import ZoneError
-from maptr.finding import Severity
+from maptr.finding import Finding, Severity
 
 if TYPE_CHECKING:
-    from maptr.finding import Finding
     from maptr.names import Labels
 
 DEFAULT_ORIGIN = "ark.arpa."
@@ -122,8 +121,9 @@ def build(
         output.talk(f"delegated: {naan} is left to the included records")
     done = output.EXIT_NONE if strict and (refused or errors or built.left_out) else output.EXIT_OK
     after = zones.serial_of(built.text.splitlines())
+    alone = "" if ns else "; its name server is localhost, for this machine alone: --ns names others"
     if before and after and before[1] == after[1] and not serial.isdigit():
-        output.talk(f"unchanged: {target} keeps serial {before[0]}")
+        output.talk(f"unchanged: {target} keeps serial {before[0]}{alone}")
         sys.exit(done)
     bad = [f for f in check_zone(built.text, filename=target or "-") if f.severity is Severity.ERROR]
     for finding in bad:
@@ -131,9 +131,8 @@ def build(
     if bad:
         output.fail("the zone made is not fit to be loaded; nothing was written", output.EXIT_NONE)
     _write(target, built.text)
-    output.talk(
-        f"zone {names.to_text(labels)} serial {number}: {built.counts['naans']} NAANs, {built.counts['rules']} rules"
-    )
+    counts = f"{built.counts['naans']} NAANs, {built.counts['rules']} rules"
+    output.talk(f"zone {names.to_text(labels)} serial {number}: {counts}{alone}")
     sys.exit(done)
 
 
@@ -146,7 +145,8 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     """Check a zone FILE (- for stdin) as a server would load it, and as a Maptr client would read it.
 
     It finds what checkers of name servers cannot: regexps that BIND refuses, with the whole zone; hosts without
-    final dot; unescaped ports; redirect loops; names that are no NAANs; replies too big for UDP.
+    final dot; unescaped ports; redirect loops; names that are no NAANs; replies too big for UDP. A warning says that
+    signatures are over, or will be in two days.
 
     \b
     Exit codes:
@@ -155,11 +155,17 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
       2  bad usage
       8  FILE cannot be read
     """
+    from maptr import names
     from maptr.cli.source import read_text
-    from maptr.zonecheck import check_zone
+    from maptr.signatures import signature_state
+    from maptr.zonecheck import examine
 
     text = read_text(file)
-    findings = check_zone(text, origin=origin, filename=file)
+    findings, view = examine(text, origin=origin, filename=file)
+    if view is not None and (found := signature_state(view, now := time.time())).is_alarm:
+        from maptr.serve.alarm import words
+
+        findings.append(Finding(Severity.WARNING, "signatures", names.to_text(view.origin), words(found, now)))
     _report(findings, file, as_json)
     fatal = [f for f in findings if strict or f.severity is Severity.ERROR]
     sys.exit(output.EXIT_NONE if fatal else output.EXIT_OK)

@@ -47,7 +47,12 @@ def load(
     if path is None:
         config = parse(environment=environment, flags=flags)
     else:
-        text = _text(path)
+        try:
+            text = _text(path)
+        except OSError as error:
+            if environment is not None and Path(environment.get(FILE_VARIABLE, "")) == path:
+                error.strerror = f"{error.strerror}; {FILE_VARIABLE} names it"
+            raise
         config = parse(text, filename=str(path), directory=path.parent, environment=environment, flags=flags)
     return _with_secrets(config) if secrets else config
 

@@ -147,12 +147,11 @@ class _Reading:
         return self.directory / value if isinstance(value, Path) else value
 
     def _place(self, path: lines.Path) -> tuple[str, int]:
-        for end in range(len(path), 0, -1):
-            if path[:end] in self._outside:
-                return self._outside[path[:end]], 0
-            if path[:end] in self.lines:
-                return self.filename, self.lines[path[:end]]
-        return self.filename, 0
+        parts = [path[:end] for end in range(len(path), 0, -1)]
+        for part in parts:  # first, for the file may have lines for what is not taken from it
+            if part in self._outside:
+                return self._outside[part], 0
+        return self.filename, next((self.lines[part] for part in parts if part in self.lines), 0)
 
     def error(self, path: lines.Path, message: str) -> ConfigError:
         filename, line = self._place(path)

@@ -103,7 +103,9 @@ def _open_tcp(address: Address, *, joining: bool = False) -> socket.socket:
 
 
 def _cannot_listen(address: Address, error: OSError) -> ConfigError:
-    return ConfigError(f"cannot listen on {address}: {error.strerror or error}")
+    low = isinstance(error, PermissionError) and address.port < socket.IPPORT_RESERVED
+    advice = ": such ports are for root, and for who has CAP_NET_BIND_SERVICE" if low else ""
+    return ConfigError(f"cannot listen on {address}: {error.strerror or error}{advice}")
 
 
 def open_tcp_socket(host: str, port: int, *, joining: bool = False) -> socket.socket:

@@ -136,7 +136,10 @@ def check(signing: Signing) -> None:
 def _renew(source: ZoneSource, signing: Signing, plain: ZoneView, old: ZoneView | None, now: float) -> ZoneView:
     """Raises SigningError and OSError."""
     # Here, for a server that signs nothing starts without these.
-    from maptr import keyfolder, zonetext
+    from maptr import keyfolder
+
+    keyfolder.require_cryptography()
+    from maptr import zonetext
     from maptr.resign import Renewal
     from maptr.serve import keptzone  # here, for dnspython takes 40 ms to import
 

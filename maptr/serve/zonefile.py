@@ -20,7 +20,7 @@ import dns.zone
 import dns.zonefile
 
 from maptr.errors import ZoneError
-from maptr.masterfile import MARK_REFUSED
+from maptr.masterfile import MARK_REFUSED, in_ascii
 from maptr.names import Labels, to_text
 from maptr.snapshot import ZoneView, view_zone
 
@@ -35,7 +35,7 @@ def read_zone_file(path: Path, octets: bytes, apex: Labels) -> tuple[dns.zone.Zo
         raise ZoneError(MARK_REFUSED, filename=str(path), line=1)
     origin = dns.name.Name((*apex, b""))
     zone = dns.zone.Zone(origin, relativize=False)
-    with io.TextIOWrapper(io.BytesIO(octets), encoding="utf-8") as file, zone.writer(True) as transaction:
+    with _opened(octets) as file, zone.writer(True) as transaction:
         transaction.check_put_rdataset(_only_one)
         tokens = dns.tokenizer.Tokenizer(file, str(path))
         reader = _Reader(tokens, transaction)
@@ -69,6 +69,10 @@ def view_of(zone: dns.zone.Zone, path: Path) -> ZoneView:
     except KeyError:
         apex = () if zone.origin is None else zone.origin.labels[:-1]
         raise ZoneError(f"nothing at {to_text(apex)}", filename=str(path)) from None
+
+
+def _opened(octets: bytes) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(in_ascii(octets)), encoding="utf-8")
 
 
 def _only_one(transaction: dns.transaction.Transaction, name: dns.name.Name, rdataset: dns.rdataset.Rdataset) -> None:
@@ -115,7 +119,7 @@ class _Reader(dns.zonefile.Reader):
                 octets = file.buffer.read()
                 file.close()
                 self.included.append((Path(tokens.filename), octets))
-                file = self.current_file = io.TextIOWrapper(io.BytesIO(octets), encoding="utf-8")
+                file = self.current_file = _opened(octets)
             tokens = _Tokens(file, tokens.filename)
             self._tokens = tokens
             if self.included and self.included[-1][1].startswith(codecs.BOM_UTF8):
