@@ -91,14 +91,17 @@ class Opened:
         return self.signer.key.name if self.signer is not None and self.rcode is None else None
 
     @property
-    def fault(self) -> str:
-        """What is wrong with the signature, for a line of the log: the key, and the error by its name; else empty."""
+    def error(self) -> int:
+        """What is wrong with the signature (RFC 8945 3); 0 for nothing, and where there is none."""
         if self.unsigned is not None:
-            record, error = self.unsigned
-            return f"key {to_text(record.key)} {_ERRORS[error]}"
-        if self.signer is not None and self.signer.error:
-            return f"key {to_text(self.signer.key.name)} {_ERRORS[self.signer.error]}"
-        return ""
+            return self.unsigned[1]
+        return self.signer.error if self.signer is not None else 0
+
+    @property
+    def fault(self) -> str:
+        """The same for people, where there is an error: the key, and the error by its name."""
+        key = self.unsigned[0].key if self.unsigned is not None else self.signer.key.name if self.signer else ()
+        return f"key {to_text(key)} {_ERRORS[self.error]}"
 
     @property
     def size(self) -> int:

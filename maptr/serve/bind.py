@@ -11,6 +11,7 @@ import contextlib
 import errno
 import socket
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from maptr.address import Address
 from maptr.errors import ConfigError
@@ -84,7 +85,7 @@ def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
         except OSError as error:
             udp_socket.close()
             if address.port or error.errno != errno.EADDRINUSE or attempt == PORT_TRIES - 1:
-                raise _cannot_listen(address, error) from error
+                raise cannot_listen(address, error) from error
     raise AssertionError("unreachable")
 
 
@@ -92,18 +93,19 @@ def _open_udp(address: Address, *, joining: bool = False) -> socket.socket:
     try:
         return udp.open_socket(address.host, address.port, joining=joining)
     except OSError as error:
-        raise _cannot_listen(address, error) from error
+        raise cannot_listen(address, error) from error
 
 
 def _open_tcp(address: Address, *, joining: bool = False) -> socket.socket:
     try:
         return open_tcp_socket(address.host, address.port, joining=joining)
     except OSError as error:
-        raise _cannot_listen(address, error) from error
+        raise cannot_listen(address, error) from error
 
 
-def _cannot_listen(address: Address, error: OSError) -> ConfigError:
-    return ConfigError(f"cannot listen on {address}: {error.strerror or error}")
+def cannot_listen(where: Address | Path, error: OSError, *, key: str = "") -> ConfigError:
+    """What to raise; ``key`` is the setting that says where."""
+    return ConfigError(f"cannot listen on {where}: {error.strerror or error}", key=key)
 
 
 def open_tcp_socket(host: str, port: int, *, joining: bool = False) -> socket.socket:

@@ -31,5 +31,11 @@ class Heard(NamedTuple):
     server: str = ""
     elapsed: float | None = None
 
+    @property
+    def said(self) -> dns.message.Message:
+        """The message, for whoever has seen that there is one."""
+        assert self.message is not None  # noqa: S101
+        return self.message
+
 
 Asking = Generator[Need, Heard, T]
