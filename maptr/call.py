@@ -14,8 +14,9 @@ import dns.exception
 
 from maptr import names
 from maptr.ark import Ark
-from maptr.discovery import Discovery, Step
+from maptr.discovery import Discovery
 from maptr.errors import ConfigError
+from maptr.trace import Step
 from maptr.walk import DEFAULTS, Answer, Question, Settings, Walk
 
 if TYPE_CHECKING:

@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from maptr import visit
 from maptr.ark import INFLECTIONS, Ark
 from maptr.call import WalkOptions
+from maptr.candidate import Candidate
 from maptr.choose import Chooser
 from maptr.client import discover
-from maptr.discovery import Candidate, Discovery
+from maptr.discovery import Discovery
 from maptr.errors import ConfigError, NmaError
 from maptr.reachable import Reachable
 from maptr.registry import anvl

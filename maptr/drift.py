@@ -15,7 +15,8 @@ from typing import Any
 
 from maptr import names, url
 from maptr.ark import BETANUMERIC, Ark
-from maptr.discovery import Candidate, Discovery
+from maptr.candidate import Candidate
+from maptr.discovery import Discovery
 from maptr.lint import unusable
 from maptr.table import Entry, Nma, Table
 

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from maptr import names, wire
 from maptr.ark import Ark
 from maptr.candidate import Candidate
-from maptr.discovery import Discovery, Outcome, Step
+from maptr.discovery import Discovery
 from maptr.lonehost import LoneReader, host_in_wire
 from maptr.naptr import Fields
 from maptr.plain import Plan, make_plan
 from maptr.plainwire import plain_records
 from maptr.protocol import HEADER_SIZE, UDP_PAYLOAD
+from maptr.trace import Outcome, Step
 from maptr.walk import Answer, Settings, full_trace
 
 _STAMP = struct.Struct("!dI")  # before the packet in what is kept: seconds it took, number of the server

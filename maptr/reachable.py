@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from maptr import url, visit
-from maptr.discovery import Candidate, Discovery
+from maptr.candidate import Candidate
+from maptr.discovery import Discovery
 from maptr.errors import NmaError
 from maptr.liveness import Suspects
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 
 from maptr import names, plain
 from maptr.ark import Ark
-from maptr.discovery import Discovery, Outcome
+from maptr.discovery import Discovery
 from maptr.names import Labels
+from maptr.trace import Outcome
 from maptr.walk import Answer, Reader, Settings, Walk
 
 Lookup = Callable[[Labels], Answer | None]

@@ -22,11 +22,11 @@ import dns.rdatatype
 import dns.resolver
 
 from maptr import names, url
-from maptr.discovery import Outcome
 from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.naptr import Naptr
 from maptr.protocol import UDP_PAYLOAD
 from maptr.stub import find_servers
+from maptr.trace import Outcome
 from maptr.validation.heard import Heard
 from maptr.walk import Answer, Question
 from maptr.wire import EDE_BOGUS

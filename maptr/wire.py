@@ -11,7 +11,6 @@ import struct
 from collections.abc import Callable, Sequence
 
 from maptr import names
-from maptr.discovery import Outcome
 from maptr.names import Labels
 from maptr.naptr import Naptr
 from maptr.plainwire import NAPTR_IN, OPT_RECORD, mix_case, plain_records
@@ -32,6 +31,7 @@ from maptr.protocol import (
     UDP_PAYLOAD,
 )
 from maptr.reply import EDE_BOGUS, Query, Referral, Reply, read_in_full
+from maptr.trace import Outcome
 
 # Those of ``plainwire`` and ``reply`` too: who asks needs one module.
 __all__ = [

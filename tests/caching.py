@@ -12,10 +12,11 @@ from typing import Any
 from maptr.ark import Ark
 from maptr.cache.cache import Cache
 from maptr.cache.watched import TableSource
-from maptr.discovery import Discovery, Outcome
+from maptr.discovery import Discovery
 from maptr.names import Labels, parse, to_text
 from maptr.naptr import Naptr
 from maptr.table import Entry, Nma, Table
+from maptr.trace import Outcome
 from maptr.walk import Answer, Settings, Walk
 
 ARK = "ark:12345/x1"

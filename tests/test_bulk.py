@@ -35,11 +35,11 @@ from maptr.answer import Transport, respond
 from maptr.ark import Ark
 from maptr.bulk import Bulk
 from maptr.cli import main
-from maptr.discovery import Outcome
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.many import Many
 from maptr.naptr import Naptr
 from maptr.snapshot import Snapshot
+from maptr.trace import Outcome
 from maptr.waiters import SelectorWaiter
 from maptr.walk import Answer, Settings
 from tests.hostile import Hostile, hostile, hosts, naptr, question

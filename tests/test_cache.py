@@ -17,9 +17,10 @@ from maptr.cache.cache import Cache
 from maptr.cache.kept import STALE_TTL
 from maptr.cache.memory import MAX_KEEP, MAX_NEGATIVE
 from maptr.cache.watched import WatchedTable
-from maptr.discovery import Discovery, Outcome
+from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
 from maptr.stub import Stub
+from maptr.trace import Outcome
 from maptr.trust import Validator
 from maptr.walk import Answer
 from tests.caching import ARK, HOME, SILENT, Rig, host, redirect, said, shoulder_redirect, table, until

@@ -12,9 +12,11 @@ import pytest
 
 from maptr import names
 from maptr.ark import Ark
+from maptr.candidate import Candidate
 from maptr.choose import at_random, first, sticky, weighted
-from maptr.discovery import Candidate, Discovery, Outcome
+from maptr.discovery import Discovery
 from maptr.naptr import Naptr
+from maptr.trace import Outcome
 from maptr.walk import Answer, Walk
 
 

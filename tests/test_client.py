@@ -33,7 +33,7 @@ from maptr import (
     url,
 )
 from maptr.ark import Ark
-from maptr.discovery import Candidate, Outcome, Step
+from maptr.candidate import Candidate
 from maptr.errors import (
     ArkSyntaxError,
     ConfigError,
@@ -44,6 +44,7 @@ from maptr.errors import (
     NoMappingAuthority,
 )
 from maptr.reachable import Reachable
+from maptr.trace import Outcome, Step
 from maptr.walk import Settings
 from tests.ports import free_port
 

@@ -20,10 +20,11 @@ from click.testing import CliRunner
 
 from maptr import url, visit
 from maptr.ark import Ark
+from maptr.candidate import Candidate
 from maptr.cli import main
 from maptr.client import discover
 from maptr.describe import DiscoverOptions, describe, read
-from maptr.discovery import Candidate, Discovery
+from maptr.discovery import Discovery
 from maptr.errors import ConfigError, NmaError, NoMappingAuthority
 from maptr.reachable import Reachable, info
 from maptr.visit import Page

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.ark import BETANUMERIC, Ark
-from maptr.discovery import Outcome
 from maptr.errors import ZoneError
 from maptr.rules import needed_shoulders, records
 from maptr.table import Entry, Nma, Table
+from maptr.trace import Outcome
 from maptr.walk import Answer, Walk
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from maptr import names, wire
 from maptr.ark import Ark
-from maptr.discovery import Discovery, Outcome
+from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError
 from maptr.lonehost import LoneReader, host_in_wire
 from maptr.many import Many
@@ -22,6 +22,7 @@ from maptr.plain import Plans, make_plan
 from maptr.plainreply import Reader
 from maptr.protocol import MAX_TTL, NAPTR
 from maptr.replay import walk_again
+from maptr.trace import Outcome
 from maptr.walk import DEFAULTS, Answer, Settings, Walk
 from tests.hostile import NS, SOA, SOA_RDATA, record
 

@@ -27,9 +27,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.answer import Transport, respond
-from maptr.discovery import Outcome
 from maptr.errors import ConfigError
 from maptr.snapshot import Snapshot
+from maptr.trace import Outcome
 from maptr.trust import Validator
 from maptr.validation import anchors, chain, inquiry, signed
 from maptr.validation.heard import Heard, Need

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from maptr import resolver, wire
 from maptr.attempt import Server
-from maptr.discovery import Outcome
 from maptr.errors import DiscoveryFailed
 from maptr.stub import find_servers, system_servers
+from maptr.trace import Outcome
 
 NAME = (b"12345", b"ark", b"arpa")
 QNAME = dns.name.Name((*NAME, b""))

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from maptr import names
 from maptr.cache.sqlitefile import BUSY_MS, Schema, SqliteFile
-from maptr.discovery import Outcome
 from maptr.naptr import Naptr
+from maptr.trace import Outcome
 from maptr.walk import Answer
 
 if TYPE_CHECKING:

@@ -6,13 +6,14 @@ from maptr import names
 from maptr.ark import Ark
 from maptr.cache.policy import Natab
 from maptr.cache.watched import TableState
-from maptr.discovery import Discovery, Outcome
+from maptr.discovery import Discovery
 from maptr.errors import ZoneError
 from maptr.names import Labels
 from maptr.plain import Plans
 from maptr.replay import walk_again
 from maptr.rules import fitting
 from maptr.table import Entry, Table
+from maptr.trace import Outcome
 from maptr.walk import Answer, Reader, Settings
 
 TTL = 300  # seconds that an answer from a table is good for: what a zone made of it gives a NAAN unknown yet

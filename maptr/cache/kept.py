@@ -11,13 +11,14 @@ from maptr.ark import Ark
 from maptr.cache import STALE_LIMIT
 from maptr.cache.forklock import ForkLock
 from maptr.cache.memory import Kept, Key, Memory, keeping_time, longest_keeping
-from maptr.discovery import CLOCK_SLACK, Discovery, Outcome
+from maptr.discovery import CLOCK_SLACK, Discovery
 from maptr.names import Labels
 from maptr.naptr import Naptr, Rule
 from maptr.nfa import Budget
 from maptr.plain import Plans
 from maptr.replay import answers_of, walk_again
 from maptr.rulecache import RuleCache
+from maptr.trace import Outcome
 from maptr.walk import Answer, Settings
 
 if TYPE_CHECKING:

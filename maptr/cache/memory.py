@@ -10,8 +10,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from maptr.cache.forklock import ForkLock
-from maptr.discovery import Outcome
 from maptr.names import Labels
+from maptr.trace import Outcome
 from maptr.walk import Answer
 
 MAX_KEEP = 604_800  # seconds; RFC 8767 section 4: a TTL of more than a week is capped

@@ -12,9 +12,10 @@ from maptr import call
 from maptr.ark import Ark
 from maptr.cli import output, through
 from maptr.client import discover
-from maptr.discovery import Discovery, Step
+from maptr.discovery import Discovery
 from maptr.errors import ConfigError, DiscoveryError, NoMappingAuthority
 from maptr.stub import Stub
+from maptr.trace import Step
 from maptr.walk import Settings
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ import dns.rcode
 import dns.rdatatype
 from dns.rdatatype import CNAME, DNAME, DNSKEY, DS
 
-from maptr.discovery import Link, Outcome
+from maptr.trace import Link, Outcome
 from maptr.validation import message as reading
 from maptr.validation.anchors import SHA1, Anchors, is_usable
 from maptr.validation.heard import Asking, Heard, Need

@@ -23,10 +23,10 @@ from dns.rdataclass import IN
 from dns.rdatatype import CNAME, DNAME, NAPTR
 
 from maptr import names
-from maptr.discovery import SECURITY, Outcome
 from maptr.names import Labels
 from maptr.naptr import Naptr
 from maptr.protocol import MAX_TTL
+from maptr.trace import SECURITY, Outcome
 from maptr.validation import message as reading
 from maptr.validation.chain import Chain, Trust, Unknown, Zone
 from maptr.validation.heard import Asking, Heard, Need
