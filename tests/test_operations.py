@@ -196,6 +196,10 @@ FAULTS = {
     "a state folder that another server has": ("test_serve_cli.test_a_state_folder_is_one_servers",),
     "a full disk": ("test_operations.test_a_full_disk",),
     "SIGHUP while it starts": ("test_early.test_sighup_while_it_starts_is_heard_when_it_is_ready",),
+    "SIGUSR1 or SIGUSR2, which other servers take": (
+        "test_early.test_what_other_servers_take_does_not_end_it",
+        "test_workers.test_only_sigterm_is_for_workers",
+    ),
     "SIGTERM while it starts": ("test_early.test_sigterm_while_it_starts_ends_it_at_once",),
     "SIGTERM under load": ("test_operations.test_sigterm_under_load",),
     "kill -9 under load": ("test_operations.test_kill_9_under_load_and_during_reloads",),

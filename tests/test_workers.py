@@ -258,12 +258,12 @@ def test_sigterm_to_a_worker_costs_nothing(site: Site) -> None:
     assert (flood.lost, flood.faults, load.faults) == (0, [], [])
 
 
-def test_sighup_and_sigint_are_not_for_workers(site: Site) -> None:
+def test_only_sigterm_is_for_workers(site: Site) -> None:
     port = start(site)
     workers = processes(site)
     for worker in workers:
-        os.kill(int(str(worker["pid"])), signal.SIGHUP)
-        os.kill(int(str(worker["pid"])), signal.SIGINT)
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+            os.kill(int(str(worker["pid"])), number)
     assert set(answers(port)) == {"192.0.2.1"}
     assert processes(site) == workers
 
