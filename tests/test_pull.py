@@ -360,6 +360,16 @@ def test_the_command_plans_applies_and_refuses(target: Path) -> None:
     assert run("x", *into, "--sha256", "12")[0] == 2
 
 
+def test_certificates_for_files_are_a_mistake(target: Path, tmp_path: Path) -> None:
+    arguments = ("--into", str(target), "--cafile", "tls.crt")
+    code, _, err = run("a", "b", *arguments)
+    assert (code, "--cafile: nothing uses it: all sources are files" in err) == (2, True)
+    key = tmp_path / "key"
+    key.write_text("no key")
+    signed = ("--public-key", str(key), "--signature", "https://r.example/a.minisig")
+    assert run("a", *arguments, *signed)[0] == 8, "the signature's URL is one that uses it"
+
+
 def test_a_plan_alone_makes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user without a home, such as a service's, may look as well."""
     source = tmp_path / "source"

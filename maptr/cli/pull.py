@@ -126,6 +126,8 @@ def pull(
         )
     if not sources:
         raise click.UsageError("no source: give a URL or a file, or [table] with a url in the configuration")
+    if cafile is not None and not any("://" in where for where in (*sources, signature or "")):
+        raise click.UsageError("--cafile: nothing uses it: all sources are files")
     into = target or (known.file if known is not None and known.file else _default(act))
     job = _Job(sources, into, act, force, _demands(sha256, public_key, signature), cafile, timeout, form)
     if every is None:
