@@ -98,16 +98,12 @@ class JournalError(LocatedError):
     """A journal of differences that is damaged, or belongs to another zone."""
 
 
-class ConfigError(MaptrError):
+class ConfigError(LocatedError):
     """A bad option or configuration value; ``key`` is its dotted name, ``line`` where that stands (0: nowhere)."""
 
     def __init__(self, message: str, *, filename: str = "", line: int = 0, key: str = "") -> None:
-        place = filename + (f":{line}" if line else "")
-        where = ": ".join(part for part in (place, key) if part)
-        super().__init__(f"{where}: {message}" if where else message)
-        self.reason = message
-        self.filename = filename
-        self.line = line
+        super().__init__(f"{key}: {message}" if key else message, filename=filename, line=line)
+        self.reason = message  # without the key, as in ``TableError``
         self.key = key
 
 

@@ -191,24 +191,15 @@ def primary_of(config: Config) -> PrimarySettings:
 
     catalog = config.serve.catalog
     if catalog.name is not None:
-        _check_catalog(catalog.name, [zone.name for zone in config.zones])
+        from maptr.catalog import catalog_zone
+
+        catalog_zone(catalog.name, [zone.name for zone in config.zones], 0)  # raises what starting would
     return PrimarySettings(
         tuple(Key(key.name, key.algorithm, key.secret.octets) for key in config.keys if key.secret is not None),
         {zone.name: Secondaries(Acl(zone.transfer), zone.notify) for zone in config.zones},
         None if catalog.name is None else (catalog.name, Secondaries(Acl(catalog.transfer), catalog.notify)),
         config.serve.state,
     )
-
-
-def _check_catalog(origin: Labels, zones: list[Labels]) -> None:
-    if origin in zones:
-        raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")
-    from maptr.catalog import catalog_zone
-
-    try:
-        catalog_zone(origin, zones, 0)
-    except ValueError as error:
-        raise ConfigError(f"catalog {to_text(origin)}: {error}") from None
 
 
 def served_origin(text: str, served: Iterable[Labels]) -> Labels:
