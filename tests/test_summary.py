@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,7 @@ def test_a_disk_and_a_cache_are_closed_by_with(tmp_path: Path) -> None:
         assert cache.disk._file._connection is None
 
     asyncio.run(main())
-    with Disk(tmp_path / "c", wall=lambda: 0.0) as disk:
+    with closing(Disk(tmp_path / "c", wall=lambda: 0.0)) as disk:
         assert disk.can_write()
     assert disk._file._connection is None
 

@@ -15,27 +15,13 @@ import click
 from maptr import places
 from maptr.cli import output, shared
 from maptr.cli.completion import files
+from maptr.cli.duration import Duration
 from maptr.errors import MaptrError, UnsafePlan
 
 if TYPE_CHECKING:
     from maptr.pull import Demands, Pull
 
 JITTER = 0.1  # of the interval, either way, so that many daemons do not come at once
-
-
-class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
-    name = "TIME"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from maptr.duration import read_duration
-
-        try:
-            seconds = read_duration(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        if not seconds:
-            self.fail("a time is wanted, not none", param, ctx)
-        return seconds
 
 
 @click.command(short_help="Get the registry from its source, safely.")
@@ -67,7 +53,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore] # gene
 )
 @click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="For each source, all in all.")
 @click.option(
-    "--every", type=_Duration(), metavar="TIME", help="Go on for ever, pulling every 1h or 15m; needs --apply."
+    "--every", type=Duration(1), metavar="TIME", help="Go on for ever, pulling every 1h or 15m; needs --apply."
 )
 @click.option("--json", "form", flag_value="json", help="The plan as one JSON document.")
 @click.option("--markdown", "form", flag_value="markdown", help="The plan as a Markdown table.")
@@ -81,7 +67,7 @@ def pull(
     signature: str | None,
     cafile: str | None,
     timeout: float,
-    every: float | None,
+    every: int | None,
     form: str | None,
 ) -> None:
     """Get the registry from the first source that has one: a URL (http, https) or a file, in any format.

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from maptr.context import NO_IDENTITY, Context, Identity, Transport
 from maptr.cookies import CookieReply, CookieSettings, Hash, answer_cookie
 from maptr.fastpath import ReadyAnswers
+from maptr.limits import IDLE_TIMEOUT
 from maptr.names import Labels
 from maptr.protocol import UDP_PAYLOAD
 from maptr.ready import Edns, Found
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
-from maptr.serve.connections import IDLE_TIMEOUT
 from maptr.serve.counters import Counters
 from maptr.serve.hashing import make_shared_hash
 from maptr.serve.seldom import Seldom
