@@ -56,8 +56,7 @@ class Bulk:
         trust_anchors: TrustAnchors | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        if stub is not None and nameservers is not None:
-            raise ConfigError("give resolver or nameservers, not both")
+        call.check_whom(stub, nameservers)
         if concurrency < 1:
             raise ConfigError("one at least", key="concurrency")
         if rate is not None and not rate > 0:
