@@ -1,4 +1,4 @@
-"""Every exception maptr raises.
+"""Every exception that maptr raises to whoever calls it.
 
 They derive from dnspython's DNSException, so a caller who already catches that needs nothing new.
 "None" and "not known" are different here: DNS said no is NoMappingAuthority, DNS did not say is DiscoveryFailed.
@@ -6,9 +6,12 @@ They derive from dnspython's DNSException, so a caller who already catches that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import dns.exception
+
+from maptr.printable import printable
 
 if TYPE_CHECKING:
     from maptr.discovery import Discovery
@@ -112,3 +115,22 @@ class SigningError(LocatedError):
 
     No text of it has anything of a private key.
     """
+
+
+class FetchError(MaptrError):
+    """A file could not be got; the text says from where, and why, in nothing but printable words."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
+
+
+class SignatureError(MaptrError):
+    """A signature is not that of the key for this content; or key or signature cannot be read."""
+
+
+class PullFailed(MaptrError):
+    """No source had a registry fit to be taken; ``reasons`` has one for each, in order."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = tuple(reasons)

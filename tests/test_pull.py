@@ -23,9 +23,9 @@ from click.testing import CliRunner
 
 from maptr.cache.watched import read_pull_file
 from maptr.cli import main
-from maptr.errors import TableError, UnsafePlan
-from maptr.fetch import FetchError, fetch
-from maptr.pull import Demands, Pull, PullFailed, apply, look
+from maptr.errors import FetchError, PullFailed, TableError, UnsafePlan
+from maptr.fetch import fetch
+from maptr.pull import Demands, Pull, apply, look
 from tests.caching import until
 from tests.certificates import write_certificate
 

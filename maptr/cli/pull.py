@@ -16,7 +16,7 @@ from maptr import places
 from maptr.cli import output, shared
 from maptr.cli.completion import files
 from maptr.cli.duration import Duration
-from maptr.errors import MaptrError, UnsafePlan
+from maptr.errors import MaptrError, PullFailed, SignatureError, UnsafePlan
 
 if TYPE_CHECKING:
     from maptr.pull import Demands, Pull
@@ -136,7 +136,7 @@ def _text(path: Path | None) -> str | None:
 
 
 def _demands(sha256: str | None, public_key: Path | None, signature: str | None) -> Demands:
-    from maptr.minisign import PublicKey, SignatureError
+    from maptr.minisign import PublicKey
     from maptr.pull import Demands
 
     try:
@@ -163,7 +163,7 @@ class _Job(NamedTuple):
 
 def _once(job: _Job) -> int:
     """One pull; the exit code, everything said."""
-    from maptr.pull import PullFailed, apply, look
+    from maptr.pull import apply, look
 
     target = job.target
     try:

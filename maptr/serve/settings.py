@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from maptr.config import Config, ZoneConfig
 from maptr.context import NO_COOKIES, Context, Identity
 from maptr.cookies import CookieSettings
-from maptr.errors import ConfigError, ZoneError
+from maptr.errors import ConfigError, SignatureError, ZoneError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
@@ -171,7 +171,7 @@ def has_table(config: Config) -> bool:
 
 def demands_of(config: Config) -> Demands:
     """What the table must be that is pulled. Raises ConfigError for a key that cannot be read."""
-    from maptr.minisign import PublicKey, SignatureError
+    from maptr.minisign import PublicKey
     from maptr.pull import Demands
 
     table = config.table
