@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from maptr.question import Answer
-from maptr.wire import Query
+from maptr.reply import Query
 
 
 class Server(NamedTuple):

@@ -13,8 +13,8 @@ from maptr.call import Clock
 from maptr.client import discover
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError, DiscoveryFailed
+from maptr.question import Settings
 from maptr.stub import Stub, make_validator
-from maptr.walk import Settings
 
 if TYPE_CHECKING:
     import dns.asyncresolver

@@ -23,10 +23,10 @@ from maptr.many import Many
 from maptr.mux import CONCURRENCY, Mux
 from maptr.names import Labels
 from maptr.plainreply import Reader
+from maptr.question import Answer, Settings
 from maptr.stub import Stub
 from maptr.volley import Tell, Volley
 from maptr.waiters import LoopWaiter, SelectorWaiter, Waiter
-from maptr.walk import Answer, Settings
 
 if TYPE_CHECKING:
     import dns.name

@@ -16,8 +16,9 @@ from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
+from maptr.question import DEFAULTS, Answer, Question, Settings
 from maptr.trace import Step
-from maptr.walk import DEFAULTS, Answer, Question, Settings, Walk
+from maptr.walk import Walk
 
 if TYPE_CHECKING:
     import dns.name

@@ -14,8 +14,8 @@ from maptr.ark import Ark
 from maptr.call import Call, Clock, Options, StepHook, check_whom, listed, prefer
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
+from maptr.question import Answer, Question, Settings
 from maptr.stub import Stub, make_validator
-from maptr.walk import Answer, Question, Settings
 
 if TYPE_CHECKING:
     import dns.name

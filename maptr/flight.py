@@ -11,8 +11,8 @@ from math import inf
 from maptr.attempt import Asked, Attempt, Server
 from maptr.ports import Port
 from maptr.protocol import MAX_MESSAGE
+from maptr.question import Answer
 from maptr.stub import family, framed
-from maptr.walk import Answer
 
 Done = Callable[[Answer], None]
 

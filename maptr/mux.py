@@ -17,10 +17,10 @@ from maptr.flight import Connection, Done, Flight, Overdue
 from maptr.names import Labels
 from maptr.ports import BURST, Port, Ports
 from maptr.protocol import MAX_MESSAGE
+from maptr.question import Answer
+from maptr.reply import Query
 from maptr.stub import Stub
 from maptr.waiters import Waiter
-from maptr.walk import Answer
-from maptr.wire import Query
 
 MAX_TCP = 64  # connections at a time
 CONCURRENCY = 256  # questions outstanding

@@ -18,8 +18,9 @@ from maptr.naptr import Fields
 from maptr.plain import Plan, make_plan
 from maptr.plainwire import plain_records
 from maptr.protocol import HEADER_SIZE, UDP_PAYLOAD
+from maptr.question import Answer, Settings
 from maptr.trace import Outcome, Step
-from maptr.walk import Answer, Settings, full_trace
+from maptr.walk import full_trace
 
 _STAMP = struct.Struct("!dI")  # before the packet in what is kept: seconds it took, number of the server
 

@@ -12,8 +12,9 @@ from maptr import names, plain
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.names import Labels
+from maptr.question import Answer, Reader, Settings
 from maptr.trace import Outcome
-from maptr.walk import Answer, Reader, Settings, Walk
+from maptr.walk import Walk
 
 Lookup = Callable[[Labels], Answer | None]
 

@@ -17,10 +17,10 @@ from maptr.integrity import cut_above
 from maptr.names import Labels
 from maptr.naptr import SERVICE, Kind, Naptr, quote, read
 from maptr.nfa import Budget, BudgetSpent
+from maptr.plainurl import ARK_ARPA
 from maptr.protocol import HEADER_SIZE, NAPTR, UDP_PAYLOAD
 from maptr.regexp import Substitution
 from maptr.snapshot import ZoneView
-from maptr.walk import ARK_ARPA
 
 MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
 _OVERHEAD = HEADER_SIZE + 4 + 11  # header, type and class of the question, OPT without options

@@ -19,7 +19,7 @@ from maptr.attempt import Asked, Attempt, Server
 from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.names import Labels
 from maptr.protocol import MAX_MESSAGE
-from maptr.walk import Answer
+from maptr.question import Answer
 
 if TYPE_CHECKING:
     from maptr.trust import TrustAnchors, Validator

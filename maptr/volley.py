@@ -23,10 +23,10 @@ from maptr.mux import Mux
 from maptr.plainreply import PlainReply, Reader
 from maptr.ports import BURST, REUSES, SOCKETS, Port
 from maptr.protocol import MAX_MESSAGE, NAPTR
+from maptr.question import Answer
+from maptr.reply import Query
 from maptr.stub import Stub
 from maptr.waiters import Waiter
-from maptr.walk import Answer
-from maptr.wire import Query
 
 Tell = Callable[[bytes, Answer | PlainReply], None]
 Sent = tuple[bytes, bytes, float]  # the name, the question in the letters it was sent, when

@@ -29,12 +29,7 @@ from maptr.names import Labels
 from maptr.naptr import read
 from maptr.protocol import MAX_TTL
 from maptr.question import (
-    ARK_ARPA,
     DEFAULTS,
-    MAX_CANDIDATES,
-    MAX_DEPTH,
-    MAX_QUESTIONS,
-    MAX_RECORDS,
     TIME_OVER,
     Answer,
     Question,
@@ -46,21 +41,6 @@ from maptr.trace import Outcome, Step
 
 if TYPE_CHECKING:
     from maptr.fullwalk import FullWalk
-
-__all__ = [
-    "ARK_ARPA",
-    "DEFAULTS",
-    "MAX_CANDIDATES",
-    "MAX_DEPTH",
-    "MAX_QUESTIONS",
-    "MAX_RECORDS",
-    "Answer",
-    "Question",
-    "Reader",
-    "Settings",
-    "Walk",
-    "full_trace",
-]
 
 
 class Walk:

@@ -30,23 +30,8 @@ from maptr.protocol import (
     SERVFAIL,
     UDP_PAYLOAD,
 )
-from maptr.reply import EDE_BOGUS, Query, Referral, Reply, read_in_full
+from maptr.reply import Query, Reply, read_in_full
 from maptr.trace import Outcome
-
-# Those of ``plainwire`` and ``reply`` too: who asks needs one module.
-__all__ = [
-    "EDE_BOGUS",
-    "Query",
-    "Referral",
-    "Reply",
-    "answers",
-    "around_question",
-    "make_query",
-    "plain_records",
-    "questions",
-    "read",
-    "read_plain",
-]
 
 # Rcodes with which a server may leave the question out of its reply.
 _BARE = frozenset({FORMERR, SERVFAIL, NOTIMP, REFUSED})

@@ -38,10 +38,10 @@ from maptr.cli import main
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.many import Many
 from maptr.naptr import Naptr
+from maptr.question import Answer, Settings
 from maptr.snapshot import Snapshot
 from maptr.trace import Outcome
 from maptr.waiters import SelectorWaiter
-from maptr.walk import Answer, Settings
 from tests.hostile import Hostile, hostile, hosts, naptr, question
 from tests.ports import free_port
 

@@ -19,10 +19,10 @@ from maptr.cache.memory import MAX_KEEP, MAX_NEGATIVE
 from maptr.cache.watched import WatchedTable
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
+from maptr.question import Answer
 from maptr.stub import Stub
 from maptr.trace import Outcome
 from maptr.trust import Validator
-from maptr.walk import Answer
 from tests.caching import ARK, HOME, SILENT, Rig, host, redirect, said, shoulder_redirect, table, until
 from tests.peers import Maptr
 from tests.test_client import serving

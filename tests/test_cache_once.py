@@ -21,8 +21,8 @@ from maptr.cache import POLICIES
 from maptr.cache.once import MAX_PARTS, OnceTable
 from maptr.cache.watched import digest_of
 from maptr.errors import ConfigError, DiscoveryError
+from maptr.question import Answer
 from maptr.table import Table
-from maptr.walk import Answer
 from tests.caching import HOME, SILENT, Rig, host, said
 from tests.test_registry_natab_blocks import MIXED, NAANS, PLAIN
 

@@ -16,8 +16,9 @@ from maptr.candidate import Candidate
 from maptr.choose import at_random, first, sticky, weighted
 from maptr.discovery import Discovery
 from maptr.naptr import Naptr
+from maptr.question import Answer
 from maptr.trace import Outcome
-from maptr.walk import Answer, Walk
+from maptr.walk import Walk
 
 
 def discovery(*places: tuple[str, int, int], ark: str = "ark:12345/x1") -> Discovery:

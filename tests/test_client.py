@@ -43,9 +43,9 @@ from maptr.errors import (
     NmaError,
     NoMappingAuthority,
 )
+from maptr.question import Settings
 from maptr.reachable import Reachable
 from maptr.trace import Outcome, Step
-from maptr.walk import Settings
 from tests.ports import free_port
 
 ARK = "ark:12345/x1"

@@ -15,9 +15,8 @@ from maptr.ark import Ark
 from maptr.errors import DiscoveryTimeout
 from maptr.many import Many
 from maptr.naptr import Naptr
-from maptr.question import TIME_OVER
+from maptr.question import TIME_OVER, Answer, Settings
 from maptr.trace import Outcome
-from maptr.walk import Answer, Settings
 from tests.hostile import Hostile, hostile, hosts, naptr, question
 
 ARK = "ark:1/x"

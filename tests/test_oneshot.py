@@ -23,8 +23,9 @@ from maptr import names, natabfile, plainurl, plainwire, registry, resolvconf, r
 from maptr.ark import Ark
 from maptr.cli import brief, main, oneshot
 from maptr.naptr import Naptr
+from maptr.question import Answer
 from maptr.trace import Outcome
-from maptr.walk import Answer, Walk
+from maptr.walk import Walk
 from tests.test_client import Script, serving, zone
 from tests.test_shortcuts import ark_texts, hosts, likely_texts, odd_records, plain_records, rrsets
 

@@ -15,7 +15,8 @@ from maptr.attempt import Server
 from maptr.cli import oneshot
 from maptr.discovery import Discovery
 from maptr.errors import DiscoveryError
-from maptr.question import ARK_ARPA, Question
+from maptr.plainurl import ARK_ARPA
+from maptr.question import Question
 from maptr.trace import Outcome
 from maptr.walk import Walk
 from tests.hostile import AA, NAPTR, TC, Hostile, hostile, naptr, question, record, reply

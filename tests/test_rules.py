@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from maptr.ark import BETANUMERIC, Ark
 from maptr.errors import ZoneError
+from maptr.question import Answer
 from maptr.rules import needed_shoulders, records
 from maptr.table import Entry, Nma, Table
 from maptr.trace import Outcome
-from maptr.walk import Answer, Walk
+from maptr.walk import Walk
 
 
 def entry(target: str, shoulder: str = "", *more: str, naan: str = "12345") -> Entry:

@@ -12,8 +12,9 @@ import pytest
 from maptr import Ark, Cache, Candidate, Discovery, NoMappingAuthority, Stub, Validator
 from maptr.cache.disk import Disk
 from maptr.naptr import Kind, Naptr
+from maptr.question import Answer, Settings
 from maptr.trace import Link, Outcome, Reading, Step
-from maptr.walk import Answer, Settings, Walk
+from maptr.walk import Walk
 from tests.caching import ARK, HOME, SILENT, Rig, host, redirect, said, table
 from tests.test_validation import validator
 

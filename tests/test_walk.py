@@ -20,8 +20,9 @@ from maptr.discovery import Discovery
 from maptr.errors import DiscoveryError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
 from maptr.names import Labels
 from maptr.naptr import Kind, Naptr
+from maptr.question import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, Answer, Question, Settings
 from maptr.trace import Outcome
-from maptr.walk import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, Answer, Question, Settings, Walk
+from maptr.walk import Walk
 
 VECTORS: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "vectors" / "walk.toml").read_text("utf-8"))[
     "walk"

@@ -32,9 +32,9 @@ from maptr.cache.disk import Disk
 from maptr.cache.probelog import ProbeLog
 from maptr.choose import at_random, first, sticky, weighted
 from maptr.describe import Description, Segment, describe
+from maptr.question import Settings
 from maptr.reachable import Reachable, info
 from maptr.trace import Step
-from maptr.walk import Settings
 
 
 def one() -> str:

@@ -27,8 +27,8 @@ from maptr.cache.request import Defaults, Options, Request, Trust
 from maptr.cache.watched import TableSource, WatchedTable, table_source
 from maptr.discovery import Discovery
 from maptr.names import fold
+from maptr.question import Settings
 from maptr.table import Table
-from maptr.walk import Settings
 
 if TYPE_CHECKING:
     import dns.name

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, TypeVar
 from maptr import names
 from maptr.cache.sqlitefile import BUSY_MS, Schema, SqliteFile
 from maptr.naptr import Naptr
+from maptr.question import Answer
 from maptr.trace import Outcome
-from maptr.walk import Answer
 
 if TYPE_CHECKING:
     from maptr.drift import Drift, History

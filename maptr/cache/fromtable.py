@@ -10,11 +10,11 @@ from maptr.discovery import Discovery
 from maptr.errors import ZoneError
 from maptr.names import Labels
 from maptr.plain import Plans
+from maptr.question import Answer, Reader, Settings
 from maptr.replay import walk_again
 from maptr.rules import fitting
 from maptr.table import Entry, Table
 from maptr.trace import Outcome
-from maptr.walk import Answer, Reader, Settings
 
 TTL = 300  # seconds that an answer from a table is good for: what a zone made of it gives a NAAN unknown yet
 MAX_RULES = 100_000  # NAANs whose rules are kept ready

@@ -16,10 +16,10 @@ from maptr.names import Labels
 from maptr.naptr import Naptr, Rule
 from maptr.nfa import Budget
 from maptr.plain import Plans
+from maptr.question import Answer, Settings
 from maptr.replay import answers_of, walk_again
 from maptr.rulecache import RuleCache
 from maptr.trace import Outcome
-from maptr.walk import Answer, Settings
 
 if TYPE_CHECKING:
     from maptr.cache.disk import Disk

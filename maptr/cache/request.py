@@ -16,8 +16,8 @@ from maptr.cache.memory import Key
 from maptr.call import StepHook, with_origin
 from maptr.client import make_stub
 from maptr.names import fold
+from maptr.question import Settings
 from maptr.stub import make_validator
-from maptr.walk import Settings
 
 if TYPE_CHECKING:
     import dns.name

@@ -14,9 +14,9 @@ from maptr.cli import output, through
 from maptr.client import discover
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError, DiscoveryError, NoMappingAuthority
+from maptr.question import Settings
 from maptr.stub import Stub
 from maptr.trace import Step
-from maptr.walk import Settings
 
 if TYPE_CHECKING:
     from maptr.cache.cache import Cache

@@ -26,13 +26,13 @@ from maptr import names
 from maptr.names import Labels
 from maptr.naptr import Naptr
 from maptr.protocol import MAX_TTL
+from maptr.question import Answer
 from maptr.trace import SECURITY, Outcome
 from maptr.validation import message as reading
 from maptr.validation.chain import Chain, Trust, Unknown, Zone
 from maptr.validation.heard import Asking, Heard, Need
 from maptr.validation.nsec import INSECURE, SECURE
 from maptr.validation.signed import Bogus, Budget, Keys, Signed, signers, verify
-from maptr.walk import Answer
 
 MAX_ALIASES = 16  # CNAMEs and DNAMEs followed for one question, as in ``wire``
 INDETERMINATE, BOGUS = "indeterminate", "bogus"
