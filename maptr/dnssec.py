@@ -18,8 +18,7 @@ from maptr.packed import PackedNodes, view_packed
 from maptr.packing import RECORD, TO_QUESTION, headed, split_rrsets
 from maptr.protocol import CDNSKEY, CDS, DNAME, DNSKEY, DS, IN, NS, NSEC, RRSIG, ZONEMD
 from maptr.rrsigs import Earlier, Known, Signer
-from maptr.signing import Children as Children  # who signs has a policy
-from maptr.signing import Policy as Policy
+from maptr.signing import Children, Policy
 from maptr.snapshot import ZoneView
 from maptr.zonediff import stripped
 from maptr.zonekeys import KeySet, ds_rdata

@@ -12,7 +12,8 @@ from typing import Protocol
 
 from maptr import packet
 from maptr.acl import Acl, Key, Secondaries
-from maptr.answer import Transport, make_reply
+from maptr.answer import make_reply
+from maptr.context import Transport
 from maptr.difference import Record, serial_of, soa_of
 from maptr.journal import Journal
 from maptr.names import Labels, fold, to_text

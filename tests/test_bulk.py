@@ -31,10 +31,11 @@ from maptr import (
     names,
     volley,
 )
-from maptr.answer import Transport, respond
+from maptr.answer import respond
 from maptr.ark import Ark
 from maptr.bulk import Bulk
 from maptr.cli import main
+from maptr.context import Transport
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.many import Many
 from maptr.naptr import Naptr

@@ -20,8 +20,9 @@ import dns.query
 import dns.rcode
 import pytest
 
-from maptr.answer import Transport, respond
+from maptr.answer import respond
 from maptr.config import Config, parse
+from maptr.context import Transport
 from maptr.errors import ConfigError
 from maptr.serve import batch, early, settings, signals
 from maptr.serve.counters import Counters

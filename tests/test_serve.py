@@ -27,7 +27,7 @@ from dnslib.server import DNSLogger, DNSServer
 
 from maptr.acl import Acl, Secondaries
 from maptr.address import Address
-from maptr.answer import Transport
+from maptr.context import Transport
 from maptr.errors import ConfigError
 from maptr.serve import stream, tcp
 from maptr.serve.bind import open_tcp_socket

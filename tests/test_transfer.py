@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from maptr import transfer, tsig
 from maptr.acl import Acl, Key, Secondaries, keyring
-from maptr.answer import Transport
 from maptr.catalog import catalog_zone, member_label
+from maptr.context import Transport
 from maptr.errors import ZoneError
 from maptr.exchange import Access, Catalog, exchange
 from maptr.journal import Journal

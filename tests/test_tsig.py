@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from maptr import tsig
 from maptr.acl import Key, keyring
-from maptr.answer import Transport
+from maptr.context import Transport
 from maptr.exchange import Access, exchange
 from maptr.names import Labels
 from maptr.snapshot import Snapshot

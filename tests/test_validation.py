@@ -26,7 +26,8 @@ from dns.rdtypes.ANY.DNSKEY import DNSKEY
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.answer import Transport, respond
+from maptr.answer import respond
+from maptr.context import Transport
 from maptr.errors import ConfigError
 from maptr.question import Answer
 from maptr.snapshot import Snapshot

@@ -23,8 +23,8 @@ import dns.query
 import dns.zone
 import pytest
 
-from maptr.answer import Transport, make_reply
-from maptr.context import NO_COOKIES, Context
+from maptr.answer import make_reply
+from maptr.context import NO_COOKIES, Context, Transport
 from maptr.rrl import RrlSettings
 from maptr.serve.connections import TcpLimits
 from maptr.serve.slots import BATCH

@@ -94,13 +94,14 @@ def sign(
       2  bad usage
       8  FILE or KEYS cannot be read, or OUT cannot be written
     """
-    from maptr import dnssec, keyfolder, zonetext
+    from maptr import keyfolder, zonetext
     from maptr.resign import Renewal
     from maptr.serve.zones import uncollected
+    from maptr.signing import Children, Policy
 
     now = int(time.time()) if at is None else at
     with told(), uncollected():
-        policy = dnssec.Policy(lifetime, inception, refresh, zonemd, dnssec.Children(cds), dnskey_ttl)
+        policy = Policy(lifetime, inception, refresh, zonemd, Children(cds), dnskey_ttl)
         signers = keyfolder.read_key_set(keys)
         octets, zone = _read_zone(file, origin)
         old, holds = _read_old(target, octets, zone)

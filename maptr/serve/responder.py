@@ -25,7 +25,7 @@ from maptr.siphash import KEY_SIZE
 from maptr.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from maptr.answer import Reply
+    from maptr.rendering import Reply
 
 log = logging.getLogger("maptr.serve")
 
