@@ -210,6 +210,7 @@ FAULTS = {
         "test_workers.test_a_worker_that_dies_again_and_again_is_replaced_ever_later",
     ),
     "kill -9 of a worker during a reload": ("test_workers.test_the_reserve_takes_a_place_while_a_reload_reads",),
+    "kill -9 of a second one in that time": ("test_workers.test_the_reserve_takes_a_place_while_a_reload_reads",),
     "kill -9 of the owner of workers": ("test_workers.test_with_the_owner_everybody_goes",),
     "a worker that hangs": (
         "test_workers.test_a_worker_that_does_not_give_way_is_killed",
