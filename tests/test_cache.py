@@ -368,6 +368,7 @@ def test_servers_are_asked_as_they_were_named() -> None:
         assert found.trace[0].server == f"127.0.0.1#{server.port}", "the silent one is asked last from then on"
         assert cache.discover("ark:12027/x1", nameservers=servers[1:]).url().startswith("http://ark.nal.example.org/")
         assert cache.drift("12345")[0].verdict == "extra"
+        assert asyncio.run(cache.drift_async("12345")) == cache.drift("12345")
 
 
 def test_what_was_not_validated_is_never_given_to_who_requires_it() -> None:

@@ -82,7 +82,3 @@ class Memory:
     def drop(self, key: Key) -> None:
         with self._lock:
             self._kept.pop(key, None)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._kept.clear()
