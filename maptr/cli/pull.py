@@ -16,12 +16,11 @@ from maptr import places
 from maptr.cli import output, shared
 from maptr.cli.completion import files
 from maptr.cli.duration import Duration
+from maptr.duration import jittered
 from maptr.errors import MaptrError, PullFailed, SignatureError, UnsafePlan
 
 if TYPE_CHECKING:
     from maptr.pull import Demands, Pull
-
-JITTER = 0.1  # of the interval, either way, so that many daemons do not come at once
 
 
 @click.command(short_help="Get the registry from its source, safely.")
@@ -120,7 +119,7 @@ def pull(
         sys.exit(_once(job))
     while True:
         _once(job)
-        time.sleep(every * random.uniform(1 - JITTER, 1 + JITTER))
+        time.sleep(jittered(every, random.uniform))
 
 
 def _default(act: bool) -> Path:
