@@ -60,11 +60,11 @@ def bind(addresses: Sequence[Address], tls_addresses: Sequence[Address], workers
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         for place in others:
             for address, sock in zip(addresses, first.udp, strict=True):
-                place.udp.append(_open_udp(_bound(address, sock), joining=True))
+                place.udp.append(_open_udp(bound_at(address, sock), joining=True))
             for address, sock in zip(addresses, first.tcp, strict=True):
-                place.tcp.append(_open_tcp(_bound(address, sock), joining=True))
+                place.tcp.append(_open_tcp(bound_at(address, sock), joining=True))
             for address, sock in zip(tls_addresses, first.tls, strict=True):
-                place.tls.append(_open_tcp(_bound(address, sock), joining=True))
+                place.tls.append(_open_tcp(bound_at(address, sock), joining=True))
     except BaseException:
         for place in places:
             place.close()
@@ -72,7 +72,8 @@ def bind(addresses: Sequence[Address], tls_addresses: Sequence[Address], workers
     return places
 
 
-def _bound(address: Address, sock: socket.socket) -> Address:
+def bound_at(address: Address, sock: socket.socket) -> Address:
+    """The address with the port that was had, where any would do."""
     return Address(address.host, sock.getsockname()[1])
 
 

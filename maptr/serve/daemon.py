@@ -22,7 +22,7 @@ from maptr.errors import ConfigError
 from maptr.exchange import Access
 from maptr.serve import batch, control, httpd, metrics, sdnotify, slots, status, tcp
 from maptr.serve.background import in_thread
-from maptr.serve.bind import Sockets, bind
+from maptr.serve.bind import Sockets, bind, bound_at
 from maptr.serve.connections import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.counters import Counters, total
 from maptr.serve.early import Early
@@ -114,14 +114,12 @@ class Daemon:
         early = self._early
         self._sockets = [early.sockets] if early else bind(self._addresses, self._tls_addresses, self._count)
         first = self._sockets[0]
-        self.bound = [Address(a.host, s.getsockname()[1]) for a, s in zip(self._addresses, first.udp, strict=True)]
-        self.tls_bound = [
-            Address(a.host, s.getsockname()[1]) for a, s in zip(self._tls_addresses, first.tls, strict=True)
-        ]
+        self.bound = list(map(bound_at, self._addresses, first.udp))
+        self.tls_bound = list(map(bound_at, self._tls_addresses, first.tls))
         try:
             if self._metrics is not None:
                 self._metrics_socket = httpd.bind(self._metrics)
-                self.metrics_bound = Address(self._metrics.host, self._metrics_socket.getsockname()[1])
+                self.metrics_bound = bound_at(self._metrics, self._metrics_socket)
             if self._control is not None:
                 self._control_socket = control.bind(self._control)
         except BaseException:
