@@ -21,7 +21,7 @@ from maptr.question import Answer, Settings
 from maptr.rulecache import RuleCache
 from maptr.walk import Walk
 
-MAX_SAME = 4_096  # NAANs whose plan or discovery is kept for further ARKs; the real registry has 1,432
+MAX_SAME = 4_096  # NAANs whose reply or discovery is kept for further ARKs; the real registry has 1,432
 
 Token = TypeVar("Token", bound=Hashable)
 

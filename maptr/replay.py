@@ -36,13 +36,13 @@ def walk_again(
     settings: Settings,
     lookup: Lookup,
     reader: Reader | None = None,
-    planner: plain.Planner = plain.make_plan,
+    ranker: plain.Ranker = plain.make_ranking,
 ) -> Discovery | None:
     """The discovery that kept answers give; None as soon as a name is not among them.
 
     Raises ValueError where NAAN and origin make no domain name.
     """
-    walk = Walk(ark, settings, reader=reader, planner=planner)
+    walk = Walk(ark, settings, reader=reader, ranker=ranker)
     while questions := walk.next():
         for question in questions:
             answer = lookup(names.fold(question.name))

@@ -18,7 +18,7 @@ from maptr.lonehost import LoneReader, host_in_wire
 from maptr.many import Many
 from maptr.names import Labels
 from maptr.naptr import Naptr
-from maptr.plain import Plans, make_plan
+from maptr.plain import Rankings, make_ranking
 from maptr.plainreply import Reader
 from maptr.protocol import MAX_TTL, NAPTR
 from maptr.question import DEFAULTS, Answer, Settings
@@ -298,10 +298,10 @@ answers = st.builds(
 
 @given(answers, settings)
 def test_a_walk_over_what_was_planned_before_is_the_same(answer: Answer, how: Settings) -> None:
-    plans = Plans()
+    rankings = Rankings()
     for ark in (ARK, ARK, Ark.parse("ark:1/y?info"), ARK):
-        remembered = walk_again(ark, how, lambda name: answer, None, plans)
-        made = walk_again(ark, how, lambda name: answer, None, make_plan)
+        remembered = walk_again(ark, how, lambda name: answer, None, rankings)
+        made = walk_again(ark, how, lambda name: answer, None, make_ranking)
         assert remembered is not None
         assert made is not None
         same(remembered, made)
