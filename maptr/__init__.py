@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from maptr.asyncclient import discover_async, discover_at_async
     from maptr.bulk import discover_many, discover_many_async
     from maptr.cache.cache import Cache
+    from maptr.candidate import Candidate
     from maptr.client import discover, discover_at
-    from maptr.discovery import Candidate, Discovery
+    from maptr.discovery import Discovery
     from maptr.errors import (
         ArkSyntaxError,
         ConfigError,
@@ -39,8 +40,9 @@ _HOMES = {
     "maptr.asyncclient": ("discover_async", "discover_at_async"),
     "maptr.bulk": ("discover_many", "discover_many_async"),
     "maptr.cache.cache": ("Cache",),
+    "maptr.candidate": ("Candidate",),
     "maptr.client": ("discover", "discover_at"),
-    "maptr.discovery": ("Candidate", "Discovery"),
+    "maptr.discovery": ("Discovery",),
     "maptr.errors": (
         "ArkSyntaxError",
         "ConfigError",

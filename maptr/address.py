@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 from typing import NamedTuple
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+from maptr.protocol import PORT
 
-DNS_PORT = 53  # RFC 1035 4.2
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Address(NamedTuple):
@@ -47,6 +47,6 @@ def read_network(text: str) -> Network:
 def read_target(text: str) -> Address:
     """``HOST:PORT``, or an address alone, which means port 53. Raises ValueError."""
     try:
-        return Address(str(ipaddress.ip_address(text)), DNS_PORT)
+        return Address(str(ipaddress.ip_address(text)), PORT)
     except ValueError:
         return Address.from_text(text)

@@ -7,8 +7,7 @@ No socket, thread, clock, log or file. What a zone says is in ``lookup.py``, how
 from __future__ import annotations
 
 from maptr.chaos import look_up_chaos
-from maptr.context import PLAIN, Context
-from maptr.context import Transport as Transport  # whoever has an answer has its transport
+from maptr.context import PLAIN, Context, Transport
 from maptr.cookies import answer_cookie
 from maptr.edns import (
     EDE_NOT_AUTHORITATIVE,
@@ -41,8 +40,7 @@ from maptr.protocol import (
     SOA,
     UPDATE,
 )
-from maptr.rendering import Query, render
-from maptr.rendering import Reply as Reply  # and its reply
+from maptr.rendering import Query, Reply, render
 from maptr.snapshot import Snapshot
 
 

@@ -13,7 +13,7 @@ import re
 from typing import Literal, NamedTuple
 
 from maptr.errors import ArkSyntaxError
-from maptr.plainurl import BETANUMERIC as BETANUMERIC  # whoever has an Ark has its alphabet
+from maptr.plainurl import BETANUMERIC
 
 Profile = Literal["draft", "2002"]
 

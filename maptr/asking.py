@@ -16,13 +16,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from maptr import names, wire
 from maptr.attempt import Attempt, Server
-from maptr.discovery import Outcome
 from maptr.names import Labels
 from maptr.protocol import BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, YXDOMAIN
-from maptr.question import TIME_OVER
+from maptr.question import TIME_OVER, Answer
 from maptr.referral import MAX_REFERRALS, Search, sought, usable
-from maptr.walk import Answer
-from maptr.wire import Referral, Reply
+from maptr.reply import Referral, Reply
+from maptr.trace import Outcome
 
 RandomBytes = Callable[[int], bytes]
 

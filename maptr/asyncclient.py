@@ -12,9 +12,9 @@ from maptr.call import Call, Options, prefer
 from maptr.client import whom
 from maptr.discovery import Discovery
 from maptr.mux import Mux
+from maptr.question import Answer, Question
 from maptr.stub import Stub, make_validator
 from maptr.waiters import LoopWaiter
-from maptr.walk import Answer, Question
 
 if TYPE_CHECKING:
     import dns.asyncresolver

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from maptr.protocol import PORT
 from maptr.question import Answer
-from maptr.wire import Query
+from maptr.reply import Query
 
 
 class Server(NamedTuple):
     """Where to ask: an address literal and a port."""
 
     address: str
-    port: int = 53
+    port: int = PORT
 
     def __str__(self) -> str:
         return f"{self.address}#{self.port}"

@@ -13,8 +13,8 @@ from maptr.call import Clock
 from maptr.client import discover
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError, DiscoveryFailed
+from maptr.question import Settings
 from maptr.stub import Stub, make_validator
-from maptr.walk import Settings
 
 if TYPE_CHECKING:
     import dns.asyncresolver
@@ -49,7 +49,7 @@ def discover_many(
     ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
     """
     _refuse_one(arks)
-    nameservers = _listed(nameservers)
+    nameservers = None if nameservers is None else call.listed(nameservers)
     asked = resolver or _by_urls(nameservers)
     if asked is not None and not isinstance(asked, Stub):
         yield from _one_by_one(arks, asked, _each_options(options, resolver, nameservers))
@@ -76,7 +76,7 @@ async def discover_many_async(
     ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
     """
     _refuse_one(arks)
-    nameservers = _listed(nameservers)
+    nameservers = None if nameservers is None else call.listed(nameservers)
     asked = resolver or _by_urls(nameservers)
     if asked is not None and not isinstance(asked, Stub):
         asking = _one_by_one_async(arks, asked, _each_options(options, resolver, nameservers))
@@ -132,10 +132,6 @@ async def _numbered_async(
         number += 1
 
 
-def _listed(nameservers: Iterable[str] | None) -> list[str] | None:
-    return [nameservers] if isinstance(nameservers, str) else None if nameservers is None else list(nameservers)
-
-
 def _by_urls(nameservers: list[str] | None) -> dns.resolver.Resolver | None:
     """Who asks servers of which some are URLs, each name once; None for plain ones."""
     if not any("://" in text for text in nameservers or ()):
@@ -183,8 +179,7 @@ async def _one_by_one_async(
 
 def _each_options(options: BulkOptions, resolver: object, nameservers: list[str] | None) -> call.Options:
     """Those of a run that a dnspython resolver is asked in, for each of its discoveries. Raises ConfigError."""
-    if resolver is not None and nameservers is not None:
-        raise ConfigError("give resolver or nameservers, not both")
+    call.check_whom(resolver, nameservers)
     if {"concurrency", "rate"} & options.keys():
         raise ConfigError("a dnspython resolver is asked one question at a time: no concurrency, no rate")
     each: call.Options = {"raise_on_none": False, **options}  # type: ignore[typeddict-item]

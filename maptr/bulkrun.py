@@ -23,10 +23,10 @@ from maptr.many import Many
 from maptr.mux import CONCURRENCY, Mux
 from maptr.names import Labels
 from maptr.plainreply import Reader
+from maptr.question import Answer, Settings
 from maptr.stub import Stub
 from maptr.volley import Tell, Volley
 from maptr.waiters import LoopWaiter, SelectorWaiter, Waiter
-from maptr.walk import Answer, Settings
 
 if TYPE_CHECKING:
     import dns.name
@@ -56,8 +56,7 @@ class Bulk:
         trust_anchors: TrustAnchors | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        if stub is not None and nameservers is not None:
-            raise ConfigError("give resolver or nameservers, not both")
+        call.check_whom(stub, nameservers)
         if concurrency < 1:
             raise ConfigError("one at least", key="concurrency")
         if rate is not None and not rate > 0:

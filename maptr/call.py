@@ -7,16 +7,18 @@ are the business of ``resolver``; nothing of them is imported here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 import dns.exception
 
 from maptr import names
 from maptr.ark import Ark
-from maptr.discovery import Discovery, Step
+from maptr.discovery import Discovery
 from maptr.errors import ConfigError
-from maptr.walk import DEFAULTS, Answer, Question, Settings, Walk
+from maptr.question import DEFAULTS, Answer, Question, Settings
+from maptr.trace import Step
+from maptr.walk import Walk
 
 if TYPE_CHECKING:
     import dns.name
@@ -137,6 +139,17 @@ def required(require: str | None) -> str | None:
     if require not in (None, "secure"):
         raise ConfigError(f"{require!r} cannot be required, only 'secure' can", key="require")
     return require
+
+
+def check_whom(resolver: object, nameservers: object) -> None:
+    """That only one of them is given. Raises ConfigError."""
+    if resolver is not None and nameservers is not None:
+        raise ConfigError("give resolver or nameservers, not both")
+
+
+def listed(nameservers: Iterable[str]) -> list[str]:
+    """The servers, where a text alone is one of them."""
+    return [nameservers] if isinstance(nameservers, str) else list(nameservers)
 
 
 def prefer(discovery: Discovery, chooser: Chooser | None) -> Discovery:

@@ -7,7 +7,8 @@ import struct
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from maptr.names import Labels, check, fold, to_wire
+from maptr.errors import ConfigError
+from maptr.names import Labels, check, fold, to_text, to_wire
 from maptr.protocol import NS, PTR, SOA, TXT
 from maptr.snapshot import Node, RRset, ZoneView
 
@@ -21,20 +22,26 @@ _NOWHERE: Labels = (b"invalid",)  # RFC 9432 4.1: no server and no contact to be
 
 
 def catalog_zone(origin: Labels, members: Iterable[Labels], serial: int) -> ZoneView:
-    """The catalog of these zones. Raises ValueError where the origin is too long for member labels."""
-    origin = fold(origin)
+    """The catalog of these zones. Raises ConfigError where it is one of them, or too long a name for members."""
+    origin, zones = fold(origin), sorted(map(fold, members))
+    if origin in zones:
+        raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")
     times = struct.pack("!5I", serial, REFRESH, RETRY, EXPIRE, MINIMUM)
     soa = RRset(origin, SOA, TTL, (to_wire(_NOWHERE) * 2 + times,))
     nodes: dict[Labels, Node] = {
         origin: MappingProxyType({NS: RRset(origin, NS, TTL, (to_wire(_NOWHERE),), (_NOWHERE,)), SOA: soa})
     }
-    version = check((b"version", *origin))
-    zones = (b"zones", *origin)
+    version, below = (b"version", *origin), (b"zones", *origin)
     nodes[version] = MappingProxyType({TXT: RRset(version, TXT, TTL, (bytes((len(VERSION),)) + VERSION,))})
-    nodes[zones] = MappingProxyType({})
-    for member in sorted(map(fold, members)):
-        owner = check((member_label(member), *zones))
-        nodes[owner] = MappingProxyType({PTR: RRset(owner, PTR, TTL, (to_wire(member),))})
+    nodes[below] = MappingProxyType({})
+    for zone in zones:
+        owner = (member_label(zone), *below)
+        nodes[owner] = MappingProxyType({PTR: RRset(owner, PTR, TTL, (to_wire(zone),))})
+    try:
+        for name in nodes:
+            check(name)
+    except ValueError as error:
+        raise ConfigError(f"catalog {to_text(origin)}: {error}") from None
     return ZoneView(origin, serial, soa, soa, MappingProxyType(nodes), frozenset())
 
 

@@ -10,7 +10,8 @@ import hashlib
 import random
 from collections.abc import Callable
 
-from maptr.discovery import Candidate, Discovery
+from maptr.candidate import Candidate
+from maptr.discovery import Discovery
 
 Chooser = Callable[[Discovery], Candidate]
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
 from maptr.ark import Ark
-from maptr.call import Call, Clock, Options, StepHook, prefer
+from maptr.call import Call, Clock, Options, StepHook, check_whom, listed, prefer
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
+from maptr.question import Answer, Question, Settings
 from maptr.stub import Stub, make_validator
-from maptr.walk import Answer, Question, Settings
 
 if TYPE_CHECKING:
     import dns.name
@@ -101,10 +101,8 @@ def make_stub(
     clock: Clock = time.monotonic,
 ) -> Stub:
     """A stub for the servers; ConfigError for a bad one, DiscoveryFailed for a name without address."""
-    if isinstance(nameservers, str):
-        nameservers = [nameservers]
     try:
-        return Stub(nameservers, trust_ad=trust_ad, trust_anchors=trust_anchors, clock=clock)
+        return Stub(listed(nameservers), trust_ad=trust_ad, trust_anchors=trust_anchors, clock=clock)
     except ValueError as error:
         raise ConfigError(str(error), key="nameservers") from None
 
@@ -113,11 +111,10 @@ def whom(
     resolver: Stub | Resolving | None, nameservers: Iterable[str] | None, run: Call
 ) -> Stub | Resolving | dns.resolver.Resolver | None:
     """Who asks: a stub, a dnspython resolver, or None for the system's one. Raises ConfigError where both are given."""
-    if resolver is not None and nameservers is not None:
-        raise ConfigError("give resolver or nameservers, not both")
+    check_whom(resolver, nameservers)
     if nameservers is None:
         return resolver.trusting(run.trust_anchors) if isinstance(resolver, Stub) else resolver
-    nameservers = [nameservers] if isinstance(nameservers, str) else list(nameservers)
+    nameservers = listed(nameservers)
     if any("://" in text for text in nameservers):
         from maptr.resolver import make_resolver
 

@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from maptr import visit
 from maptr.ark import INFLECTIONS, Ark
 from maptr.call import WalkOptions
+from maptr.candidate import Candidate
 from maptr.choose import Chooser
 from maptr.client import discover
-from maptr.discovery import Candidate, Discovery
+from maptr.discovery import Discovery
 from maptr.errors import ConfigError, NmaError
 from maptr.reachable import Reachable
 from maptr.registry import anvl
@@ -131,14 +132,17 @@ def describe(
     are refused unless ``allow_private``, and ``seconds`` bounds all of it after the discovery; half of what is left is
     for one place, where there is another. A ``Reachable`` chooser hears of those that fail.
 
-    Raises as ``discover`` does, and NmaError where no authority could be asked.
+    Raises as ``discover`` does, NmaError where no authority could be asked, and ConfigError for inflections or a time
+    that are none.
     """
     if not seconds >= 0:  # NaN is neither
         raise ConfigError(f"{seconds} is no time in seconds", key="seconds")
     parsed = ark if isinstance(ark, Ark) else Ark.parse(ark)
     wanted = tuple(inflections)
-    if unknown := [text for text in wanted if text not in INFLECTIONS] or not wanted:
-        raise ValueError(f"{unknown} is no inflection: {', '.join(INFLECTIONS)}")
+    if not wanted:
+        raise ConfigError("one at least", key="inflections")
+    if unknown := [text for text in wanted if text not in INFLECTIONS]:
+        raise ConfigError(f"{unknown[0]!r} is none of {', '.join(INFLECTIONS)}", key="inflections")
     found = discovery if discovery is not None else discover(parsed, **options)
     chosen = found.choose(chooser)
     candidates = [chosen, *(candidate for candidate in found if candidate != chosen)][:MAX_AUTHORITIES]

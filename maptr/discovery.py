@@ -1,6 +1,6 @@
-"""Discovery: what one run of the algorithm found, and why. Candidate and Step, of which it is made, go with it.
+"""Discovery: what one run of the algorithm found, and why. It is made of candidates and of steps (``trace.py``).
 
-These are values. How they come about is the business of ``walk``, which of them to take that of ``choose``.
+A value: how it comes about is the business of ``walk``, and which candidate to take that of ``choose``.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from typing import Any, Final, overload
 
 from maptr import errors, names
 from maptr.ark import Ark
-from maptr.candidate import REGEXP_STEPS, Candidate
-from maptr.trace import SECURITY, Link, Outcome, Reading, Step
-
-__all__ = ["REGEXP_STEPS", "SECURITY", "Candidate", "Discovery", "Link", "Outcome", "Reading", "Step"]
+from maptr.candidate import Candidate
+from maptr.trace import Outcome, Step
 
 CLOCK_SLACK = 60.0  # seconds; what was said later than now by more than this was said by another clock
 

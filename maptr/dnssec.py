@@ -12,20 +12,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from maptr import canonical
-from maptr.layout import bitmap
+from maptr.layout import DELETE_CDNSKEY, DELETE_CDS, bitmap
 from maptr.names import Labels, to_wire
 from maptr.packed import PackedNodes, view_packed
 from maptr.packing import RECORD, TO_QUESTION, headed, split_rrsets
 from maptr.protocol import CDNSKEY, CDS, DNAME, DNSKEY, DS, IN, NS, NSEC, RRSIG, ZONEMD
 from maptr.rrsigs import Earlier, Known, Signer
-from maptr.signing import Children as Children  # who signs has a policy
-from maptr.signing import Policy as Policy
+from maptr.signing import Children, Policy
 from maptr.snapshot import ZoneView
 from maptr.zonediff import stripped
 from maptr.zonekeys import KeySet, ds_rdata
 
 ZONEMD_HASH = 1  # SHA-384 (RFC 8976 5.3)
-DELETE_CDS, DELETE_CDNSKEY = b"\0\0\0\0\0", b"\0\0\3\0\0"  # RFC 8078 4
 PROGRESS_STEP = 100  # names
 
 Progress = Callable[[int, int], None]

@@ -14,9 +14,12 @@ from itertools import product
 from typing import Any
 
 from maptr import names, url
-from maptr.ark import BETANUMERIC, Ark
-from maptr.discovery import Candidate, Discovery
+from maptr.ark import Ark
+from maptr.candidate import Candidate
+from maptr.discovery import Discovery
 from maptr.lint import unusable
+from maptr.plainurl import BETANUMERIC
+from maptr.printable import printable
 from maptr.table import Entry, Nma, Table
 
 Urls = tuple[str, ...]
@@ -57,7 +60,7 @@ class Drift:
     def __str__(self) -> str:
         """One printable line."""
         text = f"{self.verdict} {self.record}: {self.reason}" if self.reason else f"{self.verdict} {self.record}"
-        return "".join(character if character.isprintable() else "?" for character in text)
+        return printable(text)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -1,8 +1,11 @@
-"""Durations as people write them: ``14d``, ``36h``, ``3600``."""
+"""Durations as people write them (``14d``, ``36h``, ``3600``), and as programs keep them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # as in a zone's TTLs
+JITTER = 0.1  # of an interval, either way
 MAX_DURATION = 0x7FFF_FFFF  # seconds: as long as a TTL may be (RFC 2181 8), and times that wrap still compare
 
 
@@ -16,3 +19,8 @@ def read_duration(text: str) -> int:
     if seconds > MAX_DURATION:
         raise ValueError(f"{text!r} is more than {MAX_DURATION} seconds")
     return seconds
+
+
+def jittered(seconds: float, uniform: Callable[[float, float], float]) -> float:
+    """About so long, so that many who wait as long do not come at once. ``uniform`` is that of ``random``."""
+    return seconds * uniform(1 - JITTER, 1 + JITTER)

@@ -1,4 +1,4 @@
-"""Every exception maptr raises.
+"""Every exception that maptr raises to whoever calls it.
 
 They derive from dnspython's DNSException, so a caller who already catches that needs nothing new.
 "None" and "not known" are different here: DNS said no is NoMappingAuthority, DNS did not say is DiscoveryFailed.
@@ -6,9 +6,12 @@ They derive from dnspython's DNSException, so a caller who already catches that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import dns.exception
+
+from maptr.printable import printable
 
 if TYPE_CHECKING:
     from maptr.discovery import Discovery
@@ -98,16 +101,12 @@ class JournalError(LocatedError):
     """A journal of differences that is damaged, or belongs to another zone."""
 
 
-class ConfigError(MaptrError):
+class ConfigError(LocatedError):
     """A bad option or configuration value; ``key`` is its dotted name, ``line`` where that stands (0: nowhere)."""
 
     def __init__(self, message: str, *, filename: str = "", line: int = 0, key: str = "") -> None:
-        place = filename + (f":{line}" if line else "")
-        where = ": ".join(part for part in (place, key) if part)
-        super().__init__(f"{where}: {message}" if where else message)
-        self.reason = message
-        self.filename = filename
-        self.line = line
+        super().__init__(f"{key}: {message}" if key else message, filename=filename, line=line)
+        self.reason = message  # without the key, as in ``TableError``
         self.key = key
 
 
@@ -116,3 +115,22 @@ class SigningError(LocatedError):
 
     No text of it has anything of a private key.
     """
+
+
+class FetchError(MaptrError):
+    """A file could not be got; the text says from where, and why, in nothing but printable words."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
+
+
+class SignatureError(MaptrError):
+    """A signature is not that of the key for this content; or key or signature cannot be read."""
+
+
+class PullFailed(MaptrError):
+    """No source had a registry fit to be taken; ``reasons`` has one for each, in order."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = tuple(reasons)

@@ -12,7 +12,8 @@ from typing import Protocol
 
 from maptr import packet
 from maptr.acl import Acl, Key, Secondaries
-from maptr.answer import Transport, make_reply
+from maptr.answer import make_reply
+from maptr.context import Transport
 from maptr.difference import Record, serial_of, soa_of
 from maptr.journal import Journal
 from maptr.names import Labels, fold, to_text
@@ -82,6 +83,10 @@ class Access:
         return self.secondaries.get(origin, NOBODY).transfer
 
 
+def _ignore(_: object) -> None:
+    pass
+
+
 def exchange(
     query: bytes,
     snapshot: Snapshot,
@@ -91,13 +96,14 @@ def exchange(
     client: str,
     now: int,
     reply: Respond = plain,
-    note: Callable[[str], None] | None = None,
-    note_refused: Callable[[str], None] | None = None,
+    note: Callable[[str], None] = _ignore,
+    note_refused: Callable[[Callable[[], str]], None] = _ignore,
 ) -> Iterator[bytes]:
     """Every message of the reply to a query, none where it gets silence.
 
     ``now`` is in seconds since 1970. ``note`` is told, in a line for the log, of transfers made; ``note_refused`` of
-    those that were not, and of signatures that do not hold: anybody can cause such lines with a packet.
+    those that were not, and of signatures that do not hold: anybody can cause such lines with a packet, so it gets what
+    makes one, for it to call or not.
     Raises nothing, whatever the octets; ZoneError in the middle of a transfer, for a record that fits no message.
     """
     if len(query) < HEADER_SIZE or query[2] & 0x80:
@@ -107,10 +113,9 @@ def exchange(
         if answer is not None:
             yield answer
         return
-    note_refused = note_refused or _ignore
     opened = open_query(query, access.keys, now)
-    if opened.fault:
-        note_refused(f"query of {client} with a signature that does not hold: {opened.fault}")
+    if opened.error:
+        note_refused(lambda: f"query of {client} with a signature that does not hold: {opened.fault}")
     question_type, name = _peek(opened.query, access.catalog is not None)
     if access.catalog is not None and access.catalog.secondaries.transfer.allows(client, opened.key):
         origin = access.catalog.view.origin
@@ -129,7 +134,7 @@ def exchange(
         )
 
     if opened.rcode is None and question_type in (AXFR, IXFR) and query[2] >> 3 & 15 == QUERY:
-        yield from _Transfer(opened, snapshot, access, transport, client, note or _ignore, note_refused).messages(ask)
+        yield from _Transfer(opened, snapshot, access, transport, client, note, note_refused).messages(ask)
         return
     message = ask(opened.rcode)
     if message is not None:
@@ -140,10 +145,6 @@ def is_plain(query: bytes, access: Access) -> bool:
     """Whether there is nothing here to say of a query: no signature, no transfer, no catalog."""
     # Octets that nobody took for a type may look like one; that costs the longer way and nothing else.
     return not (may_be_signed(query) or _AXFR in query or _IXFR in query or access.catalog)
-
-
-def _ignore(_: str) -> None:
-    pass
 
 
 def _peek(query: bytes, with_name: bool) -> tuple[int, Labels]:
@@ -167,7 +168,7 @@ class _Transfer:
     transport: Transport
     client: str
     note: Callable[[str], None]
-    note_refused: Callable[[str], None]
+    note_refused: Callable[[Callable[[], str]], None]
 
     def messages(self, ask: Callable[[int | None], bytes | None]) -> Iterator[bytes]:
         refused = self._refuse()
@@ -209,11 +210,13 @@ class _Transfer:
             return REFUSED
         origin = fold(question.name)
         if origin not in self.snapshot.zones:
-            broken = origin in self.snapshot.broken
-            self.note_refused(f"{self._what(question)} refused: {'it is not loaded' if broken else 'not served here'}")
-            return SERVFAIL if broken else NOTAUTH
+            if origin in self.snapshot.broken:
+                self.note_refused(lambda: f"{self._what(question)} refused: it is not loaded")
+                return SERVFAIL
+            self.note_refused(lambda: f"{self._what(question)} refused: not served here")
+            return NOTAUTH
         if not self.access.acl(origin).allows(self.client, self.opened.key):
-            self.note_refused(f"{self._what(question)} refused")
+            self.note_refused(lambda: f"{self._what(question)} refused")
             return REFUSED
         return None
 

@@ -15,21 +15,13 @@ from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit
 
 from maptr import __version__
-from maptr.errors import MaptrError
-from maptr.printable import printable
+from maptr.errors import FetchError
 from maptr.visit import MAX_REDIRECTS, REDIRECTS, is_local
 
 MAX_OCTETS = 64 << 20  # the real registry has 1.2 million
 SECONDS = 60.0  # for one source, redirects and all
 CHUNK = 65_536
 ACCEPT = "application/json, text/plain, application/yaml, */*;q=0.1"
-
-
-class FetchError(MaptrError):
-    """The file could not be got; the text says from where, and why, in nothing but printable words."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(printable(text))
 
 
 @dataclass(frozen=True, slots=True)

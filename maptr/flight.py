@@ -11,8 +11,9 @@ from math import inf
 from maptr.attempt import Asked, Attempt, Server
 from maptr.ports import Port
 from maptr.protocol import MAX_MESSAGE
+from maptr.question import Answer
 from maptr.stub import family, framed
-from maptr.walk import Answer
+from maptr.waiters import Waiter
 
 Done = Callable[[Answer], None]
 
@@ -79,10 +80,11 @@ class Overdue:
 class Connection:
     """One TCP exchange, without waiting: what is still to be sent, and what has come (RFC 1035 4.2.2).
 
-    ``write`` and ``read`` go as far as the socket lets them. Both, and making one, raise OSError.
+    ``begin`` has it done by a waiter. ``write`` and ``read`` go as far as the socket lets them. Both, and making one,
+    raise OSError.
     """
 
-    __slots__ = ("_got", "_left", "sock")
+    __slots__ = ("_done", "_got", "_left", "_waiter", "sock")
 
     def __init__(self, server: Server, packet: bytes) -> None:
         self._left = framed(packet)
@@ -93,6 +95,35 @@ class Connection:
         if code not in (0, errno.EINPROGRESS):
             self.sock.close()
             raise OSError(code, "cannot connect")
+
+    def begin(self, waiter: Waiter, done: Callable[[bytes | OSError], None]) -> None:
+        """Have ``done`` called with the reply, or with what went wrong, once; until ``end``."""
+        self._waiter, self._done = waiter, done
+        waiter.watch(self.sock, self._send, write=True)
+
+    def end(self) -> None:
+        """After ``begin``: leave the socket."""
+        self._waiter.unwatch(self.sock)
+        self.sock.close()
+
+    def _send(self) -> None:
+        try:
+            sent = self.write()
+        except OSError as error:
+            self._done(error)
+            return
+        if sent:
+            self._waiter.unwatch(self.sock)
+            self._waiter.watch(self.sock, self._receive)
+
+    def _receive(self) -> None:
+        try:
+            reply = self.read()
+        except OSError as error:
+            self._done(error)
+            return
+        if reply is not None:
+            self._done(reply)
 
     def write(self) -> bool:
         """Send; True when all is sent."""

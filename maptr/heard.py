@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 
 from maptr.plainreply import RECORDS_AT
-from maptr.walk import Answer
+from maptr.question import Answer
 
 MAX_KEPT = 100_000  # records kept of answers already heard, an empty answer counting as one: 150 MB at the very worst
 PART = 8  # of which the oldest makes room when there is none

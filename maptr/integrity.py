@@ -32,7 +32,7 @@ def check(zone: ZoneView) -> Iterator[Finding]:
         for host in node[NS].hosts if NS in node else ():
             if not names.is_below(host, zone.origin):
                 continue
-            cut = _cut_above(zone, host)
+            cut = cut_above(zone, host)
             if cut and cut != owner:
                 continue  # the address is for the zone below that cut to give
             target = zone.nodes.get(host) or _wildcard(zone, host)
@@ -56,7 +56,7 @@ def _below_dname(zone: ZoneView, owner: Labels) -> Labels:
     return next((name for name in above if DNAME in zone.nodes.get(name, {})), ())
 
 
-def _cut_above(zone: ZoneView, name: Labels) -> Labels:
+def cut_above(zone: ZoneView, name: Labels) -> Labels:
     """The topmost delegation at or above a name, empty where there is none."""
     above = (name[start:] for start in range(len(name) - len(zone.origin) - 1, -1, -1))
     return next((cut for cut in above if cut in zone.cuts), ())

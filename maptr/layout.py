@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 # Type covered, algorithm, labels, TTL, expiration, inception, key tag; then the signer's name and the signature.
 RRSIG_HEAD = struct.Struct("!HBBIIIH")
+DELETE_CDS, DELETE_CDNSKEY = b"\0\0\0\0\0", b"\0\0\3\0\0"  # rdata that ask for no DS any more (RFC 8078 4)
 TIME_FORMAT = "%Y%m%d%H%M%S"  # of expiration and inception as text, UTC (RFC 4034 3.2)
 
 

@@ -30,7 +30,7 @@ from maptr.ready import (
 )
 
 if TYPE_CHECKING:
-    from maptr.answer import Reply
+    from maptr.rendering import Reply
 
 # Replies, some hundred octets each, and as many moulds. Past that all are forgotten, and the common ones are soon back.
 MAX_LEARNED = 8192

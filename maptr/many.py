@@ -17,10 +17,11 @@ from maptr.discovery import Discovery
 from maptr.heard import MAX_KEPT, Heard
 from maptr.onward import Deadlines, Going, Onward
 from maptr.plainreply import PlainReply, Reader
+from maptr.question import Answer, Settings
 from maptr.rulecache import RuleCache
-from maptr.walk import Answer, Settings, Walk
+from maptr.walk import Walk
 
-MAX_SAME = 4_096  # NAANs whose plan or discovery is kept for further ARKs; the real registry has 1,432
+MAX_SAME = 4_096  # NAANs whose reply or discovery is kept for further ARKs; the real registry has 1,432
 
 Token = TypeVar("Token", bound=Hashable)
 

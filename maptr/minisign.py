@@ -14,16 +14,12 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from maptr.errors import MaptrError
+from maptr.errors import SignatureError
 
 MAX_FILE = 8192  # octets of a key or a signature; minisign's own comments end at 1024
 SUFFIX = ".minisig"
 _TIMESTAMP = re.compile(r"(?:^|\t)timestamp:([0-9]{1,12})(?:\t|$)")
 _COMMENT = "trusted comment: "
-
-
-class SignatureError(MaptrError):
-    """The signature is not that of the key for this content; or key or signature cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

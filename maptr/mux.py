@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from math import inf
 
 from maptr.attempt import Attempt, Server
@@ -17,10 +18,10 @@ from maptr.flight import Connection, Done, Flight, Overdue
 from maptr.names import Labels
 from maptr.ports import BURST, Port, Ports
 from maptr.protocol import MAX_MESSAGE
+from maptr.question import Answer
+from maptr.reply import Query
 from maptr.stub import Stub
 from maptr.waiters import Waiter
-from maptr.walk import Answer
-from maptr.wire import Query
 
 MAX_TCP = 64  # connections at a time
 CONCURRENCY = 256  # questions outstanding
@@ -185,9 +186,9 @@ class Mux:
 
     def _connect(self, flight: Flight, attempt: Attempt) -> None:
         """Begin with TCP. Raises OSError."""
-        connection = flight.tcp = Connection(attempt.server, attempt.query.packet)
+        flight.tcp = Connection(attempt.server, attempt.query.packet)
         self._connections += 1
-        self._waiter.watch(connection.sock, lambda: self._write(flight, attempt, connection), write=True)
+        flight.tcp.begin(self._waiter, partial(self._came_by_tcp, flight, attempt))
 
     def _post(self, flight: Flight, attempt: Attempt) -> Attempt:
         """Send by UDP; the attempt as it was sent, for its ID may be in use at that port. Raises OSError."""
@@ -225,25 +226,10 @@ class Mux:
             if heard is not None and heard.attempt is not None and heard.exchange.hear(heard.attempt, packet):
                 self._next(heard)
 
-    def _write(self, flight: Flight, attempt: Attempt, connection: Connection) -> None:
-        try:
-            sent = connection.write()
-        except OSError as error:
-            self._fail(flight, attempt, error, self._clock())
-            return
-        if sent:
-            self._waiter.unwatch(connection.sock)
-            self._waiter.watch(connection.sock, lambda: self._collect(flight, attempt, connection))
-
-    def _collect(self, flight: Flight, attempt: Attempt, connection: Connection) -> None:
-        try:
-            reply = connection.read()
-        except OSError as error:
-            self._fail(flight, attempt, error, self._clock())
-            return
-        if reply is None:
-            return
-        if flight.exchange.hear(attempt, reply):
+    def _came_by_tcp(self, flight: Flight, attempt: Attempt, came: bytes | OSError) -> None:
+        if isinstance(came, OSError):
+            self._fail(flight, attempt, came, self._clock())
+        elif flight.exchange.hear(attempt, came):
             self._next(flight)
         else:
             self._fail(flight, attempt, OSError("a TCP reply to another question"), self._clock())
@@ -281,7 +267,6 @@ class Mux:
             port.flights.pop(ident, None)
             flight.key = None
         if flight.tcp is not None:
-            self._waiter.unwatch(flight.tcp.sock)
-            flight.tcp.sock.close()
+            flight.tcp.end()
             flight.tcp = None
             self._connections -= 1

@@ -1,9 +1,9 @@
 """The commonest answers, read by the shortest way: records that all lead to a public authority, nothing odd about one.
 
 ``h`` records that name a host by letters, digits and hyphens, and ``u`` records whose regexp is a fixed text and a rest
-(see ``prefix``) and whose scheme and host stand in it. A ``Plan`` is made once for a set of records and then makes the
-candidates of each ARK. A shortcut of ``walk``, which goes on with whatever this does not take; property tests hold the
-two to the same discovery.
+(see ``prefix``) and whose scheme and host stand in it. A ``Ranking`` is made once for a set of records and then makes
+the candidates of each ARK. A shortcut of ``walk``, which goes on with whatever this does not take; property tests hold
+the two to the same discovery.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from maptr.plainurl import MAX_RECORDS, host_of
 if TYPE_CHECKING:
     from maptr.regexp import Substitution
 
-MAX_PLANS = 10_000  # remembered
+MAX_RANKINGS = 10_000  # remembered
 MAX_STEPS = 20_000  # of regexps, that so many records of this kind never need
 
 _BY_HOST = (b"h", b"ark", b"")  # flags, service, regexp
@@ -39,7 +39,7 @@ class Site(NamedTuple):
     refused: bool
 
 
-class Plan(NamedTuple):
+class Ranking(NamedTuple):
     """The records of a walk's root name, ranked. ``fixed`` are their candidates where no record looks at the ARK."""
 
     fixed: tuple[Candidate, ...] | None
@@ -57,10 +57,10 @@ class Plan(NamedTuple):
         return tuple(found.values())
 
 
-def make_plan(
+def make_ranking(
     records: Sequence[Fields], root: Labels, ttl: int, *, undotted: Labels | None, allow_private: bool, steps: int
-) -> Plan | None:
-    """The records (each a Naptr, or its fields) as a plan; None where one of them is not that plain.
+) -> Ranking | None:
+    """The records (each a Naptr, or its fields), ranked; None where one of them is not that plain.
 
     ``ttl`` is that of the records in seconds; ``undotted`` is as in ``naptr.read``; ``steps`` is a walk's budget.
     """
@@ -73,7 +73,9 @@ def make_plan(
         if host is None:
             return None
         path = ((order, preference),)
-        return Plan((_new(Candidate, (host, None, order, preference, owner, ttl, "dns", "", path, "", None, "")),), ())
+        return Ranking(
+            (_new(Candidate, (host, None, order, preference, owner, ttl, "dns", "", path, "", None, "")),), ()
+        )
     rules: list[Candidate | tuple[Candidate, Site]] = []
     hosts: list[Candidate] = []
     for record in records:
@@ -98,31 +100,31 @@ def make_plan(
         # By (order, preference), then by canonical rdata, of which these are the first four octets.
         keys = [Naptr(*record).canonical() for record in records]
         rules = [rules[at] for at in sorted(range(len(rules)), key=keys.__getitem__)]
-    made = Plan(None, tuple(rules))
-    return Plan(made.candidates(_NOBODY), ()) if len(rules) == len(hosts) else made
+    made = Ranking(None, tuple(rules))
+    return Ranking(made.candidates(_NOBODY), ()) if len(rules) == len(hosts) else made
 
 
-Planner = Callable[..., Plan | None]
-"""Takes what ``make_plan`` takes."""
+Ranker = Callable[..., Ranking | None]
+"""Takes what ``make_ranking`` takes."""
 
 
-class Plans:
-    """``make_plan`` that remembers, for whoever walks over the same records again and again. For threads."""
+class Rankings:
+    """``make_ranking`` that remembers, for whoever walks over the same records again and again. For threads."""
 
     def __init__(self) -> None:
-        self._plans: dict[Hashable, Plan | None] = {}
+        self._rankings: dict[Hashable, Ranking | None] = {}
 
-    def __call__(self, records: tuple[Fields, ...], root: Labels, ttl: int, **options: Any) -> Plan | None:
+    def __call__(self, records: tuple[Fields, ...], root: Labels, ttl: int, **options: Any) -> Ranking | None:
         if len(records) == 1 and records[0][2:5] == _BY_HOST:  # made sooner than looked up
-            return make_plan(records, root, ttl, **options)
+            return make_ranking(records, root, ttl, **options)
         key = records, root, ttl, *options.values()
         try:
-            return self._plans[key]
+            return self._rankings[key]
         except KeyError:
             pass
-        if len(self._plans) >= MAX_PLANS:
-            self._plans = {}
-        made = self._plans[key] = make_plan(records, root, ttl, **options)
+        if len(self._rankings) >= MAX_RANKINGS:
+            self._rankings = {}
+        made = self._rankings[key] = make_ranking(records, root, ttl, **options)
         return made
 
 

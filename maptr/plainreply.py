@@ -12,13 +12,15 @@ from typing import Any, NamedTuple
 from maptr import names, wire
 from maptr.ark import Ark
 from maptr.candidate import Candidate
-from maptr.discovery import Discovery, Outcome, Step
+from maptr.discovery import Discovery
 from maptr.lonehost import LoneReader, host_in_wire
 from maptr.naptr import Fields
-from maptr.plain import Plan, make_plan
+from maptr.plain import Ranking, make_ranking
 from maptr.plainwire import plain_records
 from maptr.protocol import HEADER_SIZE, UDP_PAYLOAD
-from maptr.walk import Answer, Settings, full_trace
+from maptr.question import Answer, Settings
+from maptr.trace import Outcome, Step
+from maptr.walk import full_trace
 
 _STAMP = struct.Struct("!dI")  # before the packet in what is kept: seconds it took, number of the server
 
@@ -32,7 +34,7 @@ class PlainReply(NamedTuple):
     octets. Called with an ARK, it gives the trace.
     """
 
-    plan: Plan
+    ranking: Ranking
     ttl: int
     security: str
     kept: bytes
@@ -40,8 +42,8 @@ class PlainReply(NamedTuple):
 
     def discovery(self, ark: Ark, expiration: float | None) -> Discovery:
         """What a walk finds for an ARK whose root name was asked."""
-        plan, ttl, security, _, reader = self
-        found = plan.fixed or plan.candidates(ark)
+        ranking, ttl, security, _, reader = self
+        found = ranking.fixed or ranking.candidates(ark)
         trace: Any = self  # mypy takes no NamedTuple for what its __call__ makes it
         return Discovery(ark, found, trace, True, "dns", security, ttl, expiration, reader.settings.scheme)
 
@@ -67,7 +69,7 @@ class Reader:
         """The packet as a plain reply to the question; None where it is none. Its ID is not looked at."""
         if len(packet) > UDP_PAYLOAD or self._most < 1:  # one larger than was asked for is not kept whole
             return None
-        plan: Plan | None = None
+        ranking: Ranking | None = None
         lone = self._lone(question, packet)
         if lone is not None:
             order, preference, target, ttl, authentic = lone
@@ -76,18 +78,18 @@ class Reader:
                 path = ((order, preference),)
                 owner = self._owner(name)
                 one = _new(Candidate, (host, None, order, preference, owner, ttl, "dns", "", path, "", None, ""))
-                plan = _new(Plan, ((one,), ()))
-        if plan is None:
+                ranking = _new(Ranking, ((one,), ()))
+        if ranking is None:
             several = plain_records(names.from_wire(name), question, packet)
             if several is None:
                 return None
             records, ttl, authentic = several
-            plan = self._plan(records, name, ttl)
-            if plan is None:
+            ranking = self._ranking(records, name, ttl)
+            if ranking is None:
                 return None
         number = self._servers.setdefault(server, len(self._servers))
         kept = _STAMP.pack(elapsed, number) + packet
-        return _new(PlainReply, (plan, ttl, self._security[authentic], kept, self))
+        return _new(PlainReply, (ranking, ttl, self._security[authentic], kept, self))
 
     def revive(self, kept: bytes, name: bytes) -> PlainReply:
         """The reply again, to the same question in these letters."""
@@ -111,11 +113,11 @@ class Reader:
         elapsed, number = _STAMP.unpack_from(kept)
         return list(self._servers)[number], elapsed
 
-    def _plan(self, records: list[Fields], name: bytes, ttl: int) -> Plan | None:
+    def _ranking(self, records: list[Fields], name: bytes, ttl: int) -> Ranking | None:
         if len(records) > self._most:
             return None
         how = self.settings
-        return make_plan(
+        return make_ranking(
             records,
             names.from_wire(name),
             ttl,

@@ -6,6 +6,8 @@ Plain integers, and nothing is imported, for a process that asks once starts wit
 
 from __future__ import annotations
 
+PORT = 53  # RFC 1035 4.2
+
 # Sizes, in octets.
 HEADER_SIZE = 12  # RFC 1035 4.1.1
 MAX_MESSAGE = 0xFFFF  # RFC 1035 4.2.2: the length field over TCP

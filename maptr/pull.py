@@ -20,21 +20,13 @@ from pathlib import Path
 
 from maptr import backups, registry
 from maptr.cache.watched import pull_file, read_pull_file
-from maptr.errors import MaptrError, TableError, UnsafePlan
-from maptr.fetch import SECONDS, Fetched, FetchError, fetch
+from maptr.errors import FetchError, PullFailed, SignatureError, TableError, UnsafePlan
+from maptr.fetch import SECONDS, Fetched, fetch
 from maptr.files import write_atomically
 from maptr.limits import REMOVAL_LIMIT
-from maptr.minisign import MAX_FILE, SUFFIX, PublicKey, SignatureError, Signed, verify
+from maptr.minisign import MAX_FILE, SUFFIX, PublicKey, Signed, verify
 from maptr.plan import Plan
 from maptr.table import Table
-
-
-class PullFailed(MaptrError):
-    """No source had a registry fit to be taken; ``reasons`` has one for each, in order."""
-
-    def __init__(self, reasons: Sequence[str]) -> None:
-        super().__init__("; ".join(reasons))
-        self.reasons = tuple(reasons)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from maptr.candidate import REGEXP_STEPS
 from maptr.names import Labels
 from maptr.naptr import Naptr, Rule
 from maptr.nfa import Budget
-from maptr.plainurl import ARK_ARPA as ARK_ARPA  # whoever has a question has the origin
+from maptr.plainurl import ARK_ARPA
 from maptr.protocol import MAX_TTL
 from maptr.trace import Link, Outcome
 

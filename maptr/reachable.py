@@ -15,9 +15,10 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from maptr import url, visit
-from maptr.discovery import Candidate, Discovery
+from maptr.candidate import Candidate
+from maptr.discovery import Discovery
 from maptr.errors import NmaError
-from maptr.liveness import Suspects
+from maptr.liveness import Suspects, place_of
 
 SECONDS = 2.0  # for one probe
 ALL_SECONDS = 6.0  # for one choice
@@ -54,7 +55,7 @@ class Reachable:
         self._probe = probe or connect(allow_private=allow_private)
         self._suspects = suspects
         self._clock = clock
-        self._known: OrderedDict[tuple[str, str, int | None], tuple[bool, float]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[bool, float]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __call__(self, discovery: Discovery) -> Candidate:
@@ -82,7 +83,7 @@ class Reachable:
     def _answers(self, where: url.Url, deadline: float) -> bool:
         now = self._clock()
         with self._lock:
-            known, until = self._known.get(_place(where), (False, 0.0))
+            known, until = self._known.get(place_of(where), (False, 0.0))
         if until > now:
             return known
         if now >= deadline:
@@ -98,8 +99,8 @@ class Reachable:
     def _remember(self, where: url.Url, answered: bool) -> None:
         until = self._clock() + (REMEMBER if answered else REMEMBER_FAILURE)
         with self._lock:
-            self._known[_place(where)] = answered, until
-            self._known.move_to_end(_place(where))
+            self._known[place_of(where)] = answered, until
+            self._known.move_to_end(place_of(where))
             while len(self._known) > MAX_REMEMBERED:
                 self._known.popitem(last=False)
 
@@ -125,7 +126,3 @@ def info(*, allow_private: bool = False) -> Probe:
             raise NmaError(f"{where.host.text}: HTTP status {page.status}")
 
     return probe
-
-
-def _place(where: url.Url) -> tuple[str, str, int | None]:
-    return where.scheme, where.host.text.lower(), where.port

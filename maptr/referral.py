@@ -12,7 +12,7 @@ from maptr import names, url
 from maptr.attempt import Attempt, Server
 from maptr.names import Labels
 from maptr.protocol import AAAA, A
-from maptr.wire import Referral
+from maptr.reply import Referral
 
 MAX_REFERRALS = 8  # down from the servers given; a domain name below ark.arpa rarely has two zone cuts
 MAX_SOUGHT = 3  # servers of one referral whose addresses are sought where none is told with it

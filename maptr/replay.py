@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 
 from maptr import names, plain
 from maptr.ark import Ark
-from maptr.discovery import Discovery, Outcome
+from maptr.discovery import Discovery
 from maptr.names import Labels
-from maptr.walk import Answer, Reader, Settings, Walk
+from maptr.question import Answer, Reader, Settings
+from maptr.trace import Outcome
+from maptr.walk import Walk
 
 Lookup = Callable[[Labels], Answer | None]
 
@@ -34,13 +36,13 @@ def walk_again(
     settings: Settings,
     lookup: Lookup,
     reader: Reader | None = None,
-    planner: plain.Planner = plain.make_plan,
+    ranker: plain.Ranker = plain.make_ranking,
 ) -> Discovery | None:
     """The discovery that kept answers give; None as soon as a name is not among them.
 
     Raises ValueError where NAAN and origin make no domain name.
     """
-    walk = Walk(ark, settings, reader=reader, planner=planner)
+    walk = Walk(ark, settings, reader=reader, ranker=ranker)
     while questions := walk.next():
         for question in questions:
             answer = lookup(names.fold(question.name))

@@ -9,7 +9,6 @@ import struct
 from typing import NamedTuple
 
 from maptr import names
-from maptr.discovery import Outcome
 from maptr.names import Labels
 from maptr.naptr import Naptr
 from maptr.protocol import (
@@ -31,6 +30,7 @@ from maptr.protocol import (
     A,
 )
 from maptr.sections import Record, Sections, addresses_of, error_codes, name_of, naptr_of, negative_ttl, read_sections
+from maptr.trace import Outcome
 
 MAX_CHAIN = 16  # CNAMEs followed in one reply; dnspython's limit too
 EDE_BOGUS = range(5, 13)  # RFC 8914 4.6 to 4.13: what validation found wrong, from "DNSSEC indeterminate" on

@@ -22,14 +22,14 @@ import dns.rdatatype
 import dns.resolver
 
 from maptr import names, url
-from maptr.discovery import Outcome
 from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.naptr import Naptr
 from maptr.protocol import UDP_PAYLOAD
+from maptr.question import Answer, Question
+from maptr.reply import EDE_BOGUS
 from maptr.stub import find_servers
+from maptr.trace import Outcome
 from maptr.validation.heard import Heard
-from maptr.walk import Answer, Question
-from maptr.wire import EDE_BOGUS
 
 DOT_PORT = 853  # RFC 7858 3.1
 TRUNCATED = "the reply is truncated over TCP"  # dnspython takes what is there for all there is

@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from maptr import names, url
-from maptr.ark import BETANUMERIC
 from maptr.ere import RegexpError
 from maptr.finding import Finding, Severity
+from maptr.integrity import cut_above
 from maptr.names import Labels
 from maptr.naptr import SERVICE, Kind, Naptr, quote, read
 from maptr.nfa import Budget, BudgetSpent
+from maptr.plainurl import ARK_ARPA, BETANUMERIC
 from maptr.protocol import HEADER_SIZE, NAPTR, UDP_PAYLOAD
 from maptr.regexp import Substitution
 from maptr.snapshot import ZoneView
-from maptr.walk import ARK_ARPA
 
 MAX_RRSET = 100  # records of one type at one name: BIND's max-records-per-type since 9.18.28
 _OVERHEAD = HEADER_SIZE + 4 + 11  # header, type and class of the question, OPT without options
@@ -147,16 +147,11 @@ class _Rules:
                     yield _warning("redirect-nowhere", names.to_text(owner), "the zone has no such name", shown)
 
     def _absent(self, name: Labels) -> bool:
-        if not names.is_below(name, self.origin) or self._cut_above(name):
+        if not names.is_below(name, self.origin) or cut_above(self.zone, name):
             return False
         above = [name[at:] for at in range(1, len(name) - len(self.origin) + 1)]
         wildcards = [(b"*", *part) for part in above]
         return not any(self.zone.nodes.get(owner) for owner in (name, *wildcards))
-
-    def _cut_above(self, name: Labels) -> Labels:
-        """The delegation at or above a name, empty where there is none."""
-        folded = names.fold(name)
-        return next((folded[at:] for at in range(len(folded)) if folded[at:] in self.zone.cuts), ())
 
     def _owners(self) -> Iterator[Finding]:
         targets = {names.fold(record.naptr.replacement) for record in self.ark}
@@ -164,7 +159,7 @@ class _Rules:
         of_one_naan = len(self.origin) > len(ARK_ARPA) and names.is_below(self.origin, ARK_ARPA)
         for owner in sorted({record.owner for record in self.ark}):
             shown = names.to_text(owner)
-            if self._cut_above(owner):
+            if cut_above(self.zone, names.fold(owner)):
                 yield _error("occluded", shown, "stands at or below a delegation: no server answers with it")
             label = owner[0].decode("ascii", "replace") if owner else ""
             alone = len(owner) == len(self.origin) + 1 and not of_one_naan and names.fold(owner) not in targets

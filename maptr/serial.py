@@ -29,7 +29,7 @@ def next_serial(style: str, now: float, previous: int | None = None) -> int:
         wanted = int(now) & 0xFFFF_FFFF
     else:
         raise ValueError(f"serial {style!r} is neither date, unix nor a number")
-    if previous is None or 0 < (wanted - previous) & 0xFFFF_FFFF < 0x8000_0000:
+    if previous is None or is_newer(wanted, previous):
         return wanted
     return (previous + 1) & 0xFFFF_FFFF
 

@@ -10,7 +10,7 @@ import datetime
 import struct
 from typing import TYPE_CHECKING
 
-from maptr.layout import RRSIG_HEAD, TIME_FORMAT, bitmap, number
+from maptr.layout import DELETE_CDS, RRSIG_HEAD, TIME_FORMAT, bitmap, number
 from maptr.protocol import CDNSKEY, CDS, DNSKEY, DS, NSEC, RRSIG, ZONEMD
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class _SignedLines:
         return struct.pack("!HBB", number(tag), number(algorithm), number(kind)) + octets
 
     def cds(self, lines: LineReader, text: str) -> bytes:
-        return bytes(5) if text == "0 0 0 00" else self.ds(lines, text)  # RFC 8078 4
+        return DELETE_CDS if text == "0 0 0 00" else self.ds(lines, text)
 
     def zonemd(self, lines: LineReader, text: str) -> bytes:
         serial, scheme, kind, digest = text.split(" ", 3)

@@ -6,9 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from maptr.errors import SigningError
-from maptr.limits import INCEPTION_OFFSET as INCEPTION_OFFSET
-from maptr.limits import LIFETIME as LIFETIME
-from maptr.limits import REFRESH as REFRESH
+from maptr.limits import INCEPTION_OFFSET, LIFETIME, REFRESH
 from maptr.protocol import CDNSKEY, CDS, DNSKEY, NSEC, NSEC3, NSEC3PARAM, RRSIG, ZONEMD
 
 # What a signer makes: dropped from the zone it is given, for the keys are the truth. RRSIG, NSEC, DNSKEY, NSEC3,

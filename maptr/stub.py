@@ -18,13 +18,12 @@ from maptr.asking import Exchange, RandomBytes
 from maptr.attempt import Asked, Attempt, Server
 from maptr.errors import ConfigError, DiscoveryFailed, reason_of
 from maptr.names import Labels
-from maptr.protocol import MAX_MESSAGE
-from maptr.walk import Answer
+from maptr.protocol import MAX_MESSAGE, PORT
+from maptr.question import Answer
 
 if TYPE_CHECKING:
     from maptr.trust import TrustAnchors, Validator
 
-PORT = 53  # RFC 1035 4.2
 MAX_SYSTEM_SERVERS = 3  # MAXNS of resolv.conf(5)
 MAX_ADDRESSES = 8  # of one server given by name
 

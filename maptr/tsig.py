@@ -77,13 +77,13 @@ class Opened:
     """What a query turned out to be: its octets without TSIG, and who signed it.
 
     Where ``rcode`` is set the query gets that and nothing else, signed if there is a signer, else with the
-    record of ``unsigned`` if that is there.
+    ``unsigned`` record, which has the error, if that is there (RFC 8945 5.3.2).
     """
 
     query: bytes
     signer: Signer | None = None
     rcode: int | None = None
-    unsigned: tuple[Record, int] | None = field(default=None, repr=False)
+    unsigned: Record | None = field(default=None, repr=False)
 
     @property
     def key(self) -> Labels | None:
@@ -91,14 +91,16 @@ class Opened:
         return self.signer.key.name if self.signer is not None and self.rcode is None else None
 
     @property
+    def error(self) -> int:
+        """What is wrong with the signature (RFC 8945 3); 0 for nothing, and where there is none."""
+        told = self.unsigned or self.signer
+        return 0 if told is None else told.error
+
+    @property
     def fault(self) -> str:
-        """What is wrong with the signature, for a line of the log: the key, and the error by its name; else empty."""
-        if self.unsigned is not None:
-            record, error = self.unsigned
-            return f"key {to_text(record.key)} {_ERRORS[error]}"
-        if self.signer is not None and self.signer.error:
-            return f"key {to_text(self.signer.key.name)} {_ERRORS[self.signer.error]}"
-        return ""
+        """The same for people, where there is an error: the key, and the error by its name."""
+        key = self.unsigned.key if self.unsigned else self.signer.key.name if self.signer else ()
+        return f"key {to_text(key)} {_ERRORS[self.error]}"
 
     @property
     def size(self) -> int:
@@ -106,13 +108,10 @@ class Opened:
         return self.signer.size if self.signer is not None else 0
 
     def seal(self, reply: bytes) -> bytes:
-        """The reply as it is sent: signed, or with the error of RFC 8945 5.3.2, or as it is."""
+        """The reply as it is sent: signed, or with the unsigned record, or as it is."""
         if self.signer is not None:
             return self.signer.sign(reply)
-        if self.unsigned is not None:
-            record, error = self.unsigned
-            return attach(reply, replace(record, error=error, other=b""), b"")
-        return reply
+        return reply if self.unsigned is None else attach(reply, self.unsigned, b"")
 
 
 def open_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> Opened:
@@ -133,14 +132,14 @@ def open_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> Opened:
     stripped = _strip(query, record)
     key = keys.get(record.key)
     if key is None or not _suits(key, record.algorithm):
-        return Opened(stripped, rcode=NOTAUTH, unsigned=(record, BADKEY))
+        return _not_signed(stripped, record, BADKEY)
     full = DIGESTS[key.digest]
     length = len(record.mac)
     if length > full or length < max(MIN_MAC, full // 2):
         # No MAC at all proves nothing; one of a length that none may have is malformed (RFC 8945 5.2.2.1).
-        return Opened(stripped, rcode=FORMERR) if length else _bad_signature(stripped, record)
+        return Opened(stripped, rcode=FORMERR) if length else _not_signed(stripped, record, BADSIG)
     if not _is_signed(stripped, record, key):
-        return _bad_signature(stripped, record)
+        return _not_signed(stripped, record, BADSIG)
     signer = Signer(key, record.algorithm, length, now, record.fudge, previous=record.mac)
     if abs(now - record.time) > record.fudge:
         # The client's time, which it can check against, and ours beside it (RFC 8945 5.2.3).
@@ -207,8 +206,8 @@ def _suits(key: Key, algorithm: Labels) -> bool:
     return name == f"hmac-{key.digest}" or (name == key.algorithm and name in _CUT_NAMES)
 
 
-def _bad_signature(stripped: bytes, record: Record) -> Opened:
-    return Opened(stripped, rcode=NOTAUTH, unsigned=(record, BADSIG))
+def _not_signed(stripped: bytes, record: Record, error: int) -> Opened:
+    return Opened(stripped, rcode=NOTAUTH, unsigned=replace(record, error=error, other=b""))
 
 
 def _is_signed(stripped: bytes, record: Record, key: Key, *, after: bytes = b"") -> bool:

@@ -23,10 +23,10 @@ from maptr.mux import Mux
 from maptr.plainreply import PlainReply, Reader
 from maptr.ports import BURST, REUSES, SOCKETS, Port
 from maptr.protocol import MAX_MESSAGE, NAPTR
+from maptr.question import Answer
+from maptr.reply import Query
 from maptr.stub import Stub
 from maptr.waiters import Waiter
-from maptr.walk import Answer
-from maptr.wire import Query
 
 Tell = Callable[[bytes, Answer | PlainReply], None]
 Sent = tuple[bytes, bytes, float]  # the name, the question in the letters it was sent, when
@@ -63,8 +63,8 @@ class Volley:
         self._clock = clock
         self._queue: deque[bytes] = deque()
         self._flying = 0
-        self._batteries: dict[Server, list[_Battery]] = {}
-        self._all: list[_Battery] = []
+        self._sources: dict[Server, list[_Source]] = {}
+        self._all: list[_Source] = []
         self._turn = 0
         self._head, self._tail = wire.around_question(ask_ad=stub.trust_ad)
 
@@ -88,15 +88,15 @@ class Volley:
         """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""
         now = self._clock()
         pause: float | None = None
-        for battery in self._all:
-            while battery.sent:
+        for source in self._all:
+            while source.sent:
                 # The first that is outstanding is the oldest: a dict keeps the order in which they were sent.
-                ident, sent = next(iter(battery.sent.items()))
+                ident, sent = next(iter(source.sent.items()))
                 left = sent[2] + self._patience - now
                 if left > 0:
                     pause = left if pause is None else min(pause, left)
                     break
-                self._hand_over(battery, ident, sent, None)
+                self._hand_over(source, ident, sent, None)
         while (room := self.room) > 0:
             self._send(min(room, BATCH), now)
             pause = self._patience if pause is None else pause
@@ -105,8 +105,8 @@ class Volley:
 
     def close(self) -> None:
         """Leave every socket; what is outstanding is never answered."""
-        for battery in self._all:
-            self._leave(battery)
+        for source in self._all:
+            self._leave(source)
         self._all.clear()
 
     # ---- sending
@@ -115,16 +115,16 @@ class Volley:
         """One batch, by one socket."""
         asked = [self._queue.popleft() for _ in range(count)]
         try:
-            battery = self._battery(self._stub.servers[0])
+            source = self._source(self._stub.servers[0])
         except OSError:  # no way to this server: mux finds the words for it
             for name in asked:
                 self._mux.ask(names.from_wire(name), partial(self._tell, name))
             return
         questions = wire.questions(asked, self._stub.randomness)
         idents = self._stub.randomness(2 * count)
-        outstanding, send, head, tail = battery.sent, battery.port.sock.send, self._head, self._tail
+        outstanding, send, head, tail = source.sent, source.port.sock.send, self._head, self._tail
         self._flying += count
-        battery.port.reuses += count
+        source.port.reuses += count
         for at, name, question in zip(range(0, 2 * count, 2), asked, questions, strict=True):
             ident = idents[at : at + 2]
             while ident in outstanding:  # still in use here; the rest of the message is as random as before
@@ -135,34 +135,34 @@ class Volley:
             except BlockingIOError:
                 pass  # a full send buffer loses the packet, as the network may
             except OSError as error:
-                self._hand_over(battery, ident, sent, error)
+                self._hand_over(source, ident, sent, error)
 
-    def _battery(self, server: Server) -> _Battery:
+    def _source(self, server: Server) -> _Source:
         """A socket for the next batch, each in turn; one that was used enough gives way to one with a new port."""
-        fresh = self._batteries.setdefault(server, [])
-        for battery in [battery for battery in fresh if battery.port.reuses >= REUSES]:
-            fresh.remove(battery)
-        for battery in [battery for battery in self._all if battery.port.reuses >= REUSES and not battery.sent]:
-            self._all.remove(battery)
-            self._leave(battery)
+        fresh = self._sources.setdefault(server, [])
+        for source in [source for source in fresh if source.port.reuses >= REUSES]:
+            fresh.remove(source)
+        for source in [source for source in self._all if source.port.reuses >= REUSES and not source.sent]:
+            self._all.remove(source)
+            self._leave(source)
         self._turn += 1
         if len(fresh) >= SOCKETS:
             return fresh[self._turn % SOCKETS]
-        battery = _Battery(Port(server))
-        self._waiter.watch(battery.port.sock, partial(self._read, battery))
-        fresh.append(battery)
-        self._all.append(battery)
-        return battery
+        source = _Source(Port(server))
+        self._waiter.watch(source.port.sock, partial(self._read, source))
+        fresh.append(source)
+        self._all.append(source)
+        return source
 
-    def _leave(self, battery: _Battery) -> None:
-        self._waiter.unwatch(battery.port.sock)
-        battery.port.sock.close()
+    def _leave(self, source: _Source) -> None:
+        self._waiter.unwatch(source.port.sock)
+        source.port.sock.close()
 
     # ---- hearing
 
-    def _read(self, battery: _Battery) -> None:
+    def _read(self, source: _Source) -> None:
         now = self._clock()
-        receive, outstanding, server = battery.port.sock.recv, battery.sent, battery.shown
+        receive, outstanding, server = source.port.sock.recv, source.sent, source.shown
         read, tell = self._reader, self._tell
         for _ in range(BURST):
             try:
@@ -171,7 +171,7 @@ class Volley:
                 return
             except OSError as error:  # an ICMP error says nothing of which message: it is for all of them
                 for ident, sent in list(outstanding.items()):
-                    self._hand_over(battery, ident, sent, error)
+                    self._hand_over(source, ident, sent, error)
                 return
             ident = packet[:2]
             heard = outstanding.get(ident)
@@ -181,22 +181,22 @@ class Volley:
             reply = read(name, question, packet, server, now - started)
             if reply is None:
                 if wire.answers(Query(names.from_wire(name), ident, question, NAPTR), packet):
-                    self._hand_over(battery, ident, heard, packet)
+                    self._hand_over(source, ident, heard, packet)
                 continue
             del outstanding[ident]
             self._flying -= 1
             tell(name, reply)
 
-    def _hand_over(self, battery: _Battery, ident: bytes, sent: Sent, came: bytes | OSError | None) -> None:
+    def _hand_over(self, source: _Source, ident: bytes, sent: Sent, came: bytes | OSError | None) -> None:
         """The rest is for ``mux``."""
-        del battery.sent[ident]
+        del source.sent[ident]
         self._flying -= 1
         name, question, started = sent
         query = Query(names.from_wire(name), ident + self._head + question + self._tail, question, NAPTR)
-        self._mux.take_over(query, battery.port.server, started, partial(self._tell, name), came)
+        self._mux.take_over(query, source.port.server, started, partial(self._tell, name), came)
 
 
-class _Battery:
+class _Source:
     """One socket, and what is outstanding on it by ID."""
 
     __slots__ = ("port", "sent", "shown")

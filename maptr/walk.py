@@ -29,12 +29,7 @@ from maptr.names import Labels
 from maptr.naptr import read
 from maptr.protocol import MAX_TTL
 from maptr.question import (
-    ARK_ARPA,
     DEFAULTS,
-    MAX_CANDIDATES,
-    MAX_DEPTH,
-    MAX_QUESTIONS,
-    MAX_RECORDS,
     TIME_OVER,
     Answer,
     Question,
@@ -46,21 +41,6 @@ from maptr.trace import Outcome, Step
 
 if TYPE_CHECKING:
     from maptr.fullwalk import FullWalk
-
-__all__ = [
-    "ARK_ARPA",
-    "DEFAULTS",
-    "MAX_CANDIDATES",
-    "MAX_DEPTH",
-    "MAX_QUESTIONS",
-    "MAX_RECORDS",
-    "Answer",
-    "Question",
-    "Reader",
-    "Settings",
-    "Walk",
-    "full_trace",
-]
 
 
 class Walk:
@@ -75,14 +55,14 @@ class Walk:
         settings: Settings | None = None,
         *,
         reader: Reader | None = None,
-        planner: plain.Planner = plain.make_plan,
+        ranker: plain.Ranker = plain.make_ranking,
         shortcut: bool = True,
     ) -> None:
         self.ark = ark
         self.settings = settings or DEFAULTS
         self.ark_read = False  # beyond its NAAN: by a regexp, so that another ARK may walk elsewhere
         self._read = reader or read
-        self._make_plan = planner
+        self._make_ranking = ranker
         self._shortcut = shortcut
         self._plain: tuple[tuple[Candidate, ...], Answer] | None = None
         self._full: FullWalk | None = None  # from the first depth that the shortcut does not take
@@ -110,7 +90,7 @@ class Walk:
         if answer.outcome is Outcome.ANSWER:
             if len(answer.records) > min(self.settings.max_candidates, self.settings.max_records):
                 return None
-            plan = self._make_plan(
+            ranking = self._make_ranking(
                 answer.records,
                 question.name,
                 sane_ttl(answer.ttl, MAX_TTL),
@@ -118,10 +98,10 @@ class Walk:
                 allow_private=self.settings.allow_private,
                 steps=self.settings.regexp_steps,
             )
-            if plan is None:
+            if ranking is None:
                 return None
-            self.ark_read = plan.fixed is None
-            return plan.candidates(self.ark)
+            self.ark_read = ranking.fixed is None
+            return ranking.candidates(self.ark)
         return () if answer.outcome.said and not answer.records else None
 
     @property

@@ -11,7 +11,6 @@ import struct
 from collections.abc import Callable, Sequence
 
 from maptr import names
-from maptr.discovery import Outcome
 from maptr.names import Labels
 from maptr.naptr import Naptr
 from maptr.plainwire import NAPTR_IN, OPT_RECORD, mix_case, plain_records
@@ -31,22 +30,8 @@ from maptr.protocol import (
     SERVFAIL,
     UDP_PAYLOAD,
 )
-from maptr.reply import EDE_BOGUS, Query, Referral, Reply, read_in_full
-
-# Those of ``plainwire`` and ``reply`` too: who asks needs one module.
-__all__ = [
-    "EDE_BOGUS",
-    "Query",
-    "Referral",
-    "Reply",
-    "answers",
-    "around_question",
-    "make_query",
-    "plain_records",
-    "questions",
-    "read",
-    "read_plain",
-]
+from maptr.reply import Query, Reply, read_in_full
+from maptr.trace import Outcome
 
 # Rcodes with which a server may leave the question out of its reply.
 _BARE = frozenset({FORMERR, SERVFAIL, NOTIMP, REFUSED})

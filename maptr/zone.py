@@ -19,9 +19,9 @@ from maptr.errors import ZoneError
 from maptr.masterfile import BYTE_ORDER_MARK, MARK_REFUSED
 from maptr.names import Labels
 from maptr.naptr import quote
+from maptr.plainurl import ARK_ARPA
 from maptr.rules import fitting
 from maptr.table import Entry, Table
-from maptr.walk import ARK_ARPA
 
 TTL = 86400  # of every record, in seconds
 REFRESH, RETRY, EXPIRE = 3600, 900, 1209600  # SOA timers: an hour, a quarter, two weeks

@@ -12,11 +12,13 @@ from typing import Any
 from maptr.ark import Ark
 from maptr.cache.cache import Cache
 from maptr.cache.watched import TableSource
-from maptr.discovery import Discovery, Outcome
+from maptr.discovery import Discovery
 from maptr.names import Labels, parse, to_text
 from maptr.naptr import Naptr
+from maptr.question import Answer, Settings
 from maptr.table import Entry, Nma, Table
-from maptr.walk import Answer, Settings, Walk
+from maptr.trace import Outcome
+from maptr.walk import Walk
 
 ARK = "ark:12345/x1"
 HOME = "12345.ark.arpa."

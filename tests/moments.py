@@ -17,7 +17,7 @@ import dns.xfr
 import dns.zone
 
 from maptr.acl import Acl, Secondaries, keyring
-from maptr.answer import Transport
+from maptr.context import Transport
 from maptr.difference import Difference, difference
 from maptr.exchange import Access, exchange
 from maptr.journal import Journal

@@ -16,7 +16,8 @@ import dns.zone
 import pytest
 
 from maptr.address import read_network
-from maptr.answer import Transport, make_reply, respond
+from maptr.answer import make_reply, respond
+from maptr.context import Transport
 from maptr.cookies import CookieSettings
 from maptr.rrl import RateLimiter, RrlSettings
 from maptr.serve import alone, batch, wholes

@@ -16,7 +16,8 @@ import dns.rrset
 import dns.zone
 import pytest
 
-from maptr.answer import Transport, respond
+from maptr.answer import respond
+from maptr.context import Transport
 from maptr.packet import Writer
 from maptr.serve.dnslib_resolver import Message
 from maptr.snapshot import Snapshot

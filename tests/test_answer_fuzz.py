@@ -12,8 +12,7 @@ from dnslib import DNSError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maptr.answer import Transport
-from maptr.context import Context
+from maptr.context import Context, Transport
 from maptr.serve.dnslib_resolver import Message
 from tests.fuzz.targets import CONTEXTS, SIGNED, check_respond, check_signed
 from tests.test_edns import CASES as EDNS_CASES

@@ -17,7 +17,8 @@ import dns.rdatatype
 import dns.zone
 import pytest
 
-from maptr.answer import Transport, respond
+from maptr.answer import respond
+from maptr.context import Transport
 from maptr.lookup import MAX_CHAIN
 from maptr.serve.dnslib_resolver import Message
 from maptr.snapshot import Snapshot

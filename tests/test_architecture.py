@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tomli
 
 PACKAGE = Path(__file__).resolve().parent.parent / "maptr"
 
@@ -272,23 +274,29 @@ def test_every_module_has_its_layer() -> None:
     assert not unlisted, f"not in LAYERS of tests/test_architecture.py: {', '.join(unlisted)}"
 
 
-@pytest.mark.parametrize("module", LISTED, ids=lambda module: module.name)
-def test_imports_go_down_the_layers(module: Module) -> None:
-    assert list(wrong_directions(module)) == []
+def test_imports_go_down_the_layers() -> None:
+    assert [found for module in LISTED for found in wrong_directions(module)] == []
 
 
 def test_imports_go_round_in_no_circle() -> None:
     assert list(cycles(ALL)) == []
 
 
-@pytest.mark.parametrize("module", PURE, ids=lambda module: module.name)
-def test_pure_modules_touch_nothing_outside(module: Module) -> None:
-    assert list(impurities(module)) == []
+def test_pure_modules_touch_nothing_outside() -> None:
+    assert [found for module in PURE for found in impurities(module)] == []
 
 
-@pytest.mark.parametrize("module", LISTED, ids=lambda module: module.name)
-def test_library_code_neither_prints_nor_keeps_state(module: Module) -> None:
-    assert [*prints(module), *global_state(module)] == []
+def test_library_code_neither_prints_nor_keeps_state() -> None:
+    assert [found for module in LISTED for found in (*prints(module), *global_state(module))] == []
+
+
+def test_what_is_installed_is_imported() -> None:
+    project = tomli.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = [texts for name, texts in project["optional-dependencies"].items() if name != "dev"]
+    wanted = {re.split(r"[^\w-]", text)[0] for texts in (project["dependencies"], *extras) for text in texts}
+    packages = {"dns" if name == "dnspython" else name.replace("-", "_") for name in wanted}
+    imported = {name.partition(".")[0] for module in ALL for _, name in module.imports()}
+    assert packages - imported == set()
 
 
 def loaded_after(code: str) -> set[str]:

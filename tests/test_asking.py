@@ -7,9 +7,9 @@ import random
 from maptr import names
 from maptr.asking import FIRST_SECONDS, MAX_TRIES, ROUNDS, Exchange
 from maptr.attempt import Attempt, Server
-from maptr.discovery import Outcome
 from maptr.protocol import AAAA
 from maptr.referral import MAX_REFERRALS
+from maptr.trace import Outcome
 from tests.hostile import AA, NAPTR, NS, TC, A, naptr, record, reply
 
 NAME = (b"12345", b"ark", b"arpa")

@@ -18,8 +18,8 @@ import dns.zone
 import pytest
 
 from maptr.address import Address
-from maptr.answer import Transport, make_reply, respond
-from maptr.context import NO_COOKIES
+from maptr.answer import make_reply, respond
+from maptr.context import NO_COOKIES, Transport
 from maptr.plainzone import read_plain
 from maptr.rrl import RrlSettings
 from maptr.serve import batch, plans, udp

@@ -31,17 +31,18 @@ from maptr import (
     names,
     volley,
 )
-from maptr.answer import Transport, respond
+from maptr.answer import respond
 from maptr.ark import Ark
 from maptr.bulk import Bulk
 from maptr.cli import main
-from maptr.discovery import Outcome
+from maptr.context import Transport
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.many import Many
 from maptr.naptr import Naptr
+from maptr.question import Answer, Settings
 from maptr.snapshot import Snapshot
+from maptr.trace import Outcome
 from maptr.waiters import SelectorWaiter
-from maptr.walk import Answer, Settings
 from tests.hostile import Hostile, hostile, hosts, naptr, question
 from tests.ports import free_port
 

@@ -17,11 +17,12 @@ from maptr.cache.cache import Cache
 from maptr.cache.kept import STALE_TTL
 from maptr.cache.memory import MAX_KEEP, MAX_NEGATIVE
 from maptr.cache.watched import WatchedTable
-from maptr.discovery import Discovery, Outcome
+from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
+from maptr.question import Answer
 from maptr.stub import Stub
+from maptr.trace import Outcome
 from maptr.trust import Validator
-from maptr.walk import Answer
 from tests.caching import ARK, HOME, SILENT, Rig, host, redirect, said, shoulder_redirect, table, until
 from tests.peers import Maptr
 from tests.test_client import serving
@@ -373,6 +374,7 @@ def test_servers_are_asked_as_they_were_named() -> None:
         assert found.trace[0].server == f"127.0.0.1#{server.port}", "the silent one is asked last from then on"
         assert cache.discover("ark:12027/x1", nameservers=servers[1:]).url().startswith("http://ark.nal.example.org/")
         assert cache.drift("12345")[0].verdict == "extra"
+        assert asyncio.run(cache.drift_async("12345")) == cache.drift("12345")
 
 
 def test_what_was_not_validated_is_never_given_to_who_requires_it() -> None:

@@ -19,8 +19,8 @@ import pytest
 
 from maptr import registry
 from maptr.address import Address
-from maptr.answer import Transport
 from maptr.cache.cache import Cache
+from maptr.context import Transport
 from maptr.difference import Difference
 from maptr.drift import Verdict
 from maptr.lint import publishable

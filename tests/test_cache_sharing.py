@@ -26,8 +26,8 @@ from maptr.cache.watched import TableState
 from maptr.discovery import Discovery
 from maptr.errors import DiscoveryFailed
 from maptr.names import parse
+from maptr.question import DEFAULTS
 from maptr.table import Entry, Table
-from maptr.walk import DEFAULTS
 from tests.caching import ARK, HOME, Clock, Rig, host, said, table
 
 H = {HOME: said(host("h.example."))}

@@ -12,10 +12,13 @@ import pytest
 
 from maptr import names
 from maptr.ark import Ark
+from maptr.candidate import Candidate
 from maptr.choose import at_random, first, sticky, weighted
-from maptr.discovery import Candidate, Discovery, Outcome
+from maptr.discovery import Discovery
 from maptr.naptr import Naptr
-from maptr.walk import Answer, Walk
+from maptr.question import Answer
+from maptr.trace import Outcome
+from maptr.walk import Walk
 
 
 def discovery(*places: tuple[str, int, int], ark: str = "ark:12345/x1") -> Discovery:

@@ -33,7 +33,7 @@ from maptr import (
     url,
 )
 from maptr.ark import Ark
-from maptr.discovery import Candidate, Outcome, Step
+from maptr.candidate import Candidate
 from maptr.errors import (
     ArkSyntaxError,
     ConfigError,
@@ -43,8 +43,9 @@ from maptr.errors import (
     NmaError,
     NoMappingAuthority,
 )
+from maptr.question import Settings
 from maptr.reachable import Reachable
-from maptr.walk import Settings
+from maptr.trace import Outcome, Step
 from tests.ports import free_port
 
 ARK = "ark:12345/x1"

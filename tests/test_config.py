@@ -21,7 +21,7 @@ from maptr.config.lines import key_lines
 from maptr.config.model import CacheConfig, ClientConfig, ZoneConfig, all_keys
 from maptr.config.reader import environment_names
 from maptr.errors import ConfigError
-from maptr.walk import ARK_ARPA
+from maptr.plainurl import ARK_ARPA
 
 ISSUE = """\
 [serve]
@@ -146,6 +146,7 @@ def test_file_then_environment_then_flags() -> None:
         ("[[key]]\nname='x'\nalgorithm='md5'", "f:3: key.algorithm: 'md5' is no algorithm"),
         ("[table]\nurl = 'https://r.example'", "f:2: table.url: needs table.file, where the registry is kept"),
         ("[table]\nfile = 'a'\nmirrors = ['b']", "f:3: table.mirrors: nothing uses it: table.url is not given"),
+        ("[table]\nfile = 'a'\nurl = 'b'\ncafile = 'c'", "f:4: table.cafile: nothing uses it: all sources are files"),
         ("[table]\nfile = 'a'\nurl = 'b'\nevery = 0", "f:4: table.every: must be more than nothing"),
         ("[table]\nfile = 'a'\nurl = 'b'\nsha256 = 'x'", "f:4: table.sha256: 64 hexadecimal digits are wanted"),
         ("[table]\nfile = 'a'\ndrift = 'b'", "f:3: table.drift: must be an array, not a text"),

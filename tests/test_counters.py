@@ -10,7 +10,7 @@ import dns.message
 import dns.rcode
 import pytest
 
-from maptr.answer import Transport
+from maptr.context import Transport
 from maptr.cookies import CookieSettings
 from maptr.serve.connections import Connections
 from maptr.serve.counters import NAMES, Counters, total

@@ -22,7 +22,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.answer import Transport, respond
+from maptr.answer import respond
+from maptr.context import Transport
 from maptr.denial import MAX_ITERATIONS, NsecChain, chain_of, nsec3_hash
 from maptr.errors import ZoneError
 from maptr.names import Labels, fold, to_wire

@@ -20,10 +20,11 @@ from click.testing import CliRunner
 
 from maptr import url, visit
 from maptr.ark import Ark
+from maptr.candidate import Candidate
 from maptr.cli import main
 from maptr.client import discover
 from maptr.describe import DiscoverOptions, describe, read
-from maptr.discovery import Candidate, Discovery
+from maptr.discovery import Discovery
 from maptr.errors import ConfigError, NmaError, NoMappingAuthority
 from maptr.reachable import Reachable, info
 from maptr.visit import Page
@@ -229,8 +230,15 @@ def test_the_next_authority_is_asked_where_one_is_down() -> None:
         describe(ARK, discovery=at(f"http://127.0.0.1:{free_port()}"), allow_private=True)
     with pytest.raises(NoMappingAuthority):
         describe(ARK, discovery=Discovery(ARK))
-    with pytest.raises(ValueError, match="no inflection"):
-        describe(ARK, discovery=Discovery(ARK), inflections=("?x",))
+
+
+@pytest.mark.parametrize(
+    ("inflections", "why"),
+    [(("?x",), r"inflections: '\?x' is none of \?info, \?, \?\?"), ((), "inflections: one at least")],
+)
+def test_what_cannot_be_asked_is_said(inflections: tuple[str, ...], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        describe(ARK, discovery=Discovery(ARK), inflections=inflections)
 
 
 def test_an_h_record_is_asked_by_https_and_then_by_http() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from maptr import limits
 from maptr.context import Context
 from maptr.rrl import RrlSettings
 from maptr.serve import connections
@@ -22,6 +23,7 @@ MODULES = (
     "serve.responder",
     "serve.batchreplies",
     "serve.seldom",
+    "limits",
     "serve.connections",
     "serve.tcp",
     "serve.stream",
@@ -56,9 +58,9 @@ def test_the_defaults_are_those_constants() -> None:
     assert (settings.responses_per_second, settings.slip, settings.window) == (20, 2, 15)
     assert (
         connections.TcpLimits(
-            connections.MAX_CONNECTIONS,
-            connections.MAX_PER_CLIENT,
-            connections.IDLE_TIMEOUT,
+            limits.MAX_CONNECTIONS,
+            limits.MAX_PER_CLIENT,
+            limits.IDLE_TIMEOUT,
             connections.WRITE_TIMEOUT,
             connections.HANDSHAKE_TIMEOUT,
         )

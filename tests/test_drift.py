@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.ark import Ark
-from maptr.discovery import Discovery, Outcome
+from maptr.discovery import Discovery
 from maptr.drift import History, Verdict, compare, probe_of, reconcile, said_shoulders
 from maptr.naptr import Naptr
+from maptr.question import Answer, Settings
 from maptr.replay import walk_again
 from maptr.rules import records
 from maptr.table import Entry, Nma, Table
-from maptr.walk import Answer, Settings
+from maptr.trace import Outcome
 from tests.caching import host, said
 
 

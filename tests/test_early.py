@@ -20,10 +20,11 @@ import dns.query
 import dns.rcode
 import pytest
 
-from maptr.answer import Transport, respond
+from maptr.answer import respond
 from maptr.config import Config, parse
+from maptr.context import Transport
 from maptr.errors import ConfigError
-from maptr.serve import batch, early, hangup, settings
+from maptr.serve import batch, early, settings, signals
 from maptr.serve.counters import Counters
 from maptr.serve.early import Early
 from maptr.serve.udp import Answer
@@ -212,22 +213,36 @@ def test_sighup_while_it_starts_is_heard_when_it_is_ready(tmp_path: Path) -> Non
         assert dns.query.udp(QUERY, "127.0.0.1", PATIENCE, port).answer[0][0].to_text() == '"again"'
 
 
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2"])
+def test_what_other_servers_take_does_not_end_it(tmp_path: Path, name: str) -> None:
+    with begun_early(tmp_path) as (server, _):
+        server.send_signal(signal.Signals[name])
+        go_on(server)
+        for again in (True, False):
+            while f"{name} means nothing here" not in (line := logged(server)):
+                assert line
+            if again:
+                server.send_signal(signal.Signals[name])
+        server.terminate()
+        assert server.wait(PATIENCE) == 0
+
+
 def test_sigterm_while_it_starts_ends_it_at_once(tmp_path: Path) -> None:
     with begun_early(tmp_path) as (server, _):
         server.terminate()
         assert server.wait(PATIENCE) == -signal.SIGTERM
 
 
-def test_hangups_are_held_no_longer_than_told() -> None:
+def test_signals_are_held_no_longer_than_told() -> None:
     def held() -> bool:
         return signal.SIGHUP in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
     assert not held()
-    with hangup.held():
+    with signals.held():
         assert held()
-        hangup.heard()
+        signals.heard()
         assert not held()
-    with pytest.raises(ConfigError), hangup.held():
+    with pytest.raises(ConfigError), signals.held():
         raise ConfigError("a start that fails")
     assert not held()
 

@@ -17,10 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.answer import Reply, Transport, make_reply, respond
-from maptr.context import MAX_IDENTITY, Context, Identity
+from maptr.answer import make_reply, respond
+from maptr.context import MAX_IDENTITY, Context, Identity, Transport
 from maptr.cookies import CookieSettings
 from maptr.edns import PADDING_BLOCK, padding_to_block
+from maptr.rendering import Reply
 from maptr.snapshot import Snapshot
 
 VECTORS = Path(__file__).parent / "vectors"

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maptr import learned
-from maptr.answer import Transport, make_reply
-from maptr.context import PLAIN, Context, Identity
+from maptr.answer import make_reply
+from maptr.context import PLAIN, Context, Identity, Transport
 from maptr.cookies import CookieSettings
 from maptr.fastpath import ReadyAnswers
 from maptr.names import Labels

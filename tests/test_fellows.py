@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import dns.message
 import pytest
 
-from maptr.answer import Transport, make_reply
+from maptr.answer import make_reply
+from maptr.context import Transport
 from maptr.fellows import Fellows
 from maptr.ready import HEADER
 from maptr.readyzone import is_alone

@@ -9,7 +9,7 @@ from typing import Any
 from maptr.asking import Exchange
 from maptr.attempt import Attempt, Server
 from maptr.flight import Flight, Overdue
-from maptr.walk import Answer
+from maptr.question import Answer
 
 NAME = (b"12345", b"ark", b"arpa")
 

@@ -16,10 +16,10 @@ import pytest
 
 from maptr import Cache, Discovery, Stub, discover_async, discover_many, discover_many_async
 from maptr.client import discover
-from maptr.discovery import Outcome
 from maptr.errors import DiscoveryError
 from maptr.protocol import MAX_TTL
-from maptr.walk import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS
+from maptr.question import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS
+from maptr.trace import Outcome
 from tests.hostile import (
     AA,
     CNAME,

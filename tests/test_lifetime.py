@@ -12,12 +12,11 @@ import pytest
 
 from maptr import Discovery, discover, discover_async, discover_many, discover_many_async, names
 from maptr.ark import Ark
-from maptr.discovery import Outcome
 from maptr.errors import DiscoveryTimeout
 from maptr.many import Many
 from maptr.naptr import Naptr
-from maptr.question import TIME_OVER
-from maptr.walk import Answer, Settings
+from maptr.question import TIME_OVER, Answer, Settings
+from maptr.trace import Outcome
 from tests.hostile import Hostile, hostile, hosts, naptr, question
 
 ARK = "ark:1/x"

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.cli import main
-from maptr.minisign import PublicKey, SignatureError, verify
+from maptr.errors import SignatureError
+from maptr.minisign import PublicKey, verify
 from tests.peers import find
 from tests.test_pull import NEW, OLD, http, natab, sends
 

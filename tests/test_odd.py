@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from maptr.answer import Transport, make_reply
-from maptr.context import Context, Identity
+from maptr.answer import make_reply
+from maptr.context import Context, Identity, Transport
 from maptr.cookies import CookieSettings
 from maptr.exchange import NOBODY, Access, Catalog, exchange
 from maptr.ready import CLIENT_OPTION, COOKIE_SIZES, OPT_START, WHOLE_OPTION, cookie_size

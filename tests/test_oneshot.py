@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 from maptr import names, natabfile, plainurl, plainwire, registry, resolvconf, rules, url, wire
 from maptr.ark import Ark
 from maptr.cli import brief, main, oneshot
-from maptr.discovery import Outcome
 from maptr.naptr import Naptr
-from maptr.walk import Answer, Walk
+from maptr.question import Answer
+from maptr.trace import Outcome
+from maptr.walk import Walk
 from tests.test_client import Script, serving, zone
 from tests.test_shortcuts import ark_texts, hosts, likely_texts, odd_records, plain_records, rrsets
 

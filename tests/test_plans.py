@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maptr.answer import Transport, make_reply
-from maptr.context import Context
+from maptr.answer import make_reply
+from maptr.context import Context, Transport
 from maptr.cookies import CookieSettings, answer_cookie, make_cookie
 from maptr.fastpath import ReadyAnswers
 from maptr.ready import HEADER

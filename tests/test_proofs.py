@@ -13,7 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from maptr import denial, proofs, readyzone
-from maptr.answer import Transport, make_reply
+from maptr.answer import make_reply
+from maptr.context import Transport
 from maptr.fastpath import ReadyAnswers
 from maptr.ready import TC
 from maptr.serve import plans

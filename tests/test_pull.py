@@ -23,9 +23,9 @@ from click.testing import CliRunner
 
 from maptr.cache.watched import read_pull_file
 from maptr.cli import main
-from maptr.errors import TableError, UnsafePlan
-from maptr.fetch import FetchError, fetch
-from maptr.pull import Demands, Pull, PullFailed, apply, look
+from maptr.errors import FetchError, PullFailed, TableError, UnsafePlan
+from maptr.fetch import fetch
+from maptr.pull import Demands, Pull, apply, look
 from tests.caching import until
 from tests.certificates import write_certificate
 
@@ -358,6 +358,16 @@ def test_the_command_plans_applies_and_refuses(target: Path) -> None:
     assert run("x", *into, "--every", "1h")[0] == 2
     assert run("x", *into, "--every", "soon", "--apply")[0] == 2
     assert run("x", *into, "--sha256", "12")[0] == 2
+
+
+def test_certificates_for_files_are_a_mistake(target: Path, tmp_path: Path) -> None:
+    arguments = ("--into", str(target), "--cafile", "tls.crt")
+    code, _, err = run("a", "b", *arguments)
+    assert (code, "--cafile: nothing uses it: all sources are files" in err) == (2, True)
+    key = tmp_path / "key"
+    key.write_text("no key")
+    signed = ("--public-key", str(key), "--signature", "https://r.example/a.minisig")
+    assert run("a", *arguments, *signed)[0] == 8, "the signature's URL is one that uses it"
 
 
 def test_a_plan_alone_makes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from maptr.attempt import Server
 from maptr.names import parse
 from maptr.protocol import AAAA, A
 from maptr.referral import MAX_SEARCH_DEPTH, MAX_SOUGHT, sought, usable
-from maptr.wire import Referral
+from maptr.reply import Referral
 
 CUT = parse("12345.ark.arpa.")
 

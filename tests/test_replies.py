@@ -13,9 +13,11 @@ from maptr.ark import Ark
 from maptr.asking import Exchange
 from maptr.attempt import Server
 from maptr.cli import oneshot
-from maptr.discovery import Discovery, Outcome
+from maptr.discovery import Discovery
 from maptr.errors import DiscoveryError
-from maptr.question import ARK_ARPA, Question
+from maptr.plainurl import ARK_ARPA
+from maptr.question import Question
+from maptr.trace import Outcome
 from maptr.walk import Walk
 from tests.hostile import AA, NAPTR, TC, Hostile, hostile, naptr, question, record, reply
 from tests.test_asking import take

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.address import read_network
-from maptr.answer import Transport
+from maptr.context import Transport
 from maptr.cookies import CookieSettings
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
 from maptr.serve.responder import Responder

@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.ark import BETANUMERIC, Ark
-from maptr.discovery import Outcome
+from maptr.ark import Ark
 from maptr.errors import ZoneError
+from maptr.plainurl import BETANUMERIC
+from maptr.question import Answer
 from maptr.rules import needed_shoulders, records
 from maptr.table import Entry, Nma, Table
-from maptr.walk import Answer, Walk
+from maptr.trace import Outcome
+from maptr.walk import Walk
 
 
 def entry(target: str, shoulder: str = "", *more: str, naan: str = "12345") -> Entry:

@@ -30,9 +30,10 @@ from maptr import (
     discover_many,
     discover_many_async,
 )
-from maptr.answer import Transport, respond
-from maptr.discovery import Outcome
+from maptr.answer import respond
+from maptr.context import Transport
 from maptr.snapshot import Snapshot
+from maptr.trace import Outcome
 from tests.hostile import AA, CNAME, NAPTR, NS, A, Hostile, hostile, naptr, question, record, reply
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 
 import dns.message
@@ -17,24 +18,22 @@ from maptr.snapshot import Snapshot
 
 
 def test_so_many_lines_an_interval_and_then_their_number() -> None:
-    lines: list[str] = []
     now = 100.0
-    seldom = Seldom(lines.append, lambda: now)
-    for number in range(MAX_LINES + 7):
-        seldom(f"{number}")
-    assert lines == [f"{number}" for number in range(MAX_LINES)]
+    seldom = Seldom(30, lambda: now)
+    assert [seldom.left_out() for _ in range(37)] == [0] * 30 + [None] * 7
     now += INTERVAL - 1
-    seldom("not yet")
+    assert seldom.left_out() is None
     now += 1
-    for line in ("next", "and next"):
-        seldom(line)
-    assert lines[MAX_LINES:] == ["next, and 8 more before", "and next"]
+    assert [seldom.left_out() for _ in range(2)] == [8, 0]
     now += INTERVAL
-    seldom("nothing was left out")
-    assert lines[-1] == "nothing was left out"
+    assert seldom.left_out() == 0
 
 
-def test_a_flood_of_forged_queries_is_no_flood_of_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flood_of_forged_queries_is_no_flood_of_lines(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("maptr.serve.front.Seldom", functools.partial(Seldom, clock=lambda: now))
     front = Front(
         Responder(), Snapshot.of([]), Access(), limits=TcpLimits(), certificate=None, clock=lambda: 1_700_000_000.0
     )
@@ -42,5 +41,8 @@ def test_a_flood_of_forged_queries_is_no_flood_of_lines(caplog: pytest.LogCaptur
     with caplog.at_level(logging.INFO, "maptr.serve"):
         for _ in range(10 * MAX_LINES):
             assert front.answer(query, Transport.UDP, "127.0.0.1") is not None
+        now += INTERVAL
+        front.answer(query, Transport.UDP, "127.0.0.1")
+    line = "IXFR of zone ark.arpa. to 127.0.0.1 refused: not served here"
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["IXFR of zone ark.arpa. to 127.0.0.1 refused: not served here"] * MAX_LINES
+    assert said == [line] * MAX_LINES + [f"{line}, and {9 * MAX_LINES} more before"]

@@ -27,7 +27,7 @@ from dnslib.server import DNSLogger, DNSServer
 
 from maptr.acl import Acl, Secondaries
 from maptr.address import Address
-from maptr.answer import Transport
+from maptr.context import Transport
 from maptr.errors import ConfigError
 from maptr.serve import stream, tcp
 from maptr.serve.bind import open_tcp_socket
@@ -79,8 +79,13 @@ def tcp_serving(connections: Connections | None = None, **timeouts: float) -> It
     try:
         yield port
     finally:
-        asyncio.run_coroutine_threadsafe(listener.stop(), running.loop).result(PATIENCE)
+        asyncio.run_coroutine_threadsafe(stop(listener), running.loop).result(PATIENCE)
         running.close()
+
+
+async def stop(listener: tcp.TcpListener) -> None:
+    listener.quiet()
+    await listener.drain(tcp.LEAVING)
 
 
 def connect(port: int) -> socket.socket:
@@ -448,7 +453,7 @@ def test_a_query_that_is_there_with_its_connection_is_answered_in_one_turn() -> 
             for sock in (half, one, nothing):
                 sock.setblocking(False)
                 assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(sock, 2), PATIENCE)
-            await listener.stop()
+            await stop(listener)
             assert connections.count == 0
 
     asyncio.run(run())

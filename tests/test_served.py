@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import dns.message
 import pytest
 
-from maptr.answer import Transport, make_reply
-from maptr.context import NO_COOKIES, Context
+from maptr.answer import make_reply
+from maptr.context import NO_COOKIES, Context, Transport
 from maptr.keyfolder import add_key
 from maptr.names import parse
 from maptr.serve import batch, keptzone

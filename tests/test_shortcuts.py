@@ -12,17 +12,20 @@ from hypothesis import strategies as st
 
 from maptr import names, wire
 from maptr.ark import Ark
-from maptr.discovery import Discovery, Outcome
+from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError
 from maptr.lonehost import LoneReader, host_in_wire
 from maptr.many import Many
 from maptr.names import Labels
 from maptr.naptr import Naptr
-from maptr.plain import Plans, make_plan
+from maptr.plain import Rankings, make_ranking
 from maptr.plainreply import Reader
 from maptr.protocol import MAX_TTL, NAPTR
+from maptr.question import DEFAULTS, Answer, Settings
 from maptr.replay import walk_again
-from maptr.walk import DEFAULTS, Answer, Settings, Walk
+from maptr.reply import Query, Reply
+from maptr.trace import Outcome
+from maptr.walk import Walk
 from tests.hostile import NS, SOA, SOA_RDATA, record
 
 NAME = (b"12345", b"ark", b"arpa")
@@ -115,7 +118,7 @@ def packets(
     authority: list[bytes],
     additional: list[bytes],
     cut: int,
-) -> tuple[wire.Query, bytes]:
+) -> tuple[Query, bytes]:
     query = wire.make_query(NAME, random.Random(1).randbytes(80))
     answer = [record(owner, NAPTR, naptr.to_wire(), ttl=ttl) for naptr in records]
     head = query.packet[:2] + struct.pack("!5H", 0x8000 | flags, 1, len(answer), len(authority), len(additional))
@@ -139,7 +142,7 @@ replies = st.one_of(
 )
 
 
-def damaged(reply: tuple[wire.Query, bytes], damage: list[tuple[int, int]]) -> tuple[wire.Query, bytes]:
+def damaged(reply: tuple[Query, bytes], damage: list[tuple[int, int]]) -> tuple[Query, bytes]:
     """With other octets at some places, but the query's ID, by which a reply is found."""
     query, packet = reply
     octets = bytearray(packet)
@@ -148,7 +151,7 @@ def damaged(reply: tuple[wire.Query, bytes], damage: list[tuple[int, int]]) -> t
     return query, query.packet[:2] + bytes(octets[2:])
 
 
-def long_way(query: wire.Query, packet: bytes) -> wire.Reply | None:
+def long_way(query: Query, packet: bytes) -> Reply | None:
     try:
         return wire.read(query, packet, shortcut=False)
     except ValueError:
@@ -156,7 +159,7 @@ def long_way(query: wire.Query, packet: bytes) -> wire.Reply | None:
 
 
 @given(replies, st.lists(st.tuples(st.integers(12, 200), st.integers(0, 255)), max_size=2))
-def test_replies_are_read_alike(reply: tuple[wire.Query, bytes], damage: list[tuple[int, int]]) -> None:
+def test_replies_are_read_alike(reply: tuple[Query, bytes], damage: list[tuple[int, int]]) -> None:
     query, packet = damaged(reply, damage)
     short = wire.read_plain(query.name, query.question, packet)
     if short is not None:
@@ -165,7 +168,7 @@ def test_replies_are_read_alike(reply: tuple[wire.Query, bytes], damage: list[tu
 
 
 @given(replies, st.lists(st.tuples(st.integers(2, 200), st.integers(0, 255)), max_size=2))
-def test_a_lone_host_is_read_alike(reply: tuple[wire.Query, bytes], damage: list[tuple[int, int]]) -> None:
+def test_a_lone_host_is_read_alike(reply: tuple[Query, bytes], damage: list[tuple[int, int]]) -> None:
     query, packet = damaged(reply, damage)
     lone = LoneReader()
     for before in (reply[1], packet[:-11] + OPT):  # what it remembers changes nothing
@@ -178,7 +181,7 @@ def test_a_lone_host_is_read_alike(reply: tuple[wire.Query, bytes], damage: list
     if host_in_wire(target, None) is None:
         return
     replacement = names.from_wire(target)
-    assert whole == wire.Reply(
+    assert whole == Reply(
         0, False, Outcome.ANSWER, (Naptr(order, preference, b"h", b"ark", b"", replacement),), (), ttl, "", authentic
     )
 
@@ -242,7 +245,7 @@ settings = st.builds(
 
 
 @given(replies, settings, st.booleans())
-def test_a_plain_reply_is_discovered_alike(reply: tuple[wire.Query, bytes], how: Settings, trust_ad: bool) -> None:
+def test_a_plain_reply_is_discovered_alike(reply: tuple[Query, bytes], how: Settings, trust_ad: bool) -> None:
     query, packet = reply
     how = how._replace(origin=NAME[1:])
     short = Reader(how, trust_ad=trust_ad)(names.to_wire(query.name), query.question, packet, "server", 0.5)
@@ -295,10 +298,10 @@ answers = st.builds(
 
 @given(answers, settings)
 def test_a_walk_over_what_was_planned_before_is_the_same(answer: Answer, how: Settings) -> None:
-    plans = Plans()
+    rankings = Rankings()
     for ark in (ARK, ARK, Ark.parse("ark:1/y?info"), ARK):
-        remembered = walk_again(ark, how, lambda name: answer, None, plans)
-        made = walk_again(ark, how, lambda name: answer, None, make_plan)
+        remembered = walk_again(ark, how, lambda name: answer, None, rankings)
+        made = walk_again(ark, how, lambda name: answer, None, make_ranking)
         assert remembered is not None
         assert made is not None
         same(remembered, made)

@@ -9,7 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.answer import Transport, respond
+from maptr.answer import respond
+from maptr.context import Transport
 from tests.fuzz.targets import SNAPSHOT, converse_over
 
 VECTORS = Path(__file__).parent / "vectors"

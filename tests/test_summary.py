@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from maptr import Ark, Cache, Candidate, Discovery, NoMappingAuthority, Stub, Validator
 from maptr.cache.disk import Disk
-from maptr.discovery import Link, Outcome, Reading, Step
 from maptr.naptr import Kind, Naptr
-from maptr.walk import Answer, Settings, Walk
+from maptr.question import Answer, Settings
+from maptr.trace import Link, Outcome, Reading, Step
+from maptr.walk import Walk
 from tests.caching import ARK, HOME, SILENT, Rig, host, redirect, said, table
 from tests.test_validation import validator
 
@@ -93,7 +95,7 @@ def test_a_disk_and_a_cache_are_closed_by_with(tmp_path: Path) -> None:
         assert cache.disk._file._connection is None
 
     asyncio.run(main())
-    with Disk(tmp_path / "c", wall=lambda: 0.0) as disk:
+    with closing(Disk(tmp_path / "c", wall=lambda: 0.0)) as disk:
         assert disk.can_write()
     assert disk._file._connection is None
 

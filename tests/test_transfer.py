@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from maptr import transfer, tsig
 from maptr.acl import Acl, Key, Secondaries, keyring
-from maptr.answer import Transport
 from maptr.catalog import catalog_zone, member_label
+from maptr.context import Transport
 from maptr.errors import ZoneError
 from maptr.exchange import Access, Catalog, exchange
 from maptr.journal import Journal
@@ -318,7 +318,7 @@ def test_transfers_are_noted_and_so_are_refusals() -> None:
                     client=HERE,
                     now=NOW,
                     note=notes.append,
-                    note_refused=refused.append,
+                    note_refused=lambda line: refused.append(line()),
                 )
             )
     assert notes == [
@@ -339,7 +339,17 @@ def test_a_zone_that_is_not_there_is_noted(snapshot: Snapshot, why: str) -> None
     refused: list[str] = []
     query = dns.message.make_query(ORIGIN, "AXFR").to_wire()
     access = access_of(None, OPEN)
-    list(exchange(query, snapshot, access, transport=Transport.TCP, client=HERE, now=NOW, note_refused=refused.append))
+    list(
+        exchange(
+            query,
+            snapshot,
+            access,
+            transport=Transport.TCP,
+            client=HERE,
+            now=NOW,
+            note_refused=lambda line: refused.append(line()),
+        )
+    )
     assert refused == [f"AXFR of zone example. to 127.0.0.1 refused: {why}"]
 
 

@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 from maptr import Discovery, discover, discover_async, discover_many, discover_many_async
 from maptr.cli import main
-from maptr.discovery import Outcome
 from maptr.errors import ConfigError, DiscoveryFailed, NoMappingAuthority
+from maptr.trace import Outcome
 from tests.certificates import write_certificate
 from tests.peers import HOST, Bind, Maptr, free_port, require
 

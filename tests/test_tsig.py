@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from maptr import tsig
 from maptr.acl import Key, keyring
-from maptr.answer import Transport
+from maptr.context import Transport
 from maptr.exchange import Access, exchange
 from maptr.names import Labels
 from maptr.snapshot import Snapshot
@@ -71,7 +71,7 @@ def ask(
     keys: list[Key],
     transport: Transport = Transport.TCP,
     now: int = NOW,
-    note_refused: Callable[[str], None] | None = None,
+    note_refused: Callable[[Callable[[], str]], None] = lambda line: None,
 ) -> list[bytes]:
     access = Access(keys=keyring(keys))
     client = "127.0.0.1"
@@ -190,7 +190,7 @@ def test_what_does_not_hold_is_noted() -> None:
         good,
         dns.message.make_query("example.", "SOA").to_wire(),
     ):
-        ask(query, [key()], note_refused=notes.append)
+        ask(query, [key()], note_refused=lambda line: notes.append(line()))
     about = "query of 127.0.0.1 with a signature that does not hold: key"
     assert notes == [
         rf"{about} other\010. BADKEY",

@@ -27,16 +27,17 @@ from dns.rdtypes.ANY.DNSKEY import DNSKEY
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.answer import Transport, respond
-from maptr.discovery import Outcome
+from maptr.answer import respond
+from maptr.context import Transport
 from maptr.errors import ConfigError
+from maptr.question import Answer
 from maptr.snapshot import Snapshot
+from maptr.trace import Outcome
 from maptr.trust import Validator
 from maptr.validation import anchors, chain, inquiry, signed
 from maptr.validation.heard import Heard, Need
 from maptr.validation.message import parse
 from maptr.validation.signed import MAX_CHECKS_RRSET, Bogus, Budget, Keys, Signed, verify
-from maptr.walk import Answer
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa

@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 
 from maptr import names
 from maptr.ark import Ark
-from maptr.discovery import Discovery, Outcome
+from maptr.discovery import Discovery
 from maptr.errors import DiscoveryError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
 from maptr.names import Labels
 from maptr.naptr import Kind, Naptr
-from maptr.walk import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, Answer, Question, Settings, Walk
+from maptr.question import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, Answer, Question, Settings
+from maptr.trace import Outcome
+from maptr.walk import Walk
 
 VECTORS: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "vectors" / "walk.toml").read_text("utf-8"))[
     "walk"

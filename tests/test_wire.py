@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 
 from maptr import resolver, wire
 from maptr.attempt import Server
-from maptr.discovery import Outcome
 from maptr.errors import DiscoveryFailed
+from maptr.reply import Query
 from maptr.stub import find_servers, system_servers
+from maptr.trace import Outcome
 
 NAME = (b"12345", b"ark", b"arpa")
 QNAME = dns.name.Name((*NAME, b""))
@@ -50,7 +51,7 @@ RRSETS = st.lists(
 )
 
 
-def query(**options: bool) -> wire.Query:
+def query(**options: bool) -> Query:
     return wire.make_query(NAME, random.Random(1).randbytes(80), **options)
 
 

@@ -23,8 +23,8 @@ import dns.query
 import dns.zone
 import pytest
 
-from maptr.answer import Transport, make_reply
-from maptr.context import NO_COOKIES, Context
+from maptr.answer import make_reply
+from maptr.context import NO_COOKIES, Context, Transport
 from maptr.rrl import RrlSettings
 from maptr.serve.connections import TcpLimits
 from maptr.serve.slots import BATCH
@@ -231,20 +231,43 @@ def test_a_worker_that_dies_again_and_again_is_replaced_ever_later(site: Site) -
     assert set(answers(port)) == {"192.0.2.1"}
 
 
-def test_the_reserve_takes_a_place_while_a_reload_reads(site: Site) -> None:
-    """Nobody may fork then, and nobody has to."""
-    port = start(site)
-    old = pid_of(site, 1)
-    site.write_zone("a.test", zone_text(2) + "".join(f"n{number} TXT ( x )\n" for number in range(60_000)))
+def being_read(site: Site) -> int:
+    """A reload begins, and reads a zone until what this gives is closed."""
+    pipe = site.directory / "a.test.zone"
+    pipe.unlink()
+    os.mkfifo(pipe)
     assert site.server is not None
-    before = site.server.hang_up()
-    time.sleep(0.2)
-    os.kill(old, signal.SIGKILL)
+    site.server.hang_up()
+    found: list[int] = []
+
+    def has_reader() -> bool:
+        with contextlib.suppress(OSError):  # until somebody reads
+            found.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(found)
+
+    until(has_reader)
+    return found[0]
+
+
+def test_the_reserve_takes_a_place_while_a_reload_reads(site: Site) -> None:
+    """Nobody may fork then; so a place that is left a second time waits until the file was read."""
+    port = start(site)
+    first = pid_of(site, 1)
+    writing = being_read(site)
+    assert site.server is not None
+    os.kill(first, signal.SIGKILL)
     site.server.wait_for(r"worker 1 is process \d+ now")
-    assert not any("reloaded" in line for line in site.server.lines[before:])
     assert set(answers(port)) == {"192.0.2.1"}
+    os.kill(pid_of(site, 1), signal.SIGKILL)
+    until(lambda: site.status()["alarms"] == ["worker 1 does not answer, the last one was killed by SIGKILL"])
+    before = len(site.server.lines)
+    os.close(writing)
+    site.server.wait_for("zone a.test. not reloaded", before)
+    site.server.wait_for(r"worker 1 is process \d+ now", before)
+    assert set(answers(port)) == {"192.0.2.1"}
+    writing = being_read(site)
     assert site.server.end() == 0
-    assert not any("reloaded" in line for line in site.server.lines), "it was given up, not waited for"
+    os.close(writing)
 
 
 def test_sigterm_to_a_worker_costs_nothing(site: Site) -> None:
@@ -258,12 +281,12 @@ def test_sigterm_to_a_worker_costs_nothing(site: Site) -> None:
     assert (flood.lost, flood.faults, load.faults) == (0, [], [])
 
 
-def test_sighup_and_sigint_are_not_for_workers(site: Site) -> None:
+def test_only_sigterm_is_for_workers(site: Site) -> None:
     port = start(site)
     workers = processes(site)
     for worker in workers:
-        os.kill(int(str(worker["pid"])), signal.SIGHUP)
-        os.kill(int(str(worker["pid"])), signal.SIGINT)
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+            os.kill(int(str(worker["pid"])), number)
     assert set(answers(port)) == {"192.0.2.1"}
     assert processes(site) == workers
 

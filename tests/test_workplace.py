@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from maptr.serve.worker import Forked
-from maptr.serve.workplace import FIRST_PAUSE, MAX_PAUSE, STEADY, Place, Worker
+from maptr.serve.worker import GIVE_WAY, HELLO, MAX_MESSAGE, Forked
+from maptr.serve.workplace import FIRST_PAUSE, MAX_PAUSE, MAX_UNHEARD, STEADY, Place, Worker
 
 Make = Callable[[int, float], Worker]
 
@@ -68,3 +68,33 @@ def test_what_is_told_of_a_place(make: Make) -> None:
     place.lose(place.answering, "was killed by SIGKILL", 9.0)
     assert place.alarm(2) == "worker 2 does not answer, the last one was killed by SIGKILL"
     assert place.describe()["since"] is None
+
+
+def test_who_says_nothing_for_long_is_not_there_and_is_asked_once(make: Make) -> None:
+    worker = make(1, 0.0)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        worker.forked = Forked(7, ours, ())
+        assert all(worker.is_there() for _ in range(MAX_UNHEARD))
+        assert theirs.recv(MAX_MESSAGE) == HELLO
+        worker.heard()
+        assert all(worker.is_there() for _ in range(MAX_UNHEARD))
+        assert not worker.is_there()
+        worker.tell(GIVE_WAY)
+        assert [theirs.recv(MAX_MESSAGE) for _ in range(2)] == [HELLO, GIVE_WAY]
+        assert worker.told
+    worker.tell(GIVE_WAY)  # whose end has not been heard yet
+
+
+def test_who_was_starting_is_seated_and_who_was_there_lingers(make: Make) -> None:
+    place, first, second = Place(1), make(1, 0.0), make(2, 0.0)
+    place.send(first, 3.0)
+    assert (first.place, first.began, place.starting) == (place, 3.0, first)
+    assert place.seat(10.0) is None
+    place.send(second, 4.0)
+    assert place.seat(20.0) is first
+    assert (place.answering, place.starting, place.since, place.generation) == (second, None, 20.0, 2)
+    first.tell(GIVE_WAY)
+    assert (first.lingers(2), second.lingers(2)) == (True, False)
+    first.quiet = True
+    assert not first.lingers(2)

@@ -32,9 +32,9 @@ from maptr.cache.disk import Disk
 from maptr.cache.probelog import ProbeLog
 from maptr.choose import at_random, first, sticky, weighted
 from maptr.describe import Description, Segment, describe
-from maptr.discovery import Step
+from maptr.question import Settings
 from maptr.reachable import Reachable, info
-from maptr.walk import Settings
+from maptr.trace import Step
 
 
 def one() -> str:

@@ -21,9 +21,10 @@ from maptr.cache.memory import Key
 from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
 from maptr.cache.request import Request
 from maptr.cache.watched import TableState
-from maptr.discovery import CLOCK_SLACK, Discovery, Outcome, Step
+from maptr.discovery import CLOCK_SLACK, Discovery
 from maptr.errors import DiscoveryError
 from maptr.names import fold
+from maptr.trace import Outcome, Step
 from maptr.walk import Walk
 
 log = logging.getLogger("maptr.cache")

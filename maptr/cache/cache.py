@@ -10,7 +10,6 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from maptr import call
@@ -28,8 +27,8 @@ from maptr.cache.request import Defaults, Options, Request, Trust
 from maptr.cache.watched import TableSource, WatchedTable, table_source
 from maptr.discovery import Discovery
 from maptr.names import fold
+from maptr.question import Settings
 from maptr.table import Table
-from maptr.walk import Settings
 
 if TYPE_CHECKING:
     import dns.name
@@ -190,9 +189,7 @@ class Cache:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def aclose(self) -> None:
@@ -204,9 +201,7 @@ class Cache:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def __repr__(self) -> str:

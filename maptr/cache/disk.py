@@ -14,14 +14,13 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from maptr import names
 from maptr.cache.sqlitefile import BUSY_MS, Schema, SqliteFile
-from maptr.discovery import Outcome
 from maptr.naptr import Naptr
-from maptr.walk import Answer
+from maptr.question import Answer
+from maptr.trace import Outcome
 
 if TYPE_CHECKING:
     from maptr.drift import Drift, History
@@ -75,14 +74,6 @@ class Disk:
 
     def __repr__(self) -> str:
         return f"<disk {str(self.path)!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.close()
 
     def can_write(self) -> bool:
         """Whether there is a file to write to now; if not, the log says why."""

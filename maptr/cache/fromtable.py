@@ -6,14 +6,15 @@ from maptr import names
 from maptr.ark import Ark
 from maptr.cache.policy import Natab
 from maptr.cache.watched import TableState
-from maptr.discovery import Discovery, Outcome
+from maptr.discovery import Discovery
 from maptr.errors import ZoneError
 from maptr.names import Labels
-from maptr.plain import Plans
+from maptr.plain import Rankings
+from maptr.question import Answer, Reader, Settings
 from maptr.replay import walk_again
 from maptr.rules import fitting
 from maptr.table import Entry, Table
-from maptr.walk import Answer, Reader, Settings
+from maptr.trace import Outcome
 
 TTL = 300  # seconds that an answer from a table is good for: what a zone made of it gives a NAAN unknown yet
 MAX_RULES = 100_000  # NAANs whose rules are kept ready
@@ -24,7 +25,7 @@ class TableReader:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._plans = Plans()
+        self._rankings = Rankings()
         self._kept: tuple[Table | None, dict[str, Answer]] = None, {}
 
     def read(self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool) -> tuple[Natab, Discovery | None]:
@@ -66,4 +67,4 @@ class TableReader:
         def look_up(name: Labels) -> Answer:
             return answer if name == root else Answer(Outcome.NXDOMAIN, ttl=TTL, server="natab")
 
-        return walk_again(ark, settings, look_up, reader, self._plans)
+        return walk_again(ark, settings, look_up, reader, self._rankings)

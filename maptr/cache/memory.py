@@ -10,9 +10,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from maptr.cache.forklock import ForkLock
-from maptr.discovery import Outcome
 from maptr.names import Labels
-from maptr.walk import Answer
+from maptr.question import Answer
+from maptr.trace import Outcome
 
 MAX_KEEP = 604_800  # seconds; RFC 8767 section 4: a TTL of more than a week is capped
 MAX_NEGATIVE = 10_800  # seconds; RFC 2308 section 5 finds one to three hours to work well
@@ -82,7 +82,3 @@ class Memory:
     def drop(self, key: Key) -> None:
         with self._lock:
             self._kept.pop(key, None)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._kept.clear()

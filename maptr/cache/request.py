@@ -15,10 +15,9 @@ from maptr.ark import Ark
 from maptr.cache.memory import Key
 from maptr.call import StepHook, with_origin
 from maptr.client import make_stub
-from maptr.errors import ConfigError
 from maptr.names import fold
+from maptr.question import Settings
 from maptr.stub import make_validator
-from maptr.walk import Settings
 
 if TYPE_CHECKING:
     import dns.name
@@ -86,7 +85,7 @@ class Defaults:
         self.origin = origin
         self.settings = with_origin(settings, origin)
         self.lifetime = call.seconds(lifetime)
-        self.nameservers = None if nameservers is None else _several(nameservers)
+        self.nameservers = None if nameservers is None else tuple(call.listed(nameservers))
         self.trust = trust
         self.require = call.required(require)
         self.view = _view(None, self.nameservers, trust)
@@ -126,8 +125,7 @@ class Defaults:
     def _whom(self, options: Options, ask: dict[str, Any]) -> str:
         """Who is asked, noted in ``ask``; and the view that makes."""
         resolver, nameservers = options.get("resolver"), options.get("nameservers")
-        if resolver is not None and nameservers is not None:
-            raise ConfigError("give resolver or nameservers, not both")
+        call.check_whom(resolver, nameservers)
         trust = self.trust
         if "trust_ad" in options or "trust_anchors" in options:
             trust = Trust(options.get("trust_ad", False), options.get("trust_anchors"))
@@ -136,7 +134,7 @@ class Defaults:
             ask["resolver"] = resolver
             return _view(resolver, None, trust)
         if nameservers is not None:
-            ask["nameservers"] = servers = _several(nameservers)
+            ask["nameservers"] = servers = tuple(call.listed(nameservers))
             return _view(None, servers, trust)
         if self.nameservers is not None:
             ask["nameservers"] = self.nameservers
@@ -159,10 +157,6 @@ class Defaults:
 
 
 _STUB_HAS = ("nameservers", "trust_ad", "trust_anchors")
-
-
-def _several(nameservers: Iterable[str]) -> tuple[str, ...]:
-    return (nameservers,) if isinstance(nameservers, str) else tuple(nameservers)
 
 
 def _view(resolver: Any, nameservers: tuple[str, ...] | None, trust: Trust) -> str:

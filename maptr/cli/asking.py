@@ -12,10 +12,11 @@ from maptr import call
 from maptr.ark import Ark
 from maptr.cli import output, through
 from maptr.client import discover
-from maptr.discovery import Discovery, Step
+from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, NoMappingAuthority
+from maptr.question import Settings
 from maptr.stub import Stub, is_address
-from maptr.walk import Settings
+from maptr.trace import Step
 
 if TYPE_CHECKING:
     from maptr.cache.cache import Cache

@@ -147,7 +147,7 @@ def _engine(
 ) -> Bulk | None:
     """What asks DNS; None where there is nobody to ask, but a table that may answer. Raises as ``Bulk`` does."""
     from maptr.bulk import Bulk
-    from maptr.walk import Settings
+    from maptr.question import Settings
 
     servers = through.servers_of(servers, config)
     if url := next((server for server in servers if "://" in server), None):

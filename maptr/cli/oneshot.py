@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PATIENCE = 0.3  # seconds for the first reply; a question asked again does no harm, and a dead server must not cost more
-PORT = 53
 MAX_NMAS = 16  # of a table's entry; for more, what the records of a zone can hold is looked into
 _TABLE_FIRST = ("natab-only", "natab-first")  # policies by which a table that has the ARK is not held against DNS
 
@@ -94,7 +93,7 @@ def _from_dns(text: str, server: str) -> int | None:
     ark = read_ark(text)
     if ark is None:
         return None
-    from maptr import resolvconf
+    from maptr import protocol, resolvconf
 
     naan, rest, tail = ark
     host, mark, port = server.partition("#")
@@ -105,7 +104,7 @@ def _from_dns(text: str, server: str) -> int | None:
             host = resolvconf.nameservers()[0]
         except (OSError, IndexError):
             return None
-    made = _ask(naan, rest, host, int(port or PORT))
+    made = _ask(naan, rest, host, int(port or protocol.PORT))
     return None if made is None else _show(made + tail)
 
 

@@ -15,27 +15,12 @@ import click
 from maptr import places
 from maptr.cli import output, shared
 from maptr.cli.completion import files
-from maptr.errors import MaptrError, UnsafePlan
+from maptr.cli.duration import Duration
+from maptr.duration import jittered
+from maptr.errors import MaptrError, PullFailed, SignatureError, UnsafePlan
 
 if TYPE_CHECKING:
     from maptr.pull import Demands, Pull
-
-JITTER = 0.1  # of the interval, either way, so that many daemons do not come at once
-
-
-class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
-    name = "TIME"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from maptr.duration import read_duration
-
-        try:
-            seconds = read_duration(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        if not seconds:
-            self.fail("a time is wanted, not none", param, ctx)
-        return seconds
 
 
 @click.command(short_help="Get the registry from its source, safely.")
@@ -67,7 +52,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore] # gene
 )
 @click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="For each source, all in all.")
 @click.option(
-    "--every", type=_Duration(), metavar="TIME", help="Go on for ever, pulling every 1h or 15m; needs --apply."
+    "--every", type=Duration(1), metavar="TIME", help="Go on for ever, pulling every 1h or 15m; needs --apply."
 )
 @click.option("--json", "form", flag_value="json", help="The plan as one JSON document.")
 @click.option("--markdown", "form", flag_value="markdown", help="The plan as a Markdown table.")
@@ -81,7 +66,7 @@ def pull(
     signature: str | None,
     cafile: str | None,
     timeout: float,
-    every: float | None,
+    every: int | None,
     form: str | None,
 ) -> None:
     """Get the registry from the first source that has one: a URL (http, https) or a file, in any format.
@@ -126,13 +111,15 @@ def pull(
         )
     if not sources:
         raise click.UsageError("no source: give a URL or a file, or [table] with a url in the configuration")
+    if cafile is not None and not any("://" in where for where in (*sources, signature or "")):
+        raise click.UsageError("--cafile: nothing uses it: all sources are files")
     into = target or (known.file if known is not None and known.file else _default(act))
     job = _Job(sources, into, act, force, _demands(sha256, public_key, signature), cafile, timeout, form)
     if every is None:
         sys.exit(_once(job))
     while True:
         _once(job)
-        time.sleep(every * random.uniform(1 - JITTER, 1 + JITTER))
+        time.sleep(jittered(every, random.uniform))
 
 
 def _default(act: bool) -> Path:
@@ -148,7 +135,7 @@ def _text(path: Path | None) -> str | None:
 
 
 def _demands(sha256: str | None, public_key: Path | None, signature: str | None) -> Demands:
-    from maptr.minisign import PublicKey, SignatureError
+    from maptr.minisign import PublicKey
     from maptr.pull import Demands
 
     try:
@@ -175,7 +162,7 @@ class _Job(NamedTuple):
 
 def _once(job: _Job) -> int:
     """One pull; the exit code, everything said."""
-    from maptr.pull import PullFailed, apply, look
+    from maptr.pull import apply, look
 
     target = job.target
     try:

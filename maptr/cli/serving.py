@@ -17,7 +17,7 @@ from maptr import config as configuration
 from maptr.cli import logstream, output
 from maptr.errors import ConfigError, MaptrError
 from maptr.serve import early as early_answers
-from maptr.serve import hangup, publisher, settings, statelock
+from maptr.serve import publisher, settings, signals, statelock
 from maptr.serve.overrides import Overrides
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Misuse(MaptrError):
     """The options make no sense together."""
 
 
-@hangup.held()
+@signals.held()
 def serve(line: Line) -> None:
     """Serve until told to stop. Raises Misuse before anything is said or done; exits for what else is wrong."""
     path = _file(line.file, bool(line.zones))

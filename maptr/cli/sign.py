@@ -12,7 +12,7 @@ import click
 
 from maptr.cli import output
 from maptr.cli.completion import files, folders
-from maptr.duration import read_duration
+from maptr.cli.duration import Duration
 from maptr.errors import SigningError, ZoneError, reason_of
 from maptr.finding import Severity
 
@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from maptr.signing import Policy
     from maptr.snapshot import ZoneView
     from maptr.zonekeys import KeySet
-
-
-class _Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return value if isinstance(value, int) else read_duration(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @contextmanager
@@ -51,10 +41,10 @@ def told() -> Iterator[None]:
     "-o", "--output", "target", metavar="OUT", shell_complete=files, help="Write OUT, whole or not at all; else stdout."
 )
 @click.option("--origin", metavar="NAME", help="The zone's name.  [default: the owner of its SOA]")
-@click.option("--lifetime", type=_Duration(), default="14d", show_default=True, help="How long signatures last.")
-@click.option("--inception", type=_Duration(), default="1h", show_default=True, help="How long ago they begin.")
+@click.option("--lifetime", type=Duration(), default="14d", show_default=True, help="How long signatures last.")
+@click.option("--inception", type=Duration(), default="1h", show_default=True, help="How long ago they begin.")
 @click.option(
-    "--refresh", type=_Duration(), default="7d", show_default=True, help="How long before their end OUT is signed anew."
+    "--refresh", type=Duration(), default="7d", show_default=True, help="How long before their end OUT is signed anew."
 )
 @click.option("--zonemd/--no-zonemd", default=True, show_default=True, help="A digest of the whole zone (RFC 8976).")
 @click.option(
@@ -64,7 +54,7 @@ def told() -> Iterator[None]:
     show_default=True,
     help="What CDS and CDNSKEY tell the parent: the active keys, nothing, or to remove the DS.",
 )
-@click.option("--dnskey-ttl", type=_Duration(), help="Of DNSKEY, CDS and CDNSKEY.  [default: that of the SOA]")
+@click.option("--dnskey-ttl", type=Duration(), help="Of DNSKEY, CDS and CDNSKEY.  [default: that of the SOA]")
 @click.option(
     "--force", is_flag=True, help="Make every signature anew, even where OUT is good for longer than --refresh."
 )
@@ -108,13 +98,14 @@ def sign(
 
     with told():
         keyfolder.require_cryptography()
-    from maptr import dnssec, zonetext
+    from maptr import zonetext
     from maptr.resign import Renewal
     from maptr.serve.zones import uncollected
+    from maptr.signing import Children, Policy
 
     now = int(time.time()) if at is None else at
     with told(), uncollected():
-        policy = dnssec.Policy(lifetime, inception, refresh, zonemd, dnssec.Children(cds), dnskey_ttl)
+        policy = Policy(lifetime, inception, refresh, zonemd, Children(cds), dnskey_ttl)
         signers = keyfolder.read_key_set(keys)
         octets, zone = _read_zone(file, origin)
         old, holds = _read_old(target, octets, zone)

@@ -119,8 +119,8 @@ def cached(
     from maptr.cache.once import OnceTable
     from maptr.cli import output
     from maptr.errors import DiscoveryError
+    from maptr.question import Settings
     from maptr.stub import system_servers
-    from maptr.walk import Settings
 
     options: dict[str, Any] = {}
     policy = given.policy or (config.cache.policy if config is not None else DNS_FIRST)

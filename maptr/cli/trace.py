@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from maptr import names
-from maptr.discovery import Outcome, Step
 from maptr.printable import printable
+from maptr.trace import Outcome, Step
 
 
 def step_lines(step: Step) -> Iterator[str]:

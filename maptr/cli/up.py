@@ -27,10 +27,11 @@ from maptr.cli.source import read_table
 from maptr.cli.upregistry import Registry, find_registry
 from maptr.config import Config
 from maptr.errors import ConfigError
-from maptr.files import write_atomically
+from maptr.files import name_for, write_atomically
 from maptr.lint import publishable
 from maptr.names import Labels, fold, parse, to_text
 from maptr.serve import publisher, settings
+from maptr.serve.control import MAX_SOCKET_PATH
 from maptr.serve.daemon import Daemon
 from maptr.serve.served import Served, ZoneState
 
@@ -39,7 +40,6 @@ PORT = 5353
 FREE_PORTS = 3  # tried one after the other where that is taken
 LOCK_TRIES = 5
 LOCK_PAUSE = 0.05  # seconds
-MAX_SOCKET_PATH = 100  # octets; sun_path has 108
 
 
 @click.command(short_help="Pull the registry, serve it on this machine, and point maptr at it.")
@@ -178,7 +178,7 @@ def _configuration(registry: Registry, origin: Labels, folder: Path, port: int) 
         f"state = {quoted(home)}",
         "[[zone]]",
         f"name = {quoted(name)}",
-        f"file = {quoted(home / (name.replace('/', '_') + 'zone'))}",
+        f"file = {quoted(home / f'{name_for(origin)}.zone')}",
         f"table = {quoted(registry.file)}",
     ]
     if registry.kind == "registry":  # the sample is nothing that a pull may replace

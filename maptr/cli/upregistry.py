@@ -13,9 +13,9 @@ from typing import NamedTuple
 from maptr import places
 from maptr.cli import output
 from maptr.config import Config
-from maptr.errors import MaptrError
+from maptr.errors import MaptrError, PullFailed
 from maptr.files import write_atomically
-from maptr.pull import Demands, PullFailed, apply, look
+from maptr.pull import Demands, apply, look
 from maptr.serve import settings
 
 SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"

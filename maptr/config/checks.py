@@ -78,6 +78,8 @@ def _check_table(config: Config) -> None:
     for name in ("url", "drift"):
         if getattr(table, name) and table.file is None:
             raise config.error(f"table.{name}", "needs table.file, where the registry is kept")
+    if table.cafile is not None and not any("://" in source for source in table.sources):
+        raise config.error("table.cafile", "nothing uses it: all sources are files")
     if table.url and not table.every:
         raise config.error("table.every", "must be more than nothing")
 

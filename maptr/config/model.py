@@ -17,7 +17,15 @@ from maptr.config.tables import Field, Table, about, is_key, section, sections, 
 from maptr.config.values import Secret
 from maptr.context import MAX_PAYLOAD, MIN_PAYLOAD
 from maptr.errors import ConfigError
-from maptr.limits import INCEPTION_OFFSET, LIFETIME, REFRESH, REMOVAL_LIMIT
+from maptr.limits import (
+    IDLE_TIMEOUT,
+    INCEPTION_OFFSET,
+    LIFETIME,
+    MAX_CONNECTIONS,
+    MAX_PER_CLIENT,
+    REFRESH,
+    REMOVAL_LIMIT,
+)
 from maptr.names import Labels
 from maptr.protocol import UDP_PAYLOAD
 
@@ -73,11 +81,11 @@ class CookieConfig(Table):
 
 
 class TcpConfig(Table):
-    """``[serve.tcp]``: limits of TCP and TLS on each address listened on."""
+    """``[serve.tcp]``: limits of TCP and TLS, over all addresses together."""
 
-    max_connections: int = setting(values.integer(1, 100_000), 500)
-    max_per_client: int = setting(values.integer(1, 100_000), 50)
-    idle_timeout: float = setting(values.number(0.1, 3600), 10.0)  # seconds
+    max_connections: int = setting(values.integer(1, 100_000), MAX_CONNECTIONS)
+    max_per_client: int = setting(values.integer(1, 100_000), MAX_PER_CLIENT)
+    idle_timeout: float = setting(values.number(0.1, 3600), IDLE_TIMEOUT)  # seconds
 
 
 class CatalogConfig(Table):

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import socket
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from maptr.address import Address
 from maptr.errors import ConfigError
@@ -59,11 +60,11 @@ def bind(addresses: Sequence[Address], tls_addresses: Sequence[Address], workers
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         for place in others:
             for address, sock in zip(addresses, first.udp, strict=True):
-                place.udp.append(_open_udp(_bound(address, sock), joining=True))
+                place.udp.append(_open_udp(bound_at(address, sock), joining=True))
             for address, sock in zip(addresses, first.tcp, strict=True):
-                place.tcp.append(_open_tcp(_bound(address, sock), joining=True))
+                place.tcp.append(_open_tcp(bound_at(address, sock), joining=True))
             for address, sock in zip(tls_addresses, first.tls, strict=True):
-                place.tls.append(_open_tcp(_bound(address, sock), joining=True))
+                place.tls.append(_open_tcp(bound_at(address, sock), joining=True))
     except BaseException:
         for place in places:
             place.close()
@@ -71,7 +72,8 @@ def bind(addresses: Sequence[Address], tls_addresses: Sequence[Address], workers
     return places
 
 
-def _bound(address: Address, sock: socket.socket) -> Address:
+def bound_at(address: Address, sock: socket.socket) -> Address:
+    """The address with the port that was had, where any would do."""
     return Address(address.host, sock.getsockname()[1])
 
 
@@ -84,7 +86,7 @@ def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
         except OSError as error:
             udp_socket.close()
             if address.port or error.errno != errno.EADDRINUSE or attempt == PORT_TRIES - 1:
-                raise _cannot_listen(address, error) from error
+                raise cannot_listen(address, error) from error
     raise AssertionError("unreachable")
 
 
@@ -92,20 +94,21 @@ def _open_udp(address: Address, *, joining: bool = False) -> socket.socket:
     try:
         return udp.open_socket(address.host, address.port, joining=joining)
     except OSError as error:
-        raise _cannot_listen(address, error) from error
+        raise cannot_listen(address, error) from error
 
 
 def _open_tcp(address: Address, *, joining: bool = False) -> socket.socket:
     try:
         return open_tcp_socket(address.host, address.port, joining=joining)
     except OSError as error:
-        raise _cannot_listen(address, error) from error
+        raise cannot_listen(address, error) from error
 
 
-def _cannot_listen(address: Address, error: OSError) -> ConfigError:
-    low = isinstance(error, PermissionError) and address.port < socket.IPPORT_RESERVED
+def cannot_listen(where: Address | Path, error: OSError, *, key: str = "") -> ConfigError:
+    """What to raise; ``key`` is the setting that says where."""
+    low = isinstance(error, PermissionError) and isinstance(where, Address) and where.port < socket.IPPORT_RESERVED
     advice = ": such ports are for root, and for who has CAP_NET_BIND_SERVICE" if low else ""
-    return ConfigError(f"cannot listen on {address}: {error.strerror or error}{advice}")
+    return ConfigError(f"cannot listen on {where}: {error.strerror or error}{advice}", key=key)
 
 
 def open_tcp_socket(host: str, port: int, *, joining: bool = False) -> socket.socket:

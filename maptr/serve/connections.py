@@ -6,13 +6,9 @@ import ipaddress
 from collections.abc import Callable
 from typing import NamedTuple
 
+from maptr.limits import IDLE_TIMEOUT, MAX_CONNECTIONS, MAX_PER_CLIENT
 from maptr.serve.counters import Counters
 
-MAX_CONNECTIONS = 500  # BIND's tcp-clients is 150, NSD's tcp-count 100; an idle one here costs some kilobytes
-MAX_PER_CLIENT = 50  # RFC 7766 6.2.2 lets a server limit connections of one client
-# Seconds a client has for one whole message, from the last reply to its final octet: "on the order of a few
-# seconds" (RFC 7766 6.2.3). It bounds a trickle of octets as it does silence.
-IDLE_TIMEOUT = 10.0
 # Seconds a client has to read what is waiting for it once the send buffer is full.
 WRITE_TIMEOUT = 10.0
 HANDSHAKE_TIMEOUT = 10.0  # seconds for all of a TLS handshake, as long as for a message

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from maptr.errors import ConfigError
+from maptr.serve.bind import cannot_listen
 from maptr.serve.conversations import MAX_CONNECTIONS, Conversations
 
 log = logging.getLogger("maptr.serve")
@@ -26,6 +27,7 @@ log = logging.getLogger("maptr.serve")
 Request = dict[str, Any]
 Handler = Callable[[Request], Awaitable[dict[str, Any]]]
 
+KEY = "serve.control"  # the setting with the socket's path
 MAX_REQUEST = 4096  # octets of a request: a command, a zone's name and a flag or two
 REQUEST_SECONDS = 10.0  # for a whole request to come, and for a reply to be taken
 MAX_SOCKET_PATH = 107  # octets of sun_path without the final NUL (unix(7))
@@ -44,7 +46,7 @@ def bind(path: Path) -> socket.socket:
             _make_way(path)
             return _bind(path)
     except OSError as error:
-        raise _error(f"cannot listen on {path}: {error.strerror or error}") from error
+        raise cannot_listen(path, error, key=KEY) from error
 
 
 def check_path(path: Path) -> None:
@@ -99,7 +101,7 @@ def _bind(path: Path) -> socket.socket:
 
 
 def _error(message: str) -> ConfigError:
-    return ConfigError(message, key="serve.control")
+    return ConfigError(message, key=KEY)
 
 
 class ControlServer:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -21,9 +20,9 @@ from maptr.address import Address
 from maptr.config import Config
 from maptr.errors import ConfigError
 from maptr.exchange import Access
-from maptr.serve import batch, control, hangup, httpd, metrics, sdnotify, slots, status, tcp
+from maptr.serve import batch, control, httpd, metrics, sdnotify, slots, status, tcp
 from maptr.serve.background import in_thread
-from maptr.serve.bind import Sockets, bind
+from maptr.serve.bind import Sockets, bind, bound_at
 from maptr.serve.connections import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.counters import Counters, total
 from maptr.serve.early import Early
@@ -33,6 +32,7 @@ from maptr.serve.publisher import Clock
 from maptr.serve.reloader import Reloader
 from maptr.serve.responder import Responder
 from maptr.serve.served import Served
+from maptr.serve.signals import RELOAD, STOP, USER, heard
 from maptr.serve.tls import Certificate, TlsSettings
 from maptr.serve.workers import Workers
 from maptr.snapshot import Snapshot
@@ -114,14 +114,12 @@ class Daemon:
         early = self._early
         self._sockets = [early.sockets] if early else bind(self._addresses, self._tls_addresses, self._count)
         first = self._sockets[0]
-        self.bound = [Address(a.host, s.getsockname()[1]) for a, s in zip(self._addresses, first.udp, strict=True)]
-        self.tls_bound = [
-            Address(a.host, s.getsockname()[1]) for a, s in zip(self._tls_addresses, first.tls, strict=True)
-        ]
+        self.bound = list(map(bound_at, self._addresses, first.udp))
+        self.tls_bound = list(map(bound_at, self._tls_addresses, first.tls))
         try:
             if self._metrics is not None:
                 self._metrics_socket = httpd.bind(self._metrics)
-                self.metrics_bound = Address(self._metrics.host, self._metrics_socket.getsockname()[1])
+                self.metrics_bound = bound_at(self._metrics, self._metrics_socket)
             if self._control is not None:
                 self._control_socket = control.bind(self._control)
         except BaseException:
@@ -160,10 +158,12 @@ class Daemon:
 
     def _hear_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP:
             loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self.reload)
-        hangup.heard()
+        loop.add_signal_handler(RELOAD, self.reload)
+        for number in USER:
+            loop.add_signal_handler(number, _say_what_serves, number.name)
+        heard()
 
     async def _answer(self, state: State, stack: contextlib.AsyncExitStack) -> None:
         """Have queries answered until the stack is closed: here, or by workers. Raises ConfigError."""
@@ -249,3 +249,7 @@ class Daemon:
     def counted(self) -> Counters:
         """The sum of what all count who answer, or did since the start."""
         return total(self.front.counters) if self.workers is None else self.workers.counted()
+
+
+def _say_what_serves(name: str) -> None:
+    log.info("%s means nothing here: maptr status has statistics, maptr reload reads zones", name)

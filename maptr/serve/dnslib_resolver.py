@@ -14,7 +14,8 @@ from dnslib.dns import RD, RR
 from dnslib.label import DNSBuffer, DNSLabel
 from dnslib.server import BaseResolver
 
-from maptr.answer import Transport, respond
+from maptr.answer import respond
+from maptr.context import Transport
 from maptr.names import read_name
 from maptr.packet import COUNTS, read_record
 from maptr.protocol import HEADER_SIZE

@@ -70,7 +70,7 @@ class Front:
         self.certificate = certificate
         self._limits = limits
         self._clock = clock
-        self._note_refused = Seldom(log.info)
+        self._refusals = Seldom()
         self._wholes = Wholes(MAX_BY_STREAM)  # apart from those of UDP: other threads, other replies to ANY
         self._udp: list[udp.UdpListener | batch.BatchListener] = []
         self._tcp: list[tcp.TcpListener] = []
@@ -199,6 +199,11 @@ class Front:
             return None
         counters.cookies[not cookie.verified] += 1
         return rest + cookie.option
+
+    def _note_refused(self, line: Callable[[], str]) -> None:
+        left_out = self._refusals.left_out()
+        if left_out is not None:
+            log.info("%s%s", line(), f", and {left_out} more before" if left_out else "")
 
     def _answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterator[bytes]:
         snapshot = self.snapshot

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from maptr.address import Address
-from maptr.errors import ConfigError
-from maptr.serve.bind import open_tcp_socket
+from maptr.serve.bind import cannot_listen, open_tcp_socket
 from maptr.serve.conversations import Conversations
 
 log = logging.getLogger("maptr.serve")
@@ -44,8 +43,7 @@ def bind(address: Address) -> socket.socket:
     try:
         return open_tcp_socket(address.host, address.port)
     except OSError as error:
-        reason = f"cannot listen on {address}: {error.strerror or error}"
-        raise ConfigError(reason, key="serve.metrics") from error
+        raise cannot_listen(address, error, key="serve.metrics") from error
 
 
 class HttpServer:

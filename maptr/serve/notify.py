@@ -14,7 +14,7 @@ from maptr.acl import Key, NotifyTarget
 from maptr.address import Address
 from maptr.names import Labels, to_text
 from maptr.notify import make_notify, read_response
-from maptr.protocol import NOERROR
+from maptr.protocol import NOERROR, NOTIMP
 from maptr.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
@@ -25,7 +25,7 @@ WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 # Targets told at the same moment; with more, the later ones wait their turn.
 AT_ONCE = 50
 
-FINAL = frozenset({4})  # NOTIMP: it will never understand (RFC 1996 3.14)
+FINAL = frozenset({NOTIMP})  # it will never understand (RFC 1996 3.14)
 
 
 class Told(enum.StrEnum):

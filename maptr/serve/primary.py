@@ -102,17 +102,11 @@ class Primary:
         if self.settings.catalog is None:
             return access
         origin, secondaries = self.settings.catalog
-        if origin in snapshot.zones:
-            raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")
         # The time makes a serial that goes forward over restarts without a file to remember it.
         serial = int(self._clock()) & 0xFFFF_FFFF
         if after is not None and not is_newer(serial, after):
             serial = (after + 1) & 0xFFFF_FFFF
-        try:
-            view = catalog_zone(origin, snapshot.zones, serial)
-        except ValueError as error:
-            raise ConfigError(f"catalog {to_text(origin)}: {error}") from None
-        return replace(access, catalog=Catalog(view, secondaries))
+        return replace(access, catalog=Catalog(catalog_zone(origin, snapshot.zones, serial), secondaries))
 
     def tell(self, access: Access, new: Snapshot, old: Snapshot | None = None, before: Access | None = None) -> None:
         """Send NOTIFY for zones that have another serial than before; without a before, for all, as at a start."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from maptr.duration import jittered
 from maptr.errors import MaptrError, reason_of
 from maptr.names import to_text
 from maptr.plan import Plan
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("maptr.serve")
 
-JITTER = 0.1  # of the interval, either way, so that many servers do not come at once
 FIRST_RETRY = 30.0  # seconds after a pull that failed; doubled each time, up to the interval
 
 Publish = Callable[[str], Awaitable[dict[str, Any]]]
@@ -106,7 +106,7 @@ class Puller:
         every = float(config.table.every if config is not None else 3600)
         if self.state.failures:
             every = min(every, FIRST_RETRY * 2.0 ** min(self.state.failures - 1, 16))
-        return every * self._rng.uniform(1 - JITTER, 1 + JITTER)
+        return jittered(every, self._rng.uniform)
 
     def _zones(self, table: Path | None) -> list[str]:
         """The zones that are built from a table, or from any that is there."""

@@ -13,23 +13,21 @@ from typing import TYPE_CHECKING
 from maptr.context import NO_IDENTITY, Context, Identity, Transport
 from maptr.cookies import CookieReply, CookieSettings, Hash, answer_cookie
 from maptr.fastpath import ReadyAnswers
+from maptr.limits import IDLE_TIMEOUT
 from maptr.names import Labels
 from maptr.protocol import UDP_PAYLOAD
 from maptr.ready import Edns, Found
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
-from maptr.serve.connections import IDLE_TIMEOUT
 from maptr.serve.counters import Counters
 from maptr.serve.hashing import make_shared_hash
+from maptr.serve.seldom import Seldom
 from maptr.siphash import KEY_SIZE
 from maptr.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from maptr.answer import Reply
+    from maptr.rendering import Reply
 
 log = logging.getLogger("maptr.serve")
-
-# Seconds between two lines about the rate limit: a flood must not become a flood of log lines.
-REPORT_INTERVAL = 60.0
 
 
 def fresh_cookies() -> CookieSettings:
@@ -80,8 +78,7 @@ class Responder:
             siphash=make_shared_hash(),
         )
         self.limiter = RateLimiter(rrl or RrlSettings(), clock, threading.Lock())  # of a thread for each socket
-        self._clock = clock
-        self._reported = -REPORT_INTERVAL
+        self._reports = Seldom(1, clock)
         self.ready: ReadyAnswers | None = None
 
     def prepare(self, snapshot: Snapshot, elsewhere: Iterable[Labels] = ()) -> None:
@@ -169,9 +166,7 @@ class Responder:
 
     def report(self, client: str) -> None:
         """Say in the log, once in a while, that the limit was reached."""
-        now = self._clock()
-        if now - self._reported >= REPORT_INTERVAL:
-            self._reported = now
+        if self._reports.left_out() is not None:
             log.warning(
                 "response rate limit reached, by %s for one: since the start %d replies dropped, %d truncated",
                 client,

@@ -11,27 +11,28 @@ MAX_LINES = 30  # in one interval
 
 
 class Seldom:
-    """Says the first lines of an interval, and with the first one of the next, how many were left out.
+    """Which lines are said: the first ``most`` of an interval. For any thread.
 
-    For any thread. ``clock`` is in seconds, and never goes back.
+    ``clock`` is in seconds, and never goes back.
     """
 
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._say = say
+    def __init__(self, most: int = MAX_LINES, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
         self._clock = clock
         self._lock = threading.Lock()
         self._since = -INTERVAL
         self._said = self._left_out = 0
 
-    def __call__(self, line: str) -> None:
+    def left_out(self) -> int | None:
+        """How many lines are to be told of beside this one, as left out before it; None where this is left out too."""
         now = self._clock()
         with self._lock:
             left_out = 0
             if now - self._since >= INTERVAL:
                 left_out = self._left_out
                 self._since, self._said, self._left_out = now, 0, 0
-            if self._said >= MAX_LINES:
+            if self._said >= self._most:
                 self._left_out += 1
-                return
+                return None
             self._said += 1
-        self._say(f"{line}, and {left_out} more before" if left_out else line)
+            return left_out

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from maptr.config import Config, ZoneConfig
 from maptr.context import NO_COOKIES, Context, Identity
 from maptr.cookies import CookieSettings
-from maptr.errors import ConfigError, ZoneError
+from maptr.errors import ConfigError, SignatureError, ZoneError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
@@ -171,7 +171,7 @@ def has_table(config: Config) -> bool:
 
 def demands_of(config: Config) -> Demands:
     """What the table must be that is pulled. Raises ConfigError for a key that cannot be read."""
-    from maptr.minisign import PublicKey, SignatureError
+    from maptr.minisign import PublicKey
     from maptr.pull import Demands
 
     table = config.table
@@ -191,24 +191,15 @@ def primary_of(config: Config) -> PrimarySettings:
 
     catalog = config.serve.catalog
     if catalog.name is not None:
-        _check_catalog(catalog.name, [zone.name for zone in config.zones])
+        from maptr.catalog import catalog_zone
+
+        catalog_zone(catalog.name, [zone.name for zone in config.zones], 0)  # raises what starting would
     return PrimarySettings(
         tuple(Key(key.name, key.algorithm, key.secret.octets) for key in config.keys if key.secret is not None),
         {zone.name: Secondaries(Acl(zone.transfer), zone.notify) for zone in config.zones},
         None if catalog.name is None else (catalog.name, Secondaries(Acl(catalog.transfer), catalog.notify)),
         config.serve.state,
     )
-
-
-def _check_catalog(origin: Labels, zones: list[Labels]) -> None:
-    if origin in zones:
-        raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")
-    from maptr.catalog import catalog_zone
-
-    try:
-        catalog_zone(origin, zones, 0)
-    except ValueError as error:
-        raise ConfigError(f"catalog {to_text(origin)}: {error}") from None
 
 
 def served_origin(text: str, served: Iterable[Labels]) -> Labels:

@@ -106,10 +106,6 @@ class TcpListener:
             self._pause.cancel()
         self._sock.close()
 
-    async def stop(self) -> None:
-        self.quiet()
-        await self.drain(LEAVING)
-
     async def drain(self, pace: Pace) -> None:
         """After ``quiet``: let connections end what they are at, and close them; see ``Pace``."""
         loop = asyncio.get_running_loop()

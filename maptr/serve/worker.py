@@ -22,6 +22,7 @@ from typing import NoReturn
 from maptr.serve.bind import Sockets
 from maptr.serve.counters import Counters
 from maptr.serve.front import Front
+from maptr.serve.signals import HELD, STOP
 from maptr.serve.tcp import GIVING_WAY, LEAVING
 
 log = logging.getLogger("maptr.serve")
@@ -36,7 +37,7 @@ MAX_MESSAGE = 16  # octets of either
 
 # Ours to act on, or meant for the owner, and none of them while a fork is under way: the copy would tell the
 # owner's event loop of a signal of its own.
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+SIGNALS = (*STOP, *HELD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +124,8 @@ def _forget_owner(ours: set[int], mask: set[signal.Signals | int]) -> None:
     asyncio._set_running_loop(None)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for number in (signal.SIGINT, *HELD):
+        signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         if descriptor > 2 and descriptor not in ours:

@@ -12,8 +12,6 @@ import asyncio
 import contextlib
 import errno
 import logging
-import os
-import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +20,7 @@ from maptr.serve.background import when_alone
 from maptr.serve.bind import Sockets
 from maptr.serve.counters import Counters, total
 from maptr.serve.front import Front, State
-from maptr.serve.worker import ANSWERING, GIVE_WAY, HELLO, LEAVE, MAX_MESSAGE, QUIET, Forked
+from maptr.serve.worker import ANSWERING, GIVE_WAY, LEAVE, MAX_MESSAGE, QUIET, Forked
 from maptr.serve.workplace import Place, Worker
 
 log = logging.getLogger("maptr.serve")
@@ -32,7 +30,6 @@ START_TIMEOUT = 30.0  # seconds for a generation to answer
 QUIET_TIMEOUT = 10.0  # seconds for a worker to give way, before it is killed: it would answer from what is old
 STOP_TIMEOUT = 5.0  # seconds for all to leave, before they are killed
 HELLO_INTERVAL = 5.0  # seconds between two looks whether each worker still turns
-MAX_UNHEARD = 6  # looks that find no answer to the one before, until a worker is killed: it hangs
 FORK_PAUSE = 1.0  # seconds until a fork that the system refused is tried again
 MAX_GENERATIONS = 4  # that may still have connections; those of older ones are closed
 
@@ -61,17 +58,18 @@ class Workers:
 
         Raises OSError where nothing changed, for the system would not fork.
         """
+        loop = asyncio.get_running_loop()
         forked = await when_alone(lambda: self._fork_all(state), seconds=ALONE_TIMEOUT)
         if self._watching is None:
-            self._watching = asyncio.get_running_loop().create_task(self._watch())
+            self._watching = loop.create_task(self._watch())
         self._generation += 1
         if self._reserve is not None:
-            self._tell(self._reserve, LEAVE)
+            self._reserve.tell(LEAVE)
         *new, self._reserve = map(self._adopt, forked)
         for place, worker in zip(self._places, new, strict=True):
             if place.starting is not None:
-                self._tell(place.starting, LEAVE)
-            self._send_to(place, worker)
+                place.starting.tell(LEAVE)
+            place.send(worker, loop.time())
         generation = self._generation
         trouble = await self._all_answer(generation)
         self._expected = generation
@@ -85,11 +83,11 @@ class Workers:
             if task is not None:
                 task.cancel()
         for worker in self._all.values():
-            self._tell(worker, LEAVE)
+            worker.tell(LEAVE)
         with contextlib.suppress(TimeoutError):
             await self._until(lambda: not self._all, STOP_TIMEOUT)
-        for pid in self._all:
-            os.kill(pid, signal.SIGKILL)
+        for worker in self._all.values():
+            worker.kill()
         await self._until(lambda: not self._all, None)
         for sockets in self._sockets:
             sockets.close()
@@ -103,8 +101,7 @@ class Workers:
         found = [place.describe() for place in self._places]
         for worker in self._all.values():
             if worker is self._reserve or (worker.told and worker.place is not None):
-                state = "reserve" if worker is self._reserve else "giving way"
-                found.append({"worker": worker.place and worker.place.number, "pid": worker.forked.pid, "state": state})
+                found.append(worker.describe("reserve" if worker is self._reserve else "giving way"))
         return found
 
     def alarms(self) -> list[str]:
@@ -144,7 +141,7 @@ class Workers:
         place.pausing = False
         if place.lacks(self._generation) and self._reserve is not None:
             worker, self._reserve = self._reserve, None
-            self._send_to(place, worker)
+            place.send(worker, asyncio.get_running_loop().time())
         self._restock()
 
     def _restock(self) -> None:
@@ -170,17 +167,7 @@ class Workers:
         if self._reserve is None and not self._stopping:
             self._reserve = self._adopt(process.fork(self._front, self._sockets))
 
-    # --- orders and reports
-
-    def _send_to(self, place: Place, worker: Worker) -> None:
-        worker.place, place.starting, worker.began = place, worker, asyncio.get_running_loop().time()
-        with contextlib.suppress(OSError):  # it has ended, which will be heard
-            worker.forked.channel.send(str(place.number - 1).encode())
-
-    def _tell(self, worker: Worker, order: bytes) -> None:
-        worker.told = True
-        with contextlib.suppress(OSError):
-            worker.forked.channel.send(order)
+    # --- reports
 
     def _hear(self, worker: Worker) -> None:
         try:
@@ -189,7 +176,7 @@ class Workers:
             return
         except OSError:
             report = b""
-        worker.asked, worker.unheard = False, 0
+        worker.heard()
         if not report:
             self._bury(worker)
         elif report == ANSWERING:
@@ -206,10 +193,9 @@ class Workers:
         place = worker.place
         if place is None or place.starting is not worker:
             return
-        before, place.answering, place.starting = place.answering, worker, None
-        place.since = self._clock()
+        before = place.seat(self._clock())
         if before is not None:
-            self._tell(before, GIVE_WAY)
+            before.tell(GIVE_WAY)
         elif place.ends:
             log.info("worker %d is process %d now", place.number, worker.forked.pid)
 
@@ -222,17 +208,12 @@ class Workers:
                 if loop.time() - worker.began > START_TIMEOUT:
                     self._kill(worker)
             for worker in [place.answering for place in self._places if place.answering is not None]:
-                worker.unheard += worker.asked
-                if worker.unheard >= MAX_UNHEARD:
+                if not worker.is_there():
                     self._kill(worker)
-                elif not worker.asked:
-                    worker.asked = True
-                    with contextlib.suppress(OSError):
-                        worker.forked.channel.send(HELLO)
 
     def _kill(self, worker: Worker) -> None:
         log.error("process %d, a worker, has not been heard of for long and is killed", worker.forked.pid)
-        os.kill(worker.forked.pid, signal.SIGKILL)
+        worker.kill()
 
     def _bury(self, worker: Worker) -> None:
         forked = worker.forked
@@ -287,18 +268,13 @@ class Workers:
             await self._until(lambda: not self._lingering(), QUIET_TIMEOUT)
         for worker in self._lingering():
             log.error("process %d, a worker from before, did not give way and is killed", worker.forked.pid)
-            os.kill(worker.forked.pid, signal.SIGKILL)
+            worker.kill()
         for worker in self._all.values():
             if worker.quiet and worker.generation <= generation - MAX_GENERATIONS:
-                self._tell(worker, LEAVE)
+                worker.tell(LEAVE)
 
     def _lingering(self) -> list[Worker]:
-        """Those of earlier generations that still take queries."""
-        return [
-            worker
-            for worker in self._all.values()
-            if worker.generation < self._generation and worker.told and worker.place is not None and not worker.quiet
-        ]
+        return [worker for worker in self._all.values() if worker.lingers(self._generation)]
 
     async def _until(self, condition: Callable[[], bool], seconds: float | None) -> None:
         """Wait for what reports bring about. Raises TimeoutError."""

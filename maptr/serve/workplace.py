@@ -1,18 +1,22 @@
 """Who answers where: the places of a server with several workers, and each worker as its owner knows it.
 
-Values and what they come to; what is done about them is ``workers.py``.
+What one of them is told, and what is known of it; what is to be done with all of them is ``workers.py``.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 from dataclasses import dataclass
 from typing import Any
 
-from maptr.serve.worker import Forked
+from maptr.serve.worker import HELLO, Forked
 
 STEADY = 10.0  # seconds that a worker lives to count as sound; one that ends sooner may do so again and again
 FIRST_PAUSE = 0.1  # seconds before the second such worker in a row is replaced; doubled each time,
 MAX_PAUSE = 5.0  # up to this: who asks meanwhile waits in the socket, or is lost
+MAX_UNHEARD = 6  # looks that find no answer to the one before, until a worker hangs
 
 
 @dataclass(slots=True, eq=False)
@@ -27,6 +31,38 @@ class Worker:
     asked: bool = False  # whether it is there, and has not said so yet
     unheard: int = 0  # looks since
     quiet: bool = False
+
+    def tell(self, order: bytes) -> None:
+        """Have it give way, or leave."""
+        self.told = True
+        self.send(order)
+
+    def send(self, octets: bytes) -> None:
+        with contextlib.suppress(OSError):  # it has ended, which will be heard
+            self.forked.channel.send(octets)
+
+    def is_there(self) -> bool:
+        """False where it has not said so for long; it is asked again."""
+        self.unheard += self.asked
+        if not self.asked:
+            self.asked = True
+            self.send(HELLO)
+        return self.unheard < MAX_UNHEARD
+
+    def heard(self) -> None:
+        """It said something."""
+        self.asked, self.unheard = False, 0
+
+    def lingers(self, generation: int) -> bool:
+        """Whether it is of an earlier one, and still takes queries."""
+        return self.generation < generation and self.told and self.place is not None and not self.quiet
+
+    def kill(self) -> None:
+        os.kill(self.forked.pid, signal.SIGKILL)
+
+    def describe(self, state: str) -> dict[str, Any]:
+        """Plain values for one that does not answer."""
+        return {"worker": self.place and self.place.number, "pid": self.forked.pid, "state": state}
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +86,16 @@ class Place:
     def lacks(self, generation: int) -> bool:
         """Whether somebody of the generation is to be sent here."""
         return not self.pausing and self.starting is None and self.generation < generation
+
+    def send(self, worker: Worker, now: float) -> None:
+        """Have a worker answer here."""
+        worker.place, self.starting, worker.began = self, worker, now
+        worker.send(str(self.number - 1).encode())
+
+    def seat(self, since: float) -> Worker | None:
+        """Who was starting answers here, since that time; who did before."""
+        before, self.answering, self.starting, self.since = self.answering, self.starting, None, since
+        return before
 
     def lose(self, worker: Worker, reason: str, now: float) -> float:
         """Its worker ended, unasked, for this reason; the seconds until another is to take the place."""

@@ -24,7 +24,7 @@ import dns.rcode
 import dns.rdatatype
 from dns.rdatatype import CNAME, DNAME, DNSKEY, DS
 
-from maptr.discovery import Link, Outcome
+from maptr.trace import Link, Outcome
 from maptr.validation import message as reading
 from maptr.validation.anchors import SHA1, Anchors, is_usable
 from maptr.validation.heard import Asking, Heard, Need
@@ -154,8 +154,7 @@ class Chain:
         heard = yield from self._ask(need)
         if (known := self._trust.recall(name)) is not None:  # another question may have found it meanwhile
             return known
-        message = heard.message
-        assert message is not None  # noqa: S101 - _ask() raises
+        message = heard.said
         try:
             found = reading.rrset(message.answer, name, DS)
             if found is None:
@@ -167,9 +166,9 @@ class Chain:
             raise self._bogus(need, heard, error) from None
         usable = [rdata for rdata in found if is_usable(rdata)]
         if not usable:
-            self._link(need, heard, INSECURE, "no DS of an algorithm that is known")
+            self.link(need, heard, INSECURE, "no DS of an algorithm that is known")
             return self._until(Zone(name, None), signed.ttl)
-        self._link(need, heard, SECURE, f"signed by {keys.zone} key {signed.tag}")
+        self.link(need, heard, SECURE, f"signed by {keys.zone} key {signed.tag}")
         return (yield from self._keys(name, tuple(usable), signed.ttl, f"the DS in {keys.zone}"))
 
     def _no_ds(self, message: dns.message.Message, keys: Keys, need: Need, heard: Heard) -> Kept:
@@ -182,18 +181,18 @@ class Chain:
                     continue  # it may be one that a DNAME makes
                 signed = verify(alias, found, keys, self._now, self._budget)
                 if signed.encloser is None:
-                    self._link(need, heard, SECURE, "an alias, so no zone begins here")
+                    self.link(need, heard, SECURE, "an alias, so no zone begins here")
                     return self._until(None, signed.ttl)
         proofs, ttl = reading.proofs(message, keys, self._now, self._budget)
         if message.rcode() != dns.rcode.NXDOMAIN:
             proofs.no_data(need.name, DS)
         elif proofs.name_error(need.name) == SECURE:  # with opt-out it may hide a delegation (RFC 5155 9.2)
-            self._link(need, heard, SECURE, "no such name, so no zone begins here")
+            self.link(need, heard, SECURE, "no such name, so no zone begins here")
             return self._until(None, ttl, leaf=True)
         if proofs.cut(need.name):
-            self._link(need, heard, INSECURE, f"{keys.zone} proves that this delegation is not signed")
+            self.link(need, heard, INSECURE, f"{keys.zone} proves that this delegation is not signed")
             return self._until(Zone(need.name, None), ttl)
-        self._link(need, heard, SECURE, "no zone begins here")
+        self.link(need, heard, SECURE, "no zone begins here")
         return self._until(None, ttl)
 
     def _keys(self, name: dns.name.Name, trusted: tuple[Rdata, ...], ttl: int, by: str) -> Asking[Kept]:
@@ -202,8 +201,7 @@ class Chain:
         heard = yield from self._ask(need)
         if (known := self._trust.recall(name)) is not None:
             return known
-        message = heard.message
-        assert message is not None  # noqa: S101 - _ask() raises
+        message = heard.said
         try:
             found = reading.rrset(message.answer, name, DNSKEY)
             if found is None:
@@ -216,7 +214,7 @@ class Chain:
             signed = verify(found, signatures, Keys.of(name, entry), self._now, self._budget)
         except Bogus as error:
             raise self._bogus(need, heard, error) from None
-        self._link(need, heard, SECURE, f"keys {named(usable)}, signed by {signed.tag}, which is that of {by}")
+        self.link(need, heard, SECURE, f"keys {named(usable)}, signed by {signed.tag}, which is that of {by}")
         return self._until(Zone(name, Keys.of(name, usable)), min(ttl, signed.ttl))
 
     def _is_named(self, name: dns.name.Name, key: Rdata, trusted: tuple[Rdata, ...]) -> bool:
@@ -241,21 +239,23 @@ class Chain:
         return self._trust.clock()
 
     def _ask(self, need: Need) -> Asking[Heard]:
+        """What a question brought that has a message. Raises Bogus past the budget, and Unknown."""
         self._needs += 1
         if self._needs > MAX_NEEDS:
             raise Bogus(f"more than {MAX_NEEDS} questions about keys")
         heard = yield need
         if heard.message is None or heard.message.rcode() not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
-            self._link(need, heard, "indeterminate", heard.note or heard.outcome.value)
+            self.link(need, heard, "indeterminate", heard.note or heard.outcome.value)
             raise Unknown(need, heard)
         return heard
 
-    def _link(self, need: Need, heard: Heard, security: str, note: str) -> None:
+    def link(self, need: Need, heard: Heard, security: str, note: str) -> None:
+        """Tell what a question was worth, and why."""
         shown = need.name.to_text(), dns.rdatatype.to_text(need.rdtype)
         self.links.append(Link(*shown, security, note, heard.server, heard.elapsed))
 
     def _bogus(self, need: Need, heard: Heard, error: Bogus) -> Bogus:
-        self._link(need, heard, "bogus", str(error))
+        self.link(need, heard, "bogus", str(error))
         if not isinstance(error, Spent):
             self._trust.keep_bad(need.name, str(error))
         return error

@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 from maptr.asking import Exchange
 from maptr.attempt import Attempt
-from maptr.discovery import Outcome
 from maptr.names import Labels
+from maptr.question import Answer
+from maptr.trace import Outcome
 from maptr.validation.chain import Trust
 from maptr.validation.heard import Heard
 from maptr.validation.inquiry import Inquiry
 from maptr.validation.message import parse
-from maptr.walk import Answer
 
 
 class ValidatedExchange:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from maptr.discovery import Outcome
+from maptr.trace import Outcome
 
 if TYPE_CHECKING:
     import dns.message
@@ -30,6 +30,12 @@ class Heard(NamedTuple):
     note: str = ""
     server: str = ""
     elapsed: float | None = None
+
+    @property
+    def said(self) -> dns.message.Message:
+        """The message, for whoever has seen that there is one."""
+        assert self.message is not None  # noqa: S101
+        return self.message
 
 
 Asking = Generator[Need, Heard, T]

@@ -23,16 +23,16 @@ from dns.rdataclass import IN
 from dns.rdatatype import CNAME, DNAME, NAPTR
 
 from maptr import names
-from maptr.discovery import SECURITY, Link, Outcome
 from maptr.names import Labels
 from maptr.naptr import Naptr
 from maptr.protocol import MAX_TTL
+from maptr.question import Answer
+from maptr.trace import SECURITY, Outcome
 from maptr.validation import message as reading
 from maptr.validation.chain import Chain, Trust, Unknown, Zone
 from maptr.validation.heard import Asking, Heard, Need
 from maptr.validation.nsec import INSECURE, SECURE
 from maptr.validation.signed import Bogus, Budget, Keys, Signed, signers, verify
-from maptr.walk import Answer
 
 MAX_ALIASES = 16  # CNAMEs and DNAMEs followed for one question, as in ``wire``
 INDETERMINATE, BOGUS = "indeterminate", "bogus"
@@ -84,7 +84,7 @@ class _Inquiry:
                 need = Need(answer, NAPTR)  # where an alias leads
                 heard = yield need
         except Bogus as error:
-            self._link(need, heard, BOGUS, str(error))
+            self._chain.link(need, heard, BOGUS, str(error))
             return self._failed(Outcome.BOGUS, str(error), BOGUS, heard)
         except Unknown as error:
             return self._failed(error.outcome, str(error), INDETERMINATE, heard)
@@ -98,8 +98,7 @@ class _Inquiry:
 
     def _read(self, name: dns.name.Name, heard: Heard) -> Asking[Answer | dns.name.Name]:
         """The answer in a message; or a name to ask next, where an alias leads to what the server does not know."""
-        message = heard.message
-        assert message is not None  # noqa: S101 - run() asks only then
+        message = heard.said
         start = name
         while True:
             records = reading.rrset(message.answer, name, NAPTR)
@@ -118,9 +117,9 @@ class _Inquiry:
         return (yield from self._negative(name, heard))
 
     def _positive(self, name: dns.name.Name, records: dns.rrset.RRset, heard: Heard) -> Asking[Answer]:
-        assert heard.message is not None  # noqa: S101
-        if heard.message.rcode() != dns.rcode.NOERROR:
-            raise Bogus(f"records with rcode {dns.rcode.to_text(heard.message.rcode())}")
+        rcode = heard.said.rcode()
+        if rcode != dns.rcode.NOERROR:
+            raise Bogus(f"records with rcode {dns.rcode.to_text(rcode)}")
         yield from self._take(Need(name, NAPTR), records, heard)
         naptrs = [
             Naptr(r.order, r.preference, r.flags, r.service, r.regexp, r.replacement.labels[:-1]) for r in records
@@ -129,8 +128,7 @@ class _Inquiry:
 
     def _alias(self, name: dns.name.Name, heard: Heard) -> Asking[dns.name.Name | None]:
         """Where a CNAME at the name or a DNAME above it leads; a CNAME that a DNAME makes is made again here."""
-        assert heard.message is not None  # noqa: S101
-        answer = heard.message.answer
+        answer = heard.said.answer
         for dname in answer:
             if dname.rdtype == DNAME and dname.rdclass == IN and name != dname.name and name.is_subdomain(dname.name):
                 if len(dname) != 1:
@@ -152,8 +150,7 @@ class _Inquiry:
 
     def _take(self, what: Need, rrset: dns.rrset.RRset, heard: Heard) -> Asking[None]:
         """Validate an RRset of the answer; what it is worth adds to the whole."""
-        message = heard.message
-        assert message is not None  # noqa: S101
+        message = heard.said
         signatures = reading.signatures(message.answer, rrset)
         zone = yield from self._zone(rrset.name, signers(signatures))
         if zone is None or zone.keys is None:
@@ -165,7 +162,7 @@ class _Inquiry:
             security, proof_ttl = self._expanded(message, rrset.name, signed, zone.keys)
             ttl = min(ttl, proof_ttl)
         until = f"signed by {zone.name} key {signed.tag}"
-        self._link(what, heard, security, until + (", from a wildcard" if signed.encloser is not None else ""))
+        self._chain.link(what, heard, security, until + (", from a wildcard" if signed.encloser is not None else ""))
         self._found.add(security)
         self._ttl = min(self._ttl, ttl)
 
@@ -179,8 +176,7 @@ class _Inquiry:
 
     def _negative(self, name: dns.name.Name, heard: Heard) -> Asking[Answer]:
         """There are none: by a proof of the zone, or by nothing where that is not signed."""
-        message = heard.message
-        assert message is not None  # noqa: S101
+        message = heard.said
         absent = message.rcode() == dns.rcode.NXDOMAIN
         zone = yield from self._zone(name, reading.deniers(message))
         ttl = reading.negative_ttl(message)
@@ -191,7 +187,7 @@ class _Inquiry:
             proofs, kept = reading.proofs(message, zone.keys, self._trust.clock(), self._budget)
             security = proofs.name_error(name) if absent else proofs.no_data(name, NAPTR)
             self._found.add(security)
-            self._link(what, heard, security, f"{zone.name} proves that there are none")
+            self._chain.link(what, heard, security, f"{zone.name} proves that there are none")
             ttl = None if ttl is None else min(ttl, kept)
         return self._answer(Outcome.NXDOMAIN if absent else Outcome.NODATA, heard, (), ttl)
 
@@ -220,7 +216,7 @@ class _Inquiry:
         """Something without a signature that counts."""
         security = INDETERMINATE if zone is None else INSECURE
         note = "no trust anchor is above it" if zone is None else f"{zone.name} is not signed"
-        self._link(what, heard, security, note)
+        self._chain.link(what, heard, security, note)
         self._found.add(security)
         self._ttl = min(self._ttl, ttl)
 
@@ -231,10 +227,6 @@ class _Inquiry:
         ttl = None if ttl is None else min(ttl, self._ttl)
         links = tuple(self._chain.links)
         return Answer(outcome, tuple(records), ttl, self._note, heard.server, heard.elapsed, security, links)
-
-    def _link(self, what: Need, heard: Heard, security: str, note: str) -> None:
-        shown = what.name.to_text(), dns.rdatatype.to_text(what.rdtype)
-        self._chain.links.append(Link(*shown, security, note, heard.server, heard.elapsed))
 
 
 def _is_said(message: dns.message.Message) -> bool:

@@ -21,6 +21,7 @@ import dns.rrset
 from dns.rdatatype import DNSKEY, NSEC, NSEC3
 
 from maptr.protocol import DNSSEC_PROTOCOL, REVOKED, ZONE_KEY
+from maptr.serial import is_newer
 
 MAX_CHECKS = 64  # signature checks for one question, its chain of keys included; an honest chain from the root has 10
 MAX_CHECKS_RRSET = 8  # for one RRset, as Unbound has it since KeyTrap
@@ -156,18 +157,14 @@ def _refusal(rrset: dns.rrset.RRset, signature: Rdata, now: float) -> str:
         return f"a signature of {signature.labels} labels"
     if signature.labels < labels and rrset.rdtype in (NSEC, NSEC3, DNSKEY):
         return "made from a wildcard, which it never is"  # or it could be shown at names that it says nothing of
-    if _after(signature.inception, int(now)):
+    # In serial arithmetic of 32 bits (RFC 4034 3.1.5, RFC 1982).
+    if is_newer(signature.inception, int(now)):
         return f"its signature begins at {_when(signature.inception)}"
-    if _after(int(now), signature.expiration):
+    if is_newer(int(now), signature.expiration):
         return f"its signature ended at {_when(signature.expiration)}"
     if signature.algorithm not in ALGORITHMS:
         return f"signed by algorithm {signature.algorithm}, which is not known"
     return ""
-
-
-def _after(one: int, other: int) -> bool:
-    """Whether a time comes after another one, in serial arithmetic of 32 bits (RFC 4034 3.1.5, RFC 1982)."""
-    return 0 < (one - other) & 0xFFFF_FFFF < 0x8000_0000
 
 
 def _when(stamp: int) -> str:

@@ -19,8 +19,8 @@ from dns.rcode import NOERROR, NXDOMAIN
 from dns.rdatatype import ANY, CNAME, DNAME, NSEC, NSEC3, RRSIG, SOA
 
 from maptr.acl import Acl, Key, Secondaries
-from maptr.answer import Transport, make_reply
-from maptr.context import PLAIN, Context, Identity
+from maptr.answer import make_reply
+from maptr.context import PLAIN, Context, Identity, Transport
 from maptr.cookies import CookieSettings
 from maptr.exchange import Access, exchange
 from maptr.serve.dnslib_resolver import Message

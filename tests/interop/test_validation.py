@@ -23,8 +23,8 @@ import pytest
 from maptr import Discovery, Stub, discover, discover_async, discover_many, discover_many_async, names
 from maptr.bulk import BulkOptions
 from maptr.call import Options
-from maptr.discovery import Outcome
 from maptr.errors import DiscoveryFailed
+from maptr.trace import Outcome
 from maptr.trust import Validator
 from tests.peers import Bind, Nsd, Peer, Unbound, require
 from tests.signers import COMMANDS, KNOT_COMMANDS
