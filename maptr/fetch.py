@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit
 
 from maptr import __version__
-from maptr.errors import MaptrError
+from maptr.errors import MaptrError, NmaError
 from maptr.printable import printable
-from maptr.visit import MAX_REDIRECTS, REDIRECTS, is_local
+from maptr.visit import MAX_REDIRECTS, REDIRECTS, connect, is_local
 
 MAX_OCTETS = 64 << 20  # the real registry has 1.2 million
 SECONDS = 60.0  # for one source, redirects and all
@@ -90,9 +90,9 @@ def _get(
 ) -> tuple[Fetched | None, str, bool]:
     """One request: the file, or None and the location that the server sends us to; and whether its address is public.
 
-    The address is judged that was connected to, so that no name can change its mind in between.
+    The address is judged that is connected to, so that no name can change its mind in between.
     """
-    connection, path = _connection(url, cafile, deadline - clock())
+    connection, path, context = _connection(url, cafile, deadline - clock())
     headers = {"User-Agent": f"maptr/{__version__}", "Accept": ACCEPT, "Accept-Encoding": "identity"}
     if etag:
         headers["If-None-Match"] = etag
@@ -100,10 +100,11 @@ def _get(
         headers["If-Modified-Since"] = modified
     watchdog = None
     try:
-        connection.connect()
-        public = not is_local(connection.sock.getpeername()[0])
-        if only_public and not public:
-            raise FetchError(f"{url}: redirected to a server that is not public")
+        seconds = deadline - clock()
+        raw = connection.sock = connect(connection.host, connection.port, seconds, allow_private=not only_public)
+        public = not is_local(raw.getpeername()[0])
+        if context is not None:
+            connection.sock = context.wrap_socket(raw, server_hostname=connection.host)
         # A server that sends an octet now and then never meets a socket's timeout; this ends it at the deadline.
         # The connection forgets its socket when the server is to close it, so the socket itself is handed over.
         watchdog = threading.Timer(max(0.0, deadline - clock()), _cut, [connection.sock])
@@ -125,7 +126,7 @@ def _get(
             raise FetchError(f"{url}: not all there in time")
         etag, modified = response.getheader("ETag", ""), response.getheader("Last-Modified", "")
         return Fetched(url, content, etag, modified), "", public
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (NmaError, OSError, http.client.HTTPException, ValueError) as error:
         if clock() >= deadline or isinstance(error, TimeoutError):
             raise FetchError(f"{url}: not all there in time") from None
         raise FetchError(f"{url}: {_reason(error)}") from None
@@ -135,7 +136,10 @@ def _get(
         connection.close()
 
 
-def _connection(url: str, cafile: str | None, seconds: float) -> tuple[http.client.HTTPConnection, str]:
+def _connection(
+    url: str, cafile: str | None, seconds: float
+) -> tuple[http.client.HTTPConnection, str, ssl.SSLContext | None]:
+    """A connection that is not made yet, the path to ask for, and how TLS is done where it is."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -148,12 +152,12 @@ def _connection(url: str, cafile: str | None, seconds: float) -> tuple[http.clie
     if seconds <= 0:
         raise FetchError(f"{url}: not all there in time")
     if parts.scheme == "http":
-        return http.client.HTTPConnection(host, port, timeout=seconds), path
+        return http.client.HTTPConnection(host, port), path, None
     try:
         context = ssl.create_default_context(cafile=cafile)
     except (OSError, ssl.SSLError) as error:
         raise FetchError(f"{cafile}: no certificates to trust: {error}") from None
-    return http.client.HTTPSConnection(host, port, timeout=seconds, context=context), path
+    return http.client.HTTPSConnection(host, port, context=context), path, context
 
 
 def _read(url: str, response: http.client.HTTPResponse, max_octets: int) -> bytes:

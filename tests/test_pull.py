@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from maptr.cli import main
 from maptr.errors import TableError, UnsafePlan
 from maptr.fetch import FetchError, fetch
 from maptr.pull import Demands, Pull, PullFailed, apply, look
+from maptr.visit import MAX_ADDRESSES
 from tests.caching import until
 from tests.certificates import write_certificate
 
@@ -164,16 +166,84 @@ def test_a_redirect_from_a_public_server_to_one_inside_is_refused(
         elsewhere = inside.replace("127.0.0.1", "localhost")
         with http(sends(b"", 302, Location=elsewhere)) as url:
             assert look(target, [url]).content == NEW, "who asks inside may be sent to inside"
-            judged = []
+            asked: list[str] = []
+            real = socket.create_connection
 
-            def is_local(address: str) -> bool:
-                judged.append(address)
-                return len(judged) > 1
+            def noted(address: tuple[str, int], **more: float) -> socket.socket:
+                asked.append(address[0])
+                return real(address, **more)
 
-            monkeypatch.setattr("maptr.fetch.is_local", is_local)
-            with pytest.raises(PullFailed, match=f"{elsewhere}: redirected to a server that is not public"):
+            monkeypatch.setattr("socket.create_connection", noted)
+            monkeypatch.setattr("maptr.visit.look_up", lambda host, port, seconds: [ADDRESSES[host]])
+            for module in ("fetch", "visit"):
+                monkeypatch.setattr(f"maptr.{module}.is_local", lambda address: address == ADDRESSES["localhost"])
+            with pytest.raises(PullFailed, match=r"localhost is not asked: 127\.0\.0\.2 is not a public address"):
                 look(target, [url])
-            assert judged == ["127.0.0.1", "127.0.0.1"], "the addresses that were connected to"
+            assert asked == ["127.0.0.1"], "nobody inside was connected to"
+
+
+ADDRESSES = {"localhost": "127.0.0.2", "127.0.0.1": "127.0.0.1"}
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port at which every address of 127.0.0.0/8 takes no connection and says nothing."""
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(socket.socket())
+        listening.bind(("0.0.0.0", 0))
+        listening.listen(0)
+        port: int = listening.getsockname()[1]
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", port))
+        yield port
+
+
+def test_many_silent_addresses_have_the_time_of_one(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each had all of it: a name with eight addresses that say nothing kept mirrors waiting for eight minutes."""
+    given: list[float] = []
+    real = socket.create_connection
+
+    def noted(address: tuple[str, int], timeout: float) -> socket.socket:
+        given.append(timeout)
+        return real(address, timeout)
+
+    monkeypatch.setattr("socket.create_connection", noted)
+    monkeypatch.setattr("maptr.visit.look_up", lambda host, port, seconds: [f"127.0.0.{i + 1}" for i in range(8)])
+    with pytest.raises(FetchError, match="in time"):
+        fetch(f"http://h.example:{silent_port}/", seconds=0.4)
+    assert len(given) == MAX_ADDRESSES
+    assert sum(given) < 0.5
+
+
+def test_a_silent_address_leaves_time_for_the_next(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with http(sends(NEW)) as url:
+        real = socket.create_connection
+
+        def routed(address: tuple[str, int], timeout: float) -> socket.socket:
+            host, port = address
+            return real((host, silent_port if host == "127.0.0.2" else port), timeout)
+
+        monkeypatch.setattr("socket.create_connection", routed)
+        monkeypatch.setattr("maptr.visit.look_up", lambda host, port, seconds: ["127.0.0.2", "127.0.0.1"])
+        assert fetch(url, seconds=2.0).content == NEW
+
+
+def test_a_resolver_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    waited_for: list[object] = []
+
+    def silent(*_: object, **__: object) -> list[object]:
+        if not over.wait(10):
+            waited_for.append(1)
+        raise OSError("no")
+
+    monkeypatch.setattr("socket.getaddrinfo", silent)
+    with pytest.raises(FetchError, match="in time"):
+        fetch("http://h.example/", seconds=0.2)
+    over.set()
+    assert not waited_for
 
 
 def test_a_source_too_big_is_not_read_to_its_end() -> None:
