@@ -22,6 +22,8 @@ from maptr.visit import MAX_REDIRECTS, REDIRECTS, connect, is_local
 MAX_OCTETS = 64 << 20  # the real registry has 1.2 million
 SECONDS = 60.0  # for one source, redirects and all
 CHUNK = 65_536
+MAX_TEXT = 1000  # characters of an error
+MAX_VALIDATOR = 200  # characters of an ETag or a date that are kept and sent back
 ACCEPT = "application/json, text/plain, application/yaml, */*;q=0.1"
 
 
@@ -29,6 +31,8 @@ class FetchError(MaptrError):
     """The file could not be got; the text says from where, and why, in nothing but printable words."""
 
     def __init__(self, text: str) -> None:
+        if len(text) > MAX_TEXT:  # a server may write an essay where its status or a URL belongs
+            text = f"{text[: MAX_TEXT // 2]}...{text[-MAX_TEXT // 2 :]}"
         super().__init__(printable(text))
 
 
@@ -62,7 +66,10 @@ def fetch(
     public = False
     while True:
         seen.append(url)
-        reply, location, public = _get(url, etag, modified, cafile, deadline, max_octets, clock, public)
+        try:
+            reply, location, public = _get(url, etag, modified, cafile, deadline, max_octets, clock, public)
+        except FetchError as error:
+            raise error if url == seen[0] else FetchError(f"{seen[0]}: redirected to {error}") from None
         if reply is not None:
             return reply
         try:
@@ -124,7 +131,7 @@ def _get(
         content = _read(url, response, max_octets)
         if clock() >= deadline:  # the watchdog's end looks like the server's, where no length was sent
             raise FetchError(f"{url}: not all there in time")
-        etag, modified = response.getheader("ETag", ""), response.getheader("Last-Modified", "")
+        etag, modified = (_validator(response.getheader(name, "")) for name in ("ETag", "Last-Modified"))
         return Fetched(url, content, etag, modified), "", public
     except (NmaError, OSError, http.client.HTTPException, ValueError) as error:
         if clock() >= deadline or isinstance(error, TimeoutError):
@@ -151,13 +158,15 @@ def _connection(
         raise FetchError(f"{url}: neither an http nor an https URL with a host and nothing before it")
     if seconds <= 0:
         raise FetchError(f"{url}: not all there in time")
-    if parts.scheme == "http":
-        return http.client.HTTPConnection(host, port), path, None
     try:
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, port), path, None
         context = ssl.create_default_context(cafile=cafile)
+        return http.client.HTTPSConnection(host, port, context=context), path, context
+    except http.client.InvalidURL as error:
+        raise FetchError(f"{url}: no URL: {error}") from None
     except (OSError, ssl.SSLError) as error:
         raise FetchError(f"{cafile}: no certificates to trust: {error}") from None
-    return http.client.HTTPSConnection(host, port, context=context), path, context
 
 
 def _read(url: str, response: http.client.HTTPResponse, max_octets: int) -> bytes:
@@ -172,6 +181,11 @@ def _read(url: str, response: http.client.HTTPResponse, max_octets: int) -> byte
     if expected is not None and size < expected:
         raise FetchError(f"{url}: cut short after {size} of {expected} octets")
     return b"".join(parts)
+
+
+def _validator(value: str) -> str:
+    """An ETag or a date that is worth keeping: a request with any other might be refused for ever after."""
+    return value if len(value) <= MAX_VALIDATOR and value.isascii() and value.isprintable() else ""
 
 
 def _cut(sock: socket.socket) -> None:

@@ -99,8 +99,11 @@ def look(
             where = demands.signature or source + SUFFIX
             signed = _signed(source, where, demands.public_key, content or b"", cafile, seconds)
             before = note.get("signed")
-            if not force and isinstance(before, int) and signed.at is not None and signed.at < before:
-                raise FetchError(f"{source}: signed earlier than the table that is there: an old one is sent again")
+            if not force and isinstance(before, int):
+                if signed.at is None:  # it may be of any time
+                    raise FetchError(f"{source}: its signature has no time, and that of the table that is there has")
+                if signed.at < before:
+                    raise FetchError(f"{source}: signed earlier than the table that is there: an old one is sent again")
             return replace(pull, signed=signed.at)
         except UnsafePlan as error:
             unsafe = UnsafePlan(f"{source}: {error}")

@@ -118,6 +118,10 @@ def redirects_to_itself(request: BaseHTTPRequestHandler) -> None:
     request.end_headers()
 
 
+def says_much(request: BaseHTTPRequestHandler) -> None:
+    request.wfile.write(b"HTTP/1.1 500 " + b"essay " * 10_000 + b"\r\n\r\n")
+
+
 FAULTS: dict[str, tuple[Handle, str]] = {
     "a web page by its type": (sends(NEW, Content_Type="text/html; charset=utf-8"), "web page"),
     "a web page by its content": (sends(b"<!DOCTYPE html><p>Moved", Content_Type="text/plain"), "web page"),
@@ -136,6 +140,9 @@ FAULTS: dict[str, tuple[Handle, str]] = {
     "a redirect to itself": (redirects_to_itself, "redirected"),
     "a redirect to no URL": (sends(b"", 302, Location="gopher://[::1/"), "no URL"),
     "words for a terminal": (sends(b"", 302, Location="gopher://\x1b[2J\x07h/"), "no URL"),
+    "a redirect to a name with a NUL": (sends(b"", 302, Location="http://h\0.example/"), "no URL"),
+    "an essay for a status": (says_much, "answers 500 "),
+    "a redirect to an essay": (sends(b"", 302, Location="gopher://h/" + "essay" * 10_000), "neither an http"),
     "a redirect to a file": (sends(b"", 302, Location="file:///etc/passwd"), "neither an http"),
 }
 
@@ -155,8 +162,22 @@ def test_a_source_that_sends_no_registry_leaves_the_old_table(fault: str, target
     assert reason in str(failed.value)
     assert url in str(failed.value)
     assert str(failed.value).isprintable()
+    assert len(str(failed.value)) < 1100
     assert target.read_bytes() == OLD
     assert [path.name for path in target.parent.iterdir()] == ["natab"]
+
+
+@pytest.mark.parametrize("tag", ["x" * 50_000, "\x1b[2J", "\xe4", '"a"\r\n b'])
+def test_a_tag_that_no_server_might_take_back_is_not_kept(tag: str) -> None:
+    with http(sends(NEW, ETag=tag, Last_Modified=tag)) as url:
+        got = fetch(url)
+    assert (got.content, got.etag, got.modified) == (NEW, "", "")
+
+
+def test_a_mirror_is_asked_after_whatever_came_before(target: Path) -> None:
+    """A NUL in a redirect was an error of another kind, after which nobody was asked."""
+    with http(FAULTS["a redirect to a name with a NUL"][0]) as bad, http(sends(NEW)) as good:
+        assert look(target, [bad, good]).source == good
 
 
 def test_a_redirect_from_a_public_server_to_one_inside_is_refused(
