@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import json
@@ -325,6 +326,19 @@ def test_a_plan_is_only_a_plan_and_applying_keeps_the_last_good_states(target: P
     assert not (target.parent / "natab.4").exists()
     note = read_pull_file(target)
     assert (note["checked"], note["etag"], note["sha256"]) == (1234.5, '"1"', hashlib.sha256(states[4]).hexdigest())
+
+
+def test_the_last_state_is_kept_where_no_link_may_be_made(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux lets nobody link somebody else's file: where root had pulled first, the server's pulls failed ever after."""
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refused)
+    with http(sends(NEW)) as url:
+        apply(look(target, [url]), wall=time.time)
+    assert target.read_bytes() == NEW
+    assert target.with_name("natab.1").read_bytes() == OLD
 
 
 def test_a_file_changed_since_the_plan_was_made_stays(target: Path, tmp_path: Path) -> None:
