@@ -273,6 +273,12 @@ def test_a_source_too_big_is_not_read_to_its_end() -> None:
         fetch(url, max_octets=5000)
 
 
+def test_a_device_is_not_read_to_its_end(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.pull.MAX_OCTETS", 5000)
+    with pytest.raises(PullFailed, match="/dev/zero: more than 5000 octets"):
+        look(target, ["/dev/zero"])
+
+
 def test_a_server_that_is_gone(target: Path) -> None:
     with http(sends(NEW)) as url:
         pass
@@ -329,7 +335,7 @@ def test_a_plan_is_only_a_plan_and_applying_keeps_the_last_good_states(target: P
 
 
 def test_the_last_state_is_kept_where_no_link_may_be_made(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Linux lets nobody link somebody else's file: where root had pulled first, the server's pulls failed ever after."""
+    """Linux lets nobody link somebody else's file: where root had pulled first, the server never could."""
 
     def refused(*_: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
