@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from maptr import names
 from maptr.cache.sqlitefile import BUSY_MS, Schema, SqliteFile
-from maptr.discovery import Outcome
+from maptr.discovery import SECURITY, Outcome
 from maptr.naptr import Naptr
 from maptr.walk import Answer
 
@@ -107,6 +107,8 @@ class Disk:
             return None
         try:
             outcome, records, note, server, security, fetched, expires = row
+            if security not in SECURITY or not (isinstance(note, str) and isinstance(server, str)):
+                raise ValueError("its text is damaged")
             answer = Answer(Outcome[outcome], _unpack(records), None, note, server, security=security)
             return answer, float(fetched), float(expires)
         except (KeyError, TypeError, ValueError) as error:
