@@ -17,14 +17,16 @@ import pytest
 from dns.rdtypes.ANY.DS import DS
 
 from maptr import names, wire
+from maptr.discovery import Outcome
 from maptr.protocol import HEADER_SIZE, MAX_MESSAGE
 from maptr.validation import message
 from tests.hostile import CNAME, NAPTR, NS, SOA, naptr, record, reply
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
 from maptr.validation.chain import Chain
+from maptr.validation.heard import Heard, Need
 from maptr.validation.signed import Budget, key_tag
-from tests.test_validation import CHILD_KEYS, NOW, packet, settle, validator
+from tests.test_validation import CHILD_KEYS, NOW, honest, packet, settle, validator
 
 QUERY = wire.make_query(names.parse("12345.ark.arpa."), b"ab", mix=False)
 BEHIND_QUESTION = HEADER_SIZE + len(QUERY.question)
@@ -91,6 +93,26 @@ def test_a_message_that_costs_more_than_an_honest_one_is_refused(title: str, sec
         message.parse(packet)
 
 
+def test_nor_is_one_looked_at_that_a_resolver_has_read() -> None:
+    """With its proofs each compared with each, a thousand NSEC records of long names took sixteen seconds."""
+
+    def ask(need: Need) -> Heard:
+        if need.rdtype != NAPTR:
+            return honest(need)
+        heavy = dns.message.make_response(dns.message.make_query(need.name, need.rdtype))
+        heavy.authority = [
+            dns.rrset.from_text(f"n{number}.ark.arpa.", 60, "IN", "NSEC", ". A") for number in range(300)
+        ]
+        return Heard(Outcome.NODATA, heavy)
+
+    answer = settle("1.ark.arpa.", ask)
+    assert (answer.outcome, answer.note, answer.security) == (
+        Outcome.MALFORMED,
+        "more than 256 RRsets",
+        "indeterminate",
+    )
+
+
 def test_what_validation_never_looks_at_is_not_read() -> None:
     records = full(fields(POINTER, NS, below(number)) for number in range(6000))
     read = message.parse(reply(QUERY.packet, [], authority=records))
@@ -118,8 +140,6 @@ def test_as_many_rules_as_a_walk_reads_are_no_cost_to_refuse() -> None:
     ],
 )
 def test_honest_messages_are_read_as_dnspython_reads_them(name: str, rdtype: str) -> None:
-    from maptr.validation.heard import Need
-
     octets = packet(Need(dns.name.from_text(name), dns.rdatatype.from_text(rdtype)))
     ours, theirs = message.parse(octets), dns.message.from_wire(octets)
     assert (ours.flags, ours.rcode(), ours.id) == (theirs.flags, theirs.rcode(), theirs.id)

@@ -28,6 +28,8 @@ from maptr.validation.signed import Bogus, Budget, Keys, Rdata, Signed, signers,
 MAX_RRSETS = 256  # of one reply; sixteen aliases by DNAME and wildcard, all signed and proven, have about ninety
 MAX_NAME_COST = 1_000_000  # squares of labels in its rdata, as dnspython's time for them is: 2048 names of 22 labels
 
+TOO_MANY_RRSETS = f"more than {MAX_RRSETS} RRsets"
+
 Section = Sequence[dns.rrset.RRset]
 Proofs = nsec.NsecProofs | nsec3.Nsec3Proofs
 
@@ -68,6 +70,11 @@ def parse(packet: bytes) -> dns.message.Message:
     return message
 
 
+def is_honest(message: dns.message.Message) -> bool:
+    """Whether a message that dnspython read, for a resolver of its own, has no more RRsets than an honest one."""
+    return len(message.answer) + len(message.authority) <= MAX_RRSETS
+
+
 def _rcode_above(additional: Iterable[Record]) -> int:
     """The upper bits of the rcode, which an OPT has (RFC 6891 6.1.3)."""
     return next((record.ttl >> 24 << 4 for record in additional if record.rdtype == OPT), 0)
@@ -96,7 +103,7 @@ class _Reader:
             if rrset is None:
                 self._rrsets_left -= 1
                 if self._rrsets_left < 0:
-                    raise ValueError(f"more than {MAX_RRSETS} RRsets")
+                    raise ValueError(TOO_MANY_RRSETS)
                 rrset = found[key] = dns.rrset.RRset(dns.name.Name((*record.owner, b"")), IN, rdtype, covers)
             rrset.add(rdata, record.sane_ttl)
         return list(found.values())
