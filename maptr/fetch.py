@@ -17,7 +17,7 @@ from urllib.parse import urljoin, urlsplit
 from maptr import __version__
 from maptr.errors import MaptrError, NmaError
 from maptr.printable import printable
-from maptr.visit import MAX_REDIRECTS, REDIRECTS, connect, is_local
+from maptr.visit import MAX_REDIRECTS, PORTS, REDIRECTS, connect, is_local
 
 MAX_OCTETS = 64 << 20  # the real registry has 1.2 million
 SECONDS = 60.0  # for one source, redirects and all
@@ -149,7 +149,7 @@ def _connection(
     """A connection that is not made yet, the path to ask for, and how TLS is done where it is."""
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        host, port = parts.hostname, parts.port or PORTS.get(parts.scheme)  # told, or ::1 is read as : and a port
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         path.encode("ascii")
     except ValueError as error:

@@ -141,7 +141,7 @@ def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> soc
         try:  # a silent address leaves the others their part of the time
             sock = socket.create_connection((address, port), timeout=left / (len(tried) - number))
         except OSError as error:
-            failures.append(f"{address}: {error.strerror or error}")
+            failures.append(f"{address}: {error.strerror or error}".removeprefix(f"{host}: "))
         else:
             sock.settimeout(max(0.001, deadline - time.monotonic()))
             return sock

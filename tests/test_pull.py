@@ -7,6 +7,7 @@ import errno
 import gzip
 import hashlib
 import json
+import re
 import signal
 import socket
 import ssl
@@ -250,6 +251,20 @@ def test_a_silent_address_leaves_time_for_the_next(silent_port: int, monkeypatch
         monkeypatch.setattr("socket.create_connection", routed)
         monkeypatch.setattr("maptr.visit.look_up", lambda host, port, seconds: ["127.0.0.2", "127.0.0.1"])
         assert fetch(url, seconds=2.0).content == NEW
+
+
+@pytest.mark.parametrize(("url", "port"), [("http://[::1]/naans", 80), ("https://[::1]/", 443), ("http://[::1]:8/", 8)])
+def test_a_source_at_an_ipv6_address_needs_no_port(url: str, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def refused(address: tuple[str, int], timeout: float) -> socket.socket:
+        asked.append(address)
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    monkeypatch.setattr("socket.create_connection", refused)
+    with pytest.raises(FetchError, match=rf"^{re.escape(url)}: ::1: Connection refused$"):
+        fetch(url)
+    assert asked == [("::1", port)]
 
 
 def test_a_resolver_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
