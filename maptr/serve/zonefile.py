@@ -121,7 +121,7 @@ class _Reader(dns.zonefile.Reader):
 
     def __init__(self, tokens: dns.tokenizer.Tokenizer, transaction: dns.transaction.Transaction) -> None:
         self.included: list[tuple[Path, bytes]] = []
-        self._include = b""
+        self._include: bytes | None = None
         self._octets_left = MAX_WHOLE
         self._records_left = MAX_GENERATED
         super().__init__(tokens, dns.rdataclass.IN, transaction, allow_include=True)
@@ -136,7 +136,8 @@ class _Reader(dns.zonefile.Reader):
             file = tokens.file
             if hasattr(self, "_tokens"):  # the first is the zone's own file
                 file.close()
-                octets, self._include = self._include, b""
+                octets = read_whole(Path(tokens.filename)) if self._include is None else self._include
+                self._include = None
                 self._octets_left -= len(octets)
                 if len(self.saved_state) > MAX_INCLUDES or self._octets_left < 0:
                     raise dns.exception.SyntaxError(TOO_MUCH_INCLUDED)  # type: ignore[no-untyped-call]
