@@ -192,9 +192,9 @@ def test_a_redirect_from_a_public_server_to_one_inside_is_refused(
             asked: list[str] = []
             real = socket.create_connection
 
-            def noted(address: tuple[str, int], **more: float) -> socket.socket:
+            def noted(address: tuple[str, int], timeout: float) -> socket.socket:
                 asked.append(address[0])
-                return real(address, **more)
+                return real(address, timeout)
 
             monkeypatch.setattr("socket.create_connection", noted)
             monkeypatch.setattr("maptr.visit.look_up", lambda host, port, seconds: [ADDRESSES[host]])
