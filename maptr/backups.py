@@ -7,6 +7,7 @@ from pathlib import Path
 
 from maptr import registry
 from maptr.errors import TableError
+from maptr.files import write_atomically
 from maptr.table import Table
 
 KEEP = 3  # last good states kept beside the file
@@ -32,7 +33,10 @@ def rotate(path: Path, keep: int = KEEP) -> None:
     if keep:
         last = _kept(path, 1)
         last.unlink(missing_ok=True)
-        os.link(path, last)
+        try:
+            os.link(path, last)
+        except OSError:  # a file system without links, or somebody else's file (fs.protected_hardlinks of Linux)
+            write_atomically(last, path.read_bytes())
 
 
 def _kept(path: Path, number: int) -> Path:

@@ -16,6 +16,8 @@ from maptr.printable import printable
 if TYPE_CHECKING:
     from maptr.discovery import Discovery
 
+MAX_TEXT = 1000  # characters of a FetchError
+
 
 def reason_of(error: BaseException) -> str:
     """What went wrong, in words for a person: of an OSError its file and what the system calls it, no number."""
@@ -121,6 +123,8 @@ class FetchError(MaptrError):
     """A file could not be got; the text says from where, and why, in nothing but printable words."""
 
     def __init__(self, text: str) -> None:
+        if len(text) > MAX_TEXT:  # a server may write an essay where its status or a URL belongs
+            text = f"{text[: MAX_TEXT // 2]}...{text[-MAX_TEXT // 2 :]}"
         super().__init__(printable(text))
 
 

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit
 
 from maptr import __version__
-from maptr.errors import FetchError
-from maptr.visit import MAX_REDIRECTS, REDIRECTS, is_local
+from maptr.errors import FetchError, NmaError
+from maptr.visit import MAX_REDIRECTS, PORTS, REDIRECTS, connect, is_local
 
 MAX_OCTETS = 64 << 20  # the real registry has 1.2 million
 SECONDS = 60.0  # for one source, redirects and all
 CHUNK = 65_536
+MAX_VALIDATOR = 200  # characters of an ETag or a date that are kept and sent back
 ACCEPT = "application/json, text/plain, application/yaml, */*;q=0.1"
 
 
@@ -54,7 +55,10 @@ def fetch(
     public = False
     while True:
         seen.append(url)
-        reply, location, public = _get(url, etag, modified, cafile, deadline, max_octets, clock, public)
+        try:
+            reply, location, public = _get(url, etag, modified, cafile, deadline, max_octets, clock, public)
+        except FetchError as error:
+            raise error if url == seen[0] else FetchError(f"{seen[0]}: redirected to {error}") from None
         if reply is not None:
             return reply
         try:
@@ -82,9 +86,9 @@ def _get(
 ) -> tuple[Fetched | None, str, bool]:
     """One request: the file, or None and the location that the server sends us to; and whether its address is public.
 
-    The address is judged that was connected to, so that no name can change its mind in between.
+    The address is judged that is connected to, so that no name can change its mind in between.
     """
-    connection, path = _connection(url, cafile, deadline - clock())
+    connection, path, context = _connection(url, cafile, deadline - clock())
     headers = {"User-Agent": f"maptr/{__version__}", "Accept": ACCEPT, "Accept-Encoding": "identity"}
     if etag:
         headers["If-None-Match"] = etag
@@ -92,10 +96,11 @@ def _get(
         headers["If-Modified-Since"] = modified
     watchdog = None
     try:
-        connection.connect()
-        public = not is_local(connection.sock.getpeername()[0])
-        if only_public and not public:
-            raise FetchError(f"{url}: redirected to a server that is not public")
+        seconds = deadline - clock()
+        raw = connection.sock = connect(connection.host, connection.port, seconds, allow_private=not only_public)
+        public = not is_local(raw.getpeername()[0])
+        if context is not None:
+            connection.sock = context.wrap_socket(raw, server_hostname=connection.host)
         # A server that sends an octet now and then never meets a socket's timeout; this ends it at the deadline.
         # The connection forgets its socket when the server is to close it, so the socket itself is handed over.
         watchdog = threading.Timer(max(0.0, deadline - clock()), _cut, [connection.sock])
@@ -115,9 +120,9 @@ def _get(
         content = _read(url, response, max_octets)
         if clock() >= deadline:  # the watchdog's end looks like the server's, where no length was sent
             raise FetchError(f"{url}: not all there in time")
-        etag, modified = response.getheader("ETag", ""), response.getheader("Last-Modified", "")
+        etag, modified = (_validator(response.getheader(name, "")) for name in ("ETag", "Last-Modified"))
         return Fetched(url, content, etag, modified), "", public
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (NmaError, OSError, http.client.HTTPException, ValueError) as error:
         if clock() >= deadline or isinstance(error, TimeoutError):
             raise FetchError(f"{url}: not all there in time") from None
         raise FetchError(f"{url}: {_reason(error)}") from None
@@ -127,10 +132,13 @@ def _get(
         connection.close()
 
 
-def _connection(url: str, cafile: str | None, seconds: float) -> tuple[http.client.HTTPConnection, str]:
+def _connection(
+    url: str, cafile: str | None, seconds: float
+) -> tuple[http.client.HTTPConnection, str, ssl.SSLContext | None]:
+    """A connection that is not made yet, the path to ask for, and how TLS is done where it is."""
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        host, port = parts.hostname, parts.port or PORTS.get(parts.scheme)  # told, or ::1 is read as : and a port
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         path.encode("ascii")
     except ValueError as error:
@@ -139,13 +147,15 @@ def _connection(url: str, cafile: str | None, seconds: float) -> tuple[http.clie
         raise FetchError(f"{url}: neither an http nor an https URL with a host and nothing before it")
     if seconds <= 0:
         raise FetchError(f"{url}: not all there in time")
-    if parts.scheme == "http":
-        return http.client.HTTPConnection(host, port, timeout=seconds), path
     try:
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, port), path, None
         context = ssl.create_default_context(cafile=cafile)
+        return http.client.HTTPSConnection(host, port, context=context), path, context
+    except http.client.InvalidURL as error:
+        raise FetchError(f"{url}: no URL: {error}") from None
     except (OSError, ssl.SSLError) as error:
         raise FetchError(f"{cafile}: no certificates to trust: {error}") from None
-    return http.client.HTTPSConnection(host, port, timeout=seconds, context=context), path
 
 
 def _read(url: str, response: http.client.HTTPResponse, max_octets: int) -> bytes:
@@ -160,6 +170,11 @@ def _read(url: str, response: http.client.HTTPResponse, max_octets: int) -> byte
     if expected is not None and size < expected:
         raise FetchError(f"{url}: cut short after {size} of {expected} octets")
     return b"".join(parts)
+
+
+def _validator(value: str) -> str:
+    """An ETag or a date that is worth keeping: a request with any other might be refused for ever after."""
+    return value if len(value) <= MAX_VALIDATOR and value.isascii() and value.isprintable() else ""
 
 
 def _cut(sock: socket.socket) -> None:

@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 
 from maptr.names import Labels, to_text, to_wire
 
 PRIVATE = 0o600  # what a server keeps holds what zone files hold, which may be for few to read
+MAX_WHOLE = 1 << 28  # octets of a file that a server reads whole: 256 MiB, of a zone some two million names
 MAX_NAME = 200  # octets of a zone's name in that of a file, which has 255 with what stands around it
 
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """An OSError names the file that was to be written: of a full disk it names none, else the half written one."""
+    """An OSError names the file that was meant: of a full disk it names none, else the half written one."""
     try:
         yield
     except OSError as error:
         error.filename, error.filename2 = str(path), None
         raise
+
+
+def read_whole(path: Path) -> bytes:
+    """All of a regular file. Raises OSError, for what is none too, and for one longer than MAX_WHOLE.
+
+    A pipe without a writer would hang whoever reads it, and a device has no end.
+    """
+    with _naming(path), open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+        status = os.fstat(file.fileno())
+        if S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "Is no regular file")
+        if status.st_size > MAX_WHOLE:
+            raise OSError(errno.EFBIG, f"Has more than {MAX_WHOLE} octets")
+        return file.read()
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from maptr.errors import SigningError
+from maptr.files import PRIVATE, keep
 from maptr.zonekeys import Algorithm, Key, KeySet, Role, State
 
-FILE_MODE, FOLDER_MODE = 0o600, 0o700
+FOLDER_MODE = 0o700
 OTHERS = 0o077  # permission bits of group and world
 MAX_PEM = 4096  # octets; a PKCS #8 key of either algorithm has some 240
 MAX_KEYS = 16  # more DNSKEYs than this is no rollover, and no reply that fits
@@ -77,16 +78,7 @@ def add_key(folder: Path, role: Role, algorithm: Algorithm, state: State) -> Key
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     path = folder / _name(key)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), FILE_MODE)
-            file.write(octets)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+    keep(path, octets)  # under its name when it is whole: a server may be looking, or this be killed
     _sync(folder)
     return KeyFile(path, key)
 
@@ -132,7 +124,7 @@ def _read(path: Path) -> Key:
         mode = os.fstat(handle).st_mode
         if not stat.S_ISREG(mode):
             raise SigningError("is no regular file", filename=str(path))
-        _check_private(path, mode, FILE_MODE)
+        _check_private(path, mode, PRIVATE)
         octets = file.read(MAX_PEM + 1)
     match = _NAME.fullmatch(path.name)
     if match is not None and match["algorithm"] not in tuple(Algorithm):

@@ -19,6 +19,9 @@ MARK_REFUSED = "begins with a byte order mark, which name servers take for a par
 
 # File names are the system's; an escape and what it escapes go together.
 _NOT_ASCII = re.compile(rb"(?mi)^\$INCLUDE\b.*|\\(?s:.)|[\x80-\xff]")
+MAX_GENERATED = 1_000_000  # records that the $GENERATE lines of a file may make: as many as a zone has that is large
+TOO_MANY_GENERATED = f"its $GENERATE lines make more than {MAX_GENERATED} records"
+_SPAN = re.compile(r"(\d{1,20})-(\d{1,20})(?:/(\d{1,20}))?")
 
 CLASSES = ("IN", "CH", "HS", "CS")  # RFC 1035 section 3.2.4
 
@@ -62,6 +65,19 @@ def logical_lines(text: str) -> Iterator[tuple[int, bool, list[str]]]:
                 return
     except dns.exception.DNSException:
         return
+
+
+def generated(span: str) -> int:
+    """How many records the range of a $GENERATE line makes, ``1-10`` or ``1-10/2``; 0 for what is no range.
+
+    >>> generated("1-10/2")
+    5
+    """
+    match = _SPAN.fullmatch(span)
+    if match is None:
+        return 0
+    start, stop, step = (int(number or 1) for number in match.groups())
+    return len(range(start, stop + 1, step)) if step else 0
 
 
 def absolute(name: str, base: str) -> str:

@@ -125,8 +125,8 @@ def single(instruction: Instruction) -> Node:
 
     def write(ignore_case: bool) -> list[Instruction]:
         if ignore_case and instruction.code == SET:
-            both = frozenset(ord(chr(c).swapcase()) if c < 128 else c for c in instruction.octets)
-            return [Instruction(SET, octets=instruction.octets | both)]
+            both = instruction.octets.union(bytes(instruction.octets).swapcase())  # of bytes, that is of ASCII alone
+            return [Instruction(SET, octets=both)]
         return [instruction]
 
     return Node(1, write)

@@ -21,7 +21,7 @@ from pathlib import Path
 from maptr import backups, registry
 from maptr.cache.watched import pull_file, read_pull_file
 from maptr.errors import FetchError, PullFailed, SignatureError, TableError, UnsafePlan
-from maptr.fetch import SECONDS, Fetched, fetch
+from maptr.fetch import MAX_OCTETS, SECONDS, Fetched, fetch
 from maptr.files import write_atomically
 from maptr.limits import REMOVAL_LIMIT
 from maptr.minisign import MAX_FILE, SUFFIX, PublicKey, Signed, verify
@@ -91,8 +91,11 @@ def look(
             where = demands.signature or source + SUFFIX
             signed = _signed(source, where, demands.public_key, content or b"", cafile, seconds)
             before = note.get("signed")
-            if not force and isinstance(before, int) and signed.at is not None and signed.at < before:
-                raise FetchError(f"{source}: signed earlier than the table that is there: an old one is sent again")
+            if not force and isinstance(before, int):
+                if signed.at is None:  # it may be of any time
+                    raise FetchError(f"{source}: its signature has no time, and that of the table that is there has")
+                if signed.at < before:
+                    raise FetchError(f"{source}: signed earlier than the table that is there: an old one is sent again")
             return replace(pull, signed=signed.at)
         except UnsafePlan as error:
             unsafe = UnsafePlan(f"{source}: {error}")
@@ -139,9 +142,18 @@ def _get(source: str, etag: str, modified: str, cafile: str | None, seconds: flo
     if "://" in source:
         return fetch(source, etag=etag, modified=modified, cafile=cafile, seconds=seconds)
     try:
-        return Fetched(source, Path(source).read_bytes())
+        return Fetched(source, _read_file(source, MAX_OCTETS))
     except OSError as error:
         raise FetchError(f"{source}: {error.strerror or error}") from None
+
+
+def _read_file(path: str, most: int) -> bytes:
+    """All of a file, a pipe too. Raises OSError, and FetchError for more than so many octets: a device has no end."""
+    with Path(path).open("rb") as file:
+        octets = file.read(most + 1)
+    if len(octets) > most:
+        raise FetchError(f"{path}: more than {most} octets")
+    return octets
 
 
 def _signed(source: str, where: str, key: PublicKey, content: bytes, cafile: str | None, seconds: float) -> Signed:
@@ -150,7 +162,7 @@ def _signed(source: str, where: str, key: PublicKey, content: bytes, cafile: str
         if "://" in where:
             octets = fetch(where, cafile=cafile, seconds=seconds, max_octets=MAX_FILE).content or b""
         else:
-            octets = Path(where).read_bytes()[: MAX_FILE + 1]
+            octets = _read_file(where, MAX_FILE)
         return verify(key, content, octets.decode("utf-8", "surrogateescape"))
     except SignatureError as error:
         raise FetchError(f"{source}: not signed as demanded: {error}") from None

@@ -121,21 +121,30 @@ def _ask(sock: socket.socket, where: url.Url, target: str, accept: str) -> Page:
 
 
 def _connect(where: url.Url, deadline: float, allow_private: bool) -> socket.socket:
-    host = where.host.text
+    seconds = deadline - time.monotonic()
+    return connect(where.host.text, where.port or PORTS[where.scheme], seconds, allow_private=allow_private)
+
+
+def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> socket.socket:
+    """A socket connected by TCP within so many seconds, all addresses together. Raises NmaError."""
+    deadline = time.monotonic() + seconds
     failures = []
-    port = where.port or PORTS[where.scheme]
-    addresses = look_up(host, port, deadline - time.monotonic())
+    addresses = look_up(host, port, seconds)
     public = [text for text in addresses if allow_private or not is_local(text)]
     if addresses and not public:
         raise NmaError(f"{host} is not asked: {addresses[0]} is not a public address")
-    for address in public[:MAX_ADDRESSES]:
+    tried = public[:MAX_ADDRESSES]
+    for number, address in enumerate(tried):
         left = deadline - time.monotonic()
         if left <= 0:
             break
-        try:
-            return socket.create_connection((address, port), timeout=left)
+        try:  # a silent address leaves the others their part of the time
+            sock = socket.create_connection((address, port), timeout=left / (len(tried) - number))
         except OSError as error:
-            failures.append(f"{address}: {error.strerror or error}")
+            failures.append(f"{address}: {error.strerror or error}".removeprefix(f"{host}: "))
+        else:
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            return sock
     raise NmaError(f"{host}: {'; '.join(failures) or 'no answer in time'}")
 
 

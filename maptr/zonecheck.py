@@ -13,11 +13,15 @@ import dns.exception
 import dns.zone
 
 from maptr import integrity
+from maptr.errors import ZoneError
 from maptr.finding import Finding, Severity
 from maptr.masterfile import (
     BYTE_ORDER_MARK,
     MARK_REFUSED,
+    MAX_GENERATED,
+    TOO_MANY_GENERATED,
     absolute,
+    generated,
     in_ascii,
     logical_lines,
     soa_owner,
@@ -28,6 +32,7 @@ from maptr.rulecheck import check_rules
 from maptr.snapshot import ZoneView, view_zone
 
 NOT_ASCII = "Knot and PowerDNS refuse the zone for it, and others serve it as octets: write its A-label"
+_GENERATED = "generated"
 _SINGLE = ("SOA", "CNAME", "DNAME")  # a second one BIND and NSD refuse, and dnspython takes for the first
 
 
@@ -47,12 +52,17 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> tupl
     origin = origin or soa_owner(text)
     findings = list(_written(text, origin))
     view = None
+    if any(finding.code == _GENERATED for finding in findings):
+        return findings, None
     try:
         ascii_text = in_ascii(text.encode("utf-8", "replace")).decode()
         zone = dns.zone.from_text(
             ascii_text, origin=origin, relativize=False, filename=filename or "<zone>", check_origin=False
         )
         zone.check_origin()
+        view = view_zone(zone)
+    except ZoneError as error:
+        findings.append(_error("not-loaded", "the zone", error.reason))
     except dns.exception.DNSException as error:
         findings.append(_error("not-loaded", "the zone", _reason(error)))
     except KeyError:
@@ -60,7 +70,6 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> tupl
     except ValueError as error:  # dnspython lets a few through for odd octets
         findings.append(_error("not-loaded", "the zone", str(error)))
     else:
-        view = view_zone(zone)
         findings += [*check_rules(view), *integrity.check(view)]
     return sorted(set(findings), key=lambda f: (f.line == 0, f.line, f.record, f.code, f.value)), view
 
@@ -91,6 +100,7 @@ def _warning(code: str, record: str, reason: str, value: str = "", line: int = 0
 def _written(text: str, origin: str) -> Iterator[Finding]:
     base = owner = origin if origin.endswith(".") else f"{origin}."
     alone: set[tuple[str, str]] = set()
+    made = 0
     for line, leading, tokens in logical_lines(text):
         if not tokens:
             continue
@@ -98,6 +108,10 @@ def _written(text: str, origin: str) -> Iterator[Finding]:
             base = absolute(tokens[1], base)
             continue
         if tokens[0].startswith("$"):
+            made += generated(tokens[1]) if tokens[0].upper() == "$GENERATE" and len(tokens) > 1 else 0
+            if made > MAX_GENERATED:
+                yield _error(_GENERATED, "the file", TOO_MANY_GENERATED, tokens[1], line)
+                return
             continue
         if not leading:
             owner = absolute(tokens[0], base)

@@ -379,6 +379,33 @@ def test_disk_corrupted_is_set_aside_reported_and_built_anew(
         assert ask(last) == "disk"
 
 
+@pytest.mark.parametrize("column", ["outcome", "records", "note", "server", "security", "fetched", "expires"])
+@pytest.mark.parametrize("value", [None, "indeterminat\x00", b"\xff", 5])
+def test_disk_whose_rows_are_damaged_costs_no_answer(column: str, value: object, tmp_path: Path) -> None:
+    """SQLite sees no octet of a text that changed; one in ``security`` made an error of every discovery."""
+    path = tmp_path / "c"
+    ask(rig_on(path))
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE answer SET {column} = ?", (value,))
+    connection.close()
+    rig = rig_on(path)
+    found = rig.cache.discover(ARK)
+    assert (found.security, found[0].host) == ("indeterminate", "d.example")
+    assert str(found)
+    assert found.to_dict()
+
+
+def test_disk_with_an_answer_for_ever_is_not_believed_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    ask(rig_on(path))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE answer SET expires = 1e300")
+    connection.close()
+    rig = rig_on(path)
+    rig.pass_time(30 * 86_400)
+    assert ask(rig) == "dns"
+
+
 def test_disk_full_costs_no_answer(tmp_path: Path) -> None:
     """In a process that may write no file larger than 100 kB, which SQLite is told as any full disk tells it."""
     program = f"""

@@ -10,6 +10,8 @@ import contextlib
 import logging
 import os
 import re
+import signal
+import stat
 import subprocess
 import sys
 import time
@@ -287,6 +289,22 @@ def test_keys_are_files_that_only_their_owner_reads(tmp_path: Path) -> None:
     assert not path.exists()
     assert remove_key(folder, key.tag).key.tag == key.tag
     assert read_keys(folder) == []
+
+
+def test_a_key_that_is_half_written_is_none(tmp_path: Path) -> None:
+    """An empty file in its name, left by kill -9, kept the zone from being signed until somebody removed it."""
+    program = f"""
+import os, signal
+from pathlib import Path
+from maptr.keyfolder import *
+os.fdopen = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+add_key(Path({str(tmp_path / "keys")!r}), Role.CSK, Algorithm.ED25519, State.ACTIVE)
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == -signal.SIGKILL
+    assert read_keys(tmp_path / "keys") == []
+    path, _ = add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    assert [file.path for file in read_keys(tmp_path / "keys")] == [path]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_an_active_key_is_not_removed(tmp_path: Path) -> None:

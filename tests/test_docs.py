@@ -23,7 +23,13 @@ def test_limits_and_defaults(module: str, name: str, value: str) -> None:
 
 def test_every_limit_of_the_walk_is_on_the_page() -> None:
     told = {(module, name) for module, name, _ in CONSTANTS}
-    validation = ("validation.signed", "validation.nsec3", "validation.chain", "validation.inquiry")
+    validation = (
+        "validation.signed",
+        "validation.nsec3",
+        "validation.chain",
+        "validation.inquiry",
+        "validation.message",
+    )
     for module in ("walk", "ere", "regexp", "url", "ark", *validation):
         limits = {name for name in vars(import_module(f"maptr.{module}")) if name.startswith("MAX_")}
         assert {(module, name) for name in limits - {"MAX_TTL"}} <= told

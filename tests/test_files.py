@@ -96,3 +96,14 @@ def test_crashes_leave_one_half_written_file_at_most_and_the_next_write_none(
     (kept,) = folder.iterdir()
     assert not kept.name.startswith(".")
     assert not kept.name.endswith(".new")
+
+
+def test_a_file_too_long_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "long"
+    with path.open("wb") as file:
+        file.truncate(files.MAX_WHOLE + 1)
+    with pytest.raises(OSError, match=f"Has more than {files.MAX_WHOLE} octets") as caught:
+        files.read_whole(path)
+    assert caught.value.filename == str(path)
+    with pytest.raises(IsADirectoryError):
+        files.read_whole(tmp_path)

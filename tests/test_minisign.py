@@ -104,6 +104,10 @@ def test_only_what_is_signed_is_pulled(tmp_path: Path) -> None:
         other = url.replace("/naans", "/other")
         result = pull(target, url, "--public-key", str(key), "--signature", other)
         assert "signed earlier than the table that is there" in result.stderr, "a good old one, sent again"
+        files["/other"] = signature(evil, "no time").encode()
+        result = pull(target, url, "--public-key", str(key), "--signature", other)
+        assert "its signature has no time" in result.stderr, "nor one of which nobody knows when it was good"
+        assert target.read_bytes() == NEW
         del files["/naans.minisig"]
         assert "the server answers 404" in pull(target, url, "--public-key", str(key)).stderr
         assert target.read_bytes() == NEW

@@ -233,6 +233,12 @@ FAULTS = {
         "test_signer.test_a_start_with_broken_keys_serves_what_was_kept",
         "test_operations.test_a_zone_is_signed_while_queries_are_answered",
     ),
+    "a zone file, or one that it includes, is a pipe or a device, has more than 256 MiB, includes files more"
+    " than 16 deep, or generates more than a million records (`$GENERATE`)": (
+        "test_serve_cli.test_what_has_no_end_is_no_zone_file",
+        "test_serve_cli.test_a_file_that_includes_itself_ends",
+        "test_files.test_a_file_too_long_is_not_read",
+    ),
     "a full disk when a zone is to be signed": ("test_signer.test_a_full_disk_keeps_the_old_zone_until_it_would_end",),
     "kill -9 while a zone is signed": (
         "test_signer.test_a_version_that_was_kept_and_never_served_is_served",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import json
+import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -26,6 +29,7 @@ from maptr.cli import main
 from maptr.errors import FetchError, PullFailed, TableError, UnsafePlan
 from maptr.fetch import fetch
 from maptr.pull import Demands, Pull, apply, look
+from maptr.visit import MAX_ADDRESSES
 from tests.caching import until
 from tests.certificates import write_certificate
 
@@ -116,6 +120,10 @@ def redirects_to_itself(request: BaseHTTPRequestHandler) -> None:
     request.end_headers()
 
 
+def says_much(request: BaseHTTPRequestHandler) -> None:
+    request.wfile.write(b"HTTP/1.1 500 " + b"essay " * 10_000 + b"\r\n\r\n")
+
+
 FAULTS: dict[str, tuple[Handle, str]] = {
     "a web page by its type": (sends(NEW, Content_Type="text/html; charset=utf-8"), "web page"),
     "a web page by its content": (sends(b"<!DOCTYPE html><p>Moved", Content_Type="text/plain"), "web page"),
@@ -134,6 +142,9 @@ FAULTS: dict[str, tuple[Handle, str]] = {
     "a redirect to itself": (redirects_to_itself, "redirected"),
     "a redirect to no URL": (sends(b"", 302, Location="gopher://[::1/"), "no URL"),
     "words for a terminal": (sends(b"", 302, Location="gopher://\x1b[2J\x07h/"), "no URL"),
+    "a redirect to a name with a NUL": (sends(b"", 302, Location="http://h\0.example/"), "no URL"),
+    "an essay for a status": (says_much, "answers 500 "),
+    "a redirect to an essay": (sends(b"", 302, Location="gopher://h/" + "essay" * 10_000), "neither an http"),
     "a redirect to a file": (sends(b"", 302, Location="file:///etc/passwd"), "neither an http"),
 }
 
@@ -153,8 +164,22 @@ def test_a_source_that_sends_no_registry_leaves_the_old_table(fault: str, target
     assert reason in str(failed.value)
     assert url in str(failed.value)
     assert str(failed.value).isprintable()
+    assert len(str(failed.value)) < 1100
     assert target.read_bytes() == OLD
     assert [path.name for path in target.parent.iterdir()] == ["natab"]
+
+
+@pytest.mark.parametrize("tag", ["x" * 50_000, "\x1b[2J", "\xe4", '"a"\r\n b'])
+def test_a_tag_that_no_server_might_take_back_is_not_kept(tag: str) -> None:
+    with http(sends(NEW, ETag=tag, Last_Modified=tag)) as url:
+        got = fetch(url)
+    assert (got.content, got.etag, got.modified) == (NEW, "", "")
+
+
+def test_a_mirror_is_asked_after_whatever_came_before(target: Path) -> None:
+    """A NUL in a redirect was an error of another kind, after which nobody was asked."""
+    with http(FAULTS["a redirect to a name with a NUL"][0]) as bad, http(sends(NEW)) as good:
+        assert look(target, [bad, good]).source == good
 
 
 def test_a_redirect_from_a_public_server_to_one_inside_is_refused(
@@ -164,21 +189,109 @@ def test_a_redirect_from_a_public_server_to_one_inside_is_refused(
         elsewhere = inside.replace("127.0.0.1", "localhost")
         with http(sends(b"", 302, Location=elsewhere)) as url:
             assert look(target, [url]).content == NEW, "who asks inside may be sent to inside"
-            judged = []
+            asked: list[str] = []
+            real = socket.create_connection
 
-            def is_local(address: str) -> bool:
-                judged.append(address)
-                return len(judged) > 1
+            def noted(address: tuple[str, int], timeout: float) -> socket.socket:
+                asked.append(address[0])
+                return real(address, timeout)
 
-            monkeypatch.setattr("maptr.fetch.is_local", is_local)
-            with pytest.raises(PullFailed, match=f"{elsewhere}: redirected to a server that is not public"):
+            monkeypatch.setattr("socket.create_connection", noted)
+            monkeypatch.setattr("maptr.visit.look_up", lambda host, port, seconds: [ADDRESSES[host]])
+            for module in ("fetch", "visit"):
+                monkeypatch.setattr(f"maptr.{module}.is_local", lambda address: address == ADDRESSES["localhost"])
+            with pytest.raises(PullFailed, match=r"localhost is not asked: 127\.0\.0\.2 is not a public address"):
                 look(target, [url])
-            assert judged == ["127.0.0.1", "127.0.0.1"], "the addresses that were connected to"
+            assert asked == ["127.0.0.1"], "nobody inside was connected to"
+
+
+ADDRESSES = {"localhost": "127.0.0.2", "127.0.0.1": "127.0.0.1"}
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port at which every address of 127.0.0.0/8 takes no connection and says nothing."""
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(socket.socket())
+        listening.bind(("0.0.0.0", 0))
+        listening.listen(0)
+        port: int = listening.getsockname()[1]
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", port))
+        yield port
+
+
+def test_many_silent_addresses_have_the_time_of_one(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each had all of it: a name with eight addresses that say nothing kept mirrors waiting for eight minutes."""
+    given: list[float] = []
+    real = socket.create_connection
+
+    def noted(address: tuple[str, int], timeout: float) -> socket.socket:
+        given.append(timeout)
+        return real(address, timeout)
+
+    monkeypatch.setattr("socket.create_connection", noted)
+    monkeypatch.setattr("maptr.visit.look_up", lambda host, port, seconds: [f"127.0.0.{i + 1}" for i in range(8)])
+    with pytest.raises(FetchError, match="in time"):
+        fetch(f"http://h.example:{silent_port}/", seconds=0.4)
+    assert len(given) == MAX_ADDRESSES
+    assert sum(given) < 0.5
+
+
+def test_a_silent_address_leaves_time_for_the_next(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with http(sends(NEW)) as url:
+        real = socket.create_connection
+
+        def routed(address: tuple[str, int], timeout: float) -> socket.socket:
+            host, port = address
+            return real((host, silent_port if host == "127.0.0.2" else port), timeout)
+
+        monkeypatch.setattr("socket.create_connection", routed)
+        monkeypatch.setattr("maptr.visit.look_up", lambda host, port, seconds: ["127.0.0.2", "127.0.0.1"])
+        assert fetch(url, seconds=2.0).content == NEW
+
+
+@pytest.mark.parametrize(("url", "port"), [("http://[::1]/naans", 80), ("https://[::1]/", 443), ("http://[::1]:8/", 8)])
+def test_a_source_at_an_ipv6_address_needs_no_port(url: str, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def refused(address: tuple[str, int], timeout: float) -> socket.socket:
+        asked.append(address)
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    monkeypatch.setattr("socket.create_connection", refused)
+    with pytest.raises(FetchError, match=rf"^{re.escape(url)}: ::1: Connection refused$"):
+        fetch(url)
+    assert asked == [("::1", port)]
+
+
+def test_a_resolver_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    waited_for: list[object] = []
+
+    def silent(*_: object, **__: object) -> list[object]:
+        if not over.wait(10):
+            waited_for.append(1)
+        raise OSError("no")
+
+    monkeypatch.setattr("socket.getaddrinfo", silent)
+    with pytest.raises(FetchError, match="in time"):
+        fetch("http://h.example/", seconds=0.2)
+    over.set()
+    assert not waited_for
 
 
 def test_a_source_too_big_is_not_read_to_its_end() -> None:
     with http(sends(b"#" * 100_000)) as url, pytest.raises(FetchError, match="more than 5000 octets"):
         fetch(url, max_octets=5000)
+
+
+def test_a_device_is_not_read_to_its_end(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maptr.pull.MAX_OCTETS", 5000)
+    with pytest.raises(PullFailed, match="/dev/zero: more than 5000 octets"):
+        look(target, ["/dev/zero"])
 
 
 def test_a_server_that_is_gone(target: Path) -> None:
@@ -234,6 +347,19 @@ def test_a_plan_is_only_a_plan_and_applying_keeps_the_last_good_states(target: P
     assert not (target.parent / "natab.4").exists()
     note = read_pull_file(target)
     assert (note["checked"], note["etag"], note["sha256"]) == (1234.5, '"1"', hashlib.sha256(states[4]).hexdigest())
+
+
+def test_the_last_state_is_kept_where_no_link_may_be_made(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux lets nobody link somebody else's file: where root had pulled first, the server never could."""
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refused)
+    with http(sends(NEW)) as url:
+        apply(look(target, [url]), wall=time.time)
+    assert target.read_bytes() == NEW
+    assert target.with_name("natab.1").read_bytes() == OLD
 
 
 def test_a_file_changed_since_the_plan_was_made_stays(target: Path, tmp_path: Path) -> None:

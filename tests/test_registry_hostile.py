@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr import registry
 from maptr.errors import TableError
 from maptr.lint import lint
+from maptr.registry import records
 
 JSON_V1 = """{"metadata": {"version": "1.0"}, "data": [
 {"what": "12345", "where": "http://a.example.org",
@@ -138,3 +141,50 @@ def test_damaged_and_cut_samples(text: str, end: int) -> None:
 def test_any_json_document(document: object) -> None:
     exercise(json.dumps({"data": [document, {"what": "12345", "where": document}], "index": document}))
     exercise(json.dumps(document))
+
+
+def v1(records: list[object]) -> str:
+    return json.dumps({"metadata": {}, "data": records})
+
+
+def v2(records: dict[str, object]) -> str:
+    return json.dumps({"date_created": "2025", "index": {}, "data": records})
+
+
+BAD: dict[str, Callable[[int], str]] = {
+    "JSON v1": lambda count: v1([{}] * count),
+    "JSON v2": lambda count: v2({f"!{number}": {} for number in range(count)}),
+    "ANVL": lambda count: "erc:\nwho: x\n" + "\nnaa:\nwho: x\nwhat: ark\n" * count,
+    "natab": lambda count: "12345:\n    h.example.org A\n" + "stray\n" * count,
+    "natab, here and there": lambda count: "".join(f"{n}:\n  h.example.org A\n!\n" for n in range(count)),
+    "natab, all the same": lambda count: "12345:\n    h.example.org A\n" * (count + 1),
+    "prefixes": lambda count: "---\n" + "".join(f"ark:/a{n}:\n  name: x\n" for n in range(count)),
+}
+MANY: dict[str, Callable[[int], str]] = {
+    "JSON v1": lambda count: v1([{"what": str(number)} for number in range(count)]),
+    "JSON v2": lambda count: v2({str(number): {"where": "h.example.org"} for number in range(count)}),
+    "ANVL": lambda count: (
+        "erc:\nwho: x\n" + "".join(f"\nnaa:\nwho: x\nwhat: {n}\nwhere: h.example\n" for n in range(count))
+    ),
+    "natab": lambda count: "".join(f"{number}:\n  h.example.org A\n" for number in range(count)),
+    "natab, with comments": lambda count: "".join(
+        f"{number}: \n\n# x\n\n  h.example.org A\n" for number in range(count)
+    ),
+    "prefixes": lambda count: "---\n" + "".join(f"ark:/{n}:\n  redirect: h.example/$id\n" for n in range(count)),
+}
+
+
+@pytest.mark.parametrize(
+    ("limit", "title"), [*(("bad records", title) for title in BAD), *(("records", title) for title in MANY)]
+)
+def test_a_source_of_millions_of_records_ends_early(limit: str, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four megabytes of ``{},`` took two and a half gigabytes of memory, and a source may have sixty-four."""
+    make = (BAD if limit == "bad records" else MANY)[title]
+    monkeypatch.setattr(records, "MAX_BAD" if limit == "bad records" else "MAX_ENTRIES", 100)
+    told: list[TableError] = []
+    few = registry.read(make(90), on_bad=told.append)
+    assert len(told if limit == "bad records" else few) == 90, told[:3]
+    told.clear()
+    with pytest.raises(TableError, match=f"^f:1: not a registry: more than 100 {limit}$"):
+        registry.read(make(5000), filename="f", on_bad=told.append)
+    assert len(told) <= 100

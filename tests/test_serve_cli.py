@@ -406,6 +406,8 @@ def read(tmp_path: Path, text: str | bytes) -> None:
         (zone_text(1) + "x CH A 192.0.2.1\n", "z:6: "),
         (zone_text(1) + "x BOGUS y\n", "z:6: unknown rdatatype"),
         (zone_text(1) + "$GENERATE nonsense\n", "z:6: "),
+        (zone_text(1) + "$GENERATE 0-4000000000 $ A 192.0.2.1\n", "z:6: its .GENERATE lines make more than 1000000"),
+        (zone_text(1) + "$GENERATE 1-4 $ A 192.0.2.1\n$generate 1-2000000/2 $ A 192.0.2.1\n", "z:7: its .GENERATE"),
         (zone_text(1) + f"{'x' * 64} A 192.0.2.1\n", "z:6: "),
         (zone_text(1).encode() + b"x TXT \xff\n", "z"),
     ],
@@ -423,6 +425,45 @@ def test_an_error_in_an_included_file_names_that_file(tmp_path: Path) -> None:
         read(tmp_path, zone_text(1) + f"$INCLUDE {included}\n")
     with pytest.raises(OSError, match="No such file"):
         read(tmp_path, zone_text(1) + f"$INCLUDE {os.fspath(tmp_path)}/none\n")
+
+
+def test_a_file_that_includes_itself_ends(tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    again.write_text(f"$INCLUDE {again}\n")
+    with pytest.raises(ZoneError, match=r"more than 16 files inside one another"):
+        read(tmp_path, zone_text(1) + f"$INCLUDE {again}\n")
+
+
+def test_what_is_generated_within_the_limit_is_served(tmp_path: Path) -> None:
+    read(tmp_path, zone_text(1) + "$GENERATE 1-9 n$ A 192.0.2.1\n")
+
+
+@pytest.mark.parametrize("how", ["the zone", "an included file"])
+@pytest.mark.parametrize("what", ["a pipe", "a device"])
+def test_what_has_no_end_is_no_zone_file(how: str, what: str, tmp_path: Path) -> None:
+    """Whoever may write a zone file kept all zones from being reloaded with a pipe, and killed the server with a link
+    to /dev/zero."""
+    endless = tmp_path / "endless"
+    if what == "a pipe":
+        os.mkfifo(endless)
+    else:
+        endless.symlink_to("/dev/zero")
+    zone = endless
+    if how == "an included file":
+        zone = tmp_path / "z"
+        zone.write_text(zone_text(1) + f"$INCLUDE {endless}\n")
+    told: list[str] = []
+
+    def reading() -> None:
+        try:
+            zones.read_checked(ZoneSource((b"example",), zone))
+        except OSError as error:
+            told.append(f"{error.filename}: {error.strerror}")
+
+    thread = threading.Thread(target=reading, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert told == [f"{endless}: Is no regular file"]
 
 
 def test_a_zone_by_another_name_than_its_file_s_is_told_both(zone_file: Path) -> None:

@@ -146,3 +146,21 @@ def test_a_name_that_is_not_ascii_is_an_error() -> None:
     assert found(HEAD + 'caf\u00e9 IN TXT "caf\u00e9"\n') == [
         ("error", "not-ascii", "caf\u00e9.ark.arpa.", len(HEAD.splitlines()) + 1)
     ]
+
+
+NSEC3_HEAD = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns.example.\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "line", "code", "reason"),
+    [
+        ("@ 60 NSEC3PARAM 1 0 65535 aabb\n", 0, "not-loaded", "NSEC3 with 65535 iterations, 150 at most"),
+        ("$GENERATE 0-4000000000 $ 60 A 192.0.2.1\n", 3, "generated", "make more than 1000000 records"),
+        ("$GENERATE 0-600000 $ 60 A 192.0.2.1\n" * 2, 4, "generated", "make more than 1000000 records"),
+    ],
+)
+def test_what_would_cost_too_much_is_a_finding(lines: str, line: int, code: str, reason: str) -> None:
+    """The first was an internal error, and the second took until there was no memory left."""
+    findings = check_zone(NSEC3_HEAD + lines, origin="ark.arpa.")
+    assert [(found.line, found.code) for found in findings] == [(line, code)]
+    assert reason in findings[0].reason

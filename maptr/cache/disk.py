@@ -20,7 +20,7 @@ from maptr import names
 from maptr.cache.sqlitefile import BUSY_MS, Schema, SqliteFile
 from maptr.naptr import Naptr
 from maptr.question import Answer
-from maptr.trace import Outcome
+from maptr.trace import SECURITY, Outcome
 
 if TYPE_CHECKING:
     from maptr.drift import Drift, History
@@ -98,6 +98,8 @@ class Disk:
             return None
         try:
             outcome, records, note, server, security, fetched, expires = row
+            if security not in SECURITY or not (isinstance(note, str) and isinstance(server, str)):
+                raise ValueError("its text is damaged")
             answer = Answer(Outcome[outcome], _unpack(records), None, note, server, security=security)
             return answer, float(fetched), float(expires)
         except (KeyError, TypeError, ValueError) as error:

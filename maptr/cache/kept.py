@@ -131,7 +131,7 @@ class Store:
         answer, fetched, expires = row
         wall = self._wall()
         lifetime = max(0.0, min(expires - fetched, longest_keeping(answer)))
-        left = min(expires - wall, lifetime)
+        left = min(expires - wall, fetched + lifetime - wall, lifetime)  # damaged, it might end when nobody lives
         if fetched > wall + CLOCK_SLACK:
             left = 0.0  # the clock went back, or another machine wrote this: its age cannot be known
         self.memory.put((view, name), Kept(answer, fetched, now + left, lifetime))

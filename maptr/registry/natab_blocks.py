@@ -128,6 +128,7 @@ def read(text: str, records: Records) -> Table | None:
         found.update(blocks.naans(at, start))
         reader = Reader(Records(records.filename, errors.append))
         goes_on = blocks.take(reader, start, stop)
+        records.check(len(found), len(errors))
         entries = reader.records.entries
         found.update((entry.key, entry) for entry in entries)
         number += start - at + len(entries)
@@ -138,6 +139,7 @@ def read(text: str, records: Records) -> Table | None:
     else:
         found.update(blocks.naans(at, len(blocks.tokens)))
         number += len(blocks.tokens) - at
+    records.check(len(found))
     if len(found) < number:
         return None
     for error in errors:

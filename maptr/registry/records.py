@@ -12,13 +12,18 @@ from maptr.errors import TableError
 from maptr.printable import printable
 from maptr.table import Entry, Table, parse_key
 
+# Each costs a kilobyte of memory or two, and a hostile source has room for millions.
+MAX_ENTRIES = 500_000  # the real registry has 1,428
+MAX_BAD = 10_000
+
 OnBad = Callable[[TableError], None]
 
 
 class Records:
     """The records read so far of one file.
 
-    With ``on_bad`` each bad record is told there and left out; without, the first one is raised.
+    With ``on_bad`` each bad record is told there and left out; without, the first one is raised. More records than
+    MAX_ENTRIES, or bad ones than MAX_BAD, are a TableError of the whole.
     """
 
     def __init__(self, filename: str = "", on_bad: OnBad | None = None) -> None:
@@ -26,6 +31,8 @@ class Records:
         self._on_bad = on_bad
         self._entries: dict[str, Entry] = {}
         self.refused: set[str] = set()
+        self._bad = 0
+        self._over: TableError | None = None
 
     def add(self, entry: Entry) -> None:
         """Keep an entry. A key that is there already makes this record the bad one."""
@@ -35,6 +42,7 @@ class Records:
             self.bad(f"is there twice{where}", line=entry.line, record=entry.key)
             return
         self._entries[entry.key] = entry
+        self.check(len(self._entries))
 
     def key(self, text: str, *, line: int = 0, name: str = "") -> tuple[str, str]:
         """NAAN and shoulder of a key; TableError if it is none, by ``name`` where the key is empty."""
@@ -53,8 +61,19 @@ class Records:
     def refuse(self, error: TableError) -> None:
         if self._on_bad is None:
             raise error
+        if self._over is not None:  # a reader took it for an error of one record
+            raise self._over
+        self._bad += 1
+        self.check(0, self._bad)
         self.refused.add(error.record)
         self._on_bad(error)
+
+    def check(self, entries: int, bad: int = 0) -> None:
+        """TableError where there are more records, or more bad ones, than a registry has."""
+        for count, most, what in ((entries, MAX_ENTRIES, "records"), (bad, MAX_BAD, "bad records")):
+            if count > most:
+                self._over = self.error(f"not a registry: more than {most} {what}", line=1)
+                raise self._over
 
     @property
     def entries(self) -> list[Entry]:

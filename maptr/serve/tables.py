@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from maptr import registry, zone
 from maptr.errors import TableError, ZoneError
-from maptr.files import write_atomically
+from maptr.files import read_whole, write_atomically
 from maptr.lint import publishable
 from maptr.names import Labels, to_text
 from maptr.natabfile import MAX_FILE
@@ -79,9 +79,9 @@ def built(source: ZoneSource, now: float) -> str | None:
         table, unfit = publishable(registry.read(octets, filename=str(made.table), on_bad=bad.append))
     except TableError as error:
         raise ZoneError(error.reason, filename=error.filename, line=error.line) from None
-    include = tuple((str(path), path.read_text("utf-8")) for path in made.include)
+    include = tuple((str(path), read_whole(path).decode()) for path in made.include)
     settings = zone.Settings(source.origin, made.servers, made.contact, made.ttl, include)
-    before = zone.serial_of(source.path.read_text("utf-8").splitlines()) if source.path.exists() else None
+    before = zone.serial_of(read_whole(source.path).decode().splitlines()) if source.path.exists() else None
     result = zone.build(table, _serial(source.guards.serial, now, before[0] if before else None), settings)
     left_out = [*map(str, bad), *map(str, unfit), *map(str, result.left_out)]
     if left_out:

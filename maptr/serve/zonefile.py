@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import dns.exception
@@ -20,9 +21,13 @@ import dns.zone
 import dns.zonefile
 
 from maptr.errors import ZoneError
-from maptr.masterfile import MARK_REFUSED, in_ascii
+from maptr.files import MAX_WHOLE, read_whole
+from maptr.masterfile import MARK_REFUSED, MAX_GENERATED, TOO_MANY_GENERATED, generated, in_ascii
 from maptr.names import Labels, to_text
 from maptr.snapshot import ZoneView, view_zone
+
+MAX_INCLUDES = 16  # files inside one another
+TOO_MUCH_INCLUDED = f"more than {MAX_INCLUDES} files inside one another, or {MAX_WHOLE} octets of them"
 
 
 def read_zone_file(path: Path, octets: bytes, apex: Labels) -> tuple[dns.zone.Zone, tuple[tuple[Path, bytes], ...]]:
@@ -84,16 +89,28 @@ def _only_one(transaction: dns.transaction.Transaction, name: dns.name.Name, rda
 
 
 class _Tokens(dns.tokenizer.Tokenizer):
-    """Says where the record began: dnspython's own tells the line after it once the end of line was read."""
+    """Says where the record began: dnspython's own tells the line after it once the end of line was read.
+
+    ``directed`` is told what follows a directive before the reader is: a file that it would open, say.
+    """
 
     began = 1
     at_start = True
+    directive = ""
+
+    def __init__(self, file: io.TextIOBase, filename: str, directed: Callable[[str, str], None]) -> None:
+        super().__init__(file, filename)
+        self._directed = directed
 
     def get(self, want_leading: bool = False, want_comment: bool = False) -> dns.tokenizer.Token:
-        if self.at_start and self.ungotten_token is None:
+        starts = self.at_start and self.ungotten_token is None
+        if starts:
             self.began = self.line_number
         token = super().get(want_leading, want_comment)
         self.at_start = token.is_eol()
+        if self.directive:
+            self._directed(self.directive, token.value)
+        self.directive = token.value.upper() if starts and token.is_identifier() and token.value[:1] == "$" else ""
         return token
 
     def where(self) -> tuple[str, int]:
@@ -101,10 +118,16 @@ class _Tokens(dns.tokenizer.Tokenizer):
 
 
 class _Reader(dns.zonefile.Reader):
-    """A reader whose every tokenizer is of the kind above, and that knows the files it included."""
+    """A reader whose every tokenizer is of the kind above, and that knows the files it included.
+
+    A file that includes itself, a pipe, a device or billions of generated records end it before they fill memory.
+    """
 
     def __init__(self, tokens: dns.tokenizer.Tokenizer, transaction: dns.transaction.Transaction) -> None:
         self.included: list[tuple[Path, bytes]] = []
+        self._include: bytes | None = None
+        self._octets_left = MAX_WHOLE
+        self._records_left = MAX_GENERATED
         super().__init__(tokens, dns.rdataclass.IN, transaction, allow_include=True)
 
     @property
@@ -116,15 +139,27 @@ class _Reader(dns.zonefile.Reader):
         if not isinstance(tokens, _Tokens):
             file = tokens.file
             if hasattr(self, "_tokens"):  # the first is the zone's own file
-                octets = file.buffer.read()
                 file.close()
+                octets = read_whole(Path(tokens.filename)) if self._include is None else self._include
+                self._include = None
+                self._octets_left -= len(octets)
+                if len(self.saved_state) > MAX_INCLUDES or self._octets_left < 0:
+                    raise dns.exception.SyntaxError(TOO_MUCH_INCLUDED)  # type: ignore[no-untyped-call]
                 self.included.append((Path(tokens.filename), octets))
                 file = self.current_file = _opened(octets)
-            tokens = _Tokens(file, tokens.filename)
+            tokens = _Tokens(file, tokens.filename, self._directed)
             self._tokens = tokens
             if self.included and self.included[-1][1].startswith(codecs.BOM_UTF8):
                 raise dns.exception.SyntaxError(MARK_REFUSED)  # type: ignore[no-untyped-call]
         self._tokens = tokens
+
+    def _directed(self, directive: str, value: str) -> None:
+        if directive == "$INCLUDE":
+            self._include = read_whole(Path(value))  # raises before the reader opens it, and waits
+        elif directive == "$GENERATE":
+            self._records_left -= generated(value)
+            if self._records_left < 0:
+                raise dns.exception.SyntaxError(TOO_MANY_GENERATED)  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         """Close the included files that an error left open."""

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from maptr import __version__
 from maptr.errors import ConfigError
-from maptr.files import keep
+from maptr.files import keep, read_whole
 from maptr.names import Labels, to_text, to_wire
 from maptr.packed import PackedNodes, view_packed
 from maptr.snapshot import ZoneView
@@ -65,7 +65,7 @@ class ImageFolder(NamedTuple):
             return None
         included, warnings, cuts, ttl, special, spelled, table = marshal.loads(payload)  # noqa: S302 - values that we wrote
         try:
-            if any(_digest(Path(file).read_bytes()) != content for file, content in included):
+            if any(_digest(read_whole(Path(file))) != content for file, content in included):
                 return None
         except OSError:
             return None  # whoever reads the zone says so

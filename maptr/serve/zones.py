@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from maptr.errors import ZoneError
-from maptr.files import stamp
+from maptr.files import read_whole, stamp
 from maptr.names import Labels, fold, parse
 from maptr.publish import Guards
 from maptr.serve.zoneimage import folder_for
@@ -53,7 +53,7 @@ def read_zone(source: ZoneSource) -> ZoneView:
     Raises ZoneError with file and line for what is wrong in it, OSError where it or a file it includes cannot
     be read. Data outside the zone is an error, where dnspython's own reader passes over it in silence.
     """
-    return _read(source.path.read_bytes(), source).view
+    return _read(read_whole(source.path), source).view
 
 
 class Checked(NamedTuple):
@@ -70,7 +70,7 @@ def read_checked(source: ZoneSource) -> Checked:
     refused, and for a file that changed while it was read; OSError where a file cannot be read.
     """
     before = stamp(source.path)
-    octets = source.path.read_bytes()
+    octets = read_whole(source.path)
     images = folder_for(source.state, len(octets))
     if images and (kept := images.read(source.origin, octets, source.guards.lint)):
         return Checked(*kept)

@@ -221,14 +221,18 @@ class Chain:
         """Whether an anchor or a DS is of this key; SHA-1 counts only where there is nothing better (RFC 4509 3)."""
         tag = key_tag(key)
         best = [t for t in trusted if t.rdtype == DNSKEY or t.digest_type != SHA1]
+        digests: dict[int, bytes] = {}  # by type, each made once: a key may have 64 KiB, and DS records be many
         for rdata in (best or trusted)[:MAX_DIGESTS]:
             if rdata.rdtype == DNSKEY:
                 if rdata == key:
                     return True
             elif (rdata.key_tag, rdata.algorithm) == (tag, key.algorithm):
-                self._budget.hash(DIGEST_ROUNDS)
-                made = dns.dnssec.make_ds(name, key, rdata.digest_type, policy=dns.dnssec.allow_all_policy)
-                if made.digest == rdata.digest:
+                kind = rdata.digest_type
+                if kind not in digests:
+                    self._budget.hash(DIGEST_ROUNDS)
+                    made = dns.dnssec.make_ds(name, key, kind, policy=dns.dnssec.allow_all_policy)
+                    digests[kind] = made.digest
+                if digests[kind] == rdata.digest:
                     return True
         return False
 

@@ -47,6 +47,8 @@ class Inquiry:
         self.need: Need = next(self._steps)
 
     def tell(self, heard: Heard) -> None:
+        if heard.message is not None and not reading.is_honest(heard.message):
+            heard = Heard(Outcome.MALFORMED, None, reading.TOO_MANY_RRSETS, heard.server, heard.elapsed)
         try:
             self.need = self._steps.send(heard)
         except StopIteration as done:

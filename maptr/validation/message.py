@@ -1,30 +1,118 @@
-"""A DNS message as validation reads it: RRsets with their signatures, and the proofs that go along."""
+"""A DNS message as validation reads it: RRsets with their signatures, and the proofs that go along.
+
+A reply may be hostile, and dnspython takes seconds for one that is full of names of a hundred labels. So it gets no
+more of a message than validation looks at, in no more RRsets, and of no costlier names, than an honest reply has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Sequence
 
 import dns.exception
 import dns.message
 import dns.name
+import dns.rcode
+import dns.rdata
 import dns.rdatatype
 import dns.rrset
 from dns.rdataclass import IN
-from dns.rdatatype import NSEC, NSEC3, RRSIG, SOA, RdataType
+from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, NAPTR, NSEC, NSEC3, OPT, RRSIG, SOA, RdataType
 
+from maptr.names import Labels, fold, read_name
+from maptr.protocol import HEADER_SIZE, RCODE_BITS
+from maptr.sections import Record, read_sections
 from maptr.validation import nsec, nsec3
-from maptr.validation.signed import Bogus, Budget, Keys, Signed, signers, verify
+from maptr.validation.signed import Bogus, Budget, Keys, Rdata, Signed, signers, verify
+
+MAX_RRSETS = 256  # of one reply; sixteen aliases by DNAME and wildcard, all signed and proven, have about ninety
+MAX_NAME_COST = 1_000_000  # squares of labels in its rdata, as dnspython's time for them is: 2048 names of 22 labels
+
+TOO_MANY_RRSETS = f"more than {MAX_RRSETS} RRsets"
 
 Section = Sequence[dns.rrset.RRset]
 Proofs = nsec.NsecProofs | nsec3.Nsec3Proofs
 
+# The types that are looked at, and which of their fields are names.
+_NAMES = {
+    NAPTR: ("replacement",),
+    CNAME: ("target",),
+    DNAME: ("target",),
+    DS: (),
+    DNSKEY: (),
+    RRSIG: ("signer",),
+    SOA: ("mname", "rname"),
+    NSEC: ("next",),
+    NSEC3: (),
+}
+_HEADER = struct.Struct("!6H")
+
 
 def parse(packet: bytes) -> dns.message.Message:
-    """A message from its octets. Raises ValueError for what is none."""
+    """A message with one question from its octets, as far as it is looked at: no additional section, no other types.
+
+    Raises ValueError for what is none, and for one that would cost more than an honest one.
+    """
     try:
-        return dns.message.from_wire(packet)
-    except (dns.exception.DNSException, ValueError) as error:
+        ident, flags, questions, *counts = _HEADER.unpack_from(packet)
+        if questions != 1:
+            raise ValueError(f"{questions} questions")
+        qname, at = read_name(packet, HEADER_SIZE)
+        sections = read_sections(packet, at + 4, counts, qname)
+        message = dns.message.QueryMessage(id=ident)
+        message.flags = flags
+        message.set_rcode(dns.rcode.Rcode(flags & RCODE_BITS | _rcode_above(sections.additional)))
+        reader = _Reader(packet)
+        message.answer = reader.rrsets(sections.answer)
+        message.authority = reader.rrsets(sections.authority)
+    except (dns.exception.DNSException, ValueError, IndexError, struct.error) as error:
         raise ValueError(str(error) or type(error).__name__) from None
+    return message
+
+
+def is_honest(message: dns.message.Message) -> bool:
+    """Whether a message that dnspython read, for a resolver of its own, has no more RRsets than an honest one."""
+    return len(message.answer) + len(message.authority) <= MAX_RRSETS
+
+
+def _rcode_above(additional: Iterable[Record]) -> int:
+    """The upper bits of the rcode, which an OPT has (RFC 6891 6.1.3)."""
+    return next((record.ttl >> 24 << 4 for record in additional if record.rdtype == OPT), 0)
+
+
+class _Reader:
+    """Reads the RRsets of one message, within what they may cost together."""
+
+    def __init__(self, packet: bytes) -> None:
+        self._packet = packet
+        self._rrsets_left = MAX_RRSETS
+        self._cost_left = MAX_NAME_COST
+
+    def rrsets(self, records: Iterable[Record]) -> list[dns.rrset.RRset]:
+        """The records of one section as RRsets, in their order. Raises ValueError and dnspython's errors."""
+        found: dict[tuple[Labels, int, int], dns.rrset.RRset] = {}
+        for record in records:
+            if record.rdtype not in _NAMES:
+                continue
+            rdtype = RdataType(record.rdtype)
+            rdata = dns.rdata.from_wire(IN, rdtype, self._packet, record.start, record.end - record.start)
+            self._pay(rdata)
+            covers = rdata.covers()
+            key = fold(record.owner), rdtype, covers
+            rrset = found.get(key)
+            if rrset is None:
+                self._rrsets_left -= 1
+                if self._rrsets_left < 0:
+                    raise ValueError(TOO_MANY_RRSETS)
+                rrset = found[key] = dns.rrset.RRset(dns.name.Name((*record.owner, b"")), IN, rdtype, covers)
+            rrset.add(rdata, record.sane_ttl)
+        return list(found.values())
+
+    def _pay(self, rdata: Rdata) -> None:
+        for field in _NAMES[rdata.rdtype]:
+            self._cost_left -= len(getattr(rdata, field)) ** 2
+        if self._cost_left < 0:
+            raise ValueError("more names, and longer ones, than an honest reply has")
 
 
 def rrset(section: Section, name: dns.name.Name, rdtype: RdataType) -> dns.rrset.RRset | None:
