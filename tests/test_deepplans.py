@@ -76,7 +76,7 @@ SIGNED = {**{kind: snapshot_of((text, "example.")) for kind, text in CHAINS.item
 def test_names_below_one_that_exists_have_plans_where_there_are_enough_patterns() -> None:
     server = Server(snapshot_of((ark_zone(5), "ark.arpa.")))
     deep = server.plans.tables.deep
-    below, beside, there = (ask(name, 35, opt())[2:] for name in ((b"x", *AT), (b"yyyyyyy", *AT[1:]), AT))
+    below, beside, there = (ask(name, 35, opt())[2:] for name in ((b"x", *AT), (b"y", b"zzzzz", *AT[1:]), AT))
     deep.put(beside, b"some plan", proved=False)
     sizes = [len(below) + 2, len(there) + 2]
     for _ in range(deepplans.OFTEN + 1):
@@ -110,6 +110,17 @@ def test_gaps_have_plans_at_any_depth(kind: str) -> None:
         server.hold([ask((b"a", b"%d" % rng.randrange(10**9), top, b"example"), 1, opt(flags=0x8000)) for top in tops])
     assert server.found > 500
     assert len(server.plans.tables.deep._proved) <= 2 * 10
+
+
+def test_right_below_the_origin_there_are_patterns_alone() -> None:
+    """Plans with proofs are large: what is in two tables is forgotten twice as soon."""
+    rng = random.Random(0)
+    server = Server(SIGNED["flat"])
+    for _ in range(20):
+        labels = [rng.choice((b"c", b"p")) + rng.randbytes(4).hex().encode() for _ in range(16)]
+        server.hold([ask((label, b"example"), 1, opt(flags=0x8000)) for label in labels])
+    assert not server.plans.tables.deep._proved
+    assert len(server.plans._alive_proved) == 2
 
 
 def test_proofs_are_forgotten_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,9 +181,9 @@ def test_what_is_no_plain_question_has_none(learned: bytes, query: bytes) -> Non
 
 
 def test_a_name_in_the_zone_has_no_such_plan() -> None:
-    server = Server(snapshot_of((ark_zone(5), "ark.arpa.")))
+    server = Server(snapshot_of((ark_zone(5) + "x.10001 60 TXT x\n", "ark.arpa.")))
     deep = server.plans.tables.deep
-    absent, present = (ask((label, b"ark", b"arpa"), 35, opt())[2:] for label in (b"99999", b"10001"))
+    absent, present = (ask((b"x", label, b"ark", b"arpa"), 35, opt())[2:] for label in (b"99999", b"10001"))
     deep.put(absent, b"some plan", proved=False)
     plans: list[bytes | None] = [None, None]
     queries = [key_of(absent), key_of(present)]
@@ -187,5 +198,6 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(1)
     server = Server(snapshot_of((ark_zone(5), "ark.arpa.")))
     for rdtype in range(1, 30):
-        server.hold([ask((bytes(rng.choices(b"abc", k=9)), b"ark", b"arpa"), rdtype, opt())])
+        server.hold([ask((bytes(rng.choices(b"abc", k=9)), b"x", b"ark", b"arpa"), rdtype, opt())])
+        assert server.plans.tables.deep._plans
         assert len(server.plans.tables.deep._plans) <= 5

@@ -91,7 +91,7 @@ class DeepPlans:
         Whether it is kept.
         """
         shape, _ = self._read(query, len(query))
-        if not shape:
+        if not shape or shape in self._proved:
             return False
         if len(self._plans) >= MAX_DEEP:
             self.forget()
@@ -133,7 +133,8 @@ class DeepPlans:
             if zone is not None:
                 origin, closer = name[place - FIRST :], name[below - FIRST :]
                 proved = do and zone and zone.signed
-                if not zone or closer[: closer[0] + 1] in zone.soa_words:
+                # Right below the origin all have one tail, and so a pattern soon.
+                if not zone or below == FIRST or closer[: closer[0] + 1] in zone.soa_words:
                     return NEITHER
                 # Where there is no wildcard to be met below it, no name below one that exists.
                 if (name if zone.flat and not proved else closer) in zone.table:

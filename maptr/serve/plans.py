@@ -118,7 +118,7 @@ class Plans:
         elif fellows is not None:
             pattern = (octets[: FIRST + 1] + octets[FIRST + 1 + name[0] :]).lower()
             exact = None if around.lower() == around.upper() else around
-            tables.put_pattern(
+            kept = tables.put_pattern(
                 pattern,
                 plan,
                 fellows,
@@ -128,7 +128,7 @@ class Plans:
                 cookie=bool(size),
                 large=large,
             )
-            if proved:
+            if kept and proved:
                 self._alive_proved.append(ready.body)
                 self._kinds_proved[plan] = ready.kind
         return plan

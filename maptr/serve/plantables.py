@@ -236,8 +236,11 @@ class PlanTables:
         exact: bytes | None,
         cookie: bool,
         large: bool,
-    ) -> None:
-        """Keep a plan by the pattern of ``name``, beside others that it may have. ``name_end`` counts from the end."""
+    ) -> bool:
+        """Keep a plan by the pattern of ``name``, beside others that it may have. ``name_end`` counts from the end.
+
+        Whether it is kept: a gap that another in this batch has met has its plan.
+        """
         if self._has_enough():
             self.forget_patterns()
         if large:
@@ -253,7 +256,10 @@ class PlanTables:
                     other, proved = special.other, special.proved
         gap = fellows.gap
         if gap is not None:
-            proved[gap(name)] = plan
+            number = gap(name)
+            if number in proved:
+                return False
+            proved[number] = plan
         elif fellows.absent:
             absent = plan
         else:
@@ -261,6 +267,7 @@ class PlanTables:
         labels = frozenset(label for label in fellows.labels if label[0] == pattern[FIRST])
         special = Special(labels, exact, fellows.read, other, gap, proved) if labels or exact or other or gap else None
         patterns[pattern] = name_end, fellows.find, absent, special
+        return True
 
     def _has_enough(self) -> bool:
         """Whether there are as many patterns as may be."""
