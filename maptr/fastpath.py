@@ -30,7 +30,6 @@ from maptr.packet import COUNTS, RECORD, find_opt_record, may_be_signed, read_re
 from maptr.protocol import ANY, AXFR, DS, IXFR
 from maptr.ready import (
     CLASS_IN,
-    COOKIE_REPLY,
     COOKIE_SIZES,
     DO,
     EDNS,
@@ -178,8 +177,7 @@ class ReadyAnswers:
             return None
         found = Found(ready, end, cookie)
         limit = min(max(opt[3] << 8 | opt[4], MIN_PAYLOAD), self._max_payload) if opt else MIN_PAYLOAD
-        size = end + ready.end - ready.start + len(ready.opt) + COOKIE_REPLY * (cookie is not None)
-        if size <= limit:
+        if found.size() <= limit:
             return found
         # A stream takes more, and additional records need not be there.
         return None if stream or ready.head[ADDITIONAL] != bytes((0, bool(ready.opt))) else found.cut(query)

@@ -89,6 +89,12 @@ class Found(NamedTuple):
         qtype = query[end - 4] << 8 | query[end - 3] if answered else 0
         return NOERROR, query[HEADER : end - 4].lower(), qtype
 
+    def size(self) -> int:
+        """Octets of the reply, with its answer to the cookie."""
+        ready = self.ready
+        cookie = 0 if self.cookie is None else COOKIE_REPLY
+        return self.question_end + ready.end - ready.start + len(ready.opt) + cookie
+
     def key_size(self, query: bytes) -> int:
         """How many octets of the query all have that differ in the cookie alone; 0 where others could.
 
@@ -181,15 +187,15 @@ def _skip_name(wire: bytes, at: int, pointers: list[int]) -> int:
     return at + 1
 
 
-def find_labels(query: bytes) -> list[int] | None:
-    """Where in the question's name its labels start, the root last.
+def find_labels(query: bytes, start: int = HEADER, end: int | None = None) -> list[int] | None:
+    """Where in the question's name its labels start, the root last; the name starts and the query ends as told.
 
     None for a question that cannot be read: its name is no plain one, or too long, or it is cut (RFC 1035 4.1.2).
     """
     offsets = []
-    at, last = HEADER, min(len(query) - MIN_QUESTION, HEADER + MAX_NAME - 1)
+    at, last = start, min((len(query) if end is None else end) - MIN_QUESTION, start + MAX_NAME - 1)
     while at <= last:
-        offsets.append(at - HEADER)
+        offsets.append(at - start)
         length = query[at]
         if not length:
             return offsets

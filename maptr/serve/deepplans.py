@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from maptr.names import MAX_LABEL, MAX_NAME
-from maptr.ready import NO_RECORDS, ONE_RECORD, OPT_SIZE
+from maptr.ready import NO_RECORDS, ONE_RECORD, OPT_SIZE, find_labels
 from maptr.readyzone import ReadyZone
 from maptr.serve.plan import FIRST, ID, USUAL_SIZE
 
@@ -110,44 +109,41 @@ class DeepPlans:
 
     def _read(self, query: bytes, end: int) -> tuple[bytes, bytes]:
         """What of a query of that size its plan is known by, and what is behind its first label; empty for none."""
-        at, places = FIRST, [FIRST]
-        while length := query[at]:
-            at += length + 1
-            if length > MAX_LABEL or at >= end:
-                return NEITHER
-            places.append(at)
-        rest, counts, do = query[at + 1 : end], query[_COUNTS], False
+        offsets = find_labels(query, FIRST, end)
+        if offsets is None or len(offsets) == 1:
+            return NEITHER
+        name_end = FIRST + offsets[-1] + 1
+        rest, counts, do = query[name_end:end], query[_COUNTS], False
         if counts == ONE_RECORD:
             if len(rest) != _WITH_OPT:
                 return NEITHER
             do = bool(rest[_DO] & 0x80)
         elif counts != NO_RECORDS or len(rest) != _BARE:
             return NEITHER
-        if at == FIRST or at >= FIRST + MAX_NAME:
-            return NEITHER
-        name = query[FIRST : at + 1].lower()
-        below = places[max(0, len(places) - self._depth - 1)]
-        origin, gap = b"", 0
-        for place in places[-self._depth :]:
-            zone = self._zones.get(name[place - FIRST :])
-            if zone is not None:
-                origin, closer = name[place - FIRST :], name[below - FIRST :]
-                proved = do and zone and zone.signed
-                # Right below the origin all have one tail, and so a pattern soon.
-                if not zone or below == FIRST or closer[: closer[0] + 1] in zone.soa_words:
+        name = query[FIRST:name_end].lower()
+        below = offsets[max(0, len(offsets) - self._depth - 1)]
+        origin, gap, proved = b"", 0, False
+        for place in offsets[-self._depth :]:
+            zone = self._zones.get(name[place:])
+            if zone is None:
+                below = place
+                continue
+            # Right below the origin all have one tail, and so a pattern soon.
+            if not zone or not below:
+                return NEITHER
+            origin, closer = name[place:], name[below:]
+            if closer[: closer[0] + 1] in zone.soa_words:
+                return NEITHER
+            proved = do and zone.signed
+            # Where there is no wildcard to be met below it, no name below one that exists.
+            if (name if zone.flat and not proved else closer) in zone.table:
+                return NEITHER
+            if proved:
+                number = zone.gap(origin)
+                if number is None:
                     return NEITHER
-                # Where there is no wildcard to be met below it, no name below one that exists.
-                if (name if zone.flat and not proved else closer) in zone.table:
-                    return NEITHER
-                if proved:
-                    number = zone.gap(origin)
-                    if number is None:
-                        return NEITHER
-                    gap = number(closer)
-                break
-            below = place
-        else:
-            proved = False
+                gap = number(closer)
+            break
         if counts == ONE_RECORD and not proved:
             rest = rest[: _SIZE.start] + USUAL_SIZE + rest[_SIZE.stop :]
-        return b"%b%c%b%b%d" % (query[:FIRST], at - FIRST, origin, rest, gap), name[places[1] - FIRST :] + rest
+        return b"%b%c%b%b%d" % (query[:FIRST], offsets[-1], origin, rest, gap), name[offsets[1] :] + rest

@@ -13,7 +13,7 @@ from maptr.context import MIN_PAYLOAD
 from maptr.cookies import WHOLE_COOKIE
 from maptr.fastpath import ReadyAnswers
 from maptr.protocol import AAAA, NAPTR, NOERROR, TXT, A
-from maptr.ready import COOKIE_REPLY, HEADER, RD, TC, Found, Shared, with_cookie
+from maptr.ready import HEADER, RD, TC, Found, Shared, with_cookie
 from maptr.request import Request
 from maptr.serve.deepplans import DeepPlans
 from maptr.serve.plan import FIRST, HEAD, ID, USUAL_SIZE, pack
@@ -75,7 +75,7 @@ class Plans:
             return plan  # with more octets it comes in more ways than can be learned
         answered = any(ready.head[4:6])
         proved = ready.shared is Shared.BY_PROOF
-        deep = ready.shared is Shared.BY_ORIGIN and _size(found) <= MIN_PAYLOAD
+        deep = ready.shared is Shared.BY_ORIGIN and found.size() <= MIN_PAYLOAD
         if (deep or (proved and not answered)) and not size:
             kept = self.tables.deep.put(query[ID:whole], plan, proved=proved)
             if kept and proved:
@@ -91,7 +91,7 @@ class Plans:
         rest = query[name_end:whole]
         large = False
         if ready.opt:
-            if _size(found) > MIN_PAYLOAD or ready.head[0] & TC:
+            if found.size() > MIN_PAYLOAD or ready.head[0] & TC:
                 large = rest[7:9] == USUAL_SIZE
             else:
                 rest = rest[:7] + USUAL_SIZE + rest[9:]
@@ -208,10 +208,3 @@ class Plans:
         self.tables.deep.forget()
         for table in (self._shared, self._kinds, self._alive_shared):
             table.clear()
-
-
-def _size(found: Found) -> int:
-    """Octets of a reply."""
-    ready = found.ready
-    cookie = COOKIE_REPLY * (found.cookie is not None)
-    return found.question_end + ready.end - ready.start + len(ready.opt) + cookie
