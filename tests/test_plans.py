@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+import dns.edns
 import dns.message
 import dns.name
 import pytest
@@ -18,7 +19,7 @@ from maptr.answer import make_reply
 from maptr.context import Context, Transport
 from maptr.cookies import CookieSettings, answer_cookie, make_cookie
 from maptr.fastpath import ReadyAnswers
-from maptr.ready import HEADER
+from maptr.ready import HEADER, TC
 from maptr.serve import deepplans, plans, plantables
 from maptr.serve.plan import HEAD, PLAN, SILENCE, own, truncated
 from maptr.serve.plans import Plans
@@ -433,3 +434,19 @@ def test_a_reply_of_its_own_and_silence() -> None:
     rest = ctypes.create_string_buffer(reply.wire[HEADER:])
     assert octets(own(reply.wire, ctypes.addressof(rest)), query, b"") == reply.wire
     assert PLAN.unpack(SILENCE)[1::2][:4] == (0, 0, 0, 0)
+
+
+def test_a_reply_that_only_its_cookie_makes_too_long_is_cut() -> None:
+    """As the general path cuts it, for each length around what everybody takes, and for who takes more."""
+    sizes = range(150, 230)
+    records = "".join(f"t{size} 60 TXT {'x' * 255} {'y' * size}\n" for size in sizes)
+    server = Server(snapshot_of((START + records, "example.")))
+    cut = 0
+    for payload in (512, 1232, 513):
+        for size in sizes:
+            for options in ((), (dns.edns.GenericOption(dns.edns.OptionType.COOKIE, b"clientck"),)):
+                query = dns.message.make_query(f"t{size}.example.", "TXT", payload=payload, options=[*options])
+                server.hold([query.to_wire()] * 2)
+                reply = make_reply(query.to_wire(), server.snapshot, transport=Transport.UDP, context=server.context)
+                cut += reply is not None and bool(reply.wire[2] & TC)
+    assert cut > len(sizes)
