@@ -79,7 +79,7 @@ def make_reply(
         return None  # no ID to answer to, or itself a response: answering those makes loops
     asked = Query(query, transport, context, reserve=reserve)
     settled = _settle(asked, client, rcode)
-    return _answer(asked, snapshot) if settled is None else settled._replace(nameless=True)
+    return _answer(asked, snapshot) if settled is None else settled
 
 
 def _settle(asked: Query, client: str, rcode: int | None) -> Reply | None:

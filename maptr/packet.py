@@ -1,7 +1,9 @@
 """DNS messages as a server reads and writes them: octets and offsets, and no more objects than it takes.
 
 Names are 8-bit clean and bounded in length and pointers; every record is opaque wire; names compress
-case-insensitively, never by a pointer beyond 16383, and inside rdata only for the types of RFC 1035.
+case-insensitively, never by a pointer beyond 16383, and inside rdata only for the types of RFC 1035. Only the
+owner of an answer may point to the whole name of a question below the zone's origin or a delegation, other names to
+what follows its first label. So the other records do not depend on that label, and ``ready.py`` can use them again.
 What a reply says is decided in ``answer.py``; here is only how messages are read and laid out.
 """
 
@@ -13,6 +15,7 @@ from typing import NamedTuple
 
 from maptr.names import Labels, read_name, to_wire, wire_length
 from maptr.protocol import HEADER_SIZE, IN, OPT, RRSIG, TSIG
+from maptr.packing import TO_QUESTION
 from maptr.snapshot import RDATA_NAMES, RRset
 
 MAX_POINTER = 0x3FFF  # RFC 1035 4.1.4: fourteen bits
@@ -115,15 +118,18 @@ def may_be_signed(query: bytes) -> bool:
 class Writer:
     """A message as far as it is written: ``data``. Names are given as uncompressed wire."""
 
-    __slots__ = ("_names", "data")
+    __slots__ = ("_names", "_question", "data")
 
-    def __init__(self, header: bytes, question: bytes) -> None:
-        """``question`` is empty, or one whole question of trusted octets."""
+    def __init__(self, header: bytes, question: bytes, base: int) -> None:
+        """``question`` is empty, or one whole question of trusted bytes; the zone or delegation has ``base`` bytes."""
         self.data = bytearray(header)
         self._names: dict[bytes, int] = {}  # in lower case -> where they were written
+        self._question = question[:-4].lower()
         if question:
             self.write_name(question[:-4])
             self.data += question[-4:]
+            if len(self._question) > base:
+                self._names.pop(self._question, None)
 
     def write_name(self, name: bytes) -> None:
         """Write a name, compressed against all that stand before it, whatever their case (RFC 4343)."""
@@ -142,10 +148,18 @@ class Writer:
             data += name[start:at]
         data.append(0)
 
-    def write_record(self, owner: bytes, rdtype: int, rdclass: int, ttl: int, rdata: bytes) -> None:
-        """Write a record whose rdata are uncompressed wire; their names compress where the type allows it."""
+    def write_record(
+        self, owner: bytes, rdtype: int, rdclass: int, ttl: int, rdata: bytes, *, answer: bool = False
+    ) -> None:
+        """Write a record whose rdata are uncompressed wire; their names compress where the type allows it.
+
+        ``answer``: its owner may point to the whole question.
+        """
         data = self.data
-        self.write_name(owner)
+        if answer and len(owner) > 1 and owner.lower() == self._question:
+            data += TO_QUESTION
+        else:
+            self.write_name(owner)
         data += RECORD.pack(rdtype, rdclass, ttl, len(rdata))
         fixed, names = RDATA_NAMES.get(rdtype, (0, 0))
         if not names:
@@ -168,7 +182,9 @@ class Writer:
         self._names = {name: place for name, place in self._names.items() if place < size}
 
 
-def write_rrset(writer: Writer, rrset: RRset, limit: int, rdclass: int = IN, *, signed: bool = False) -> int:
+def write_rrset(
+    writer: Writer, rrset: RRset, limit: int, rdclass: int = IN, *, signed: bool = False, answer: bool = False
+) -> int:
     """Append a whole RRset, ``signed`` with its RRSIGs, if the message then ends by the limit.
 
     How many records that were; 0, and no trace of them, where they do not fit.
@@ -179,7 +195,7 @@ def write_rrset(writer: Writer, rrset: RRset, limit: int, rdclass: int = IN, *, 
     if signed:
         records += [(RRSIG, rdata) for rdata in rrset.signatures]
     for rdtype, rdata in records:
-        writer.write_record(owner, rdtype, rdclass, rrset.ttl, rdata)
+        writer.write_record(owner, rdtype, rdclass, rrset.ttl, rdata, answer=answer)
         if len(writer.data) > limit:
             writer.cut(mark)
             return 0

@@ -38,8 +38,8 @@ class Reply(NamedTuple):
     """A reply and what a rate limit wants to know of it.
 
     ``kind`` is equal for replies that tell the same (``Outcome.source``), whatever was asked to get them.
-    ``verified``: the client showed by its cookie that its address is not forged; ``cookie``: it sent one.
-    ``nameless``: it would be the same for any name in the question.
+    ``verified``: the client showed by its cookie that its address is not forged; ``cookie``: the reply ends in one.
+    ``cut``: something was left out because it does not fit.
     """
 
     wire: bytes
@@ -48,7 +48,7 @@ class Reply(NamedTuple):
     question_end: int
     opt_size: int
     cookie: bool = False
-    nameless: bool = False
+    cut: bool = False
 
     def truncated(self) -> bytes:
         """The reply with TC and no records but OPT, so that a real client asks again over TCP."""
@@ -90,11 +90,11 @@ def render(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: int
     if outcome is None:
         outcome = _NOTHING
     body = b""
-    counts, truncated = [0, 0, 0], False
+    counts, truncated, cut = [0, 0, 0], False, False
     if outcome.answer or outcome.authority or outcome.additional:
-        writer = Writer(bytes(HEADER_SIZE), question)
+        writer = Writer(bytes(HEADER_SIZE), question, outcome.base)
         rdclass = IN if query.question is None else query.question.qclass
-        counts, truncated = _fit(writer, outcome, limit - len(opt), rdclass)
+        counts, truncated, cut = _fit(writer, outcome, limit - len(opt), rdclass)
         body = bytes(writer.data[question_end:]) if any(counts) else b""
     if query.opt is not None and query.wanted.padding and query.transport is Transport.TLS:
         # RFC 7830 6: never in the clear
@@ -105,7 +105,7 @@ def render(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: int
     flags = _flags(query, rcode, outcome, truncated)
     head = _HEAD.pack(query.wire[:2], flags, bool(question), *counts[:2], counts[2] + (query.opt is not None))
     kind, has_cookie = _kind(query, rcode, outcome), query.cookie is not None
-    return Reply(head + question + body + opt, kind, query.verified, question_end, len(opt), has_cookie)
+    return Reply(head + question + body + opt, kind, query.verified, question_end, len(opt), has_cookie, cut)
 
 
 def _flags(query: Query, rcode: int, outcome: Outcome, truncated: bool) -> int:
@@ -127,18 +127,18 @@ def _kind(query: Query, rcode: int, outcome: Outcome) -> Hashable:
     return rcode, to_wire(outcome.source), query.question.qtype if outcome.answer else 0
 
 
-def _fit(writer: Writer, outcome: Outcome, limit: int, rdclass: int) -> tuple[list[int], bool]:
-    """Write what fits; the records of each section that shall go, and whether TC must be set."""
+def _fit(writer: Writer, outcome: Outcome, limit: int, rdclass: int) -> tuple[list[int], bool, bool]:
+    """Write what fits; the records of each section that go, whether TC must be set, and whether any do not fit."""
     counts = [0, 0, 0]
     for section, rrsets in enumerate((outcome.answer, outcome.authority, outcome.glue)):
         for rrset in rrsets:
-            written = write_rrset(writer, rrset, limit, rdclass, signed=outcome.dnssec)
+            written = write_rrset(writer, rrset, limit, rdclass, signed=outcome.dnssec, answer=not section)
             if not written:
-                return (counts if rrsets is outcome.glue else [0, 0, 0]), True
+                return (counts if rrsets is outcome.glue else [0, 0, 0]), True, True
             counts[section] += written
     for rrset in outcome.additional:
         written = write_rrset(writer, rrset, limit, rdclass, signed=outcome.dnssec)
         if not written:
-            break
+            return counts, False, True
         counts[2] += written
-    return counts, False
+    return counts, False, False

@@ -75,7 +75,7 @@ class _Writer:
 
     def __init__(self, template: bytes, question: Question) -> None:
         self.count = 0
-        self._writer = Writer(template[:HEADER_SIZE], question.wire)
+        self._writer = Writer(template[:HEADER_SIZE], question.wire, len(question.wire) - 4)
         self._tail = template[HEADER_SIZE + len(question.wire) :]
 
     def add(self, record: Record, limit: int) -> bool:

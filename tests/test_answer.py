@@ -168,7 +168,7 @@ def test_rfc1035_no_pointer_beyond_16383() -> None:
 
 
 def test_what_is_cut_from_a_buffer_is_pointed_to_no_more() -> None:
-    writer = Writer(b"", b"")
+    writer = Writer(b"", b"", 1)
     writer.write_name(b"\1a\0")
     writer.write_name(b"\1b\1a\0")
     writer.cut(3)
