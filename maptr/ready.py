@@ -30,7 +30,7 @@ from maptr.names import Labels, to_wire
 from maptr.packed import INERT, PackedNodes
 from maptr.packing import RRSET
 from maptr.protocol import MAX_MESSAGE, NOERROR, NXDOMAIN, RCODE_BITS, REFUSED
-from maptr.rendering import Reply
+from maptr.message import Reply
 from maptr.snapshot import Snapshot, ZoneView
 
 # Three iovec: the question, records with OPT, the cookie. The first and the third address are set when it is sent.
@@ -172,8 +172,6 @@ class Ready:
 
     def find(self, key: bytes) -> tuple[bytes, bytes] | None:
         """The record for a query without its ID, and the client's cookie, if any; None for the general path."""
-        if len(key) < MIN_KEY:
-            return None
         form = self._no_edns
         if key[8:HEADER] != b"\0\0":
             # One of the three sizes of an OPT, without or with a cookie. What only looks like one finds no key.
@@ -183,6 +181,8 @@ class Ready:
             form = found
         small, large, opt, cookie_size, _ = form
         end = len(key) - opt
+        if end < MIN_KEY:
+            return None
         cookie = key[len(key) - cookie_size :]
         folded = key[: end - 4].lower() + key[end - 4 : end]
         question = folded + small

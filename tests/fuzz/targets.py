@@ -23,7 +23,7 @@ from maptr.answer import make_reply
 from maptr.context import PLAIN, Context, Identity, Transport
 from maptr.cookies import CookieSettings
 from maptr.exchange import Access, exchange
-from maptr.serve.dnslib_resolver import Message
+from maptr.message import Message
 from maptr.serve.stream import Conversation
 from maptr.snapshot import Snapshot
 
@@ -95,7 +95,7 @@ def _check_reply(packet: bytes, reply: bytes, limit: int) -> None:
     assert reply[2] & 0x80
     assert len(reply) <= limit
     message = dns.message.from_wire(reply)  # raises on anything malformed, trailing octets among it
-    ours = Message.parse(reply)
+    ours = Message.parse(reply, 65535)
     assert len(ours.rr) == sum(map(len, message.answer))
     assert len(ours.auth) == sum(map(len, message.authority))
     assert len(ours.ar) == sum(map(len, message.additional)) + (message.edns >= 0)
