@@ -9,7 +9,7 @@ from __future__ import annotations
 from dnslib import DNSError
 
 from maptr.chaos import look_up_chaos
-from maptr.context import PLAIN, Context, Transport
+from maptr.context import MIN_PAYLOAD, PLAIN, Context, Transport, is_amplifier
 from maptr.cookies import answer_cookie
 from maptr.edns import (
     EDE_NOT_AUTHORITATIVE,
@@ -168,4 +168,10 @@ def _answer(asked: Query, snapshot: Snapshot) -> Reply:
     minimal = question.qtype == ANY and asked.transport is Transport.UDP
     dnssec = asked.opt is not None and bool(asked.opt.edns_do)
     outcome = look_up(zone, name, question.qtype, minimal_any=minimal, dnssec=dnssec)
-    return lay_out(asked, outcome.rcode, outcome)
+    amplifier = is_amplifier(question.qtype, apex=folded == zone.origin, answered=bool(outcome.answer))
+    if asked.transport is not Transport.UDP or not amplifier:
+        return lay_out(asked, outcome.rcode, outcome)
+    if not asked.verified:
+        asked.limit = MIN_PAYLOAD
+    reply = lay_out(asked, outcome.rcode, outcome)
+    return reply._replace(for_one=reply.cut or len(reply.wire) > MIN_PAYLOAD)

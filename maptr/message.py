@@ -234,7 +234,7 @@ class Reply(NamedTuple):
 
     ``kind`` is equal for responses that tell the same (``Outcome.source``), whatever was asked to get them.
     ``verified``: the client showed by its cookie that its address is not forged; ``cookie``: the response ends in one.
-    ``cut``: something was left out because it does not fit.
+    ``cut``: something was left out because it does not fit. ``for_one``: it is for this client alone.
     """
 
     wire: bytes
@@ -244,6 +244,7 @@ class Reply(NamedTuple):
     opt_size: int
     cookie: bool = False
     cut: bool = False
+    for_one: bool = False
 
     def truncated(self) -> bytes:
         """The response with TC and no records but OPT, so that a real client asks again over TCP."""
@@ -266,6 +267,7 @@ class Query:
     cookie: bytes | None = None  # to send back
     verified: bool = False
     reserve: int = 0  # bytes to leave free for a signature
+    limit: int = MAX_MESSAGE  # bytes of the response, where that is less than its transport and the client allow
 
 
 def lay_out(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: int | None = None) -> Reply:
@@ -276,7 +278,7 @@ def lay_out(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: in
     """
     payload, udp = query.context.udp_payload, query.transport is Transport.UDP
     outcome = _NOTHING if outcome is None else outcome
-    limit = (udp_limit(query.opt, payload) if udp else MAX_MESSAGE) - query.reserve
+    limit = min(udp_limit(query.opt, payload) if udp else MAX_MESSAGE, query.limit) - query.reserve
     options = (
         []
         if query.opt is None

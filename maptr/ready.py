@@ -227,7 +227,7 @@ class Ready:
         """Keep a response of the general path, over this kind of transport, where it holds for other queries, too."""
         key, end = query[ID:], reply.question_end - ID
         form = self._read_form(key, end)
-        if form is None:
+        if form is None or reply.for_one:
             return
         large = reply.cut or len(reply.wire) > MIN_PAYLOAD
         question = key[: end - 4].lower() + key[end - 4 : end] + (form.large if large else form.small)

@@ -5,6 +5,7 @@ The field is the only place that names a key; reading, the environment's names a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,6 +101,7 @@ class ServeConfig(Table):
     """``[serve]``."""
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", 5353),))
+    user: str = setting(values.TEXT, "")  # to run as, where root starts it: NAME or NAME:GROUP
     workers: int = setting(values.integer(1, 1024), 1)
     nsid: str = setting(values.SHORT_TEXT, "")
     version: str = setting(values.SHORT_TEXT, "")  # version.bind; empty is REFUSED, as for hostname
@@ -203,9 +205,9 @@ class Config(Table):
     places: Mapping[str, tuple[str, int]] = about(dict)
 
     def error(self, key: str, message: str) -> ConfigError:
-        """What is wrong with the value of a key, such as ``serve.listen``, at its place."""
+        """What is wrong with the value of a key, such as ``serve.listen`` or ``key[0].secret_file``, at its place."""
         filename, line = self.places.get(key, (self.filename, 0))
-        return ConfigError(message, filename=filename, line=line, key=key)
+        return ConfigError(message, filename=filename, line=line, key=re.sub(r"\[\d+\]", "", key))
 
 
 def keys_of(table: type[Table]) -> dict[str, tuple[str, Field]]:
