@@ -10,7 +10,7 @@ from dnslib import DNSError
 
 from maptr.chaos import look_up_chaos
 from maptr.context import MIN_PAYLOAD, PLAIN, Context, Transport, is_amplifier
-from maptr.cookies import answer_cookie
+from maptr.cookies import answer_cookie, packed_address
 from maptr.edns import (
     EDE_NOT_AUTHORITATIVE,
     EDE_NOT_READY,
@@ -137,8 +137,8 @@ def _read_opt(asked: Query, client: str) -> Reply | None:
     except DNSError:
         return lay_out(asked, FORMERR)
     if asked.wanted.cookie is not None and cookies.secrets:
-        now, siphash = asked.context.clock(), asked.context.siphash
-        answer = answer_cookie(asked.wanted.cookie, client, secrets=cookies.secrets, now=now, siphash=siphash)
+        address, now = packed_address(client), asked.context.clock()
+        answer = answer_cookie(asked.wanted.cookie, address, secrets=cookies.secrets, now=now)
         asked.cookie, asked.verified = answer.option, answer.verified
     if asked.cookie and cookies.required and asked.transport is Transport.UDP and not asked.verified:
         return lay_out(asked, BADCOOKIE)  # RFC 7873 5.2.3 and 5.2.4

@@ -26,12 +26,12 @@ from typing import NamedTuple
 
 from maptr.context import COOKIE, MIN_PAYLOAD
 from maptr.cookies import CLIENT_COOKIE, WHOLE_COOKIE
+from maptr.message import Reply
 from maptr.names import Labels, to_wire
 from maptr.packed import INERT, PackedNodes
 from maptr.packing import RRSET
 from maptr.protocol import MAX_MESSAGE, NOERROR, NXDOMAIN, RCODE_BITS, REFUSED
-from maptr.message import Reply
-from maptr.snapshot import Snapshot, ZoneView
+from maptr.snapshot import ZoneView
 
 # Three iovec: the question, records with OPT, the cookie. The first and the third address are set when it is sent.
 # Then the header without ID, bytes of OPT without the cookie, the rcode, and what the rate limit counts it by, or 0.
@@ -146,14 +146,13 @@ class Zone(NamedTuple):
 
 
 class Ready:
-    """The ready responses of one snapshot, for one thread and one kind of transport.
+    """The ready responses from some zones, for one thread and one kind of transport.
 
-    ``payload`` limits responses by UDP; without it they are for streams, which have no limit that matters. What is at
-    or below ``elsewhere``, folded origins, is left to the general path.
+    What is at or below ``others``, folded origins, is left to the general path. ``payload`` limits responses by UDP;
+    without it they are for streams, which have no limit that matters.
     """
 
-    def __init__(self, snapshot: Snapshot, payload: int | None, elsewhere: Iterable[Labels] = ()) -> None:
-        self.snapshot = snapshot
+    def __init__(self, zones: Iterable[Zone], others: Iterable[Labels], payload: int | None) -> None:
         self.known: dict[bytes, bytes] = {}
         self._payload = payload
         self._arena = Arena(ARENA_SIZE)
@@ -163,8 +162,8 @@ class Ready:
         self._gaps = 0
         self._full = False
         self._no_edns = Form(b"\0", b"\0" + self._limit(MIN_PAYLOAD))
-        self._zones = {to_wire(origin): Zone.of(view) for origin, view in snapshot.zones.items()}
-        self._others = frozenset(to_wire(origin) for origin in (*snapshot.broken, *elsewhere))
+        self._zones = {zone.origin: zone for zone in zones}
+        self._others = frozenset(map(to_wire, others))
         self._children: dict[bytes, frozenset[bytes]] = {}
         for origin in (*self._zones, *self._others):
             above = origin[1 + origin[0] :]

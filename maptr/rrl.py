@@ -65,10 +65,6 @@ class RrlSettings(_Settings):
             raise ValueError("a prefix longer than an address")
         return super().__new__(cls, responses_per_second, slip, window, ipv4_prefix, ipv6_prefix, table_size, exempt)
 
-    def shared(self, workers: int) -> RrlSettings:
-        """The settings of each of so many workers: the kernel spreads the queries, so the rate is divided."""
-        return self._replace(responses_per_second=self.responses_per_second / workers)
-
 
 class Verdict(enum.Enum):
     """What becomes of a reply."""

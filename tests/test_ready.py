@@ -19,7 +19,7 @@ from maptr.answer import make_reply
 from maptr.context import Context, Identity, Transport
 from maptr.cookies import CookieSettings, answer_cookie, make_cookie, packed_address
 from maptr.names import Labels
-from maptr.ready import Ready, kind_number, kind_of, truncated
+from maptr.ready import Ready, Zone, kind_number, kind_of, truncated
 from maptr.snapshot import Snapshot
 from tests import peers, signers
 from tests.test_answer_oracle import ORIGIN, QUERY_TYPES, random_zone, zone_text
@@ -52,14 +52,16 @@ class Server:
     def __init__(self, snapshot: Snapshot, elsewhere: Sequence[Labels] = ()) -> None:
         self.snapshot = snapshot
         self.found = 0
+        zones, others = [*map(Zone.of, snapshot.zones.values())], (*snapshot.broken, *elsewhere)
         self.ready = {
-            Transport.UDP: Ready(snapshot, CONTEXT.udp_payload, elsewhere),
-            Transport.TCP: Ready(snapshot, None, elsewhere),
+            Transport.UDP: Ready(zones, others, CONTEXT.udp_payload),
+            Transport.TCP: Ready(zones, others, None),
         }
 
     def ask(self, query: bytes) -> bool:
         """Hold the two paths to one response; whether there was a ready one by UDP."""
-        return [self._ask(query, transport) for transport in self.ready][0]
+        udp, _ = [self._ask(query, transport) for transport in self.ready]
+        return udp
 
     def _ask(self, query: bytes, transport: Transport) -> bool:
         ready = self.ready[transport]

@@ -142,8 +142,6 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
         for report in table["drift"]:
             drift = report["error"] or f"{len(report['deviating'])} of {report['records']} records deviate"
             output.data(f"  {report['server']} at {report['at']}: {drift}")
-    for worker in reply["workers"]:
-        output.data(_worker(worker))
     for transport, counts in reply["queries"].items():
         output.data(f"queries by {transport}: " + ", ".join(f"{count} {what}" for what, count in counts.items()))
     limited, connections = reply["rate_limit"], reply["connections"]
@@ -156,17 +154,6 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
         )
     for alarm in reply["alarms"]:
         output.data(f"ALARM {alarm}")
-
-
-def _worker(worker: dict[str, Any]) -> str:
-    if worker["worker"] is None:
-        return f"process {worker['pid']} in reserve"
-    if "ends" not in worker:
-        return f"worker {worker['worker']} process {worker['pid']} giving way"
-    ends = f", {worker['ends']} ended before it, the last {worker['last_end']}" if worker["ends"] else ""
-    process = f" process {worker['pid']}" if worker["pid"] else ""
-    since = f" since {worker['since']}" if worker["since"] else ""
-    return f"worker {worker['worker']}{process} {worker['state']}{since}{ends}"
 
 
 def _duration(seconds: float) -> str:

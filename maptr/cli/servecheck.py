@@ -63,8 +63,6 @@ def check(config: Config) -> None:
                 output.talk(f"maptr: zone {zone}: {alarm.words(found, now)}")
     if code:
         raise SystemExit(code)
-    if config.serve.workers > 1:
-        output.data(f"workers {config.serve.workers}")
     for address in config.serve.listen:
         output.data(f"listen {address} (udp, tcp)")
     for address in config.serve.tls.listen:

@@ -93,12 +93,6 @@ def _address(text: str) -> str:
     return str(Address.from_text(text))
 
 
-def _workers(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 1024):
-        raise ValueError(f"{text!r} is no number from 1 to 1024")
-    return int(text)
-
-
 def _key(text: str) -> Key:
     """``NAME=ALGORITHM:@FILE``, or the secret itself in place of ``@FILE``."""
     from maptr.acl import Key
@@ -176,13 +170,6 @@ OPTIONS = (
         key="serve.user",
     ),
     Option("--control", "Where maptr reload and maptr status find this server.", "SOCKET", key="serve.control"),
-    Option(
-        "--workers",
-        "Processes that answer, one for each core; more than one on Linux only.  [default: 1]",
-        "N",
-        _workers,
-        "serve.workers",
-    ),
     Option(
         "--tls-listen",
         "Where to answer DNS over TLS, such as 127.0.0.1:853. Repeatable; needs --tls-cert and --tls-key.",

@@ -16,25 +16,26 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol
+from collections.abc import Hashable, Sequence
+from typing import cast
 
-from maptr.context import MAX_PAYLOAD, Context
-from maptr.cookies import CLIENT_COOKIE, WHOLE_COOKIE, answer_cookie
+from maptr.context import MAX_PAYLOAD, Context, Transport
+from maptr.cookies import WHOLE_COOKIE, answer_cookie
 from maptr.ready import (
+    COOKIE_FIELD,
     HEADER,
     ID,
     NO_RESPONSE,
     RCODE_FIELD,
     RECORD,
     SILENCE,
-    COOKIE_FIELD,
     Ready,
     kind_of,
     truncated,
 )
-from maptr.rrl import RateLimiter, Verdict
-from maptr.serve.counters import Counters
+from maptr.rrl import Verdict
+from maptr.serve.counters import Counters, result
+from maptr.serve.responder import Responder, State
 
 log = logging.getLogger("maptr.serve")
 
@@ -59,12 +60,6 @@ MESSAGE = 64  # struct mmsghdr
 
 MSG_DONTWAIT, MSG_WAITFORONE = 0x40, 0x10000
 _int, _unsigned, _pointer = ctypes.c_int.from_param, ctypes.c_uint.from_param, ctypes.c_void_p.from_param
-
-
-class General(Protocol):
-    """Answers a query on the general path, the rate limit included; ``learn`` is told of the response."""
-
-    def __call__(self, query: bytes, client: str, learn: Callable[..., None]) -> bytes | None: ...
 
 
 def why_not() -> str | None:
@@ -145,7 +140,8 @@ class Slots:
         v6: bool,
     ) -> None:
         """Strided views of the first n messages, made once: ``to[n][:] = of[n]`` moves one field of a batch."""
-        words, halves, quarters = (memoryview(self.memory).cast(code) for code in "QHI")
+        whole = memoryview(self.memory)
+        words, halves, quarters = whole.cast("Q"), whole.cast("H"), whole.cast("I")
 
         def every(view: memoryview, at: int, stride: int) -> list[memoryview]:
             size = view.itemsize
@@ -213,8 +209,7 @@ class Slots:
         """The record of a response that was made for one query."""
         place, size = self.areas[i], len(reply) - HEADER - ID
         self.memory[place : place + size] = reply[HEADER + ID :]
-        rcode = reply[3] & 0xF
-        fields = 0, HEADER + ID, self.area_addresses[i], size, 0, 0, reply[2:10], reply[10:12], 0, rcode, 0
+        fields = 0, HEADER + ID, self.area_addresses[i], size, 0, 0, reply[2:10], reply[10:12], 0, result(reply), 0
         return RECORD.pack(*fields)
 
     def send(self, first: int, end: int) -> int:
@@ -234,32 +229,19 @@ class Slots:
 class BatchListener:
     """Answers on one socket, in a thread that mostly waits in the kernel.
 
-    ``ready`` gives the ready responses of this moment, for this thread; None while there are no zones.
+    ``anywhere``: the socket takes what is sent to any address, so responses say which they leave from.
     """
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        *,
-        ready: Callable[[Ready | None], Ready | None],
-        context: Callable[[], Context],
-        limiter: RateLimiter,
-        report: Callable[[str], None],
-        general: General,
-        counters: Counters,
-        anywhere: bool,
-    ) -> None:
+    def __init__(self, sock: socket.socket, responder: Responder, counters: Counters, *, anywhere: bool) -> None:
         self._sock = sock
-        self._next_ready = ready
-        self._context = context
-        self._limiter = limiter
-        self._report = report
-        self._general = general
+        self._responder = responder
         self._counters = counters
         self._slots = Slots(sock, anywhere)
+        self._state: State | None = None
         self._ready: Ready | None = None
         self._exempt: set[Hashable] = set()
         self._networks: dict[Hashable, str] = {}
+        self._results = counters.queries[Transport.UDP]
         self._full = 0  # batches in a row
         self._general_left = 0  # queries of this batch that may take the general path
         self._stopping = False
@@ -291,7 +273,10 @@ class BatchListener:
 
     def _take(self, count: int) -> None:
         """Answer the queries in the first slots."""
-        ready = self._ready = self._next_ready(self._ready)
+        state = self._responder.state
+        if state is not self._state:
+            self._state, self._ready = state, None if state is None else state.ready(Transport.UDP)
+        ready = self._ready
         if ready is None:
             return
         ready.tidy()
@@ -301,40 +286,44 @@ class BatchListener:
         self._full = self._full + 1 if count == BATCH else 0
         self._general_left = count if self._full <= MAX_FULL else MAX_GENERAL
         keys = slots.keys(count)
-        records = [*map(ready.known.get, keys)]
+        known = [*map(ready.known.get, keys)]
         settled: set[int] = set()
-        if None in records:
-            self._find(ready, records, keys, settled)
+        records = self._find(ready, known, keys, settled) if None in known else cast(list[bytes], known)
         clients = slots.clients(count)
         if not self._exempt.issuperset(clients):
             self._limit(records, keys, clients, settled)
         joined = slots.lay_out(records)
         codes = joined[RCODE_FIELD :: RECORD.size]
-        counters.ready += count - len(settled)
-        counters.count_codes(codes)  # before sending: a client that has its response finds it counted
+        counters.ready += count
+        for code in {*codes}:
+            self._results[code] += codes.count(code)  # before sending: a client that has its response finds it counted
         first = 0
         if SILENCE in codes:
+            counters.silent += codes.count(SILENCE)
             for i in [i for i, code in enumerate(codes) if code == SILENCE]:
                 counters.lost += slots.send(first, i)
                 first = i + 1
         counters.lost += slots.send(first, count)
 
-    def _find(self, ready: Ready, records: list[bytes | None], keys: list[bytes], settled: set[int]) -> None:
-        """Put a record where the query as such is not known. ``settled`` are those the rate limit does not concern."""
+    def _find(self, ready: Ready, known: list[bytes | None], keys: list[bytes], settled: set[int]) -> list[bytes]:
+        """The records of a batch. ``settled`` gets those that the rate limit has judged or does not concern."""
         find = ready.find
-        context = self._context()
-        for i, record in enumerate(records):
+        context = self._responder.context
+        records: list[bytes] = []
+        for i, record in enumerate(known):
             if record is not None:
+                records.append(record)
                 continue
             try:
                 found = find(keys[i])
                 if found is not None and found[0][COOKIE_FIELD]:
                     found = self._answer_cookie(i, found, context, settled)
-                records[i] = self._ask_general(ready, i, keys[i], settled) if found is None else found[0]
+                records.append(self._ask_general(ready, i, keys[i], settled) if found is None else found[0])
             except Exception:
                 log.exception("internal error, query dropped: %s", keys[i].hex())
                 settled.add(i)
-                records[i] = NO_RESPONSE
+                records.append(NO_RESPONSE)
+        return records
 
     def _answer_cookie(
         self, i: int, found: tuple[bytes, bytes], context: Context, settled: set[int]
@@ -343,31 +332,32 @@ class BatchListener:
         slots, (secrets, required) = self._slots, context.cookies
         if not secrets:
             return None  # taken away a moment ago; ready responses will follow
-        option, verified = answer_cookie(
-            found[1], slots.memory[slots.addresses[i]], secrets=secrets, now=context.clock()
-        )
+        address = slots.memory[slots.addresses[i]]
+        option, verified = answer_cookie(found[1], address, secrets=secrets, now=context.clock())
         if verified:
             settled.add(i)
         elif required:
             return None
-        self._counters.cookies[not verified] += 1
+        self._counters.count_cookie(verified=verified)
         slots.memory[slots.cookies[i]] = option
         return found
 
     def _ask_general(self, ready: Ready, i: int, key: bytes, settled: set[int]) -> bytes:
         """The record of a response made for this query alone; of silence where too many queries wait."""
         settled.add(i)
+        self._counters.ready -= 1
         if not self._general_left:
             self._counters.overload += 1
             return NO_RESPONSE
         self._general_left -= 1
         self._counters.general += 1
-        reply = self._general(self._slots.query(i, key), self._slots.client(i), ready.learn)
+        query, client = self._slots.query(i, key), self._slots.client(i)
+        reply = self._responder.general(query, client, self._counters, ready.learn)
         return NO_RESPONSE if reply is None else self._slots.own(i, reply)
 
     def _limit(self, records: list[bytes], keys: list[bytes], clients: Sequence[Hashable], settled: set[int]) -> None:
         """Hold the responses of a batch to the rate limit; those that go too far are cut, or not sent."""
-        limiter = self._limiter
+        limiter = self._responder.limiter
         places, replies = [], []
         for i, client in enumerate(clients):
             if client in self._exempt or i in settled:
@@ -378,7 +368,7 @@ class BatchListener:
                 replies.append((network, kind_of(records[i], keys[i])))
         for place, verdict in limiter.judge_each(replies):
             i = places[place]
-            self._report(self._slots.client(i))
+            self._responder.report(self._slots.client(i))
             records[i] = truncated(records[i]) if verdict is Verdict.TRUNCATE else NO_RESPONSE
 
     def _remember(self, i: int, client: Hashable) -> str | None:
@@ -386,7 +376,7 @@ class BatchListener:
         if len(self._exempt) + len(self._networks) >= MAX_CLIENTS:
             self._exempt.clear()
             self._networks.clear()
-        network = self._limiter.network(self._slots.client(i))
+        network = self._responder.limiter.network(self._slots.client(i))
         if network is None:
             self._exempt.add(client)
         else:
