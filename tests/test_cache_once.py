@@ -16,12 +16,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from maptr import registry
-from maptr.ark import MAX_NAAN, Ark
+from maptr.ark import BETANUMERIC, MAX_NAAN, Ark
 from maptr.cache import POLICIES
 from maptr.cache.once import MAX_PARTS, OnceTable
 from maptr.cache.watched import digest_of
 from maptr.errors import ConfigError, DiscoveryError
-from maptr.plainurl import BETANUMERIC
 from maptr.question import Answer
 from maptr.table import Table
 from tests.caching import HOME, SILENT, Rig, host, said

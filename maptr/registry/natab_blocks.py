@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
-from maptr.ark import MAX_NAAN
+from maptr.ark import BETANUMERIC, MAX_NAAN
 from maptr.errors import TableError
-from maptr.plainurl import BETANUMERIC
 from maptr.registry.natab_lines import HEADERS, Reader
 from maptr.registry.records import Records
 from maptr.table import Entry, Table
