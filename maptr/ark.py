@@ -37,14 +37,17 @@ _STRUCTURE = "([/.])[/.]+"
 _PERCENT = "(?s)%(..?|$)"
 _NEVER = r'[^\x21-\x7e]|[<>"\\^`{|}\[\]]'  # RFC 3986 2: written only as % pairs
 _SHOULDER = f"[{BETANUMERIC[10:]}]*[0-9]"
-_WRAPPERS = {"(": ")", "<": ">", "[": "]", "{": "}", '"': '"', "'": "'", "`": "`", "«": "»", "“": "”", "„": "“"}
+_AROUND = (  # what an ARK is pasted in, an opening and a closing character each
+    "() <> [] {} \"\" '' `` \u201c\u201d \u201d\u201d \u201e\u201c \u201e\u201d \u2018\u2019 \u201a\u2018 \u201a\u2019 "
+    "\xab\xbb \xbb\xab \xbb\xbb \u2039\u203a \u203a\u2039 \u300c\u300d \u300e\u300f \u300a\u300b \uff08\uff09"
+)
 
 
 class _Rules(NamedTuple):
     """What a version of the draft says of received text and of the normal form."""
 
     label: str
-    repertoire: str  # beside letters and digits; what else RFC 3986 allows in a path is taken, and noted
+    outside: str  # a character that the draft does not have, but RFC 3986 in a path: it is kept, and noted
     older: bool  # % pairs in lower case; suffixes sorted and told once
     hash_in_name: bool = False
     host_in_label: bool = False
@@ -52,16 +55,18 @@ class _Rules(NamedTuple):
 
 # A slash after ``ark:/`` is an initial structural character of the name, which 2002 2.4 and 2019 2.7 remove.
 PROFILES: dict[Profile, _Rules] = {
-    "current": _Rules(f"(?ai)ark{_COLON}{_SLASH}?", "=~*+@_$%./", older=False),
-    "2019": _Rules(f"(?ai)ark{_COLON}{_SLASH}*", "=~*+@_$%./", older=True),
-    "2002": _Rules(f"(?ai)ark{_COLON}{_SLASH}*", "=@$_*+#%./", older=True, hash_in_name=True, host_in_label=True),
+    "current": _Rules(f"(?ai)ark{_COLON}{_SLASH}?", r"[^0-9A-Za-z=~*+@_$%./]", older=False),
+    "2019": _Rules(f"(?ai)ark{_COLON}{_SLASH}*", r"[^0-9A-Za-z=~*+@_$%./]", older=True),
+    "2002": _Rules(
+        f"(?ai)ark{_COLON}{_SLASH}*", r"[^0-9A-Za-z=@$_*+#%./]", older=True, hash_in_name=True, host_in_label=True
+    ),
 }
 
-# Text that is in normal form but for a slash after the label: what most callers have, read at once. It holds nothing
-# that normalising would move, drop or note (no hyphen, % pair, doubled or final structure character, no suffix before
-# a component), so that its parts are the parts of the normal form.
+# Text that is in normal form but for a host and a slash after the label: what most callers have, read at once. It has
+# nothing that normalising would move, drop or note (no hyphen, % pair, doubled or final structure character, no suffix
+# before a component), so that its parts are the parts of the normal form.
 _AS_IT_IS = re.compile(
-    rf"ark:/?([{BETANUMERIC}]{{1,{MAX_NAAN}}})/"
+    rf"(https?://[0-9A-Za-z.:-]+/)?ark:/?([{BETANUMERIC}]{{1,{MAX_NAAN}}})/"
     + r"((C+)((?:/C+)*(?:\.C+)*))(\?[T?/.%-]*)?[ \t\r\n]*".replace("C", "[$*+0-9=@A-Z_a-z~]").replace(
         "T", "!$-,0-;=@A-Z_a-z~"
     )
@@ -154,8 +159,8 @@ class Ark(_Parts):
         if profile == "current" and len(text) <= _MAX_AS_IT_IS:
             plain = _AS_IT_IS.fullmatch(text)
             if plain is not None:
-                naan, rest, name, qualifier, tail = plain.groups("")
-                return _new(cls, (naan, name, qualifier, f"ark:{naan}/{rest}", tail, "", ()))
+                nma, naan, rest, name, qualifier, tail = plain.groups("")
+                return _new(cls, (naan, name, qualifier, f"ark:{naan}/{rest}", tail, nma, ()))
         rules = PROFILES.get(profile)
         if rules is None:
             raise ConfigError(f"{profile!r} is none of {', '.join(PROFILES)}", key="profile")
@@ -267,7 +272,7 @@ def _decode(text: str | bytes) -> str:
 
 def _unwrap(text: str) -> str:
     """The text without the brackets or quotes around all of it (RFC 3986 appendix C)."""
-    while len(text) > 1 and _WRAPPERS.get(text[0]) == text[-1]:
+    while len(text) > 1 and text[0] + text[-1] in _AROUND:
         text = text[1:-1]
     return text
 
@@ -351,8 +356,8 @@ def _notes(rest: str, fragment: str, rules: _Rules) -> tuple[str, ...]:
     notes = []
     if fragment:
         notes.append(f"the fragment {_shown(fragment)} is not part of the ARK")
-    if odd := {character for character in rest if not character.isalnum()}.difference(rules.repertoire):
-        notes.append(f"outside the draft's repertoire: {' '.join(sorted(odd))}")
+    if odd := re.findall(rules.outside, rest):
+        notes.append(f"outside the draft's repertoire: {' '.join(sorted(set(odd)))}")
     return tuple(notes)
 
 
