@@ -157,6 +157,8 @@ def _each(
     """Each ARK with its discovery and what went wrong."""
     try:
         for ark in arks:
+            for note in ark.notes if trace else ():
+                output.talk(f"maptr: {ark}: {note}")
             try:
                 with _shown(ark) if trace else nullcontext() as on_step:
                     found = way.ask(ark, on_step=on_step)
