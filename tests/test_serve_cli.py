@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import signal
 import ssl
@@ -38,12 +39,18 @@ def zone_text(serial: int, address: str = "192.0.2.1") -> str:
     )
 
 
+CURRENT_USER = pwd.getpwuid(os.geteuid()).pw_name  # root warns where it is not asked to stay root
+
+
 class Server:
     """The command in a process of its own, with its log read as it comes."""
 
     def __init__(self, *arguments: str, program: tuple[str, ...] = ("-m", "maptr")) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, *program, "serve", *arguments], stderr=subprocess.PIPE, text=True
+            [sys.executable, *program, "serve", *arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={"MAPTR_SERVE_USER": CURRENT_USER} | os.environ,
         )
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -168,6 +168,13 @@ OPTIONS = (
         "HOST:PORT",
         key="serve.metrics",
     ),
+    Option(
+        "--user",
+        "The user to run as, where root starts the server, such as maptr or maptr:dns: sockets are bound first.  "
+        "[default: the user that starts it]",
+        "NAME[:GROUP]",
+        key="serve.user",
+    ),
     Option("--control", "Where maptr reload and maptr status find this server.", "SOCKET", key="serve.control"),
     Option(
         "--workers",

@@ -100,6 +100,7 @@ class ServeConfig(Table):
     """``[serve]``."""
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", 5353),))
+    user: str = setting(values.TEXT, "")  # to run as, where root starts it: NAME or NAME:GROUP
     workers: int = setting(values.integer(1, 1024), 1)
     nsid: str = setting(values.SHORT_TEXT, "")
     version: str = setting(values.SHORT_TEXT, "")  # version.bind; empty is REFUSED, as for hostname

@@ -17,6 +17,7 @@ from maptr.errors import ConfigError, SignatureError, ZoneError
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
+from maptr.serve import privileges
 from maptr.serve.connections import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.responder import Responder, fresh_cookies
 from maptr.serve.zones import ZoneSource
@@ -35,6 +36,7 @@ RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "
 
 def check(config: Config) -> None:
     """ConfigError for a setting that cannot be obeyed."""
+    privileges.check(config)
     if config.serve.metrics is not None:
         from maptr.serve import metrics
 
