@@ -296,6 +296,27 @@ def test_check_config_finds_what_a_start_could_not_have(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("options", [["--check-config"], []])
+def test_a_start_and_a_check_tell_all_that_is_wrong(options: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "maptr.toml"
+    file.write_text(
+        '[serve]\nlisten = ["127.0.0.1:0"]\nlisen = []\nuser = "no-such-user"\n'
+        '[[key]]\nname = "a"\nsecret_file = "none"\n[[key]]\nname = "b"\nsecret_file = "nor this"\n'
+        '[[zone]]\nname = "a"\nfile = "x"\nserial = "date"\n'
+    )
+    result = run("--config", str(file), *options)
+    lines = [line.removeprefix(f"maptr: {file}:").partition(": ")[0::2] for line in result.stderr.splitlines()]
+    told = [(number, text.partition(":")[0]) for number, text in lines]
+    assert told == [
+        ("3", "serve.lisen"),
+        ("4", "serve.user"),
+        ("7", "key.secret_file"),
+        ("10", "key.secret_file"),
+        ("14", "zone.serial"),
+    ]
+    assert result.exit_code == 1
+
+
 def test_check_config_names_the_key_folder_that_is_missing_and_not_the_table(tmp_path: Path) -> None:
     config = tmp_path / "maptr.toml"
     config.write_text(

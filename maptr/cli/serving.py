@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from maptr import config as configuration
 from maptr.cli import logstream, output
-from maptr.errors import ConfigError, MaptrError
+from maptr.errors import ConfigError, MaptrError, raise_all
 from maptr.serve import early as early_answers
 from maptr.serve import privileges, publisher, settings, signals, statelock
 from maptr.serve.overrides import Overrides
@@ -43,18 +43,29 @@ def serve(line: Line) -> None:
     path = _file(line.file, bool(line.zones))
     overrides = Overrides(line.zones, line.keys, line.transfer, line.notify)
 
-    def load(*, secrets: bool = True) -> Config:
-        return overrides.over(configuration.load(path, environment=os.environ, flags=line.settings, secrets=secrets))
+    def examine(*, secrets: bool = True) -> tuple[Config, list[ConfigError]]:
+        config, errors = configuration.examine(path, environment=os.environ, flags=line.settings, secrets=secrets)
+        try:
+            return overrides.over(config), errors
+        except ConfigError as error:
+            return config, [*errors, *error.all]
 
     def read() -> Config:
-        config = load()
-        settings.check(config)
-        settings.sources_of(config)
-        if config.table.public_key is not None:
-            settings.demands_of(config)
+        config, errors = examine()
+        told = {error.key for error in errors} | ({""} if errors else set())  # without a key: it may follow from those
+        errors += [error for error in settings.mistakes(config) if error.key not in told]
+        if errors and line.check:
+            from maptr.cli import servecheck
+
+            errors += servecheck.misplaced(config)
+        raise_all(sorted(errors, key=lambda error: error.line))
         return config
 
-    listening = _or_fail(lambda: _leave_root(load(secrets=False), check=line.check)) if privileges.is_root() else None
+    listening = None
+    if privileges.is_root():
+        first, errors = _or_fail(lambda: examine(secrets=False))
+        if not errors:
+            listening = _or_fail(lambda: _leave_root(first, check=line.check))
     config = _or_fail(read)
     if not config.zones:
         if path is None:
@@ -79,7 +90,10 @@ def serve(line: Line) -> None:
 
 def _leave_root(config: Config, *, check: bool) -> Listening | None:
     """Go on as the user that the configuration names, with sockets that root has bound. Raises ConfigError."""
-    user = privileges.user_of(config)
+    try:
+        user = privileges.user_of(config)
+    except ConfigError:
+        return None  # which is told with all else that is wrong
     if user is None or not user.uid:
         return None
     return privileges.give_up(config, user, control=settings.control_of(config), listening=not check)
@@ -153,8 +167,10 @@ def _or_fail(read: Callable[[], T]) -> T:
     try:
         return read()
     except ConfigError as error:
-        if error.filename.startswith("--"):
-            raise Misuse(f"{error.filename}: {error.reason}") from None
-        output.fail(str(error), output.EXIT_NONE)
+        if all(each.filename.startswith("--") for each in error.all):
+            raise Misuse("; ".join(f"{each.filename}: {each.reason}" for each in error.all)) from None
+        for each in error.all:
+            output.talk(f"maptr: {each}")
+        raise SystemExit(output.EXIT_NONE) from None
     except OSError as error:
         output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)

@@ -5,6 +5,7 @@ The field is the only place that names a key; reading, the environment's names a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -204,9 +205,9 @@ class Config(Table):
     places: Mapping[str, tuple[str, int]] = about(dict)
 
     def error(self, key: str, message: str) -> ConfigError:
-        """What is wrong with the value of a key, such as ``serve.listen``, at its place."""
+        """What is wrong with the value of a key, such as ``serve.listen`` or ``key[0].secret_file``, at its place."""
         filename, line = self.places.get(key, (self.filename, 0))
-        return ConfigError(message, filename=filename, line=line, key=key)
+        return ConfigError(message, filename=filename, line=line, key=re.sub(r"\[\d+\]", "", key))
 
 
 def keys_of(table: type[Table]) -> dict[str, tuple[str, Field]]:

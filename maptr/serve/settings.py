@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from maptr.config import Config, ZoneConfig
 from maptr.context import NO_COOKIES, Context, Identity
 from maptr.cookies import CookieSettings
-from maptr.errors import ConfigError, SignatureError, ZoneError
+from maptr.errors import ConfigError, SignatureError, ZoneError, raise_all
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
@@ -35,8 +35,22 @@ RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "
 
 
 def check(config: Config) -> None:
-    """ConfigError for a setting that cannot be obeyed."""
-    privileges.check(config)
+    """ConfigError for what cannot be obeyed; ConfigErrors where that is more than one setting."""
+    raise_all(mistakes(config))
+
+
+def mistakes(config: Config) -> list[ConfigError]:
+    """What of a configuration cannot be obeyed on this system."""
+    errors: list[ConfigError] = []
+    for look in (privileges.check, _check_metrics, _check_workers, _check_primary, sources_of, _check_demands):
+        try:
+            look(config)
+        except ConfigError as error:
+            errors += error.all
+    return errors
+
+
+def _check_metrics(config: Config) -> None:
     if config.serve.metrics is not None:
         from maptr.serve import metrics
 
@@ -44,14 +58,25 @@ def check(config: Config) -> None:
             metrics.check()
         except ConfigError as error:
             raise config.error("serve.metrics", error.reason) from None
+
+
+def _check_workers(config: Config) -> None:
     if config.serve.workers > 1 and not sys.platform.startswith("linux"):
         raise config.error("serve.workers", "more than one are for Linux, which spreads queries over their sockets")
+
+
+def _check_primary(config: Config) -> None:
     if (
         config.keys
         or config.serve.catalog.name is not None
         or any(zone.transfer or zone.notify for zone in config.zones)
     ):
         primary_of(config)
+
+
+def _check_demands(config: Config) -> None:
+    if config.table.public_key is not None:
+        demands_of(config)
 
 
 def check_change(now: Config, new: Config) -> None:
