@@ -39,6 +39,7 @@ def zone_text(serial: int, address: str = "192.0.2.1") -> str:
     )
 
 
+STAMP = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ [A-Z]+ (?=maptr: )")  # time and level of a line of the log
 CURRENT_USER = pwd.getpwuid(os.geteuid()).pw_name  # root warns where it is not asked to stay root
 
 
@@ -60,7 +61,7 @@ class Server:
         assert self.process.stderr is not None
         with self.process.stderr as log:
             for line in log:
-                self.lines.append(line.rstrip("\n"))
+                self.lines.append(STAMP.sub("", line.rstrip("\n")))
 
     def wait_for(self, pattern: str, after: int = 0) -> re.Match[str]:
         deadline = time.monotonic() + PATIENCE

@@ -100,7 +100,8 @@ def _leave_root(config: Config, *, check: bool) -> Listening | None:
 
 
 def _serve(config: Config, read: Callable[[], Config], listening: Listening | None) -> None:
-    logstream.configure(logging.INFO)
+    level = getattr(logging, config.serve.log_level.upper())
+    logstream.configure(level, logstream.formatter(config.serve.log_format))
     if privileges.is_root() and not config.serve.user:
         log.warning("running as root: serve.user, or --user, names a user to run as once the sockets are bound")
     gc.disable()  # a start makes many objects, and hardly any garbage

@@ -46,6 +46,9 @@ def _target(text: str) -> NotifyTarget:
     return NotifyTarget.from_text(text)
 
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
+
 _ADDRESS = values.TEXT.then(lambda text: Address.from_text(text) if text else None)
 _ADDRESSES = values.list_of(values.TEXT.then(Address.from_text))
 _NETWORKS = values.list_of(values.TEXT.then(read_network))
@@ -89,6 +92,13 @@ class TcpConfig(Table):
     idle_timeout: float = setting(values.number(0.1, 3600), IDLE_TIMEOUT)  # seconds
 
 
+class QueryLogConfig(Table):
+    """``[serve.query_log]``: which queries have a line in the log."""
+
+    every: int = setting(values.integer(0, 1_000_000_000), 0)  # one of so many; 0: none
+    rate: int = setting(values.integer(1, 100_000), 100)  # lines a second at most
+
+
 class CatalogConfig(Table):
     """``[serve.catalog]``: a catalog zone (RFC 9432) of all zones served; none without a name."""
 
@@ -115,6 +125,9 @@ class ServeConfig(Table):
     cookies: CookieConfig = section(CookieConfig)
     tcp: TcpConfig = section(TcpConfig)
     catalog: CatalogConfig = section(CatalogConfig)
+    log_level: str = setting(values.choice(*LOG_LEVELS), "info")
+    log_format: str = setting(values.choice(*LOG_FORMATS), "text")
+    query_log: QueryLogConfig = section(QueryLogConfig)
 
 
 class KeyConfig(Table):

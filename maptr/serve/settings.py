@@ -26,6 +26,7 @@ from maptr.serve.zones import ZoneSource
 if TYPE_CHECKING:
     from maptr.pull import Demands
     from maptr.serve.primary import PrimarySettings
+    from maptr.serve.querylog import QueryLog
     from maptr.serve.signer import Signing
     from maptr.serve.tables import TableBuild
     from maptr.serve.tls import TlsSettings
@@ -115,7 +116,17 @@ def responder_of(config: Config) -> Responder:
         rrl=rrl_of(config).shared(config.serve.workers),
         udp_payload=config.serve.udp_payload,
         idle_timeout=config.serve.tcp.idle_timeout,
+        query_log=query_log_of(config),
     )
+
+
+def query_log_of(config: Config) -> QueryLog | None:
+    how = config.serve.query_log
+    if not how.every:
+        return None
+    from maptr.serve.querylog import QueryLog
+
+    return QueryLog(how.every, how.rate)
 
 
 def rrl_of(config: Config) -> RrlSettings:
