@@ -104,8 +104,20 @@ def cache_for(servers: list[str], given: Options, config: Config | None, *, many
     if not given.no_cache and (wanted or not servers):
         natab = given.natab or table(config)
         if natab is not None or given.policy is not None or has_cache(config):
+            if natab is not None and natab != given.natab and _to_come(natab, config):
+                natab = None
             return cached(servers, given, config, natab, many=many)
     return None
+
+
+def _to_come(natab: str, config: Config | None) -> bool:
+    """True for a configured table that is not there yet, and that a pull will write."""
+    if config is None or not config.table.url or natab != str(config.table.file) or places.there(natab):
+        return False
+    from maptr.cli import output
+
+    output.talk(f"maptr: {natab}: not there yet; maptr table pull --apply gets it")
+    return True
 
 
 def cached(
