@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from maptr.cache.cache import Cache
+    from maptr.choose import Chooser
     from maptr.cli.asking import Options
     from maptr.config import Config
     from maptr.discovery import Discovery
@@ -76,6 +77,16 @@ def origin_of(given: str | None, config: Config | None) -> str:
 def servers_of(given: list[str], config: Config | None) -> list[str]:
     """The servers to ask: those of the command line, or the configuration's; none for the system's."""
     return given or (list(config.client.nameservers) if config is not None else [])
+
+
+def chooser(given: Options, config: Config | None) -> Chooser | None:
+    """The chooser of the option or of the configuration; None for the first candidate."""
+    name = given.choose or (config.client.choose if config is not None else "first")
+    if name == "first":
+        return None
+    from maptr.reachable import named
+
+    return named(name, allow_private=given.allow_private, require=given.require)
 
 
 def table(config: Config | None) -> str | None:
