@@ -337,7 +337,12 @@ def test_an_empty_file_and_an_empty_database_are_taken(tmp_path: Path) -> None:
 
 def test_a_path_that_cannot_be_used_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name, reason in (("none/c", "there is no folder"), ("pipe", "not a regular file"), ("", "is a directory")):
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "closed").touch(0o400)
+    reasons = {"none/c": "there is no folder", "pipe": "not a regular file", "": "is a directory", "loop": "Too many"}
+    if os.geteuid() != 0:
+        reasons["closed"] = "Permission denied"
+    for name, reason in reasons.items():
         with pytest.raises(ConfigError, match=reason):
             Cache(path=tmp_path / name)
 

@@ -15,6 +15,7 @@ import logging
 import os
 import random
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -287,15 +288,17 @@ def _check(path: Path) -> tuple[int, int] | None:
         return ConfigError(reason, filename=str(path))
 
     try:
-        if not path.exists():
+        try:
+            mode = path.stat().st_mode
+        except FileNotFoundError:
             if not path.parent.is_dir():
-                raise refused(f"there is no folder {path.parent}")
+                raise refused(f"there is no folder {path.parent}") from None
             if not os.access(path.parent, os.W_OK | os.X_OK):
-                raise refused(f"no file can be made in {path.parent}")
+                raise refused(f"no file can be made in {path.parent}") from None
             return None
-        if not path.is_file():
+        if not stat.S_ISREG(mode):
             raise refused("is not a regular file")
-        with path.open("rb") as file:
+        with path.open("r+b") as file:
             head = file.read(len(_MAGIC))
         if not head:
             return None
@@ -304,7 +307,9 @@ def _check(path: Path) -> tuple[int, int] | None:
         return _identify(path) if _look(path) else None
     except _NotOursError as error:
         raise refused(str(error)) from None
-    except sqlite3.OperationalError as error:  # it may not be read, or is busy
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF in _BUSY:
+            return None  # it is looked at again when it is opened
         raise refused(str(error)) from None
     except sqlite3.Error as error:
         raise refused(f"{NOT_OURS} ({error})") from None
@@ -322,5 +327,5 @@ def _look(path: Path) -> int:
         except _NotOursError:
             raise
         except sqlite3.Error:  # another process may be writing, and such a reader takes no lock
-            with closing(sqlite3.connect(f"{uri}?mode=ro", uri=True)) as connection:
+            with closing(sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=OPENING)) as connection:
                 return _version(connection)
