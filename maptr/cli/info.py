@@ -42,6 +42,7 @@ Exit codes:
 @click.option("--require", type=click.Choice(["secure"]), help="Take nothing less: an answer not signed is none.")
 @shared.PROFILE_OPTION
 @click.option("--allow-private", is_flag=True, help="Ask servers that are not public, too.")
+@shared.CHOOSE_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK.")
 def info(
     words: tuple[str, ...],
@@ -53,6 +54,7 @@ def info(
     require: Literal["secure"] | None,
     allow_private: bool,
     profile: Profile,
+    choose: str | None,
     as_json: bool,
 ) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
@@ -73,6 +75,7 @@ def info(
         require=require,
         allow_private=allow_private,
         profile=profile,
+        choose=choose,
     )
     arks, way = shared.parse_words(words, options)
     inflections = INFLECTIONS if older else INFLECTIONS[:1]

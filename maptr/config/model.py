@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from maptr import rrl
 from maptr.address import Address, Network, read_network
 from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
+from maptr.choose import CHOOSERS
 from maptr.config import values
 from maptr.config.tables import Field, Table, about, is_key, section, sections, setting
 from maptr.config.values import Secret
@@ -192,6 +193,7 @@ class ClientConfig(Table):
 
     origin: Labels = setting(values.NAME, (b"ark", b"arpa"))
     nameservers: tuple[str, ...] = setting(values.list_of(values.TEXT), ())  # none: the system's
+    choose: str = setting(values.choice(*CHOOSERS), CHOOSERS[0])
 
 
 class CacheConfig(Table):
