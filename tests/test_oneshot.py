@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from maptr import names, natabfile, plainurl, plainwire, registry, resolvconf, rules, url, wire
+from maptr import names, plainurl, plainwire, registry, resolvconf, rules, url, wire
 from maptr.ark import Ark
 from maptr.cli import brief, main, oneshot
 from maptr.naptr import Naptr
@@ -153,10 +153,6 @@ def natab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 TAKEN = (
     ("ark:12345/x54", "AT"),
     ("AT", "ark:/12345/x54.pdf?info"),
-    ("ark:12025/x6np1wh8k", "--natab", "NATAB", "--policy", "natab-only"),
-    ("ark:/54321/x54?info", "--natab", "NATAB", "--policy", "natab-only"),
-    ("--policy=natab-first", "--natab=NATAB", "ark:/12026/x6/c3.pdf?info"),
-    ("--policy", "dns-only", "ark:20775/x", "--natab", "gone", "--natab", "NATAB", "--policy", "natab-only"),
 )
 LEFT = (
     (),
@@ -178,18 +174,6 @@ LEFT = (
     ("ark:12345/x54", "@127.0.0.1#9"),
     ("ark:12345/x54", "@::1#9"),
     ("ark:12345/x54", "@no-such-host.invalid"),
-    ("ark:12345/x54", "--policy", "natab-only"),
-    ("ark:12345/x54", "--natab="),
-    ("ark:12345/x54", "--natab"),
-    ("ark:12345/x54", "--natab", "NATAB", "--policy", "nonsense"),
-    ("ark:12345/x54", "--natab", "gone", "--policy", "natab-only"),
-    ("ark:12345/x54", "--natab", "zones", "--policy", "natab-only"),
-    ("ark:54321/x54", "--natab", "NATAB", "--policy", "natab-first"),
-    ("ark:b2/x54", "--natab", "NATAB", "--policy", "natab-only"),
-    ("ark:12025/x5-4", "--natab", "NATAB", "--policy", "natab-only"),
-    ("ark:12025/x54", "--natab", "zones/sample.json", "--policy", "natab-only"),
-    ("ark:12025/x54", "--natab", "NATAB", "--policy", "natab-only", "--origin", "ark.example"),
-    ("ark:12025/x54", "--natab", "NATAB", "--policy", "natab-only", "AT"),
     ("ark:12025/x54", "--natab", "NATAB", "--policy", "natab-first", "ark:12026/x1"),
     ("ark:12025/x54", "--natab", "NATAB", "AT"),
 )
@@ -213,7 +197,7 @@ def test_both_ways_say_the_same(
     code = oneshot.answer(line)
     ours = capsys.readouterr()
     assert (code, ours.out, ours.err) == shown(line)
-    assert code == ("ark:/54321/x54?info" in words)
+    assert code == 0
 
 
 @pytest.mark.parametrize("words", LEFT, ids=" ".join)
@@ -224,23 +208,18 @@ def test_what_is_odd_is_left_before_anything_is_said(
     assert capsys.readouterr() == ("", "")
 
 
-def test_whatever_is_set_up_is_minded(at: str, natab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_is_set_up_is_minded(at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ["ark:12345/x54", at]
-    looked = ["ark:12025/x1", "--natab", str(natab), "--policy", "natab-only"]
     config = tmp_path / "config" / "maptr" / "maptr.toml"
     config.parent.mkdir(parents=True)
     config.write_text("[serve]\n")
-    assert (oneshot.answer(asked), oneshot.answer(looked)) == (0, 0)
+    assert oneshot.answer(asked) == 0
     config.write_text('[client]\norigin = "ark.example"\n')
-    assert (oneshot.answer(asked), oneshot.answer(looked)) == (None, None)
+    assert oneshot.answer(asked) is None
     config.unlink()
     with monkeypatch.context() as patch:
         patch.setenv("MAPTR_CACHE_TABLE_LIMIT", "1s")
-        assert (oneshot.answer(asked), oneshot.answer(looked)) == (None, None)
-    note = natab.with_name("natab.pull")
-    note.write_text("{}")
-    assert (oneshot.answer(asked), oneshot.answer(looked)) == (0, None)
-    note.unlink()
+        assert oneshot.answer(asked) is None
 
 
 def test_the_system_s_resolver_unless_a_table_was_pulled(
@@ -326,62 +305,6 @@ def test_an_odd_reply_is_left(odd: str, capsys: pytest.CaptureFixture[str], monk
     assert capsys.readouterr() == ("", "")
 
 
-# ---- tables
-
-
-@pytest.mark.parametrize(
-    "line", ["", "# \xe9", "    i.example", "13030:", "# of data", "#--- end of data ---", "\x00", "a: b", "x" * 70_000]
-)
-@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
-def test_a_table_that_is_odd_anywhere_is_left(line: str, encoding: str, tmp_path: Path) -> None:
-    lines = [f"{naan}:\n    h{naan}.example A" for naan in range(20_000, 26_000)]
-    for at in (0, 1, 3000, 6000):
-        path = tmp_path / "natab"
-        path.write_text("\n".join([*lines[:at], line, *lines[at:]]) + "\n", encoding=encoding)
-        for naan in ("20000", "23000", "25999", "99999"):
-            whole = path.read_bytes()
-            try:
-                found = natabfile.search(whole, naan) if natabfile.is_plain(whole) else "left"
-            except natabfile.NotPlainError:
-                found = "left"
-            try:
-                hosts, written = natabfile.look_up(str(path), naan)
-            except natabfile.NotPlainError:
-                assert found == "left"
-            else:
-                assert (hosts, written) == (found, path.stat().st_mtime)
-
-
-def test_a_table_whose_head_is_longer_than_what_is_read_at_once_is_left(tmp_path: Path) -> None:
-    path = tmp_path / "natab"
-    path.write_text("# a\n" * 20_000 + "12025:\n    h.example\n")
-    with pytest.raises(natabfile.NotPlainError):
-        natabfile.look_up(str(path), "12025")
-    path.write_text("12025:" + "\n" * 70_000 + "  type: naan\n12026:\n    h.example\n")  # YAML
-    with pytest.raises(natabfile.NotPlainError):
-        natabfile.look_up(str(path), "12026")
-
-
-def test_a_table_that_changes_meanwhile_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "natab"
-    path.write_bytes(NATAB.read_bytes())
-    search = natabfile.search
-
-    def slow(octets: natabfile._File, naan: str, *, to_the_end: bool) -> list[str] | None:
-        path.write_bytes(NATAB.read_bytes() + b"\n")
-        return search(octets, naan, to_the_end=to_the_end)
-
-    monkeypatch.setattr(natabfile, "search", slow)
-    with pytest.raises(natabfile.NotPlainError):
-        natabfile.look_up(str(path), "12025")
-
-
-def test_a_pipe_without_a_writer_hangs_nobody(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(natabfile.NotPlainError):
-        natabfile.look_up(str(tmp_path / "pipe"), "12025")
-
-
 def test_what_is_said_twice_is_the_same() -> None:
     """Not to import what else says it."""
     assert plainurl.MAX_LABEL == names.MAX_LABEL
@@ -407,7 +330,7 @@ def started(words: list[str], before: str = "") -> subprocess.CompletedProcess[s
     )  # fmt: skip
 
 
-def test_nothing_is_imported_but_this(at: str, natab: Path) -> None:
+def test_nothing_is_imported_but_this(at: str) -> None:
     tell = (
         "import os, sys\nleave, before = os._exit, set(sys.modules)\n"
         "def told(code):\n    print(*sorted(set(sys.modules) - before))\n    sys.stdout.flush()\n    leave(code)\n"
@@ -417,7 +340,6 @@ def test_nothing_is_imported_but_this(at: str, natab: Path) -> None:
     common += " maptr.places maptr.plainurl maptr.printable maptr.resolvconf"
     by_way = {
         "_socket _struct maptr.names maptr.plainwire maptr.protocol struct": ["ark:12345/x54", at],
-        "maptr.natabfile": ["ark:12025/x1", "--natab", str(natab), "--policy", "natab-only"],
     }
     for further, words in by_way.items():
         done = started(words, tell)

@@ -1,9 +1,8 @@
 """``maptr url ARK``, for one ARK, by the shortest way: a process that asks once waits for imports more than for DNS.
 
-Taken are ``maptr url ARK [@ADDRESS[#PORT]]`` and ``maptr url ARK --natab FILE --policy natab-only`` (or
-``natab-first``), where nothing is configured, and ARK and answer are of the plainest form. For whatever else comes, in
-the line or in the answer, this gives None before a word was said, and ``brief`` begins again, in full: a question
-more, once in a while.
+Taken is ``maptr url ARK [@ADDRESS[#PORT]]``, where nothing is configured, and ARK and answer are of the plainest form.
+For whatever else comes, in the line or in the answer, this gives None before a word was said, and ``brief`` begins
+again, in full: a question more, once in a while.
 
 Nothing is imported here, nor by what is imported here, that costs more than a fraction of a millisecond: no ``re``,
 ``typing``, ``enum``, ``contextlib``, ``collections``, and nothing of dnspython. ``_socket`` is the C half of
@@ -13,7 +12,6 @@ Nothing is imported here, nor by what is imported here, that costs more than a f
 from __future__ import annotations
 
 import os
-import time
 
 from maptr import places
 from maptr.cli import output, through
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PATIENCE = 0.3  # seconds for the first reply; a question asked again does no harm, and a dead server must not cost more
-MAX_NMAS = 16  # of a table's entry; for more, what the records of a zone can hold is looked into
-_TABLE_FIRST = ("natab-only", "natab-first")  # policies by which a table that has the ARK is not held against DNS
 
 
 def answer(words: Sequence[str]) -> int | None:
@@ -33,60 +29,19 @@ def answer(words: Sequence[str]) -> int | None:
     line = _read(words)
     if line is None or through.set_up() is not None:
         return None
-    ark, server, natab, policy = line
-    if natab:
-        return _from_table(ark, natab, may_deny=policy == "natab-only")
+    ark, server = line
     if not server and places.there(places.table_file(os.environ)):
         return None
     return _from_dns(ark, server)
 
 
-def _read(words: Sequence[str]) -> tuple[str, str, str, str] | None:
-    """ARK, server, table and policy of a line, each empty where it is not given; server or table is."""
-    arks: list[str] = []
-    servers: list[str] = []
-    options = {"--natab": "", "--policy": ""}
-    rest = iter(words)
-    for word in rest:
-        if word.startswith("--"):
-            name, equals, value = word.partition("=")
-            if name not in options:
-                return None
-            options[name] = value if equals else next(rest, "")
-            if options[name][:1] in ("", "-"):
-                return None
-        else:
-            (servers if word.startswith("@") else arks).append(word)
-    natab, policy = options.values()
-    if len(arks) != 1 or len(servers) > 1 or servers == ["@"]:
+def _read(words: Sequence[str]) -> tuple[str, str] | None:
+    """ARK and server of a line, the server empty where it is not given; None for any other line."""
+    arks = [word for word in words if word[:1] not in ("@", "-")]
+    servers = [word for word in words if word[:1] == "@"]
+    if len(arks) != 1 or len(arks) + len(servers) != len(words) or len(servers) > 1 or servers == ["@"]:
         return None
-    if (natab and (policy not in _TABLE_FIRST or servers)) or (policy and not natab):
-        return None
-    return arks[0], servers[0][1:] if servers else "", natab, policy
-
-
-def _from_table(text: str, natab: str, *, may_deny: bool) -> int | None:
-    from maptr import natabfile
-
-    ark = read_ark(text)
-    if ark is None or places.there(f"{natab}.pull"):  # which says when it was confirmed, of content by its SHA-256
-        return None
-    naan, rest, tail = ark
-    try:
-        hosts, written = natabfile.look_up(natab, naan)
-    except (natabfile.NotPlainError, OSError):
-        return None
-    if hosts is None and may_deny:
-        output.data("")
-        output.talk(f"maptr: no mapping authority for ark:{naan}/{rest}: DNS: not asked; the table: has not")
-        return output.EXIT_NONE
-    if not hosts or len(hosts) > MAX_NMAS or hosts[0].partition(":")[0].lower().endswith(".localhost"):
-        return None
-    age = time.time() - written
-    if age < 0:  # a clock was set
-        return None
-    told = f"maptr: ark:{naan}/{rest}: {through.told('natab', age, False, 'the table has it')}"
-    return _show(f"https://{hosts[0]}/ark:/{naan}/{rest}{tail}", told)
+    return arks[0], servers[0][1:] if servers else ""
 
 
 def _from_dns(text: str, server: str) -> int | None:
@@ -105,7 +60,10 @@ def _from_dns(text: str, server: str) -> int | None:
         except (OSError, IndexError):
             return None
     made = _ask(naan, rest, host, int(port or protocol.PORT))
-    return None if made is None else _show(made + tail)
+    if made is None:
+        return None
+    output.data(made + tail)
+    return output.EXIT_OK
 
 
 def _ask(naan: str, rest: str, host: str, port: int) -> str | None:
@@ -131,10 +89,3 @@ def _ask(naan: str, rest: str, host: str, port: int) -> str | None:
         return None
     plain = plainwire.plain_records(name, question, reply) if reply[:2] == query[:2] else None
     return None if plain is None else url_of(plain[0], naan, rest)
-
-
-def _show(url: str, told: str = "") -> int:
-    if told:
-        output.talk(told)
-    output.data(url)
-    return output.EXIT_OK
