@@ -101,6 +101,8 @@ def regexp(entry: Entry, nma: Nma) -> bytes:
         replacement += literal.replace("\\", "\\\\")
         if variable == "content":
             replacement += f"{entry.naan}/\\{groups.index('value') + 1}"
+        elif variable == "prefix":
+            replacement += entry.naan
         elif variable in groups:
             replacement += f"\\{groups.index(variable) + 1}"
         elif variable:
