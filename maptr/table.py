@@ -13,8 +13,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from maptr.ark import MAX_NAAN, Ark
-from maptr.plainurl import BETANUMERIC
+from maptr.ark import BETANUMERIC, MAX_NAAN, Ark
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")  # any name, so that a bad one is found and not sent to a server
 

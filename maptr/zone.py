@@ -17,9 +17,8 @@ import dns.zonefile
 from maptr import names
 from maptr.errors import ZoneError
 from maptr.masterfile import BYTE_ORDER_MARK, MARK_REFUSED
-from maptr.names import Labels
+from maptr.names import ARK_ARPA, Labels
 from maptr.naptr import quote
-from maptr.plainurl import ARK_ARPA
 from maptr.rules import fitting
 from maptr.table import Entry, Table
 

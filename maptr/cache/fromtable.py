@@ -9,7 +9,6 @@ from maptr.cache.watched import TableState
 from maptr.discovery import Discovery
 from maptr.errors import ZoneError
 from maptr.names import Labels
-from maptr.plain import Rankings
 from maptr.question import Answer, Reader, Settings
 from maptr.replay import walk_again
 from maptr.rules import fitting
@@ -25,7 +24,6 @@ class TableReader:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._rankings = Rankings()
         self._kept: tuple[Table | None, dict[str, Answer]] = None, {}
 
     def read(self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool) -> tuple[Natab, Discovery | None]:
@@ -67,4 +65,4 @@ class TableReader:
         def look_up(name: Labels) -> Answer:
             return answer if name == root else Answer(Outcome.NXDOMAIN, ttl=TTL, server="natab")
 
-        return walk_again(ark, settings, look_up, reader, self._rankings)
+        return walk_again(ark, settings, look_up, reader)
