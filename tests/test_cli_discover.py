@@ -60,6 +60,22 @@ def test_short_and_url(at: str) -> None:
     assert run("url", "ark:12027/x1", at).stdout == "http://ark.nal.example.org/ark:/12027/x1\n"
 
 
+def test_the_scheme_of_hosts_may_be_configured(at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    natab = tmp_path / "natab"
+    natab.write_text("12345:\n  a.example.org\n  b.example.org:80\n")
+    monkeypatch.setenv("MAPTR_CLIENT_SCHEME", "http")
+    table = ["--natab", str(natab), "--policy", "natab-only"]
+    for scheme, options in (("http", []), ("https", ["--scheme", "https"])):
+        assert run("discover", "--short", "ark:12345/x54", at, *options).stdout.splitlines() == [
+            "https://ark.example.org/ark:/12345/x54",
+            *([f"{scheme}://ark.example.org/ark:12345/x54"] if scheme == "http" else []),
+        ]
+        assert run("discover", "--short", "ark:12345/x54", *table, *options).stdout.splitlines() == [
+            f"{scheme}://a.example.org/ark:/12345/x54",
+            "http://b.example.org/ark:/12345/x54",
+        ]
+
+
 def test_trace_goes_to_stderr_with_a_reason_for_every_record(at: str) -> None:
     result = run("discover", "--trace", "ark:12345/x54", at)
     assert result.stdout == run("discover", "ark:12345/x54", at).stdout
