@@ -14,7 +14,7 @@ text is kept in ``Entry.extra`` under the name of the object it stands in, and w
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from maptr.errors import TableError
@@ -65,24 +65,25 @@ def entry(record: Any, records: Records, name: str) -> Entry:
     what = record.get("what")
     if isinstance(what, str) and what:
         name = shown(what)
+    target = record.get("target")
     where = () if _has_target(record) else ("where",)
     needed = {key: record[key] for key in (*_NEEDED, *where) if key in record}
-    if reason := flaw(needed) or _given_twice(record, needed):
+    if isinstance(target, dict):
+        needed["target"] = {"url": target.get("url")}  # the rest of it informs
+    if reason := flaw(needed) or _given_twice(record, needed) or _given_twice(target, ("url",)):
         raise records.error(reason, record=name)
     naan, shoulder = _key(record, records, name)
-    informing = {key: value for key, value in record.items() if key not in needed}
-    if flaw(informing):
-        informing = kept(informing)
-    who, policy = (_part(informing, part) for part in ("who", "na_policy"))
-    when = informing.get("when" if informing.get("when") is not None else "date_created")
+    whole = record if flaw(record) is None else kept(record)  # a flaw in what only informs
+    who, policy = (_part(whole, part) for part in ("who", "na_policy"))
+    when = whole.get("when" if whole.get("when") is not None else "date_created")
     return Entry(
         naan,
         shoulder,
-        nmas=_nmas(informing | needed, records, name),
+        nmas=_nmas(whole, records, name),
         who=Who(_text(who.get("name")) or "", _text(who.get("name_native")), _text(who.get("acronym"))),
         when=when if isinstance(when, str) else "",
         policy=Policy(*(_text(policy.get(key)) for key in _POLICY)),
-        extra=_extra(informing | needed, bool(shoulder)),
+        extra=_extra(whole, bool(shoulder)),
     )
 
 
@@ -125,8 +126,8 @@ def record(entry: Entry) -> dict[str, Any]:
     return found | extra | {"rtype": rtype} | ({"more": more} if more else {})
 
 
-def _given_twice(record: dict[str, Any], needed: Mapping[str, Any]) -> str | None:
-    names = record.names & needed.keys() if isinstance(record, Repeated) else ()
+def _given_twice(record: Any, needed: Iterable[str]) -> str | None:
+    names = record.names.intersection(needed) if isinstance(record, Repeated) else ()
     return f"gives {min(names)!r} twice" if names else None
 
 

@@ -191,9 +191,8 @@ class _Lines:
         try:
             place, port = host_port(host)
         except ValueError as error:
-            raise records.error(
-                f"no NMA ({error}): {shown(' '.join(line.split()))}", line=number, record=naan
-            ) from None
+            text = shown(" ".join(line.split()))
+            raise records.error(f"no NMA ({error}): {text}", line=number, record=naan) from None
         if not naan:
             raise records.error(f"an NMA before any entry: {shown(host)}", line=number)
         acronym = "" if words and words[0].startswith("#") else " ".join(words)
