@@ -191,10 +191,13 @@ def at(host: str, port: int | None, scheme: str) -> str:
 
 def same_place(text: str) -> str:
     """An ARK's URL in the form that compares: scheme and host in lower case, no port that the scheme has anyway (RFC
-    3986 sections 6.2.2.1 and 6.2.3), and no slash after ``ark:``."""
-    where = parse(text)
-    port = "" if where.port in (None, _PORTS[where.scheme]) else f":{where.port}"
-    return f"{where.scheme}://{where.host.in_url.lower()}{port}{where.rest.replace('ark:/', 'ark:')}"
+    3986 sections 6.2.2.1 and 6.2.3), and no slash after ``ark:``. What is no URL comes back as it is."""
+    match = re.match(_URL, text)
+    if match is None:
+        return text
+    scheme = match["scheme"].lower()
+    host = match["authority"].lower().removesuffix(f":{_PORTS.get(scheme)}")
+    return f"{scheme}://{host}{match['rest'].replace('ark:/', 'ark:')}"
 
 
 def refusal(text: str, *, allow_private: bool = False) -> str | None:

@@ -104,6 +104,22 @@ def test_vector(case: dict[str, Any]) -> None:
             assert not (reading.counted and reading.kind is Kind.OTHER)
 
 
+def test_an_ark_as_long_as_can_be_is_ranked_at_several_hosts() -> None:
+    """Longer than a URL may be that a rule makes."""
+    ark = Ark.parse(f"ark:12345/{'x1' * 4000}")
+    found = run(
+        ark,
+        {
+            names.parse("12345.ark.arpa."): [
+                host(0, 0, "a.example."),
+                host(0, 1, "A.example."),
+                host(0, 2, "b.example."),
+            ]
+        },
+    )
+    assert found.urls() == [f"https://a.example/{ark}", f"https://b.example/{ark}"]
+
+
 @pytest.mark.parametrize("case", URLS, ids=lambda case: case["title"])
 @pytest.mark.parametrize("rule", RULES)
 def test_urls_are_made(rule: str, case: dict[str, str]) -> None:
