@@ -85,11 +85,12 @@ class Candidate(NamedTuple):
         or makes a URL at another place of it: that is another candidate, which only a walk may judge.
         """
         if self.substitution is None:
-            return f"{url.at(self.host, self.port, self.scheme or scheme)}/{ark.resolution}{ark.tail}"
-        if ark.resolution == self.made_for:
+            path = ark.in_url if ark.name else str(ark)  # a bare NAAN without a slash (draft table 1)
+            return f"{url.at(self.host, self.port, self.scheme or scheme)}/{path}{ark.tail}"
+        if ark.in_url == self.made_for:
             return self.target + ark.tail
         try:
-            made = self.substitution.apply(ark.resolution.encode(), Budget(REGEXP_STEPS))
+            made = self.substitution.apply(ark.in_url.encode(), Budget(REGEXP_STEPS))
             text = (made or b"").decode("ascii")
             where = url.parse(text) if made is not None else None
         except (BudgetSpent, ValueError) as error:

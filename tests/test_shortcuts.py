@@ -34,7 +34,7 @@ likely_texts = st.builds(
 )
 
 
-def parsed(text: str | bytes) -> tuple[str, ...] | None:
+def parsed(text: str | bytes) -> tuple[object, ...] | None:
     try:
         return tuple(Ark.parse(text))
     except ArkSyntaxError:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from maptr import call
-from maptr.ark import Ark
+from maptr.ark import Ark, Profile
 from maptr.cli import output, through
 from maptr.client import discover
 from maptr.discovery import Discovery
@@ -37,6 +37,7 @@ class Options(NamedTuple):
     no_cache: bool = False
     as_json: bool = False
     scheme: str | None = None
+    profile: Profile = "current"
 
 
 DEFAULTS = Options()
@@ -54,17 +55,17 @@ class Way(NamedTuple):
             self.cache.close()
 
 
-def parse_words(words: Sequence[str]) -> tuple[list[Ark], list[str]]:
+def parse_words(words: Sequence[str], profile: Profile = "current") -> tuple[list[Ark], list[str]]:
     """The ARKs among the arguments, and the ``@SERVER`` ones. Raises ArkSyntaxError, and ConfigError without an ARK."""
-    parsed = [_parse(word) for word in words if not word.startswith("@")]
+    parsed = [_parse(word, profile) for word in words if not word.startswith("@")]
     if not parsed:
         raise ConfigError("no ARK given")
     return parsed, [word[1:] for word in words if word.startswith("@")]
 
 
-def _parse(word: str) -> Ark:
+def _parse(word: str, profile: Profile) -> Ark:
     try:
-        return Ark.parse(word)
+        return call.as_ark(word, profile)
     except ArkSyntaxError as error:
         if is_address(word.partition("#")[0]):
             raise ArkSyntaxError(f"{error}: is it '@{word}'?") from None

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Literal
 
 import click
 
-from maptr.ark import Ark
+from maptr.ark import Ark, Profile
 from maptr.cli import output, shared, through
 from maptr.cli.asking import Options
 from maptr.cli.completion import files
@@ -58,6 +58,7 @@ Exit codes:
 )
 @click.option("--require", type=click.Choice(["secure"]), help="What is not signed throughout is unknown.")
 @shared.SCHEME_OPTION
+@shared.PROFILE_OPTION
 @shared.cache_options
 def bulk(
     words: tuple[str, ...],
@@ -73,6 +74,7 @@ def bulk(
     trust_ad: bool,
     trust_anchor: str | None,
     require: Literal["secure"] | None,
+    profile: Profile,
     natab: str | None,
     policy: str | None,
     no_cache: bool,
@@ -120,7 +122,7 @@ def bulk(
             write = writer(sink, jsonl, header=done is None or (target is not None and not target.stat().st_size))
             rows = Rows(write, cache, ordered=not unordered, require=require)
             asked = 0
-            for lines in Lines(source, done or bytearray(), rows, advance).parts():
+            for lines in Lines(source, done or bytearray(), rows, advance, profile).parts():
                 for number, discovery in engine.run(lines, ordered=not unordered) if engine else _nobody(lines):
                     rows.found(number, discovery)
                 asked += engine.questions if engine else 0

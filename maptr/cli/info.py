@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from maptr.ark import Ark
+from maptr.ark import Ark, Profile
 from maptr.cli import output, shared
 from maptr.cli.asking import Options
 from maptr.cli.completion import files
@@ -40,6 +40,7 @@ Exit codes:
     "--trust-anchor", metavar="FILE", shell_complete=files, help="Validate DNSSEC from these DS or DNSKEY records."
 )
 @click.option("--require", type=click.Choice(["secure"]), help="Take nothing less: an answer not signed is none.")
+@shared.PROFILE_OPTION
 @click.option("--allow-private", is_flag=True, help="Ask servers that are not public, too.")
 @shared.SCHEME_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK.")
@@ -53,6 +54,7 @@ def info(
     require: Literal["secure"] | None,
     allow_private: bool,
     scheme: str | None,
+    profile: Profile,
     as_json: bool,
 ) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
@@ -73,6 +75,7 @@ def info(
         require=require,
         allow_private=allow_private,
         scheme=scheme,
+        profile=profile,
     )
     arks, way = shared.parse_words(words, options)
     inflections = INFLECTIONS if older else INFLECTIONS[:1]

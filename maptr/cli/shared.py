@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from maptr.ark import Ark
+from maptr.ark import PROFILES, Ark
 from maptr.cache import DNS_FIRST, POLICIES
 from maptr.cli import asking, output, through
-from maptr.cli.asking import Options, Way
+from maptr.cli.asking import DEFAULTS, Options, Way
 from maptr.cli.through import ORIGIN
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError
 
@@ -24,6 +24,13 @@ SCHEME_OPTION = click.option(
     "--scheme",
     type=click.Choice(["https", "http"]),
     help="Of hosts that come without one; port 80 means http.  [default: https, or as configured]",
+)
+PROFILE_OPTION = click.option(
+    "--profile",
+    type=click.Choice(list(PROFILES)),
+    default=DEFAULTS.profile,
+    show_default=True,
+    help="The version of the ARK draft that ARKs are read by.",
 )
 TABLE_OPTION = click.option(
     "--table",
@@ -59,7 +66,7 @@ def parse_words(words: Sequence[str], options: Options) -> tuple[list[Ark], Way]
     UsageError for what is neither and for options that make no sense; exits where a server has no address.
     """
     try:
-        arks, servers = asking.parse_words(words)
+        arks, servers = asking.parse_words(words, options.profile)
         return arks, asking.whom(servers, options)
     except (ArkSyntaxError, ConfigError) as error:
         raise click.UsageError(str(error)) from None
