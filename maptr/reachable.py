@@ -68,7 +68,8 @@ class Reachable:
         """The first that answers, with the scheme that it answers by."""
         deadline = self._clock() + ALL_SECONDS
         for candidate in candidates:
-            for scheme in ("",) if candidate.target or candidate.scheme else self._schemes:
+            fixed = candidate.target or candidate.scheme or candidate.port == 80
+            for scheme in ("",) if fixed else self._schemes:
                 tried = candidate._replace(scheme=scheme or candidate.scheme)
                 where = url.parse(tried.url(discovery.ark, scheme=discovery.scheme))
                 if self._answers(where, deadline):

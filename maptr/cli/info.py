@@ -43,6 +43,7 @@ Exit codes:
 @shared.PROFILE_OPTION
 @click.option("--allow-private", is_flag=True, help="Ask servers that are not public, too.")
 @shared.CHOOSE_OPTION
+@shared.SCHEME_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK.")
 def info(
     words: tuple[str, ...],
@@ -53,6 +54,7 @@ def info(
     trust_anchor: str | None,
     require: Literal["secure"] | None,
     allow_private: bool,
+    scheme: str | None,
     profile: Profile,
     choose: str | None,
     as_json: bool,
@@ -74,6 +76,7 @@ def info(
         trust_anchor=trust_anchor,
         require=require,
         allow_private=allow_private,
+        scheme=scheme,
         profile=profile,
         choose=choose,
     )

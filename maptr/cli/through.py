@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from maptr.config import Config
     from maptr.discovery import Discovery
     from maptr.errors import DiscoveryError
+    from maptr.question import Settings
 
 ORIGIN = "ark.arpa."
 _OURS = (b"client", b"cache", b"table")
@@ -89,6 +90,14 @@ def chooser(given: Options, config: Config | None) -> Chooser | None:
     return named(name, allow_private=given.allow_private, require=given.require)
 
 
+def settings_of(given: Options, config: Config | None) -> Settings:
+    """What is decided about a walk: by the command line, else by the configuration."""
+    from maptr.question import Settings
+
+    scheme = given.scheme or (config.client.scheme if config is not None else "https")
+    return Settings(allow_private=given.allow_private, scheme=scheme)
+
+
 def table(config: Config | None) -> str | None:
     """The table configured, or the one that ``maptr table pull`` brought; None where there is neither."""
     if config is not None and (file := config.cache.natab or config.table.file):
@@ -102,10 +111,10 @@ def has_cache(config: Config | None) -> bool:
     return config is not None and any(key.startswith("cache.") for key in config.places)
 
 
-def cache_for(servers: list[str], given: Options, config: Config | None, *, many: bool = False) -> Cache | None:
+def cache_for(servers: list[str], given: Options, config: Config | None) -> Cache | None:
     """The cache to go through where one is set up and no server named; None where DNS is asked directly.
 
-    With ``many`` ARKs to come the table is read whole, and followed. Raises ConfigError for what makes no sense.
+    Raises ConfigError for what makes no sense.
     """
     wanted = given.natab is not None or given.policy is not None
     if given.no_cache and wanted:
@@ -117,7 +126,7 @@ def cache_for(servers: list[str], given: Options, config: Config | None, *, many
         if natab is not None or given.policy is not None or has_cache(config):
             if natab is not None and natab != given.natab and _to_come(natab, config):
                 natab = None
-            return cached(servers, given, config, natab, many=many)
+            return cached(servers, given, config, natab)
     return None
 
 
@@ -131,18 +140,14 @@ def _to_come(natab: str, config: Config | None) -> bool:
     return True
 
 
-def cached(
-    servers: list[str], given: Options, config: Config | None, natab: str | None, *, many: bool = False
-) -> Cache:
+def cached(servers: list[str], given: Options, config: Config | None, natab: str | None) -> Cache:
     """The cache to go through, as the command line and the configuration have it. Raises ConfigError."""
     import logging
 
     from maptr.cache import DNS_FIRST
     from maptr.cache.cache import Cache
-    from maptr.cache.once import OnceTable
     from maptr.cli import output
     from maptr.errors import DiscoveryError
-    from maptr.question import Settings
     from maptr.stub import system_servers
 
     options: dict[str, Any] = {}
@@ -158,16 +163,15 @@ def cached(
         servers = servers_of(servers, config) or system_servers()
     except DiscoveryError as error:
         servers, options["ask"] = [], _fails(error)
-    index = places.index_file(os.environ)
     logging.basicConfig(level=logging.WARNING, format=output.LOG_FORMAT)  # what the cache has to say
     return Cache(
-        natab if natab is None or many else OnceTable(natab, index=index, clock=time.monotonic),
+        natab,
         disk(config),
         policy,
         nameservers=servers,
         origin=origin_of(given.origin, config),
         lifetime=given.timeout,
-        settings=Settings(allow_private=given.allow_private),
+        settings=settings_of(given, config),
         trust_ad=given.trust_ad,
         trust_anchors=given.trust_anchor,
         require=given.require,

@@ -194,6 +194,7 @@ class ClientConfig(Table):
     origin: Labels = setting(values.NAME, (b"ark", b"arpa"))
     nameservers: tuple[str, ...] = setting(values.list_of(values.TEXT), ())  # none: the system's
     choose: str = setting(values.choice(*CHOOSERS), CHOOSERS[0])
+    scheme: str = setting(values.choice("https", "http"), "https")  # of hosts that come without one
 
 
 class CacheConfig(Table):

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from maptr.errors import TableError
-from maptr.registry import anvl, json_text, json_v1, json_v2, natab, natab_lines, prefixes
+from maptr.registry import anvl, json_text, json_v1, json_v2, natab, prefixes
 from maptr.registry.json_v1 import write as write_json
 from maptr.registry.natab import Loss
 from maptr.registry.natab import write as write_natab
@@ -40,10 +40,11 @@ class Format(enum.Enum):
     PREFIXES = "prefixes"
 
 
-def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
+def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None, scheme: str = "https") -> Table:
     """The table in a registry file of any format, recognised by content, never by the file's name.
 
     A bad record raises TableError with file, line or record; with ``on_bad`` it is told there and left out.
+    ``scheme`` is that of the hosts of a natab, which says none (port 80 means http).
     What is no registry at all (empty, cut short, a web page, not UTF-8) raises TableError either way.
     Nothing but TableError, and what ``on_bad`` itself raises, ever leaves this function.
     """
@@ -53,7 +54,9 @@ def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None) 
         return json_v1.read(document, filename=filename, on_bad=on_bad)
     if kind is Format.JSON_V2:
         return json_v2.read(document, filename=filename, on_bad=on_bad)
-    reader = {Format.ANVL: anvl.read, Format.NATAB: natab.read, Format.PREFIXES: prefixes.read}[kind]
+    if kind is Format.NATAB:
+        return natab.read(text, filename=filename, on_bad=on_bad, scheme=scheme)
+    reader = anvl.read if kind is Format.ANVL else prefixes.read
     return reader(text, filename=filename, on_bad=on_bad)
 
 
@@ -81,7 +84,7 @@ def _recognise(text: str, filename: str) -> tuple[Format, Any]:
             return Format.ANVL, None
         if prefixes.KEY.match(line):
             return Format.PREFIXES, None
-        if natab_lines.END.match(line) or (_begins_natab(line) and not _YAML_FIELD.match(following)):
+        if natab.END.match(line) or (_begins_natab(line) and not _YAML_FIELD.match(following)):
             return Format.NATAB, None
     raise TableError("not a registry: no entry of any known format", filename=filename, line=1)
 
@@ -97,7 +100,7 @@ def _lines(text: str) -> Iterator[str]:
 
 def _begins_natab(line: str) -> bool:
     """True for an entry line, its policy in whatever state; the digit tells ``12345:`` from ``Note:``."""
-    match = natab_lines.ENTRY.match(line.strip())
+    match = natab.ENTRY.match(line.strip())
     try:
         return match is not None and any(map(str.isdigit, parse_key(match["naan"])[0]))
     except ValueError:
