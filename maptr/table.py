@@ -13,6 +13,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from maptr import url
 from maptr.ark import MAX_NAAN, Ark
 from maptr.plainurl import BETANUMERIC
 
@@ -30,6 +31,7 @@ MAX_SHOULDER = 63  # the longest registered one has 8; a regexp field of 255 oct
 _NAAN = re.compile(f"[{BETANUMERIC}]+\\Z")
 _SHOULDER = re.compile(r"[A-Za-z0-9=~*+@_$.%-]+\Z")  # what a name may hold (ARK draft 2.4), less its "/"
 _LABEL = re.compile(r"ark:/?", re.IGNORECASE)
+_AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//([^/?#]*)")
 
 
 def example_url(target: str) -> str:
@@ -96,6 +98,37 @@ class Nma:
             "suffix": name[len(shoulder) :],
         }
         return _VARIABLE.sub(lambda match: values.get(match[1], match[0]), self.target) + ark.tail
+
+
+def unusable(nma: Nma, *, allow_private: bool = False) -> tuple[str, str] | None:
+    """Why no client can use an NMA, as a code and a reason; None if one can."""
+    for name in variables(nma.target):
+        if name not in VARIABLES:
+            return (
+                "unknown-variable",
+                f"the target asks for ${{{name}}}, which nothing fills in: {nma.target}",
+            )
+    if "${" in authority(nma.target):
+        return "bad-target", f"a variable stands in the host: {nma.target}"
+    try:
+        parsed = url.parse(example_url(nma.target))
+    except ValueError as error:
+        code = "no-public-host" if str(error) == "no host" else "bad-target"
+        return code, f"{error}: {nma.target}"
+    host = parsed.host
+    if allow_private:
+        return None
+    if host.is_local:
+        return "no-public-host", f"{host.text} is not a public host: {nma.target}"
+    if host.address is None and "." not in host.text.strip("."):
+        return "no-public-host", f"{host.text} is a single label, not a public host: {nma.target}"
+    return None
+
+
+def authority(text: str) -> str:
+    """The host and port of what may be no URL; empty where there is none."""
+    match = _AUTHORITY.match(text)
+    return match[1] if match else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ def test_what_our_own_zones_have_is_taken() -> None:
     table = registry.read((ZONES / "sample.json").read_bytes())
     taken = 0
     for naan in table.naans():
-        records = rules.fitting(table[naan], table.shoulders(naan), [])
+        records = rules.records(table[naan], table.shoulders(naan))
         if records:
             check_url(f"ark:{naan}/x6np1wh8k", records)
             taken += plainurl.url_of(records, naan, "x6np1wh8k") is not None

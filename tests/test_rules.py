@@ -55,6 +55,7 @@ def test_the_records_that_the_design_prints() -> None:
             r"!^(ark:/?12345/(x6(.*)))$!https://h.example/\3/\2/\1!",
         ),
         ("https://h.example/!/${value}", "", r"#^ark:/?12345/(.*)$#https://h.example/!/\1#"),
+        ("https://h.example/!#~,;@%&=/", "", r"<^ark:/?12345/.*$<https://h.example/!#~,;@%&=/<"),
     ],
 )
 def test_each_variable(target: str, shoulder: str, regexp: str) -> None:
@@ -101,9 +102,8 @@ def test_more_lengths_of_shoulder_than_orders_below_ten() -> None:
     ("target", "because"),
     [
         ("https://h.example/${foo}", "no ARK has"),
-        ("https://h.example/" + "x" * 255, "octets"),
         ("https://h.example/ü${value}", "not ASCII"),
-        ("https://h.example/!#~,;@%&=", "delimit"),
+        ("https://h.example/!#~,;@%&=<", "delimit"),
     ],
 )
 def test_what_fits_no_rule_is_said_with_its_record(target: str, because: str) -> None:
@@ -126,17 +126,12 @@ shoulders = st.text(alphabet="bx6.+*$", min_size=1, max_size=4)
 
 @given(targets, st.dictionaries(shoulders, targets, max_size=4), shoulders, st.sampled_from(["", "/c2", ".v1/", "%7d"]))
 def test_the_walk_gives_what_the_table_means(target: str, more: dict[str, str], name: str, tail: str) -> None:
-    """For any targets and shoulders that can be said at all: the first URL through the records is the table's own."""
+    """For any targets and shoulders: the first URL through the records is the table's own."""
     table = Table([entry(target), *(entry(other, shoulder) for shoulder, other in more.items())])
     ark = Ark.parse(f"ark:12345/b{name}{tail}?info") if "." in name[:1] else Ark.parse(f"ark:/12345/{name}b{tail}?info")
-    try:
-        found = urls(ark, table)
-    except ZoneError as error:
-        assert "delimit" in str(error)
-        return
     served = table.lookup(ark)
     assert served is not None
-    assert found[0] == served.urls(ark)[0]
+    assert urls(ark, table)[0] == served.urls(ark)[0]
 
 
 @given(st.text(alphabet=BETANUMERIC, min_size=1, max_size=12))
