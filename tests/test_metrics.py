@@ -458,6 +458,7 @@ def test_a_reason_that_is_no_text_spoils_nothing() -> None:
         "warnings": [],
         "error": 'file \udcff\n"x\\' + "y" * 300,
         "failed": None,
+        "left_out": None,
         "signatures": None,
         "signatures_expire": None,
         "signing": None,
