@@ -13,7 +13,9 @@ import re
 from typing import Literal, NamedTuple
 
 from maptr.errors import ArkSyntaxError
-from maptr.plainurl import BETANUMERIC
+
+BETANUMERIC = "0123456789bcdfghjkmnpqrstvwxz"
+"""The characters of a NAAN, in the order that gives each its value in a check character (NOID, NCDA)."""
 
 Profile = Literal["draft", "2002"]
 

@@ -20,7 +20,7 @@ from maptr.names import Labels
 from maptr.protocol import BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, YXDOMAIN
 from maptr.question import TIME_OVER, Answer
 from maptr.referral import MAX_REFERRALS, Search, sought, usable
-from maptr.reply import Referral, Reply
+from maptr.reply import Referral, Reply, read_reply
 from maptr.trace import Outcome
 
 RandomBytes = Callable[[int], bytes]
@@ -115,7 +115,7 @@ class Exchange:
         if not wire.answers(attempt.query, packet):
             return False
         try:
-            reply = wire.read(attempt.query, packet)
+            reply = read_reply(attempt.query, packet)
         except ValueError as error:
             self._strike(attempt, Outcome.MALFORMED, f"the reply cannot be read: {error}")
             return True
@@ -195,7 +195,7 @@ class Exchange:
         if reply.alias is not None:
             self._follow_alias(attempt, reply, reply.alias)
         else:
-            assert reply.referral is not None  # noqa: S101 - wire.read sets one of the two
+            assert reply.referral is not None  # noqa: S101 - read_reply sets one of the two
             self._follow_referral(attempt, reply.referral)
 
     def _follow_alias(self, attempt: Attempt, reply: Reply, target: Labels) -> None:

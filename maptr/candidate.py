@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from maptr import errors, url
 from maptr.ark import Ark
+from maptr.naptr import Naptr
 from maptr.nfa import Budget, BudgetSpent
 
 if TYPE_CHECKING:
@@ -102,10 +103,10 @@ class Candidate(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A candidate and where it stood: the canonical rdata of its record, and which of that record's hosts it is."""
+    """A candidate, its record, and which of that record's hosts it is."""
 
     candidate: Candidate
-    rdata: bytes
+    naptr: Naptr
     nth: int
 
     def rank(self, depth: int) -> tuple[object, ...]:
@@ -113,12 +114,14 @@ class Found(NamedTuple):
         # and then a redirect must not decide.
         path = self.candidate.path
         padded = path + ((0, 0),) * (depth - len(path))
-        return padded, self.rdata, self.nth, len(path), self.candidate.owner.lower()
+        return padded, self.naptr.canonical(), self.nth, len(path), self.candidate.owner.lower()
 
 
 def rank(found: Sequence[Found]) -> tuple[Candidate, ...]:
     """Candidates by (order, preference) along their path, then rdata in canonical order; each place once."""
-    depth = max((len(one.candidate.path) for one in found), default=0)
+    if len(found) < 2:
+        return tuple([one.candidate for one in found])
+    depth = max(len(one.candidate.path) for one in found)
     ranked: dict[tuple[str, int | None, str], Candidate] = {}
     for one in sorted(found, key=lambda one: one.rank(depth)):
         candidate = one.candidate

@@ -14,11 +14,11 @@ from itertools import product
 from typing import Any
 
 from maptr import names, url
-from maptr.ark import Ark
+from maptr.ark import BETANUMERIC, Ark
 from maptr.candidate import Candidate
 from maptr.discovery import Discovery
 from maptr.lint import unpublishable
-from maptr.plainurl import ARK_ARPA, BETANUMERIC
+from maptr.names import ARK_ARPA
 from maptr.printable import printable
 from maptr.table import Entry, Nma, Table, unusable
 

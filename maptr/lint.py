@@ -17,12 +17,11 @@ from itertools import chain
 from maptr import url
 from maptr.errors import TableError
 from maptr.finding import Finding, Severity
-from maptr.names import Labels
-from maptr.plainurl import ARK_ARPA
+from maptr.names import ARK_ARPA, Labels
 from maptr.printable import printable
 from maptr.registry import where as where_
 from maptr.rules import unwritable
-from maptr.table import Entry, Nma, Table, authority, example_url, parse_key, unusable
+from maptr.table import Entry, Nma, Table, authority, example_url, parse_key, template_parts, unusable, variables
 
 BAD_RECORD, OTHER_ANSWER = "bad-record", "other-answer"  # codes: not read; in DNS another record answers
 MAX_NAMED = 5  # records in a line about all that are left out
@@ -40,6 +39,8 @@ PLACEHOLDERS = (
 )  # RFC 2606, RFC 6761
 
 _EXEMPLE = re.compile(r"(?:\A|\.)exemple\.[a-z]{2,}\Z")  # not reserved; what a French or Catalan form fills in
+_ARK = re.compile(r"ark:/?([0-9A-Za-z]+)", re.IGNORECASE)
+_BARE_VARIABLE = re.compile(r"\$\w+")
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")  # RFC 1123 2.1
 
 
@@ -163,6 +164,7 @@ def _nma_warnings(entry: Entry) -> Iterator[Finding]:
     for nma in entry.nmas:
         if shouting := _upper_case(nma):
             yield _warning(entry, "upper-case-host", f"the host is in upper case: {shouting}", shouting)
+        yield from _target_warnings(entry, nma)
         if unusable(nma):
             continue
         host = url.parse(example_url(nma.target)).host
@@ -180,12 +182,29 @@ def _nma_warnings(entry: Entry) -> Iterator[Finding]:
             yield _warning(entry, "bad-where", f"where is no URL ({fault}): {nma.where}", nma.where)
 
 
+def _target_warnings(entry: Entry, nma: Nma) -> Iterator[Finding]:
+    """What a target says of the ARK, usable or not."""
+    if not variables(nma.target):
+        yield _warning(entry, "no-variable", f"every ARK leads to one page, {nma.target}", nma.target)
+    for literal, _ in template_parts(nma.target):
+        for match in _ARK.finditer(literal):
+            if match[1].lower() != entry.naan:
+                reason = f"the target names another NAAN, as an example that was copied: {match[0]}"
+                yield _warning(entry, "copied-example", reason, match[0])
+        for match in _BARE_VARIABLE.finditer(literal):
+            reason = f"{match[0]} without braces is no variable, and goes to the server as it stands: {nma.target}"
+            yield _warning(entry, "bare-variable", reason, match[0])
+
+
 def _shoulder_warnings(entry: Entry, table: Table) -> Iterator[Finding]:
     if not entry.shoulder:
         return
     if not _LABEL.match(entry.shoulder):
         reason = f"{entry.shoulder} is no DNS label, so the shoulder cannot have a zone of its own"
         yield _warning(entry, "shoulder-not-a-label", reason, entry.shoulder)
+    if "-" in entry.shoulder:
+        reason = f"no ARK starts with {entry.shoulder}: a hyphen is no part of an ARK (draft section 3.2)"
+        yield _warning(entry, "shoulder-with-hyphen", reason, entry.shoulder)
     if entry.naan not in table:
         reason = f"there is no record {entry.naan}: ARKs outside this shoulder lead nowhere"
         yield _warning(entry, "shoulder-without-naan", reason, entry.naan)

@@ -19,7 +19,6 @@ from maptr.names import Labels
 from maptr.ports import BURST, Port, Ports
 from maptr.protocol import MAX_MESSAGE
 from maptr.question import Answer
-from maptr.reply import Query
 from maptr.stub import Stub
 from maptr.waiters import Waiter
 
@@ -50,7 +49,6 @@ class Mux:
         self.concurrency = concurrency
         self._rate = rate
         self._clock = clock
-        self.elsewhere = 0  # questions outstanding that count as ours, too
         self._queue: deque[Flight] = deque()
         self._onward: deque[Flight] = deque()
         self._again: deque[Flight] = deque()
@@ -86,29 +84,6 @@ class Mux:
         flight.attempt = None
         self._flying -= 1
 
-    def take_over(self, query: Query, server: Server, started: float, done: Done, came: bytes | OSError | None) -> None:
-        """Go on with a question that ``volley`` has put to a server once: what came was no plain reply, or nothing."""
-        flight = Flight(self._stub.exchange(query.name), done, self._seconds)
-        flight.start(started)
-        flight.attempt = flight.exchange.next()
-        if flight.attempt is None or flight.attempt.server != server:  # the order has changed: the first of it
-            self._queue.append(flight)
-            return
-        attempt = flight.attempt = flight.attempt._replace(query=query)
-        self._flying += 1
-        if isinstance(came, bytes):
-            flight.exchange.hear(attempt, came)
-            self._next(flight)
-        elif came is None:
-            self._give_up(flight, attempt, self._clock())
-        else:
-            self._fail(flight, attempt, came, self._clock())
-
-    @property
-    def claimed(self) -> int:
-        """Questions outstanding, and those that wait for their turn."""
-        return self._flying + len(self._queue) + len(self._onward)
-
     @property
     def waiting(self) -> int:
         """Questions not sent yet."""
@@ -135,7 +110,7 @@ class Mux:
         """Until the queues are empty or a limit holds; seconds until the rate allows more, or 0."""
         held = 0.0
         waiting: list[Flight] = []
-        while self._again or (self.waiting and self._flying + self.elsewhere < self.concurrency):
+        while self._again or (self.waiting and self._flying < self.concurrency):
             fresh = not self._again
             flight = (self._again or self._onward or self._queue).popleft()
             self._flying += fresh

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 Labels = tuple[bytes, ...]
 
+ARK_ARPA: Labels = (b"ark", b"arpa")  # the origin of Maptr (draft-kunze-ark appendix B)
+
 MAX_LABEL = 63  # RFC 1035 2.3.4
 MAX_NAME = 255  # RFC 1035 2.3.4, in octets on the wire, the root label included
 MAX_JUMPS = 126  # a name of 255 octets has no more labels, so no honest one needs more pointers

@@ -45,10 +45,6 @@ def cache_file(environment: Mapping[str, str]) -> str:
     return f"{_folder(environment, 'XDG_CACHE_HOME', '.cache')}/cache.sqlite"
 
 
-def index_file(environment: Mapping[str, str]) -> str:
-    return f"{_folder(environment, 'XDG_CACHE_HOME', '.cache')}/table.index"
-
-
 def config_file(environment: Mapping[str, str]) -> str:
     return f"{_folder(environment, 'XDG_CONFIG_HOME', '.config')}/maptr.toml"
 

@@ -7,10 +7,9 @@ from typing import NamedTuple, Protocol
 
 from maptr import names
 from maptr.candidate import REGEXP_STEPS
-from maptr.names import Labels
+from maptr.names import ARK_ARPA, Labels
 from maptr.naptr import Naptr, Rule
 from maptr.nfa import Budget
-from maptr.plainurl import ARK_ARPA
 from maptr.protocol import MAX_TTL
 from maptr.trace import Link, Outcome
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from maptr import names, plain
+from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.names import Labels
@@ -31,18 +31,12 @@ def answers_of(discovery: Discovery) -> Iterator[tuple[Labels, Answer]]:
         )
 
 
-def walk_again(
-    ark: Ark,
-    settings: Settings,
-    lookup: Lookup,
-    reader: Reader | None = None,
-    ranker: plain.Ranker = plain.make_ranking,
-) -> Discovery | None:
+def walk_again(ark: Ark, settings: Settings, lookup: Lookup, reader: Reader | None = None) -> Discovery | None:
     """The discovery that kept answers give; None as soon as a name is not among them.
 
     Raises ValueError where NAAN and origin make no domain name.
     """
-    walk = Walk(ark, settings, reader=reader, ranker=ranker)
+    walk = Walk(ark, settings, reader=reader)
     while questions := walk.next():
         for question in questions:
             answer = lookup(names.fold(question.name))

@@ -1,7 +1,4 @@
-"""Replies read in full, every section of them: the half of ``wire`` for whatever is not plain.
-
-How names and records lie in them is ``sections.py``'s; here is what they say.
-"""
+"""What a reply says: records, an alias, a referral, none. How names and records lie in it is read in ``sections``."""
 
 from __future__ import annotations
 
@@ -71,7 +68,7 @@ class Reply(NamedTuple):
     alias: Labels | None = None
 
 
-def read_in_full(query: Query, packet: bytes) -> Reply:
+def read_reply(query: Query, packet: bytes) -> Reply:
     """The reply to a query; ValueError, with the reason, for one that cannot be read. RFC 1034 5.3.3, without 4d."""
     _, flags, questions, *counts = _HEADER.unpack_from(packet)
     rcode = flags & RCODE_BITS

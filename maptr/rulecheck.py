@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from maptr import names, url
+from maptr.ark import BETANUMERIC
 from maptr.ere import RegexpError
 from maptr.finding import Finding, Severity
 from maptr.integrity import cut_above
-from maptr.names import Labels
+from maptr.names import ARK_ARPA, Labels
 from maptr.naptr import SERVICE, Kind, Naptr, quote, read
 from maptr.nfa import Budget, BudgetSpent
-from maptr.plainurl import ARK_ARPA, BETANUMERIC
 from maptr.protocol import HEADER_SIZE, NAPTR, UDP_PAYLOAD
 from maptr.regexp import Substitution
 from maptr.snapshot import ZoneView

@@ -16,9 +16,8 @@ from typing import NamedTuple
 
 from maptr import names, url
 from maptr.errors import ZoneError
-from maptr.names import Labels
+from maptr.names import ARK_ARPA, Labels
 from maptr.naptr import MAX_STRING, SERVICE, Naptr
-from maptr.plainurl import ARK_ARPA
 from maptr.regexp import escape
 from maptr.table import Entry, Nma, example_url, template_parts
 
@@ -158,6 +157,8 @@ def regexp(entry: Entry, nma: Nma, *, short: bool = False) -> bytes:
             replacement += f"\\{groups.index(variable) + 1}"
         elif variable == "content":
             replacement += f"{entry.naan}/\\{groups.index('value') + 1}"
+        elif variable == "prefix":
+            replacement += entry.naan
         elif variable:
             raise ZoneError(f"record {entry.key}: the target asks for ${{{variable}}}, which no ARK has")
     return _field(f"^{pattern}.*{')' * len(groups)}$", replacement, entry)

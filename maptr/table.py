@@ -14,13 +14,20 @@ from types import MappingProxyType
 from typing import Any
 
 from maptr import url
-from maptr.ark import MAX_NAAN, Ark
-from maptr.plainurl import BETANUMERIC
+from maptr.ark import BETANUMERIC, MAX_NAAN, Ark
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")  # any name, so that a bad one is found and not sent to a server
 
-VARIABLES = ("content", "value", "pid", "suffix")
-"""What a target may ask for: NAAN/name, name, the whole ARK, what follows the shoulder."""
+VARIABLES: Mapping[str, str] = MappingProxyType(
+    {
+        "content": "NAAN and name: `12345/x6np1`",
+        "pid": "the whole ARK: `ark:12345/x6np1`",
+        "value": "the name: `x6np1`",
+        "prefix": "the NAAN: `12345`",
+        "suffix": "what follows the record's shoulder, of a NAAN's record the name: `np1`",
+    }
+)
+"""What a target may ask for as ``${name}``, and what that is, in a record 12345/x6 for ark:12345/x6np1."""
 
 NATAB_PATH = "/ark:/${content}"  # what follows a natab's host or host:port in the target it stands for
 
@@ -95,6 +102,7 @@ class Nma:
             "content": f"{ark.naan}/{name}",
             "value": name,
             "pid": ark.resolution,
+            "prefix": ark.naan,
             "suffix": name[len(shoulder) :],
         }
         return _VARIABLE.sub(lambda match: values.get(match[1], match[0]), self.target) + ark.tail

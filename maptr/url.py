@@ -166,21 +166,22 @@ def parse(text: str) -> Url:
     return Url(scheme, parse_host(host_text), port, match["rest"])
 
 
-def is_clean(text: str) -> bool:
-    """True where a text is no longer than a URL may be, and without a character that belongs in none."""
-    return len(text) <= MAX_URL and not text.strip(_CLEAN)
-
-
-def refusal(text: str, *, allow_private: bool = False) -> str | None:
-    """Why a URL may not be followed, or None if it may.
+def parse_allowed(text: str, *, allow_private: bool = False) -> Url:
+    """The parts of a URL that may be followed; ValueError, with the reason as its text, for any other.
 
     Refused unless ``allow_private``: loopback, private, link-local and every other address that is not
     global, in any notation, and ``localhost``. A host name is never looked up.
     """
+    url = parse(text)
+    if url.host.is_local and not allow_private:
+        raise ValueError(f"{url.host.text} is not a public host")
+    return url
+
+
+def refusal(text: str, *, allow_private: bool = False) -> str | None:
+    """Why a URL may not be followed (see ``parse_allowed``), or None if it may."""
     try:
-        url = parse(text)
+        parse_allowed(text, allow_private=allow_private)
     except ValueError as error:
         return str(error)
-    if url.host.is_local and not allow_private:
-        return f"{url.host.text} is not a public host"
     return None

@@ -18,9 +18,8 @@ from maptr import names
 from maptr.errors import TableError, ZoneError
 from maptr.lint import LeftOut, publishable
 from maptr.masterfile import BYTE_ORDER_MARK, MARK_REFUSED
-from maptr.names import Labels
+from maptr.names import ARK_ARPA, Labels
 from maptr.naptr import MAX_STRING, quote
-from maptr.plainurl import ARK_ARPA
 from maptr.rules import records_by_name
 from maptr.table import Entry, Table
 

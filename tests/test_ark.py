@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.ark import INFLECTIONS, MAX_TEXT, SHARED_NAANS, Ark, Profile, check_character
+from maptr.ark import BETANUMERIC, INFLECTIONS, MAX_TEXT, SHARED_NAANS, Ark, Profile, check_character
 from maptr.errors import ArkSyntaxError
-from maptr.plainurl import BETANUMERIC
 
 VECTORS: dict[str, list[dict[str, Any]]] = tomllib.loads(
     (Path(__file__).parent / "vectors" / "ark.toml").read_text("utf-8")

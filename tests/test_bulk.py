@@ -28,8 +28,7 @@ from maptr import (
     discover_async,
     discover_many,
     discover_many_async,
-    names,
-    volley,
+    ports,
 )
 from maptr.answer import respond
 from maptr.ark import Ark
@@ -118,36 +117,35 @@ def test_a_server_that_is_not_there_gives_way_to_the_next(server: Hostile) -> No
     assert found == expected
 
 
-def test_a_volley_is_as_random_as_single_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(volley, "REUSES", 10)
+def test_ids_letters_and_ports_are_random(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "REUSES", 10)
     honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(400)})
     with hostile(honest) as server:
         found = list(discover_many((f"ark:{i}/x" for i in range(400)), nameservers=[server.name], concurrency=16))
         packets = [query for query, _ in server.queries]
-        ports = len(server.clients)
+        clients = len(server.clients)
     assert all(found)
     assert len(packets) == 400
     assert len({packet[:2] for packet in packets}) > 350  # IDs: 400 of 65,536 rarely meet
     assert len({question(packet)[1][-16:-4] for packet in packets}) > 100  # letters of arpa and ark: 7 bits
-    assert ports > 400 / 32  # a socket is left after 10 questions and the batch that was under way
+    assert clients > 400 / 32  # a socket is left after 10 questions and the batch that was under way
 
 
 def test_no_more_questions_are_outstanding_than_was_said() -> None:
     honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(60)})
-    heard: list[bytes] = []
+    heard: list[Answer] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server, closing(SelectorWaiter()) as waiter:
         server.bind(("127.0.0.1", 0))
         server.settimeout(5)
         engine = Bulk(nameservers=[f"127.0.0.1#{server.getsockname()[1]}"], concurrency=8)
         mux = engine.mux(waiter)
-        shots = engine.volley(mux, waiter, lambda name, answer: heard.append(name), engine.reader())
-        assert shots is not None
-        with closing(shots):
-            shots.ask([names.to_wire((str(i).encode(), b"ark", b"arpa")) for i in range(56)])
+        with closing(mux):
+            for i in range(56):
+                mux.ask((str(i).encode(), b"ark", b"arpa"), heard.append)
             for done in (0, 3):
                 while len(heard) < done:
                     waiter.wait(5)
-                shots.tick()
+                mux.tick()
                 asked = [server.recvfrom(2000) for _ in range(done or 8)]
                 server.setblocking(False)
                 with pytest.raises(BlockingIOError):
@@ -157,7 +155,7 @@ def test_no_more_questions_are_outstanding_than_was_said() -> None:
                     server.sendto(honest(query, "udp")[0], client)
 
 
-def test_forged_replies_to_a_volley_are_as_if_they_had_not_come() -> None:
+def test_forged_replies_are_as_if_they_had_not_come() -> None:
     honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(50)})
     evil = hosts({f"{i}.ark.arpa.": [naptr("evil.example.")] for i in range(50)})
 
@@ -260,10 +258,11 @@ def test_answers_are_kept_within_bounds() -> None:
         records = [Naptr(0, n, b"h", b"ark", b"", (b"h", b"example")) for n in range(3)]
         many.tell(name, Answer(Outcome.ANSWER, records, 60))
     assert len(many.done) == 50
-    assert len(many._heard) == 3
     many.start(99, Ark.parse("ark:49/y"))
     assert many.take() == []
-    assert many.open == 0
+    many.start(100, Ark.parse("ark:0/y"))  # the oldest made room
+    assert len(many.take()) == 1
+    assert many.open == 1
 
 
 def test_bad_options_and_arks(server: Hostile) -> None:

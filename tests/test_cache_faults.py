@@ -300,6 +300,12 @@ def test_natab_written_in_place_while_it_is_read_is_never_half_a_table(tmp_path:
     assert watched.current().trouble == ""
 
 
+def test_a_pipe_that_nobody_writes_to_is_no_table(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "natab")
+    state = WatchedTable(tmp_path / "natab", clock=time.monotonic).current()
+    assert (state.table, state.trouble) == (None, "is no regular file")
+
+
 def test_natab_unchanged_is_not_parsed_again_whatever_its_date(tmp_path: Path) -> None:
     path = tmp_path / "natab"
     path.write_text(TEXT)

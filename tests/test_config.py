@@ -21,7 +21,7 @@ from maptr.config.lines import key_lines
 from maptr.config.model import CacheConfig, ClientConfig, ZoneConfig, all_keys
 from maptr.config.reader import environment_names
 from maptr.errors import ConfigError
-from maptr.plainurl import ARK_ARPA
+from maptr.names import ARK_ARPA
 
 ISSUE = """\
 [serve]

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.ark import Ark
+from maptr.ark import BETANUMERIC, Ark
 from maptr.errors import ZoneError
-from maptr.plainurl import BETANUMERIC
 from maptr.question import Answer
 from maptr.rules import needed_shoulders, records
 from maptr.table import Entry, Nma, Table

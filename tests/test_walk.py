@@ -107,12 +107,11 @@ def test_vector(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", URLS, ids=lambda case: case["title"])
 @pytest.mark.parametrize("rule", RULES)
 def test_urls_are_made(rule: str, case: dict[str, str]) -> None:
-    """By the walk, by its shortcut, and by a candidate that was found for another ARK; as a URL that is read again."""
+    """By the walk, and by a candidate that was found for another ARK; as a URL that is read again."""
     ark, root = Ark.parse(case["ark"]), Answer(Outcome.ANSWER, [naptr(RULES[rule])], 60)
-    for shortcut in (True, False):
-        walk = Walk(ark, shortcut=shortcut)
-        walk.tell(walk.next()[0], root)
-        assert walk.result().urls() == [case[rule]]
+    walk = Walk(ark)
+    walk.tell(walk.next()[0], root)
+    assert walk.result().urls() == [case[rule]]
     walk = Walk(ARK)
     walk.tell(walk.next()[0], root)
     assert walk.result()[0].url(ark) == case[rule]

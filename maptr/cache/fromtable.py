@@ -15,7 +15,6 @@ from maptr.cache.policy import Natab
 from maptr.cache.watched import TableState
 from maptr.discovery import Discovery
 from maptr.names import Labels
-from maptr.plain import Rankings
 from maptr.question import Answer, Reader, Settings
 from maptr.replay import walk_again
 from maptr.rules import records
@@ -43,7 +42,6 @@ class TableReader:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._rankings = Rankings()
         self._kept: tuple[Table | None, dict[tuple[str, bool], _Rules]] = None, {}
 
     def read(self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool) -> tuple[Natab, Discovery | None]:
@@ -95,7 +93,7 @@ class TableReader:
         def look_up(name: Labels) -> Answer:
             return answer if name == root else Answer(Outcome.NXDOMAIN, ttl=TTL, server="natab")
 
-        return walk_again(ark, settings, look_up, self._reader, self._rankings)
+        return walk_again(ark, settings, look_up, self._reader)
 
 
 def _judged(entry: Entry, allow_private: bool) -> tuple[Entry, str]:

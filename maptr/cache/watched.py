@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from maptr.cache.forklock import ForkLock
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
-from maptr.natabfile import MAX_FILE
+from maptr.limits import MAX_TABLE
 from maptr.plan import Plan
 from maptr.table import Table
 
@@ -44,8 +44,8 @@ class TableState:
 class TableSource(Protocol):
     """Where a cache finds its table."""
 
-    def current(self, naan: str | None = None) -> TableState:
-        """The state now. Of a NAAN given, its table has all there is; of others it may have nothing."""
+    def current(self) -> TableState:
+        """The state now."""
         ...
 
 
@@ -58,7 +58,7 @@ class FixedTable:
     def __repr__(self) -> str:
         return "no table" if self._state.table is None else repr(self._state.table)
 
-    def current(self, naan: str | None = None) -> TableState:
+    def current(self) -> TableState:
         return self._state
 
 
@@ -80,8 +80,8 @@ class WatchedTable:
     def __repr__(self) -> str:
         return f"<table {str(self.path)!r}>"
 
-    def current(self, naan: str | None = None) -> TableState:
-        """The state now, of every NAAN. The first call reads the file; later ones never wait for it."""
+    def current(self) -> TableState:
+        """The state now. The first call reads the file; later ones never wait for it."""
         now = self._clock()
         if now < self._look_at:
             return self._state
@@ -169,9 +169,9 @@ def read_once(path: Path) -> tuple[bytes, tuple[int, ...]]:
         if not stat.S_ISREG(found.st_mode):  # a pipe without a writer would hang us
             raise TableError("is no regular file", filename=str(path))
         status = _status(found)
-        if status[2] > MAX_FILE:
-            raise TableError(f"more than {MAX_FILE} octets", filename=str(path))
-        content = file.read(MAX_FILE + 1)
+        if status[2] > MAX_TABLE:
+            raise TableError(f"more than {MAX_TABLE} octets", filename=str(path))
+        content = file.read(MAX_TABLE + 1)
         if _status(os.fstat(file.fileno())) != status or len(content) != status[2]:
             raise ChangedError("the file changed while it was read")
     return content, status
@@ -191,10 +191,10 @@ def _with_bad(table: Table, old: Table, bad: list[TableError]) -> Table:
 
 def _has_end(content: bytes) -> bool:
     """True for a natab that says where it ends."""
-    from maptr.registry import natab_lines
+    from maptr.registry import natab
 
     tail = content[-4096:].decode("utf-8", "replace")
-    return any(natab_lines.END.match(line) for line in tail.splitlines() if line.strip())
+    return any(natab.END.match(line) for line in tail.splitlines() if line.strip())
 
 
 def _status(status: os.stat_result) -> tuple[int, ...]:

@@ -100,7 +100,7 @@ def bulk(
     given = Options(origin, timeout, trust_ad, trust_anchor, require, allow_private, natab, policy, no_cache)
     with ExitStack() as stack:
         try:
-            cache = through.cache_for(servers, given, config, many=True)
+            cache = through.cache_for(servers, given, config)
             if cache is not None:
                 stack.enter_context(cache)
             engine = _engine(servers, given, config, cache, concurrency=concurrency, rate=rate)

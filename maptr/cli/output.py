@@ -1,6 +1,6 @@
 """The one place where the command line writes: data on stdout, talk on stderr, exit codes by name.
 
-Light to import, for ``oneshot``.
+Light to import, for ``brief``.
 """
 
 from __future__ import annotations

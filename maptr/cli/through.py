@@ -91,10 +91,10 @@ def has_cache(config: Config | None) -> bool:
     return config is not None and any(key.startswith("cache.") for key in config.places)
 
 
-def cache_for(servers: list[str], given: Options, config: Config | None, *, many: bool = False) -> Cache | None:
+def cache_for(servers: list[str], given: Options, config: Config | None) -> Cache | None:
     """The cache to go through where one is set up and no server named; None where DNS is asked directly.
 
-    With ``many`` ARKs to come the table is read whole, and followed. Raises ConfigError for what makes no sense.
+    Raises ConfigError for what makes no sense.
     """
     wanted = given.natab is not None or given.policy is not None
     if given.no_cache and wanted:
@@ -104,19 +104,16 @@ def cache_for(servers: list[str], given: Options, config: Config | None, *, many
     if not given.no_cache and (wanted or not servers):
         natab = given.natab or table(config)
         if natab is not None or given.policy is not None or has_cache(config):
-            return cached(servers, given, config, natab, many=many)
+            return cached(servers, given, config, natab)
     return None
 
 
-def cached(
-    servers: list[str], given: Options, config: Config | None, natab: str | None, *, many: bool = False
-) -> Cache:
+def cached(servers: list[str], given: Options, config: Config | None, natab: str | None) -> Cache:
     """The cache to go through, as the command line and the configuration have it. Raises ConfigError."""
     import logging
 
     from maptr.cache import DNS_FIRST
     from maptr.cache.cache import Cache
-    from maptr.cache.once import OnceTable
     from maptr.cli import output
     from maptr.errors import DiscoveryError
     from maptr.question import Settings
@@ -135,10 +132,9 @@ def cached(
         servers = servers_of(servers, config) or system_servers()
     except DiscoveryError as error:
         servers, options["ask"] = [], _fails(error)
-    index = places.index_file(os.environ)
     logging.basicConfig(level=logging.WARNING, format=output.LOG_FORMAT)  # what the cache has to say
     return Cache(
-        natab if natab is None or many else OnceTable(natab, index=index, clock=time.monotonic),
+        natab,
         disk(config),
         policy,
         nameservers=servers,

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from maptr.errors import TableError
-from maptr.registry import anvl, json_text, json_v1, json_v2, natab, natab_lines, prefixes
+from maptr.registry import anvl, json_text, json_v1, json_v2, natab, prefixes
 from maptr.registry.json_v1 import write as write_json
 from maptr.registry.natab import Loss
 from maptr.registry.natab import write as write_natab
@@ -81,7 +81,7 @@ def _recognise(text: str, filename: str) -> tuple[Format, Any]:
             return Format.ANVL, None
         if prefixes.KEY.match(line):
             return Format.PREFIXES, None
-        if natab_lines.END.match(line) or (_begins_natab(line) and not _YAML_FIELD.match(following)):
+        if natab.END.match(line) or (_begins_natab(line) and not _YAML_FIELD.match(following)):
             return Format.NATAB, None
     raise TableError("not a registry: no entry of any known format", filename=filename, line=1)
 
@@ -97,7 +97,7 @@ def _lines(text: str) -> Iterator[str]:
 
 def _begins_natab(line: str) -> bool:
     """True for an entry line, its policy in whatever state; the digit tells ``12345:`` from ``Note:``."""
-    match = natab_lines.ENTRY.match(line.strip())
+    match = natab.ENTRY.match(line.strip())
     try:
         return match is not None and any(map(str.isdigit, parse_key(match["naan"])[0]))
     except ValueError:

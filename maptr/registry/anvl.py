@@ -16,7 +16,7 @@ table, nor any message. Other labels are kept in ``Entry.extra``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from maptr.errors import TableError
@@ -126,20 +126,17 @@ def _entry(block: Block, records: Records) -> Entry:
         raise records.error(block.flaw[1], line=block.flaw[0], record=name)
     if fields.pop(block.kind, None) != [""] or block.kind != "naa":
         raise records.error("the block does not start with naa:", line=block.line, record=name)
-    for label in _KNOWN:
-        if label != "where" and len(fields.get(label, ())) > 1:
-            raise records.error(f"{label} is given twice", line=block.line, record=name)
+    if len(what) > 1:
+        raise records.error("what is given twice", line=block.line, record=name)
     if not what:
         raise records.error("no what: the record names no NAAN", line=block.line)
     naan, shoulder = records.key(what[0], line=block.line)
-    try:
-        who, policy = _who(_one(fields, "who")), _policy(_one(fields, "how"))
-        nmas = tuple(_nma(decode(value)) for value in fields.get("where", ()) if _known(value))
-    except ValueError as error:
-        raise records.error(str(error), line=block.line, record=name) from None
+    nmas = tuple(_nma(decode(value)) for value in fields.get("where", ()) if _known(value))
+    who, policy = read_who(_one(fields, "who")), read_policy(_one(fields, "how"))
     when = decode(_one(fields, "when"))
-    extra = _others(fields, _KNOWN)
-    return Entry(naan, shoulder, nmas, who, when, policy, extra, line=block.line)
+    # Of a label that informs and is given twice, the first counts and all are kept.
+    known = tuple(label for label in _KNOWN if label == "where" or len(fields.get(label, ())) < 2)
+    return Entry(naan, shoulder, nmas, who, when, policy, _others(fields, known), line=block.line)
 
 
 def _one(fields: dict[str, list[str]], label: str) -> str:
@@ -150,22 +147,19 @@ def _known(value: str) -> bool:
     return bool(value) and not value.startswith(where_.UNKNOWN)
 
 
-def _who(value: str) -> Who:
-    """``name``, ``name (=) ACRONYM`` or ``name (=) native name (=) ACRONYM``."""
+def read_who(value: str, decode: Callable[[str], str] = decode) -> Who:
+    """``name``, ``name (=) ACRONYM`` or ``name (=) native name (=) ACRONYM``; the whole where it has more parts."""
     parts = [decode(part).strip() for part in value.split("(=)")] if _known(value) else [""]
     if len(parts) > 3:
-        raise ValueError("who has more than a name, a native name and an acronym")
+        return Who(decode(value))
     native = parts[1] if len(parts) == 3 else ""
     acronym = parts[-1] if len(parts) > 1 else ""
     return Who(parts[0], native or None, acronym or None)
 
 
-def _policy(value: str) -> Policy:
+def read_policy(value: str, decode: Callable[[str], str] = decode) -> Policy:
     """``NP | policy | tenure | url``; the registry writes an unknown policy out, so it is kept as text."""
-    parts = [decode(part).strip() or None for part in value.split("|")] if value else []
-    if len(parts) > 4:
-        raise ValueError("how has more than orgtype, policy, tenure and url")
-    return Policy(*parts)
+    return Policy(*(decode(part).strip() or None for part in value.split("|", 3)))
 
 
 def _nma(where: str) -> Nma:

@@ -6,6 +6,7 @@ Not here: what the values mean; that is ``json_v1`` and ``json_v2``.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 from maptr.errors import TableError
@@ -16,7 +17,7 @@ MAX_DEPTH = 16  # objects in objects; the registry's deepest record has 3
 class Repeated(dict[str, Any]):
     """An object that gives a name twice, so that one of its values is lost."""
 
-    name = ""
+    names: frozenset[str] = frozenset()
 
 
 class NotJson:
@@ -51,7 +52,7 @@ def flaw(value: Any) -> str | None:
         if depth > MAX_DEPTH:
             return f"nested deeper than {MAX_DEPTH}"
         if isinstance(item, Repeated):
-            return f"gives {item.name!r} twice"
+            return f"gives {min(item.names)!r} twice"
         if isinstance(item, NotJson):
             return f"{item.text} is not JSON"
         if isinstance(item, float) and item in (float("inf"), float("-inf")):
@@ -60,9 +61,27 @@ def flaw(value: Any) -> str | None:
             pending += [(part, depth + 1) for pair in item.items() for part in pair]
         elif isinstance(item, list):
             pending += [(part, depth + 1) for part in item]
-        elif isinstance(item, str) and not item.isascii() and _has_surrogate(item):
+        elif isinstance(item, str) and _has_surrogate(item):
             return "holds half a character (a lone surrogate)"
     return None
+
+
+def kept(value: Any, depth: int = 0) -> Any:
+    """A value as it can be kept, the same where it has no flaw: of a name given twice the last value, text for a number
+    that JSON has not, U+FFFD for half a character, None for what is nested too deeply."""
+    if depth > MAX_DEPTH:
+        return None
+    if isinstance(value, dict):
+        return {kept(name): kept(item, depth + 1) for name, item in value.items()}
+    if isinstance(value, list):
+        return [kept(item, depth + 1) for item in value]
+    if isinstance(value, NotJson):
+        return value.text
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return str(value)
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if _has_surrogate(value) else value
+    return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -70,14 +89,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) == len(pairs):
         return found
     repeated = Repeated(found)
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
-            repeated.name = name
-            break
-        seen.add(name)
+    counts = Counter(name for name, _ in pairs)
+    repeated.names = frozenset(name for name, count in counts.items() if count > 1)
     return repeated
 
 
 def _has_surrogate(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)

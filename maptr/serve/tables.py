@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from maptr import registry, zone
 from maptr.errors import TableError, ZoneError
 from maptr.files import read_whole, write_atomically
+from maptr.limits import MAX_TABLE
 from maptr.lint import LeftOut
 from maptr.names import Labels
-from maptr.natabfile import MAX_FILE
 from maptr.serial import next_serial
 from maptr.zone import NameServer
 
@@ -70,9 +70,9 @@ def built(source: ZoneSource, now: float) -> tuple[str | None, LeftOut]:
     made = source.table
     assert made is not None  # noqa: S101 - else nobody asks
     with made.table.open("rb") as file:
-        octets = file.read(MAX_FILE + 1)
-    if len(octets) > MAX_FILE:
-        raise ZoneError(f"more than {MAX_FILE} octets", filename=str(made.table))
+        octets = file.read(MAX_TABLE + 1)
+    if len(octets) > MAX_TABLE:
+        raise ZoneError(f"more than {MAX_TABLE} octets", filename=str(made.table))
     unread: list[TableError] = []
     try:
         table = registry.read(octets, filename=str(made.table), on_bad=unread.append)
