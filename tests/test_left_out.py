@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from maptr import registry
 from maptr.cache.cache import Cache
 from maptr.cli import main
 from maptr.errors import DiscoveryFailed, NoMappingAuthority, TableError
@@ -105,6 +106,55 @@ def test_where_dns_says_none_an_unusable_entry_changes_nothing_and_where_it_is_s
     with pytest.raises(DiscoveryFailed, match="unusable"):
         Rig({}, table, "natab-only").cache.discover("ark:12345/x7a")
     assert Rig({HOME: said(host("d.example."))}, table, "natab-first").cache.discover("ark:12345/x7a").source == "dns"
+
+
+# --- the redirect status
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"data": [{"what": "99166/w6", "where": "https://w6.nlm.nih.gov",'
+        ' "target": {"url": "https://w6.nlm.nih.gov/${content}", "http_code": 303}}]}',
+        '{"date_created": "2026", "data": [{"what": "99166/w6", "where": "https://w6.nlm.nih.gov",'
+        ' "target": {"url": "https://w6.nlm.nih.gov/${content}", "http_code": 303}, "date_created": "2026"}]}',
+        '{"data": [{"what": "99166/w6", "nmas": [{"target": {"url": "https://w6.nlm.nih.gov/${content}",'
+        ' "http_code": 303}, "acronym": "W6"}]}]}',
+        "naa:\nwhat: 99166/w6\nwhere: 303 https://w6.nlm.nih.gov/$id\n",
+        'ark:/99166/w6:\n  redirect: "303 https://w6.nlm.nih.gov/$id"\n',
+    ],
+    ids=["json-v1", "json-v2", "nmas", "anvl", "prefixes"],
+)
+def test_the_redirect_status_of_the_registry_is_the_candidate_s_from_the_table(text: str, tmp_path: Path) -> None:
+    table = registry.read(text)
+    assert [nma.status for nma in table["99166/w6"].nmas] == [303]
+    again = registry.read(registry.write_json(table))
+    assert [nma.status for nma in again["99166/w6"].nmas] == [303]
+    for one in (table, again):
+        found = Cache(one, policy="natab-only", nameservers=["192.0.2.1"]).discover("ark:99166/w6a?info")
+        assert [(c.url(found.ark), c.status) for c in found] == [("https://w6.nlm.nih.gov/99166/w6a?info", 303)]
+    file = tmp_path / "registry"
+    file.write_text(text)
+    result = run("discover", "ark:99166/w6a", "--natab", str(file), "--policy", "natab-only", "--json")
+    assert json.loads(result.stdout)["candidates"][0]["status"] == 303
+
+
+def test_each_candidate_has_the_status_of_its_own_record_and_none_where_dns_or_an_h_record_says() -> None:
+    w6 = Entry("12345", "w6", (Nma("https://w6.nlm.nih.gov/${content}", status=303),))
+    cache = Cache(tables(w6), policy="natab-only", nameservers=["192.0.2.1"])
+    assert [(c.host, c.status) for c in cache.discover("ark:12345/w6a")] == [
+        ("w6.nlm.nih.gov", 303),
+        ("main.nlm.nih.gov", 302),
+        ("main.nlm.nih.gov", None),
+    ]
+    assert [c.status for c in Rig({HOME: said(host("d.example."))}, tables(w6)).cache.discover("ark:12345/w6a")] == [
+        None
+    ]
+
+
+def test_natab_says_that_it_loses_a_status() -> None:
+    _, losses = registry.write_natab(Table([Entry("12345", nmas=(Nma(MAIN, status=303),))]))
+    assert "the status 303" in [loss.what for loss in losses]
 
 
 # --- in the zone

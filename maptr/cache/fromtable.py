@@ -31,10 +31,10 @@ class _Rules(NamedTuple):
     answer: Answer
     entries: tuple[tuple[Entry, str], ...]
 
-    def lookup(self, ark: Ark) -> tuple[Entry, str] | None:
-        """The record that serves an ARK; None where the table has none for it."""
+    def around(self, ark: Ark) -> list[tuple[Entry, str]]:
+        """The records that an ARK is of; the first one serves it."""
         name = ark.resolution.partition("/")[2]
-        return next((found for found in self.entries if name.startswith(found[0].shoulder)), None)
+        return [found for found in self.entries if name.startswith(found[0].shoulder)]
 
 
 class TableReader:
@@ -51,21 +51,28 @@ class TableReader:
         if table is None:
             return Natab.MISSING, None
         rules = self._rules(ark.naan, settings, table)
-        served = rules.lookup(ark)
+        served = rules.around(ark)
         if state.trouble:
             natab = Natab.BROKEN_HAS if served else Natab.BROKEN_HAS_NOT
         elif too_old:
             natab = Natab.STALE_HAS if served else Natab.STALE_HAS_NOT
         else:
             natab = Natab.HAS if served else Natab.HAS_NOT
-        if served is None:
+        if not served:
             return natab, None
-        entry, why = served
+        entry, why = served[0]
         found = None if why else self._walk(ark, settings, rules.answer)
         if found is None or not found.candidates:
             why = f"record {entry.key}: {why or 'none of its targets makes a URL of this ARK'}"
             return Natab.UNUSABLE, Discovery(ark, (), (), complete=False, source="natab", reason=why)
-        candidates = tuple(candidate._replace(source="natab") for candidate in found.candidates)
+        statuses: dict[str, int] = {}
+        for around, _ in served:
+            for nma in around.nmas:
+                statuses.setdefault(nma.url(ark, around.shoulder), nma.status)
+        candidates = tuple(
+            candidate._replace(source="natab", status=statuses.get(candidate.target + ark.tail))
+            for candidate in found.candidates
+        )
         return natab, found.replace(candidates=candidates, source="natab", fetched=state.fetched)
 
     def _rules(self, naan: str, settings: Settings, table: Table) -> _Rules:
