@@ -108,19 +108,18 @@ def build(table: Table, serial: int, settings: Settings | None = None, *, unread
         made = list(records_by_name(entry, usable.shoulders(naan), settings.origin))
         published += bool(made)
         rules += len(made)
-        lines += [f"{_below(owner, settings.origin)} IN NAPTR {naptr.to_text()}" for owner, naptr in made]
+        below: list[str] = []  # names of shoulders, so that each name's records stand together
+        for owner, naptr in made:
+            name = names.to_text(owner[: len(owner) - len(settings.origin)]).removesuffix(".")
+            (lines if name == naan else below).append(f"{name} IN NAPTR {naptr.to_text()}")
         lines += [f"{naan} IN TXT {strings}" for strings in _who(entry)] if made else []
+        lines += below
     left_out = LeftOut(finding for finding in left_out if finding.record.partition("/")[0] not in given_up)
     for file, text in settings.include:
         records = text.replace("\r\n", "\n").rstrip("\n")
         lines += [f"; from {file.rpartition('/')[2]}", f"$ORIGIN {origin}", records]
     counts = {"naans": published, "rules": rules}
     return Build("\n".join(lines) + "\n", serial, left_out, tuple(given_up), counts)
-
-
-def _below(owner: Labels, origin: Labels) -> str:
-    """A name as a line has it: without the origin."""
-    return names.to_text(owner[: len(owner) - len(origin)]).removesuffix(".")
 
 
 def _header(serial: int, settings: Settings) -> Iterator[str]:

@@ -7,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.ark import BETANUMERIC, Ark
+from maptr.candidate import REGEXP_STEPS
 from maptr.errors import ZoneError
+from maptr.nfa import Budget
 from maptr.question import Answer
-from maptr.rules import needed_shoulders, records
+from maptr.regexp import Substitution
+from maptr.rules import needed_shoulders, records, regexp
 from maptr.table import Entry, Nma, Table
 from maptr.trace import Outcome
 from maptr.walk import Walk
@@ -137,3 +140,15 @@ def test_the_walk_gives_what_the_table_means(target: str, more: dict[str, str], 
 def test_any_naan(naan: str) -> None:
     table = Table([entry("https://h.example/ark:/${content}", naan=naan)])
     assert urls(Ark.parse(f"ark:{naan}/x1"), table)[0] == f"https://h.example/ark:/{naan}/x1"
+
+
+@given(targets, shoulders, st.sampled_from(["", "np1/c2.v1", "%7d"]))
+def test_a_short_rule_makes_the_same_of_the_arks_of_its_entry(target: str, shoulder: str, rest: str) -> None:
+    for entry_ in (entry(target), entry(target, shoulder)):
+        ark = Ark.parse(f"ark:12345/{entry_.shoulder}b{rest}")
+        text, nma = ark.resolution.encode(), entry_.nmas[0]
+        whole, short = (regexp(entry_, nma, short=short) for short in (False, True))
+        assert len(short) <= len(whole)
+        made = [Substitution.parse(field).apply(text, Budget(REGEXP_STEPS)) for field in (whole, short)]
+        if ark.resolution.startswith(f"ark:12345/{entry_.shoulder}"):
+            assert made[0] == made[1] == nma.url(ark, entry_.shoulder).encode()

@@ -15,6 +15,7 @@ from maptr.cache.policy import Natab
 from maptr.cache.watched import TableState
 from maptr.discovery import Discovery
 from maptr.names import Labels
+from maptr.printable import printable
 from maptr.question import Answer, Reader, Settings
 from maptr.replay import walk_again
 from maptr.rules import records
@@ -23,6 +24,7 @@ from maptr.trace import Outcome
 
 TTL = 300  # seconds that an answer from a table is good for: what a zone made of it gives a NAAN unknown yet
 MAX_RULES = 100_000  # NAANs whose rules are kept ready
+MAX_WHY = 300  # characters of the reason why a record cannot be used: it has the target, of any length
 
 
 class _Rules(NamedTuple):
@@ -63,7 +65,8 @@ class TableReader:
         entry, why = served[0]
         found = None if why else self._walk(ark, settings, rules.answer)
         if found is None or not found.candidates:
-            why = f"record {entry.key}: {why or 'none of its targets makes a URL of this ARK'}"
+            why = printable(why or "none of its targets makes a URL of this ARK")
+            why = f"record {entry.key}: {why if len(why) <= MAX_WHY else why[:MAX_WHY] + '...'}"
             return Natab.UNUSABLE, Discovery(ark, (), (), complete=False, source="natab", reason=why)
         statuses: dict[str, int] = {}
         for around, _ in served:
