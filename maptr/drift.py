@@ -108,7 +108,7 @@ def reconcile(
     for shoulder in sorted(shoulders):
         entry = shoulders[shoulder]
         probe = probe_of(naan, shoulder, shoulders)
-        yield compare(entry.key, entry if entry.nmas else None, probe, discover(probe), history(entry.key))
+        yield compare(entry.key, entry if entry.key in table else None, probe, discover(probe), history(entry.key))
 
 
 def _is_shown_by_naan(

@@ -201,16 +201,23 @@ class Entry:
 class Table(Mapping[str, Entry]):
     """Entries by key, in the order of their source; immutable, equal when the entries and their order are.
 
-    ``metadata`` is what the source says of itself (version, dates, description).
+    ``metadata`` is what the source says of itself (version, dates, description). ``unread`` are the keys of records
+    that stand in the source and could not be read.
 
     >>> table = Table([Entry("12345"), Entry("12345", "x6"), Entry("12345", "x60")])
     >>> [table.lookup(Ark.parse(text)).key for text in ("ark:12345/x6np1", "ark:12345/x601", "ark:12345/b1")]
     ['12345/x6', '12345/x60', '12345']
     """
 
-    __slots__ = ("_entries", "_shoulders", "metadata")
+    __slots__ = ("_entries", "_shoulders", "metadata", "unread")
 
-    def __init__(self, entries: Iterable[Entry] = (), *, metadata: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        entries: Iterable[Entry] = (),
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        unread: Iterable[str] = (),
+    ) -> None:
         self._entries: dict[str, Entry] = {}
         self._shoulders: dict[str, list[Entry]] = {}
         self.metadata: Mapping[str, Any] = MappingProxyType(dict(metadata or {}))
@@ -220,6 +227,7 @@ class Table(Mapping[str, Entry]):
             self._entries[entry.key] = entry
             if entry.shoulder:
                 self._shoulders.setdefault(entry.naan, []).append(entry)
+        self.unread = frozenset(unread) - self._entries.keys()
 
     def __getitem__(self, key: str) -> Entry:
         return self._entries[key]
@@ -239,7 +247,7 @@ class Table(Mapping[str, Entry]):
         return hash(tuple(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Table, metadata=dict(self.metadata)), (tuple(self.values()),)
+        return partial(Table, metadata=dict(self.metadata), unread=self.unread), (tuple(self.values()),)
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.naans())} NAANs, {len(self) - len(self.naans())} shoulders>"
@@ -263,4 +271,5 @@ class Table(Mapping[str, Entry]):
     def without(self, keys: Iterable[str]) -> Table:
         """The same table less some records."""
         gone = frozenset(keys)
-        return Table((entry for key, entry in self.items() if key not in gone), metadata=self.metadata)
+        there = (entry for key, entry in self.items() if key not in gone)
+        return Table(there, metadata=self.metadata, unread=self.unread)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from maptr import registry
 from maptr.cache.cache import Cache
+from maptr.cache.watched import WatchedTable
 from maptr.cli import main
 from maptr.errors import DiscoveryFailed, NoMappingAuthority, TableError
 from maptr.lint import OTHER_ANSWER, lint, publishable
@@ -106,6 +108,36 @@ def test_where_dns_says_none_an_unusable_entry_changes_nothing_and_where_it_is_s
     with pytest.raises(DiscoveryFailed, match="unusable"):
         Rig({}, table, "natab-only").cache.discover("ark:12345/x7a")
     assert Rig({HOME: said(host("d.example."))}, table, "natab-first").cache.discover("ark:12345/x7a").source == "dns"
+
+
+def test_a_record_that_cannot_be_read_is_not_known_either(tmp_path: Path) -> None:
+    good = {"what": "12345", "target": {"url": MAIN}}
+    text = json.dumps({"data": [good, {"what": "ark:/12345/x7", "target": {"url": 5}}, {"what": "13030", "target": 5}]})
+    table = registry.read(text, on_bad=lambda error: None)
+    assert table.unread == {"12345/x7", "13030"}
+    for one in (table, pickle.loads(pickle.dumps(table)), table.without(["99999"])):
+        for ark in ("ark:12345/x7a", "ark:13030/a"):
+            with pytest.raises(DiscoveryFailed, match="cannot be read"):
+                natab_only(one, ark)
+        assert natab_only(one, "ark:12345/x6a") == "https://main.nlm.nih.gov/ark:/12345/x6a"
+    file = tmp_path / "registry.json"
+    file.write_text(text)
+    assert f"error ark:/12345/x7 {OTHER_ANSWER}: " in run("table", "check", str(file)).stdout
+    with pytest.raises(DiscoveryFailed, match="cannot be read"):
+        natab_only(registry.read("12345:  nonsense policy\n    h.nlm.nih.gov\n\n13030:\n", on_bad=print), "ark:12345/a")
+
+
+def test_an_unreadable_record_goes_on_as_it_was_last_read(tmp_path: Path) -> None:
+    file = tmp_path / "registry.json"
+    good = [{"what": f"{naan}", "target": {"url": MAIN}} for naan in range(12345, 12355)]
+    x7 = {"what": "12345/x7", "target": {"url": "https://x7.nlm.nih.gov/${content}"}}
+    file.write_text(json.dumps({"data": [*good, x7]}))
+    with Cache(file, policy="natab-only", nameservers=["192.0.2.1"]) as cache:
+        assert cache.discover("ark:12345/x7a").url() == "https://x7.nlm.nih.gov/12345/x7a"
+        file.write_text(json.dumps({"data": [*good, {"what": "12345/x7", "target": {"url": 5}}]}))
+        assert isinstance(cache.table, WatchedTable)
+        cache.table.reload()
+        assert cache.discover("ark:12345/x7b").url() == "https://x7.nlm.nih.gov/12345/x7b"
 
 
 # --- the redirect status
@@ -261,6 +293,8 @@ def test_drift_has_a_verdict_for_a_shoulder_that_no_zone_can_hold(tmp_path: Path
         assert "main.nlm.nih.gov" in verdicts["12345/x7"].reason
         assert "bytes" in verdicts["12345/x7"].reason
         assert "10.0.0.1 is not a public host" in verdicts["12345/x77"].reason
+        nobody = Cache(tables(entry("12345/x7")), nameservers=[where]).drift("12345")
+        assert [(one.record, str(one.verdict)) for one in nobody] == [("12345", "same"), ("12345/x7", "unpublished")]
         file = written(tmp_path / "r.json", table)
         page = tmp_path / "drift.html"
         result = run("table", "drift", "--table", file, f"@{where}", "--html", str(page))

@@ -44,7 +44,7 @@ class TableReader:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._kept: tuple[Table | None, dict[tuple[str, bool], _Rules]] = None, {}
+        self._kept: tuple[Table | None, dict[tuple[str, bool], _Rules], dict[str, list[str]]] = None, {}, {}
 
     def read(self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool) -> tuple[Natab, Discovery | None]:
         """What the table says, and its discovery where it has the ARK. Where its record cannot be used the discovery
@@ -79,16 +79,20 @@ class TableReader:
         return natab, found.replace(candidates=candidates, source="natab", fetched=state.fetched)
 
     def _rules(self, naan: str, settings: Settings, table: Table) -> _Rules:
-        of, kept = self._kept  # together, for another thread may be at another table
+        of, kept, unread = self._kept  # together, for another thread may be at another table
         if table is not of:
-            kept = {}
-            self._kept = table, kept
+            kept, unread = {}, {}
+            for record in table.unread:
+                unread.setdefault(record.partition("/")[0], []).append(record.partition("/")[2])
+            self._kept = table, kept, unread
         key = naan, settings.allow_private
         rules = kept.get(key)
         if rules is None:
             whole = table.get(naan)
             entries = [*table.shoulders(naan), *([whole] if whole is not None else ())]
             judged = [_judged(entry, settings.allow_private) for entry in entries]
+            judged += [(Entry(naan, shoulder), "the record cannot be read") for shoulder in unread.get(naan, ())]
+            judged.sort(key=lambda one: -len(one[0].shoulder))
             usable = {entry.shoulder: entry for entry, why in judged if not why}
             made = records(usable.pop("", Entry(naan)), tuple(usable.values()))
             rules = _Rules(Answer(Outcome.ANSWER, tuple(made), TTL, server="natab"), tuple(judged))
