@@ -82,13 +82,12 @@ class Candidate(NamedTuple):
     def url(self, ark: Ark, *, scheme: str = "https") -> str:
         """The URL for an ARK: what the rule makes of it, or ``scheme://host[:port]/ark:NAAN/name`` for ``h``.
 
-        A scheme of the candidate's own, found by asking, goes before ``scheme``.
+        A scheme of the candidate's own, found by asking, goes before ``scheme``, and port 80 means http.
         Inflection and query string are carried along. Raises DiscoveryError where the rule does not match the ARK,
         or makes a URL at another place of it: that is another candidate, which only a walk may judge.
         """
         if self.substitution is None:
-            port = f":{self.port}" if self.port is not None else ""
-            return f"{self.scheme or scheme}://{self.host}{port}/{ark.resolution}{ark.tail}"
+            return f"{url.at(self.host, self.port, self.scheme or scheme)}/{ark.resolution}{ark.tail}"
         if ark.resolution == self.made_for:
             return self.target + ark.tail
         try:
@@ -119,13 +118,16 @@ class Found(NamedTuple):
         return padded, self.naptr.canonical(), self.nth, len(path), self.candidate.owner.lower()
 
 
-def rank(found: Sequence[Found]) -> tuple[Candidate, ...]:
-    """Candidates by (order, preference) along their path, then rdata in canonical order; each place once."""
+def rank(found: Sequence[Found], ark: Ark, scheme: str = "https") -> tuple[Candidate, ...]:
+    """Candidates by (order, preference) along their path, then rdata in canonical order; each URL once.
+
+    URLs that differ only in the slash after ``ark:`` are one.
+    """
     if len(found) < 2:
         return tuple([one.candidate for one in found])
     depth = max(len(one.candidate.path) for one in found)
-    ranked: dict[tuple[str, int | None, str], Candidate] = {}
+    ranked: dict[str, Candidate] = {}
     for one in sorted(found, key=lambda one: one.rank(depth)):
         candidate = one.candidate
-        ranked.setdefault((candidate.host.lower(), candidate.port, candidate.target), candidate)
+        ranked.setdefault(url.same_place(candidate.url(ark, scheme=scheme)), candidate)
     return tuple(ranked.values())

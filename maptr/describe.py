@@ -162,8 +162,8 @@ def describe(
 
 
 def _schemes(candidate: Candidate, scheme: str) -> tuple[str, ...]:
-    """What to ask a candidate by: an ``h`` record says no scheme, and https goes first."""
-    if candidate.target or candidate.scheme or scheme != "https":
+    """What to ask a candidate by: an ``h`` record says no scheme, and https goes first. Port 80 is http."""
+    if candidate.target or candidate.scheme or scheme != "https" or candidate.port == 80:
         return (scheme,)
     return "https", "http"
 

@@ -173,7 +173,12 @@ def probe_of(naan: str, shoulder: str, shoulders: Iterable[str]) -> Ark:
 
 def expected(entry: Entry, probe: Ark) -> Urls:
     """The URLs that the table gives an ARK, those left out that lint keeps from being published."""
-    return tuple(dict.fromkeys(nma.url(probe, entry.shoulder) for nma in entry.nmas if unusable(nma) is None))
+    made: dict[str, str] = {}
+    for nma in entry.nmas:
+        if unusable(nma) is None:
+            text = nma.url(probe, entry.shoulder)
+            made.setdefault(url.same_place(text), text)
+    return tuple(made.values())
 
 
 def urls_of(found: Discovery) -> Urls:

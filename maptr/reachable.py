@@ -61,7 +61,7 @@ class Reachable:
     def __call__(self, discovery: Discovery) -> Candidate:
         deadline = self._clock() + ALL_SECONDS
         for candidate in self._in_turn(discovery):
-            for scheme in ("",) if candidate.target else self._schemes:
+            for scheme in ("",) if candidate.target or candidate.port == 80 else self._schemes:
                 tried = candidate._replace(scheme=scheme)
                 where = url.parse(tried.url(discovery.ark, scheme=discovery.scheme))
                 if self._answers(where, deadline):

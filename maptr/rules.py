@@ -190,15 +190,17 @@ def _host_rules(entry: Entry, order: int) -> Iterator[Naptr]:
 def host_labels(nma: Nma) -> Labels:
     """The host of a target as an ``h`` replacement, a port in its last label; empty where there is none.
 
-    An IPv6 address is no domain name, so it has none.
+    An IPv6 address is no domain name, so it has none. Port 80 means http, and stands for it where the target has none;
+    so a host that speaks https there cannot be said.
     """
     try:
         where = url.parse(example_url(nma.target))
     except ValueError:
         return ()
-    if where.host.address is not None and where.host.address.version == 6:
+    port = 80 if where.scheme == "http" and where.port is None else where.port
+    if (where.host.address is not None and where.host.address.version == 6) or (where.scheme, port) == ("https", 80):
         return ()
     labels = where.host.text.removesuffix(".").lower().encode("ascii").split(b".")
-    if where.port is not None:
-        labels[-1] += b":%d" % where.port
+    if port is not None:
+        labels[-1] += b":%d" % port
     return names.check(tuple(labels))

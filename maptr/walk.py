@@ -85,7 +85,7 @@ class Walk:
             for question in self._open:
                 self._answers.setdefault(question.name, Answer(Outcome.TIMEOUT, note=TIME_OVER))
             self._read_depth()
-        ranked = rank(self._found)
+        ranked = rank(self._found, self.ark, self.settings.scheme)
         most = self.settings.max_candidates
         trace = tuple(self.steps)
         complete = self._complete

@@ -26,6 +26,7 @@ from maptr.table import Entry, Table
 TTL = 86400  # of every record, in seconds
 REFRESH, RETRY, EXPIRE = 3600, 900, 1209600  # SOA timers: an hour, a quarter, two weeks
 MINIMUM = 300  # negative answers (RFC 2308 section 5): a NAAN registered today is found within minutes
+MAX_WHO = 4 * MAX_STRING  # octets of a name or acronym, its key included
 LOCALHOST: Labels = (b"localhost",)
 
 
@@ -139,10 +140,11 @@ def _header(serial: int, settings: Settings) -> Iterator[str]:
 
 
 def _who(entry: Entry) -> Iterator[str]:
-    """TXT rdata, one ``key=value`` a record (RFC 1464), UTF-8 as ``\\DDD``; a long value goes on in further strings."""
+    """TXT rdata, one ``key=value`` a record (RFC 1464), UTF-8 as ``\\DDD``; a long value goes on in further strings,
+    and is cut where it is longer than MAX_WHO: a record has room for 65,535 octets (RFC 1035 3.2.1)."""
     acronym = entry.who.acronym or next((nma.acronym for nma in entry.nmas if nma.acronym), None)
     for key, value in (("who", entry.who.name), ("native", entry.who.name_native), ("acronym", acronym)):
-        octets = f"{key}={value}".encode()
+        octets = f"{key}={value}".encode()[:MAX_WHO].decode("utf-8", "ignore").encode()
         if value:
             chunks = [octets[at : at + MAX_STRING] for at in range(0, len(octets), MAX_STRING)]
             yield " ".join(quote(chunk) for chunk in chunks)

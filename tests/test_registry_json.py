@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import tomllib
@@ -186,3 +187,18 @@ def test_the_real_registry_comes_back_byte_for_byte() -> None:
     assert len(table.naans()) == 1432
     assert len(table) == 1432 + 368
     assert registry.write_json(table).encode().strip() == data.strip()
+
+
+@pytest.mark.real_data
+def test_the_real_registry_of_2026_comes_back_and_is_refused_where_it_is_cut() -> None:
+    path = REAL / "naan_records_2026-07-14.json.gz"
+    if not path.exists():
+        pytest.skip(f"no real registry at {path} (set MAPTR_REAL_DATA)")
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    table = registry.read(json.dumps(document))
+    assert (len(table.naans()), len(table)) == (1863, 2232)
+    written = json.loads(registry.write_json(table))
+    assert written["data"] == document["data"]
+    assert written["metadata"] == document["metadata"]
+    with pytest.raises(TableError, match="cut short: 2000 of the 2232 records that its index lists"):
+        registry.read(json.dumps({**document, "data": document["data"][:2000]}), on_bad=lambda error: None)

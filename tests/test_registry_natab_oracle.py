@@ -29,7 +29,21 @@ HOSTS = [
     *("a-b", "a-b.c-d", "h.example-1", "h.1-a", "h.example.org/p", "h.éxample", ".".join(["abcdefghi"] * 30)),
     *(f"{'a' * 63}.example", f"{'a' * 64}.example"),
 ]
-ACRONYMS = ["", " A", "  UC-1&x", "  lower", "  A B", " A_.-", " Ä", " A ", " A\u00a0"]
+ACRONYMS = [
+    "",
+    " A",
+    "  UC-1&x",
+    "  lower",
+    "  A B",
+    " A_.-",
+    " Ä",
+    " A ",
+    " A\u00a0",
+    " BnF",
+    " # note",
+    " #A",
+    "\u00a0A",
+]
 POLICIES = [
     *(
         "",
@@ -74,7 +88,6 @@ CUT = st.tuples(st.integers(0, len(SAMPLE)), st.integers(0, 40), st.sampled_from
 
 
 HEADERS = ("Last change", "Reload from", "Mirrored at", "To register")
-SCHEMES = ("http://", "https://", "ftp://", "mailto:", "urn:", "ark:/", "ark:")
 
 
 def plain_lines(text: str) -> list[str]:
@@ -124,30 +137,23 @@ class InOrder:
             raise self.records.error(f"neither comment, entry nor NMA: {shown(line)}", line=number)
         self.refused = True
         naan, _ = self.records.key(naan, line=number)
-        policy = rest.strip() or None
-        if policy and not self.is_policy(policy):
-            raise self.records.error(f"the policy is neither URL nor ARK: {shown(policy)}", line=number, record=naan)
         self.refused = False
-        self.begun = naan, self.comments[0] if len(self.comments) == 1 else "", policy, number
-
-    @staticmethod
-    def is_policy(text: str) -> bool:
-        begins = any(text.lower().startswith(scheme) and len(text) > len(scheme) for scheme in SCHEMES)
-        return begins and not any(mark in '<>"' or mark.isspace() for mark in text)
+        self.begun = naan, self.comments[0] if len(self.comments) == 1 else "", rest.strip() or None, number
 
     def nma(self, number: int, words: list[str]) -> None:
         if self.refused:
             return
         record = self.begun[0] if self.begun else ""
         try:
-            host = natab.host_port(words)
+            host, port = natab.host_port(words[0])
         except ValueError as error:
             text = shown(" ".join(words))
             raise self.records.error(f"no NMA ({error}): {text}", line=number, record=record) from None
         if self.begun is None:
-            raise self.records.error(f"an NMA before any entry: {shown(host)}", line=number)
-        acronym = words[1] if len(words) == 2 else ""
-        self.nmas.append(Nma(f"https://{host}/ark:/${{content}}", host, acronym=acronym))
+            raise self.records.error(f"an NMA before any entry: {shown(words[0])}", line=number)
+        place = f"http://{host}" if port == 80 else f"https://{host}:{port}" if port else f"https://{host}"
+        acronym = "" if words[1:] and words[1][0] == "#" else " ".join(words[1:])
+        self.nmas.append(Nma(f"{place}/ark:/${{content}}", words[0], acronym=acronym))
 
     def close(self) -> None:
         if self.begun is not None:

@@ -83,7 +83,7 @@ def test_vector(case: dict[str, Any]) -> None:
         for name, records in case["dns"].items()
     }
     ttls = {names.fold(names.parse(name)): ttl for name, ttl in case.get("ttls", {}).items()}
-    settings = Settings(origin=names.parse(case.get("origin", "ark.arpa.")))
+    settings = Settings(origin=names.parse(case.get("origin", "ark.arpa.")), scheme=case.get("scheme", "https"))
     discovery = run(Ark.parse(case["ark"]), table, settings, ttls=ttls)
     assert discovery.urls() == case["urls"]
     assert discovery.complete is case.get("complete", True)

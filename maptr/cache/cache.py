@@ -84,10 +84,10 @@ class Cache:
         rng: random.Random | None = None,
     ) -> None:
         self.policy: Policy = policies.named(policy)
-        self.table: TableSource = table_source(natab, clock)
         self._defaults = Defaults(
             nameservers, origin, lifetime, settings, trust=Trust(trust_ad, trust_anchors), require=require
         )
+        self.table: TableSource = table_source(natab, clock, self._defaults.settings.scheme)
         self._clock = clock
         self.disk: Disk | None = _disk(path, wall)
         self.history: Disk | None = _disk(history, wall) or self.disk
@@ -171,7 +171,7 @@ class Cache:
 
     def follow(self, natab: str | os.PathLike[str] | Table | TableSource | None) -> None:
         """Take another table from now on; what DNS said is kept. Raises ConfigError."""
-        self.table = table_source(natab, self._clock)
+        self.table = table_source(natab, self._clock, self._defaults.settings.scheme)
         self._ready.clear()
 
     def forget(self, naan: str) -> None:

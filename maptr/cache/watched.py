@@ -65,12 +65,13 @@ class FixedTable:
 class WatchedTable:
     """The table in a file of any registry format. Looking costs one ``stat`` a second; reading is done aside.
 
-    ``clock`` is steady and says when to look; it decides nothing else.
+    ``clock`` is steady and says when to look; it decides nothing else. ``scheme`` is that of the hosts of a natab.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], float]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], float], scheme: str = "https") -> None:
         self.path = Path(path)
         self._clock = clock
+        self._scheme = scheme
         self._state = TableState()
         self._status: tuple[int, ...] = ()
         self._look_at = self._read_at = float("-inf")
@@ -144,7 +145,7 @@ class WatchedTable:
         if digest == self._state.digest:
             return TableState(old, "", fetched, digest)
         bad: list[TableError] = []
-        table = registry.read(content, filename=str(self.path), on_bad=bad.append)
+        table = registry.read(content, filename=str(self.path), on_bad=bad.append, scheme=self._scheme)
         marked_end = _has_end(content)
         if old is not None and not force:
             if self._marked_end and not marked_end:
@@ -223,7 +224,9 @@ def confirmed(path: Path, digest: str) -> float | None:
     return float(checked) if note.get("sha256") == digest and isinstance(checked, int | float) else None
 
 
-def table_source(natab: str | os.PathLike[str] | Table | TableSource | None, clock: Callable[[], float]) -> TableSource:
+def table_source(
+    natab: str | os.PathLike[str] | Table | TableSource | None, clock: Callable[[], float], scheme: str = "https"
+) -> TableSource:
     """What a cache was given as its table, as something to ask. Raises ConfigError for a directory."""
     if natab is None or isinstance(natab, Table):
         return FixedTable(natab)
@@ -231,4 +234,4 @@ def table_source(natab: str | os.PathLike[str] | Table | TableSource | None, clo
         return natab
     if os.path.isdir(natab):  # noqa: PTH112 - False where nobody lets us look
         raise ConfigError(f"{natab} is a directory", key="natab")
-    return WatchedTable(natab, clock=clock)
+    return WatchedTable(natab, clock=clock, scheme=scheme)

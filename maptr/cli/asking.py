@@ -14,7 +14,6 @@ from maptr.cli import output, through
 from maptr.client import discover
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, NoMappingAuthority
-from maptr.question import Settings
 from maptr.stub import Stub, is_address
 from maptr.trace import Step
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class Options(NamedTuple):
-    """What the commands share, with its defaults: the one place where they stand. ``origin`` None is that of the
-    configuration, or ark.arpa."""
+    """What the commands share, with its defaults: the one place where they stand. ``origin`` and ``scheme`` None
+    are those of the configuration, or ark.arpa and https."""
 
     origin: str | None = None
     timeout: float = 5.0
@@ -37,6 +36,7 @@ class Options(NamedTuple):
     policy: str | None = None
     no_cache: bool = False
     as_json: bool = False
+    scheme: str | None = None
 
 
 DEFAULTS = Options()
@@ -89,7 +89,7 @@ def _direct(servers: list[str], options: Options, config: Config | None) -> Call
     asked: call.Options = {
         "origin": origin,
         "lifetime": options.timeout,
-        "settings": Settings(allow_private=options.allow_private),
+        "settings": through.settings_of(options, config),
         "require": options.require,
     }
     call.origin_labels(origin)

@@ -57,6 +57,7 @@ Exit codes:
     "--trust-anchor", metavar="FILE", shell_complete=files, help="Validate DNSSEC from these DS or DNSKEY records."
 )
 @click.option("--require", type=click.Choice(["secure"]), help="What is not signed throughout is unknown.")
+@shared.SCHEME_OPTION
 @shared.cache_options
 def bulk(
     words: tuple[str, ...],
@@ -75,6 +76,7 @@ def bulk(
     natab: str | None,
     policy: str | None,
     no_cache: bool,
+    scheme: str | None,
 ) -> None:
     """Discover every ARK of FILE, one a line; - or nothing is stdin.
 
@@ -97,7 +99,9 @@ def bulk(
     if resume and target is None:
         raise click.UsageError("--resume needs -o OUT")
     config = shared.configured()
-    given = Options(origin, timeout, trust_ad, trust_anchor, require, allow_private, natab, policy, no_cache)
+    given = Options(
+        origin, timeout, trust_ad, trust_anchor, require, allow_private, natab, policy, no_cache, scheme=scheme
+    )
     with ExitStack() as stack:
         try:
             cache = through.cache_for(servers, given, config)
@@ -147,7 +151,6 @@ def _engine(
 ) -> Bulk | None:
     """What asks DNS; None where there is nobody to ask, but a table that may answer. Raises as ``Bulk`` does."""
     from maptr.bulk import Bulk
-    from maptr.question import Settings
 
     servers = through.servers_of(servers, config)
     if url := next((server for server in servers if "://" in server), None):
@@ -157,7 +160,7 @@ def _engine(
             nameservers=servers or None,
             origin=through.origin_of(given.origin, config),
             lifetime=given.timeout,
-            settings=Settings(allow_private=given.allow_private),
+            settings=through.settings_of(given, config),
             concurrency=concurrency,
             rate=rate,
             trust_ad=given.trust_ad,

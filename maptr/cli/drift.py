@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output, shared, through
+from maptr.cli.asking import DEFAULTS
 from maptr.cli.source import read_table
 from maptr.errors import ConfigError, DiscoveryFailed
 
@@ -79,7 +80,7 @@ def drift(
     config = shared.configured()
     named = shared.find_table(file, config)
     origin, servers = through.origin_of(origin, config), through.servers_of(servers, config)
-    table, bad = read_table(named)
+    table, bad = read_table(named, through.settings_of(DEFAULTS, config).scheme)
     for record in bad:
         output.talk(f"left out: {record}")
     try:

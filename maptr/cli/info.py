@@ -41,6 +41,7 @@ Exit codes:
 )
 @click.option("--require", type=click.Choice(["secure"]), help="Take nothing less: an answer not signed is none.")
 @click.option("--allow-private", is_flag=True, help="Ask servers that are not public, too.")
+@shared.SCHEME_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK.")
 def info(
     words: tuple[str, ...],
@@ -51,6 +52,7 @@ def info(
     trust_anchor: str | None,
     require: Literal["secure"] | None,
     allow_private: bool,
+    scheme: str | None,
     as_json: bool,
 ) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
@@ -65,7 +67,12 @@ def info(
     from maptr.describe import describe
 
     options = Options(
-        origin, trust_ad=trust_ad, trust_anchor=trust_anchor, require=require, allow_private=allow_private
+        origin,
+        trust_ad=trust_ad,
+        trust_anchor=trust_anchor,
+        require=require,
+        allow_private=allow_private,
+        scheme=scheme,
     )
     arks, way = shared.parse_words(words, options)
     inflections = INFLECTIONS if older else INFLECTIONS[:1]

@@ -14,6 +14,7 @@ import click
 
 from maptr import places
 from maptr.cli import output, shared, through
+from maptr.cli.asking import DEFAULTS
 from maptr.cli.source import read_table
 from maptr.errors import ConfigError
 
@@ -75,7 +76,7 @@ def probe(
     config = shared.configured()
     named = shared.find_table(file, config)
     wanted = shared.parse_naans(naans)
-    table, _ = read_table(named)
+    table, _ = read_table(named, through.settings_of(DEFAULTS, config).scheme)
     try:
         disk = Disk(history or through.disk(config) or places.cache_file(os.environ), wall=time.time)
     except ConfigError as error:

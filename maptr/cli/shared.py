@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 ORIGIN_OPTION = click.option(
     "--origin", metavar="NAME", help=f"DNS suffix below NAANs.  [default: {ORIGIN}, or as configured]"
 )
+SCHEME_OPTION = click.option(
+    "--scheme",
+    type=click.Choice(["https", "http"]),
+    help="Of hosts that come without one; port 80 means http.  [default: https, or as configured]",
+)
 TABLE_OPTION = click.option(
     "--table",
     "file",

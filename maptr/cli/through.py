@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from maptr.config import Config
     from maptr.discovery import Discovery
     from maptr.errors import DiscoveryError
+    from maptr.question import Settings
 
 ORIGIN = "ark.arpa."
 _OURS = (b"client", b"cache", b"table")
@@ -78,6 +79,14 @@ def servers_of(given: list[str], config: Config | None) -> list[str]:
     return given or (list(config.client.nameservers) if config is not None else [])
 
 
+def settings_of(given: Options, config: Config | None) -> Settings:
+    """What is decided about a walk: by the command line, else by the configuration."""
+    from maptr.question import Settings
+
+    scheme = given.scheme or (config.client.scheme if config is not None else "https")
+    return Settings(allow_private=given.allow_private, scheme=scheme)
+
+
 def table(config: Config | None) -> str | None:
     """The table configured, or the one that ``maptr table pull`` brought; None where there is neither."""
     if config is not None and (file := config.cache.natab or config.table.file):
@@ -116,7 +125,6 @@ def cached(servers: list[str], given: Options, config: Config | None, natab: str
     from maptr.cache.cache import Cache
     from maptr.cli import output
     from maptr.errors import DiscoveryError
-    from maptr.question import Settings
     from maptr.stub import system_servers
 
     options: dict[str, Any] = {}
@@ -140,7 +148,7 @@ def cached(servers: list[str], given: Options, config: Config | None, natab: str
         nameservers=servers,
         origin=origin_of(given.origin, config),
         lifetime=given.timeout,
-        settings=Settings(allow_private=given.allow_private),
+        settings=settings_of(given, config),
         trust_ad=given.trust_ad,
         trust_anchors=given.trust_anchor,
         require=given.require,

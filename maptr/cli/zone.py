@@ -61,6 +61,13 @@ zone.add_command(keys)
 @click.option(
     "--include", multiple=True, metavar="FILE", shell_complete=files, help="Records merged as they are, repeatable."
 )
+@click.option(
+    "--scheme",
+    type=click.Choice(["https", "http"]),
+    default="https",
+    show_default=True,
+    help="Of the hosts in a natab; port 80 means http.",
+)
 @click.option("--strict", is_flag=True, help="Exit 1 if any record of SOURCE is left out.")
 def build(
     source: str,
@@ -71,6 +78,7 @@ def build(
     contact: str,
     ttl: int,
     include: tuple[str, ...],
+    scheme: str,
     strict: bool,
 ) -> None:
     """Build the zone of SOURCE: a registry in any format (JSON, ANVL, natab, prefixes), or - for stdin.
@@ -97,7 +105,7 @@ def build(
     from maptr.zonecheck import check_zone
 
     target = None if target == "-" else target
-    table, unread = read_table(source)
+    table, unread = read_table(source, scheme)
     labels = _name("--origin", origin)
     try:
         settings = zones.Settings(

@@ -177,6 +177,7 @@ class ClientConfig(Table):
 
     origin: Labels = setting(values.NAME, (b"ark", b"arpa"))
     nameservers: tuple[str, ...] = setting(values.list_of(values.TEXT), ())  # none: the system's
+    scheme: str = setting(values.choice("https", "http"), "https")  # of hosts that come without one
 
 
 class CacheConfig(Table):

@@ -40,10 +40,11 @@ class Format(enum.Enum):
     PREFIXES = "prefixes"
 
 
-def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
+def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None, scheme: str = "https") -> Table:
     """The table in a registry file of any format, recognised by content, never by the file's name.
 
     A bad record raises TableError with file, line or record; with ``on_bad`` it is told there and left out.
+    ``scheme`` is that of the hosts of a natab, which says none (port 80 means http).
     What is no registry at all (empty, cut short, a web page, not UTF-8) raises TableError either way.
     Nothing but TableError, and what ``on_bad`` itself raises, ever leaves this function.
     """
@@ -53,7 +54,9 @@ def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None) 
         return json_v1.read(document, filename=filename, on_bad=on_bad)
     if kind is Format.JSON_V2:
         return json_v2.read(document, filename=filename, on_bad=on_bad)
-    reader = {Format.ANVL: anvl.read, Format.NATAB: natab.read, Format.PREFIXES: prefixes.read}[kind]
+    if kind is Format.NATAB:
+        return natab.read(text, filename=filename, on_bad=on_bad, scheme=scheme)
+    reader = anvl.read if kind is Format.ANVL else prefixes.read
     return reader(text, filename=filename, on_bad=on_bad)
 
 

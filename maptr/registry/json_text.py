@@ -46,24 +46,30 @@ def parse(text: str, filename: str = "") -> Any:
 
 def flaw(value: Any) -> str | None:
     """Why a value cannot be kept (too deep, a name given twice, NaN, half a character); None if it can."""
-    pending = [(value, 0)]
-    while pending:
-        item, depth = pending.pop()
-        if depth > MAX_DEPTH:
-            return f"nested deeper than {MAX_DEPTH}"
-        if isinstance(item, Repeated):
-            return f"gives {min(item.names)!r} twice"
-        if isinstance(item, NotJson):
-            return f"{item.text} is not JSON"
-        if isinstance(item, float) and item in (float("inf"), float("-inf")):
-            return "a number too large"
-        if isinstance(item, dict):
-            pending += [(part, depth + 1) for pair in item.items() for part in pair]
-        elif isinstance(item, list):
-            pending += [(part, depth + 1) for part in item]
-        elif isinstance(item, str) and _has_surrogate(item):
-            return "holds half a character (a lone surrogate)"
-    return None
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        below: list[Any] = []
+        for item in level:
+            kind = type(item)
+            if kind is str:
+                if not item.isascii() and _has_surrogate(item):
+                    return "holds half a character (a lone surrogate)"
+            elif kind is dict:
+                below += item.values()
+                if _has_surrogate("".join(item)):
+                    return "holds half a character (a lone surrogate)"
+            elif kind is list:
+                below += item
+            elif kind is Repeated:
+                return f"gives {min(item.names)!r} twice"
+            elif kind is NotJson:
+                return f"{item.text} is not JSON"
+            elif kind is float and item in (float("inf"), float("-inf")):
+                return "a number too large"
+        if not below:
+            return None
+        level = below
+    return f"nested deeper than {MAX_DEPTH}"
 
 
 def kept(value: Any, depth: int = 0) -> Any:

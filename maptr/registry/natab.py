@@ -8,7 +8,8 @@
 
 The comment above an entry names the organisation when it is one line on its own. What follows ``end of data``
 (the drafts put a script there) is not looked at. An NMA is a host with an optional port and nothing else,
-so it stands for ``https://host[:port]/ark:/${content}``, and the writer says what it had to leave out.
+so it stands for ``https://host[:port]/ark:/${content}``, or for http where the port is 80, and the writer says what it
+had to leave out.
 
 **How it is read.** An entry is its line and the lines below it, up to the next that is neither indented, empty nor a
 comment. One pattern tells the lines that cannot be wrong. The entry of such lines is made when it is first looked up,
@@ -34,8 +35,6 @@ from maptr.table import DEFAULT_STATUS, NATAB_PATH, Entry, Nma, Policy, Table, W
 END = re.compile(r"[\s#-]*end\s+of\s+data[\s-]*\Z", re.IGNORECASE)
 ENTRY = re.compile(r"(?P<naan>[0-9A-Za-z]+):(?:\s+(?P<policy>\S.*))?\Z")  # of a line without white space at its end
 
-_POLICY = re.compile(r"(?:https?://|ftp://|mailto:|urn:|ark:/?)[^\s<>\"]+\Z", re.IGNORECASE)
-_ACRONYM = re.compile(r"[A-Z0-9][A-Z0-9&_.-]*\Z")  # capitals, as all of the registry's are: prose is not
 _HEADERS = ("Last change", "Reload from", "Mirrored at", "To register")
 _HEADER = re.compile(rf"(?P<name>{'|'.join(_HEADERS)}):\s+(?P<value>\S.*)\Z")
 _AT_MARGIN = re.compile(r"^[^ \t\n]", re.MULTILINE)
@@ -45,9 +44,8 @@ _LINE_END = re.compile(r"\r\n?")
 # "_", only letters in their last label, and 60 characters at most, so that no label has more than 63.
 _SOUND = re.compile(
     rf"(?:#(?![^\w\n]*+(?:(?i:end)\s|(?:{'|'.join(_HEADERS)}):)).*+"
-    rf"|[{BETANUMERIC}]{{1,{MAX_NAAN}}}+:(?: ++(?:https?://|ftp://|mailto:|urn:|ark:/?)[^\s<>\"]++)? *+"
-    r"|(?: ++(?![^ :]{61})(?:[0-9A-Za-z]++[-.])++(?<=[.])[A-Za-z]++(?::[1-9][0-9]{0,3}+)?(?: ++[A-Z0-9][A-Z0-9&_.-]*+)?"
-    r" *+)?)\Z"
+    rf"|[{BETANUMERIC}]{{1,{MAX_NAAN}}}+:(?: .*+)?"
+    r"|(?: ++(?![^ :]{61})(?:[0-9A-Za-z]++[-.])++(?<=[.])[A-Za-z]++(?::[1-9][0-9]{0,3}+)?(?: .*+)?)?)\Z"
 )
 
 _PREAMBLE = """\
@@ -69,15 +67,16 @@ class Loss:
         return f"{self.record}: {self.what}"
 
 
-def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
+def read(text: str, *, filename: str = "", on_bad: OnBad | None = None, scheme: str = "https") -> Table:
     """The table in a natab text; TableError, by line, for each line that is neither comment, entry nor NMA.
 
-    Copying has damaged the natabs printed in the drafts (a lost ``#``, tags around URLs): a damaged line is
-    refused, never read as an NMA, and a damaged entry line takes its NMAs with it. Text indented as a
-    whole, as the drafts print it, is read as if it were not.
+    Copying has damaged the natabs printed in the drafts (a lost ``#``, tags around hosts): a line whose first word is
+    no host is refused, and an entry line without a NAAN takes its NMAs with it. Policies and acronyms may be any text,
+    as for the draft's script. Text indented as a whole, as the drafts print it, is read as if it were not. ``scheme``
+    is that of every host without port 80.
     """
     records = Records(filename, on_bad)
-    natab = _Lines(text)
+    natab = _Lines(text, scheme)
     found: dict[str, Entry | int] = {}
     for start in natab.starts:
         made = natab.entry(start, records) if start in natab.odd else start
@@ -132,7 +131,8 @@ class _Lines:
     cannot wait.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, scheme: str) -> None:
+        self._scheme = scheme
         if "\t" in text:
             text = text.expandtabs()
         if not _AT_MARGIN.search(text):  # the drafts print natab indented
@@ -169,7 +169,7 @@ class _Lines:
         naan, policy = "", None
         try:
             if match:
-                naan, policy = _head(match, start, records)
+                naan, policy = records.key(match["naan"], line=start)[0], match["policy"]
             elif head:
                 raise records.error(f"neither comment, entry nor NMA: {shown(head)}", line=start)
         except TableError as error:
@@ -181,7 +181,7 @@ class _Lines:
             line = self.lines[number]
             if line and line[0] == " ":
                 try:
-                    nmas.append(_nma(line, number, naan, records))
+                    nmas.append(self._nma(line, number, naan, records))
                 except TableError as error:
                     records.refuse(error)
             elif line and line[0] != "#":
@@ -189,6 +189,20 @@ class _Lines:
         if not naan:
             return None
         return Entry(naan, nmas=tuple(nmas), who=Who(self._name_above(start)), policy=Policy(url=policy), line=start)
+
+    def _nma(self, line: str, number: int, naan: str, records: Records) -> Nma:
+        """The NMA of an indented line below the entry of a NAAN."""
+        host, *words = line.split()
+        try:
+            place, port = host_port(host)
+        except ValueError as error:
+            raise records.error(
+                f"no NMA ({error}): {shown(' '.join(line.split()))}", line=number, record=naan
+            ) from None
+        if not naan:
+            raise records.error(f"an NMA before any entry: {shown(host)}", line=number)
+        acronym = "" if words and words[0].startswith("#") else " ".join(words)
+        return Nma(f"{url.at(place, port, self._scheme)}{NATAB_PATH}", host, acronym=acronym)
 
     def _name_above(self, start: int) -> str:
         """The comment above a line, if it is one line on its own."""
@@ -202,45 +216,19 @@ def _comment_text(line: str) -> str:
     return "" if _HEADER.match(text) else text
 
 
-def _head(match: re.Match[str], number: int, records: Records) -> tuple[str, str | None]:
-    """NAAN and policy of an entry line."""
-    naan, _ = records.key(match["naan"], line=number)
-    policy = match["policy"]
-    if policy and not _POLICY.match(policy):
-        raise records.error(f"the policy is neither URL nor ARK: {shown(policy)}", line=number, record=naan)
-    return naan, policy
-
-
-def _nma(line: str, number: int, naan: str, records: Records) -> Nma:
-    """The NMA of an indented line below the entry of a NAAN."""
-    words = line.split()
-    try:
-        host = words[0] if _SOUND.match(line) else host_port(words)
-    except ValueError as error:
-        text = shown(" ".join(words))
-        raise records.error(f"no NMA ({error}): {text}", line=number, record=naan) from None
-    if not naan:
-        raise records.error(f"an NMA before any entry: {shown(host)}", line=number)
-    return Nma(f"https://{host}{NATAB_PATH}", host, acronym=words[1] if len(words) == 2 else "")
-
-
-def host_port(words: list[str]) -> str:
-    """The first of the words of an NMA line; ValueError if they are none.
+def host_port(text: str) -> tuple[str, int | None]:
+    """The host and port of an NMA line's first word; ValueError if it is none.
 
     A lone word without a dot is more likely prose that lost its ``#`` than a host; only with a port, or as
     ``localhost``, is it taken for one.
     """
-    if len(words) > 2:
-        raise ValueError("more than a host and an acronym")
-    if len(words) == 2 and not _ACRONYM.match(words[1]):
-        raise ValueError("the acronym is not in capitals")
-    parsed = url.parse(f"https://{words[0]}")
-    if parsed.rest or words[0].endswith((".", ":")):
+    parsed = url.parse(f"https://{text}")
+    if parsed.rest or text.endswith((".", ":")):
         raise ValueError("not host or host:port")
-    named = parsed.host.address is None and "." not in words[0]
-    if named and parsed.port is None and words[0].lower() != "localhost":
+    named = parsed.host.address is None and "." not in text
+    if named and parsed.port is None and text.lower() != "localhost":
         raise ValueError("a host without a domain")
-    return words[0]
+    return parsed.host.in_url, parsed.port
 
 
 def write(table: Table) -> tuple[str, list[Loss]]:
@@ -254,13 +242,12 @@ def write(table: Table) -> tuple[str, list[Loss]]:
         name = _comment(entry.who.name)
         lines.append(f"#\n# {name}\n" if name else "#\n#\n")
         lost = [] if name == entry.who.name else [f"the organisation's name {entry.who.name!r}"]
-        policy = entry.policy.url if entry.policy.url and _POLICY.match(entry.policy.url) else ""
-        lines.append(f"{entry.naan}:  {policy}".rstrip() + "\n")
+        lines.append(f"{entry.naan}:  {_words(entry.policy.url)}".rstrip() + "\n")
         for nma in entry.nmas:
             host, gone = _host(nma)
             lost += gone
             if host:
-                acronym = _acronym(nma.acronym or entry.who.acronym or "")
+                acronym = _acronym(nma.acronym) or _acronym(entry.who.acronym)
                 lines.append(f"    {host:<32}  {acronym}".rstrip() + "\n")
         losses += [Loss(entry.key, " ".join(what.split())) for what in (*lost, *_lost(entry))]
     lines.append("#\n#--- end of data ---\n")
@@ -272,15 +259,20 @@ def _host(nma: Nma) -> tuple[str, list[str]]:
     try:
         parsed = url.parse(example_url(nma.target))
         authority = nma.target[nma.target.index("//") + 2 :]
-        host = host_port([re.split(r"[/?#]", authority, maxsplit=1)[0]])
+        place, port = host_port(re.split(r"[/?#]", authority, maxsplit=1)[0])
     except ValueError as error:
         return "", [f"the NMA {nma.target} ({error})"]
-    lost = [f"the scheme {parsed.scheme} of {nma.target}"] if parsed.scheme != "https" else []
-    if not nma.target.endswith(f"//{host}{NATAB_PATH}"):
-        what = "path" if nma.target.endswith(NATAB_PATH) else "template"
-        lost.append(f"the {what} of {nma.target}")
+    port = 80 if parsed.scheme == "http" and port is None else port
+    if (parsed.scheme, port) == ("https", 80):
+        return "", [f"the NMA {nma.target} (port 80 means http)"]
+    lost = [f"the scheme http of {nma.target}"] if parsed.scheme == "http" and port != 80 else []
+    if not nma.target.endswith(NATAB_PATH):
+        lost.append(f"the template of {nma.target}")
+    elif parsed.rest != example_url(NATAB_PATH):
+        lost.append(f"the path of {nma.target}")
     if nma.status != DEFAULT_STATUS:
         lost.append(f"the status {nma.status}")
+    host = place if port is None else f"{place}:{port}"
     if nma.where and nma.where != host and where_.to_target(nma.where) != nma.target:
         lost.append(f"where: {nma.where}")
     if _acronym(nma.acronym) != nma.acronym:
@@ -291,10 +283,10 @@ def _host(nma: Nma) -> tuple[str, list[str]]:
 def _lost(entry: Entry) -> list[str]:
     """The fields of an entry, its NMAs and name aside, that natab cannot hold."""
     lost = []
-    if entry.policy.url and not _POLICY.match(entry.policy.url):
+    if _words(entry.policy.url) != (entry.policy.url or ""):
         lost.append(f"the policy {entry.policy.url!r}")
     acronym = entry.who.acronym or ""
-    written = {_acronym(nma.acronym or acronym) for nma in entry.nmas}
+    written = {_acronym(nma.acronym) or _acronym(acronym) for nma in entry.nmas}
     if acronym and acronym not in written:
         lost.append(f"the acronym {acronym!r}")
     fields = {
@@ -314,9 +306,16 @@ def _header(table: Table) -> list[tuple[str, str]]:
 
 def _comment(text: str) -> str:
     """Text that stays one comment line, and cannot be taken for a header or the end of the data."""
-    line = "".join(filter(str.isprintable, " ".join(text.split()))).lstrip("#").strip()
+    line = _words(text).lstrip("#").strip()
     return "" if END.match(line) or _HEADER.match(line) else line
 
 
-def _acronym(text: str) -> str:
-    return text if _ACRONYM.match(text) else ""
+def _words(text: str | None) -> str:
+    """Text as it can stand on a line."""
+    return " ".join("".join(filter(str.isprintable, " ".join((text or "").split()))).split())
+
+
+def _acronym(text: str | None) -> str:
+    """An acronym as it can stand behind a host; what looks like a comment cannot."""
+    words = _words(text)
+    return "" if words.startswith("#") else words

@@ -74,9 +74,12 @@ def _replace(match: re.Match[str]) -> str:
 
 
 def _with_scheme(text: str) -> str:
-    """The same with ``https://`` in front, where it is a host without scheme."""
+    """The same with a scheme, where it is a host without one."""
     host = _HOST_FIRST.match(text)
-    return f"https://{text}" if not _ORIGIN.match(text) and host and _is_domain(host[0]) else text
+    if _ORIGIN.match(text) or host is None or not _is_domain(host[0]):
+        return text
+    where = url.parse(f"https://{host[0]}")
+    return url.at(where.host.in_url, where.port, "https") + text[host.end() :]
 
 
 def _is_domain(host: str) -> bool:
