@@ -24,7 +24,8 @@ class Candidate(NamedTuple):
     ``host`` and ``port`` say where it is; ``target`` is the URL its rule made, without inflection or query
     string, and empty for an ``h`` record, which says no more than the host. ``order`` and ``preference`` are those
     of its own record; ``path`` holds the pairs of every record on the way, its own last. ``ttl`` is the shortest
-    of all these records, in seconds; it is not compared, nor what makes URLs for other ARKs.
+    of all these records, in seconds; it is not compared, nor what makes URLs for other ARKs. ``status`` is the HTTP
+    status that the registry wants for a redirect to it, None where that is not known, as from DNS; nor is it compared.
 
     >>> best = discover("ark:12345/x6np1wh8k", nameservers=[server])[0]
     >>> best.url(Ark.parse("ark:12345/x5?info"))
@@ -43,6 +44,7 @@ class Candidate(NamedTuple):
     made_for: str = ""
     substitution: Substitution | None = None
     scheme: str = ""
+    status: int | None = None
 
     def _compared(self) -> tuple[object, ...]:
         return self[:5] + self[6:10]

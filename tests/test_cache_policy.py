@@ -27,8 +27,10 @@ NATAB = (
     "is stale, has not",
     "is broken, had it",
     "is broken, had it not",
+    "has it, unusable",
 )
 HAS = "12345:\n    t.example.org  ACR\n"
+UNUSABLE = "12345:\n    10.0.0.1  ACR\n"
 HAS_NOT = "23456:\n    t.example.org  ACR\n"
 
 
@@ -36,7 +38,7 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
     """One word for what a cache answers, for whether it asked DNS, and for what it says of its answer."""
     path = directory / "natab"
     if natab != "is missing":
-        path.write_text(HAS_NOT if natab.endswith("not") else HAS)
+        path.write_text(UNUSABLE if natab.endswith("unusable") else HAS_NOT if natab.endswith("not") else HAS)
     answer = said(host("d.example."))
     clock = Clock()
     table = WatchedTable(path, clock=clock)
@@ -115,6 +117,10 @@ WORDS = {
     ("natab-only", "answers", "is broken, had it not"): "not known, unasked",
     ("dns-first", "says none", "is broken, had it not"): "none",
     ("natab-only", "answers", "is missing"): "not known, unasked",
+    ("natab-only", "answers", "has it, unusable"): "not known, unasked",
+    ("natab-first", "answers", "has it, unusable"): "DNS",
+    ("dns-first", "silent", "has it, unusable"): "not known",
+    ("dns-first", "says none", "has it, unusable"): "none",
 }
 
 

@@ -141,9 +141,9 @@ def test_every_deviating_square_leads_to_its_evidence_and_says_what_it_is(page: 
     _, parsed = page
     links = [attributes for tag, attributes in parsed.tags if tag == "a"]
     ids = [attributes["id"] for _, attributes in parsed.tags if "id" in attributes]
-    assert len(ids) == len(set(ids)) == 6
+    assert len(ids) == len(set(ids)) == 7
     assert {str(link["href"])[1:] for link in links} <= set(ids)
-    assert len(links) == 6, "10000 shows the worst of it and of its shoulder"
+    assert len(links) == 7, "10000 shows the worst of it and of its shoulder"
     assert all(link["aria-label"] for link in links)
 
 

@@ -14,9 +14,12 @@ from click.testing import CliRunner
 from maptr.ark import Ark
 from maptr.cli import main
 from maptr.describe import Description, Segment
+from maptr.lint import LeftOut, lint
 from maptr.liveness import Liveness
 from maptr.serve.driftreport import DriftReport
 from maptr.serve.served import Outcome
+from maptr.serve.status import describe_left_out
+from maptr.table import Entry, Table
 from maptr.trace import Link, Step
 from maptr.trace import Outcome as Said
 from tests.test_client import serving, zone
@@ -140,6 +143,7 @@ def test_the_server(site: Site) -> None:
     status: dict[str, Any] = dict(site.status())
     status["table"] = {**dict.fromkeys(("file", "source", "checked", "changed", "error", "failed"))}
     status["table"]["drift"] = [DriftReport("192.0.2.1", 1.0, 1).describe(str)]
+    status["zones"][0]["left_out"] = describe_left_out(LeftOut(lint(Table([Entry("12345")]))))
     missing = documented("status") - said("status", status)
     assert said("status", status) <= documented("status")
     assert missing == {path for path in documented("status") if path.startswith("zones[].signing.")}

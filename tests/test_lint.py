@@ -13,8 +13,8 @@ import pytest
 
 from maptr import Ark, registry
 from maptr.finding import Finding, Severity
-from maptr.lint import lint, unusable
-from maptr.table import Entry, Nma, Table
+from maptr.lint import lint
+from maptr.table import Entry, Nma, Table, unusable
 
 HERE = Path(__file__).parent
 VECTORS = tomllib.loads((HERE / "vectors" / "lint.toml").read_text("utf-8"))["vector"]

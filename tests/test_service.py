@@ -17,7 +17,7 @@ from maptr.cli import main
 from maptr.config import Config
 from maptr.names import Labels
 from maptr.protocol import RRSIG
-from maptr.serve import driftreport, settings
+from maptr.serve import alarm, driftreport, settings, status
 from maptr.serve.driftreport import DriftReport
 from maptr.serve.overrides import Overrides
 from maptr.serve.publisher import publish, start
@@ -170,6 +170,8 @@ def test_a_check_of_the_configuration_builds_the_zone_aside(tmp_path: Path) -> N
     code, said = check(site)
     assert code == 0
     assert f"2 names, from {site.table}" in said
+    site.table.write_text(SHOULDER)
+    assert "zone ark.arpa.: of its table 2 records left out: a bad-record; 12345/x7 no-public-host" in check(site)[1]
     site.table.write_bytes(b"<html>")
     assert check(site)[0] == 1
     site.table.unlink()
@@ -332,3 +334,67 @@ def test_no_table_is_nothing_to_pull_and_nothing_to_say(tmp_path: Path) -> None:
     pulling = Pulling(Site(tmp_path))
     pulling.pull()
     assert (pulling.puller.describe(str), pulling.puller.alarms()) == (None, [])
+
+
+# --- records that the zone lacks
+
+SHOULDER = """
+naa:
+what: 12345
+where: https://main.nlm.nih.gov
+
+naa:
+what: 12345/x7
+where: http://10.0.0.1/
+
+naa:
+what: 13030
+where: https://cdlib.nlm.nih.gov
+
+naa:
+what: a
+where: https://cdlib.nlm.nih.gov
+"""
+
+
+def test_records_that_the_zone_lacks_are_told_by_status_and_log_and_again_each_day(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path)
+    site.table.write_text(SHOULDER)
+    served, _ = site.publish(site.start())
+    (state,) = served.states.values()
+    told = status.describe_zone(state, 0.0)["left_out"]
+    assert (told["records"], [finding["record"] for finding in told["findings"]]) == (
+        2,
+        ["a", "12345/x7", "12345/x7"],
+    )
+    line = "2 records left out: a bad-record; 12345/x7 no-public-host, its ARKs get the answer of 12345"
+    assert told["text"] == line
+    assert list(status.zone_alarms(state, 0.0)) == [f"zone ark.arpa.: of its table {line}"]
+    alarm.tell(served, 0.0)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("ERROR", f"zone ark.arpa.: of its table {line}")
+    ]
+    caplog.clear()
+    site.table.write_text(SHOULDER.replace("/x7", "/x6").replace("10.0.0.1", "x6.nlm.nih.gov"))
+    served, _ = site.publish(served)
+    (state,) = served.states.values()
+    assert list(status.zone_alarms(state, 0.0)) == []
+    alarm.tell(served, 0.0)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_a_table_that_is_refused_leaves_what_is_known_of_the_one_that_is_served(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.table.write_text(SHOULDER)
+    served, _ = site.publish(site.start())
+    known = served.states[ORIGIN].left_out
+    assert known
+    site.table.write_text("nonsense")
+    served, outcome = site.publish(served)
+    assert outcome.result == "refused"
+    assert served.states[ORIGIN].left_out is known
+    served = site.start()  # from the zone's file, whose table nobody has looked at
+    assert served.states[ORIGIN].left_out is None
+    assert status.describe_zone(served.states[ORIGIN], 0.0)["left_out"] is None

@@ -181,6 +181,7 @@ class Answering:
             yield Wait(flight, request, fly=True, seconds=0.0)
 
     def _made(self, request: Request, choice: Choice, found: Discovery | None, offered: Discovery | None) -> Discovery:
+        reason = choice.reason
         if choice.take in (Take.NATAB, Take.NATAB_STALE) and offered is not None:
             made = offered.replace(stale=choice.take is Take.NATAB_STALE)
             if found is not None:
@@ -192,7 +193,9 @@ class Answering:
             source = "natab" if found is None else found.source
             asked, security = ((), "indeterminate") if found is None else (found.trace, found.security)
             made = Discovery(request.ark, (), asked, complete, source, security, scheme=request.settings.scheme)
-        return made.expiring(self._wall(), reason=choice.reason)
+            if offered is not None and offered.reason:
+                reason = f"{reason}: {offered.reason}"
+        return made.expiring(self._wall(), reason=reason)
 
     # ---- what comes of asking
 

@@ -187,7 +187,8 @@ def _with_bad(table: Table, old: Table, bad: list[TableError]) -> Table:
     whose it was, so a record that went and one that was damaged look alike."""
     if not bad:
         return table
-    return Table([*table.values(), *(entry for key, entry in old.items() if key not in table)], metadata=table.metadata)
+    entries = [*table.values(), *(entry for key, entry in old.items() if key not in table)]
+    return Table(entries, metadata=table.metadata, unread=table.unread)
 
 
 def _has_end(content: bytes) -> bool:

@@ -136,6 +136,8 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
             output.data(f"  {_secondary(told)}")
         for warning in zone["warnings"]:
             output.data(f"  {warning}")
+        if zone["left_out"] and zone["left_out"]["findings"]:
+            output.data(f"  of its table {zone['left_out']['text']}")
     if table := reply["table"]:
         source = f", from {table['source']}" if table["source"] else ""
         output.data(f"table {table['file']}, pulled {table['checked'] or 'never yet'}{source}")

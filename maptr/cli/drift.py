@@ -52,8 +52,9 @@ def drift(
     @SERVER may be @tls://HOST or @https://HOST/PATH, which takes a connection for each record, and longer.
 
     Prints "verdict record: reason" for records that do not agree. The verdicts: same; lossy (equal as far as an
-    h record or natab can say); missing (DNS says none); extra (only DNS has it); differs; stale (one side says what
-    the other said earlier, by --history); unknown (DNS did not say).
+    h record or natab can say); missing (DNS says none); extra (only DNS has it); differs; unpublished (no
+    zone can hold the shoulder, and DNS gives its ARKs the URLs of another record); stale (one side says what the
+    other said earlier, by --history); unknown (DNS did not say).
 
     \b
     Examples:

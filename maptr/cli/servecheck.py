@@ -112,4 +112,7 @@ def _read(source: ZoneSource) -> zones.Checked:
         if source.path.exists():
             path.write_bytes(source.path.read_bytes())
         copy = source._replace(path=path, state=None)
-        return zones.read_checked(tables.prepared(copy, time.time()))
+        reading, left_out = tables.prepared(copy, time.time())
+        checked = zones.read_checked(reading)
+    lacking = (f"of its table {left_out}",) if left_out and left_out.records else ()
+    return checked._replace(warnings=(*checked.warnings, *lacking))

@@ -50,7 +50,7 @@ def check(file: str, as_json: bool, strict: bool) -> None:
       8  FILE cannot be read, or is no registry
     """
     read, bad = read_table(file)
-    findings = lint(read)
+    findings = lint(read, unread=bad)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if as_json:
         output.json_data(

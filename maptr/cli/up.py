@@ -159,6 +159,8 @@ def _zone(config: Config, *, force: bool) -> tuple[Served, ZoneState]:
     names = f"{state.names:,} names" if state.names else "as before"
     output.talk(f"zone      {to_text(state.source.origin)} serial {state.view.serial}, {names}, checked: {findings}")
     output.talk(f"          {state.source.path}")
+    if state.left_out and state.left_out.records:
+        output.talk(f"          of its table {state.left_out}")
     return served, state
 
 

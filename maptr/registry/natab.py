@@ -88,7 +88,7 @@ def read(text: str, *, filename: str = "", on_bad: OnBad | None = None, scheme: 
             line = first if isinstance(first, int) else first.line
             records.bad(f"is there twice, first on line {line}", line=start, record=key)
     records.check(len(found))
-    return _LazyTable(found, natab.sound_entry, natab.metadata)
+    return _LazyTable(found, natab.sound_entry, natab.metadata, unread=set(records.unread) - found.keys())
 
 
 class _LazyTable(Table):
@@ -97,9 +97,14 @@ class _LazyTable(Table):
     __slots__ = ("_found", "_make")
 
     def __init__(
-        self, found: dict[str, Entry | int], make: Callable[[int], Entry], metadata: Mapping[str, Any]
+        self,
+        found: dict[str, Entry | int],
+        make: Callable[[int], Entry],
+        metadata: Mapping[str, Any],
+        *,
+        unread: set[str],
     ) -> None:
-        super().__init__(metadata=metadata)
+        super().__init__(metadata=metadata, unread=unread)
         self._found = found
         self._make = make
 

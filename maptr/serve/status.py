@@ -14,9 +14,12 @@ from maptr.serve.alarm import words
 from maptr.serve.counters import GROUPS, Counters
 
 if TYPE_CHECKING:
+    from maptr.lint import LeftOut
     from maptr.serve.daemon import Daemon
     from maptr.serve.reloader import Reloader
     from maptr.serve.served import ZoneState
+
+MAX_FINDINGS = 100  # of what a zone lacks; ``maptr table check`` has them all
 
 
 @dataclass(slots=True)
@@ -98,6 +101,8 @@ def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
     found = state.signatures(now)
     if found.is_alarm:
         yield f"zone {name}: {words(found, now)}"
+    if state.left_out and state.left_out.answered_by_others:
+        yield f"zone {name}: of its table {state.left_out}"
 
 
 def _alarms(reloader: Reloader) -> Iterator[str]:
@@ -124,9 +129,19 @@ def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
         "error": state.error,
         "failed": _time(state.failed_at),
         "warnings": list(state.warnings),
+        "left_out": None if state.left_out is None else describe_left_out(state.left_out),
         "signatures": None if state.view is None else str(signatures.state),
         "signatures_expire": _time(signatures.expires),
         "signing": _signing(state),
+    }
+
+
+def describe_left_out(left_out: LeftOut) -> dict[str, Any]:
+    """How many records the zone lacks, and which; of many the first."""
+    return {
+        "records": len(left_out.records),
+        "findings": [finding.to_dict() for finding in left_out[:MAX_FINDINGS]],
+        "text": str(left_out),
     }
 
 
