@@ -53,7 +53,7 @@ LAYERS = (
     ),
     # What asks the network and reads files.
     (
-        *("files", "natabfile", "places", "resolvconf", "fetch", "backups", "pull"),
+        *("files", "natabfile", "places", "resolvconf", "fetch", "confined", "backups", "pull"),
         *(
             "trust",
             "call",
