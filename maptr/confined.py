@@ -81,6 +81,10 @@ class Parser:
             _end(process)
             timer.join()
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped
+
     def stop(self) -> None:
         """End the child that runs, and let no other start."""
         with self._lock:
@@ -100,7 +104,9 @@ class Parser:
             if self._stopped:
                 raise ParserFailed(f"{filename}: the reading was stopped")
             try:
-                self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+                self._process = subprocess.Popen(  # noqa: S603 - the command is all ours
+                    command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+                )
             except OSError as error:
                 reason = error.strerror or error
                 raise ParserFailed(f"{filename}: no process can be started to read it: {reason}") from None
@@ -126,25 +132,27 @@ class _Answer:
         size = 0
         while line := process.stdout.readline(MAX_LINE + 1):
             size += len(line)
-            if not line.endswith(b"\n") or size > MAX_OUTPUT:
-                break
+            if size > MAX_OUTPUT:
+                raise self._error(f"not a registry: makes more than {MAX_OUTPUT} octets of records", 1)
             try:
-                kind, *values = json.loads(line)
+                kind, *values = json.loads(line if len(line) <= MAX_LINE else b"")
                 if kind == "end":
                     return self._records.table(self._metadata), self._bad
                 self._take(kind, values)
             except (ValueError, TypeError, RecursionError) as error:
-                raise ParserFailed(f"{self._filename}: the process that reads it talks nonsense: {error}") from None
-        if size > MAX_OUTPUT:
-            raise self._error(f"not a registry: makes more than {MAX_OUTPUT} octets of records", 1)
+                raise ParserFailed(
+                    f"{self._filename}: the process that reads it sent a malformed line: {error}"
+                ) from None
         raise ParserFailed(f"{self._filename}: the process that reads it {_last_words(process)}")
 
     def _take(self, kind: str, values: list[Any]) -> None:
         """One line's worth. Raises TableError where it is that the file is not a registry."""
         if kind == "entry":
             line, record = values
-            entry = json_v1.entry(record, self._records, "")
-            self._records.add(replace(entry, line=int(line)) if line else entry)
+            try:
+                self._records.add(replace(json_v1.entry(record, self._records, ""), line=int(line)))
+            except TableError as error:
+                raise ValueError(error.reason) from None
         elif kind == "metadata":
             self._metadata = dict(*values)
         elif kind == "bad" and len(self._bad) < MAX_BAD:

@@ -52,10 +52,11 @@ NO_DEMANDS = Demands()
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """What a source has, held against the file. ``bad`` are records of it that cannot be read and were not in the file;
-    ``passed_over`` says why earlier sources were not taken. ``content`` is what the file is to be: what the source sent,
-    or where entries are kept, those and all others in the registry's JSON; None where the source said that nothing
-    changed. ``sha256`` is of what the source sent.
+    """What a source has, held against the file. ``bad`` are records of it that cannot be read and that the file lacks;
+    ``passed_over`` says why earlier sources were not taken.
+
+    ``content`` is what the file is to be: what the source sent; where entries are kept, all of them in the registry's
+    JSON; None where the source said that nothing changed. ``sha256`` is of what the source sent.
     """
 
     path: Path
@@ -86,8 +87,8 @@ def look(
 
     ``force`` takes the source as it is: a plan beyond the limit, what may have been signed earlier than what is there,
     and no entry kept. Raises UnsafePlan where a plan beyond it was all that was on offer, PullFailed where there was
-    nothing, and OSError or ParserFailed where the file that is there cannot be read. One that is no registry any more is
-    ``broken``, and held against is the last good state kept.
+    nothing, and OSError or ParserFailed where the file that is there cannot be read. One that is no registry any more
+    is ``broken``, and held against is the last good state kept.
     """
     there = _There.read(path, read)
     note = read_pull_file(path)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maptr import registry, zone
-from maptr.errors import TableError, ZoneError
+from maptr import confined, zone
+from maptr.errors import ParserFailed, TableError, ZoneError
 from maptr.files import read_whole, write_atomically
 from maptr.lint import publishable
 from maptr.names import Labels, to_text
@@ -74,11 +74,13 @@ def built(source: ZoneSource, now: float) -> str | None:
         octets = file.read(MAX_FILE + 1)
     if len(octets) > MAX_FILE:
         raise ZoneError(f"more than {MAX_FILE} octets", filename=str(made.table))
-    bad: list[TableError] = []
     try:
-        table, unfit = publishable(registry.read(octets, filename=str(made.table), on_bad=bad.append))
+        read, bad = confined.read(octets, filename=str(made.table))
     except TableError as error:
         raise ZoneError(error.reason, filename=error.filename, line=error.line) from None
+    except ParserFailed as error:
+        raise ZoneError(str(error)) from None
+    table, unfit = publishable(read)
     include = tuple((str(path), read_whole(path).decode()) for path in made.include)
     settings = zone.Settings(source.origin, made.servers, made.contact, made.ttl, include)
     before = zone.serial_of(read_whole(source.path).decode().splitlines()) if source.path.exists() else None
