@@ -216,8 +216,7 @@ def _answer(content: bytes, output: IO[bytes]) -> None:
         _say(output, "bad", error.reason, error.line, error.record)
 
     table = registry.read(content, on_bad=bad)
-    metadata = json_v1.plain(table.metadata)
-    if not _say(output, "metadata", metadata):
+    if not _say(output, "metadata", dict(table.metadata)):
         raise TableError(f"not a registry: its metadata have more than {MAX_LINE} octets", line=1)
     for key, entry in table.items():
         if not _say(output, "entry", entry.line, json_v1.record(entry)):
@@ -226,7 +225,7 @@ def _answer(content: bytes, output: IO[bytes]) -> None:
 
 def _say(output: IO[bytes], *values: Any) -> bool:
     """Write a line; False with nothing written where it would be too long."""
-    line = json.dumps(values, separators=(",", ":")).encode() + b"\n"
+    line = json.dumps(values, separators=(",", ":"), default=dict).encode() + b"\n"
     if len(line) > MAX_LINE:
         return False
     output.write(line)

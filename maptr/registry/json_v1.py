@@ -50,7 +50,7 @@ def read(document: Any, *, filename: str = "", on_bad: OnBad | None = None) -> T
 
 def write(table: Table) -> str:
     """The table as JSON text in the registry's own layout; reading it gives the same entries back."""
-    document = {"metadata": plain(table.metadata), "data": [record(entry) for entry in table.values()]}
+    document = {"metadata": _plain(table.metadata), "data": [record(entry) for entry in table.values()]}
     return json.dumps(document, indent=2) + "\n"
 
 
@@ -90,7 +90,7 @@ def entry(record: Any, records: Records, name: str) -> Entry:
 
 def record(entry: Entry) -> dict[str, Any]:
     """One entry as the registry's record, its members in the registry's order."""
-    extra = dict(plain(entry.extra))
+    extra = dict(_plain(entry.extra))
     inner = {part: extra.pop(part) if isinstance(extra.get(part), dict) else {} for part in _PARTS}
     rtype = _RTYPE[bool(entry.shoulder)]
     more = {name: extra.pop(name) for name in list(extra) if name in _KNOWN or (name, extra[name]) == ("rtype", rtype)}
@@ -183,8 +183,7 @@ def _target(nma: Nma) -> dict[str, Any]:
     return {"url": nma.target, "http_code": nma.status}
 
 
-def plain(value: Any) -> Any:
-    """The same value in the types that ``json`` writes."""
+def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
