@@ -190,8 +190,25 @@ def test_stopped_from_another_thread_it_ends_and_starts_no_other(
     assert (ends, len(children)) == (["f: the reading was stopped"] * 2, 1)
 
 
+BEGINS = """
+import sys
+sys.path[:] = sys.argv[3:]
+import threading
+from pathlib import Path
+from maptr import confined
+
+def read(content, **options):
+    Path({begun!r}).touch()
+    threading.Event().wait()
+
+confined.registry.read = read
+confined.main(*map(int, sys.argv[1:3]))
+"""
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
-def test_a_child_does_not_outlive_its_parent() -> None:
+def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
     program = f"""
 import subprocess
 from maptr import confined
@@ -201,11 +218,14 @@ def start(*arguments, **options):
     print(process.pid, flush=True)
     return process
 subprocess.Popen = start
-confined.read({SLOW[:20]!r} * 4_000_000)
+confined.PROGRAM = {BEGINS.format(begun=str(begun))!r}
+confined.read({NATAB!r})
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
+        until(begun.exists, "the content to be read")
+        assert not _is_gone(pid)
         parent.kill()
     until(lambda: _is_gone(pid), "its end")
 

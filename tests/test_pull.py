@@ -242,6 +242,35 @@ def test_many_silent_addresses_have_the_time_of_one(silent_port: int, monkeypatc
     assert sum(given) < 0.5
 
 
+def test_a_network_that_says_nothing_is_not_waited_for_as_a_slow_server_is(
+    silent_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("maptr.fetch.CONNECT_SECONDS", 0.2)
+    with pytest.raises(FetchError, match=r"in time|timed out"):
+        fetch(f"http://127.0.0.1:{silent_port}/", seconds=3600)
+
+
+def test_an_address_of_the_other_kind_is_tried_where_one_kind_goes_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The public registry's server has four of each."""
+    tried: list[str] = []
+
+    def unreachable(address: tuple[str, int], timeout: float) -> socket.socket:
+        tried.append(address[0])
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr("socket.create_connection", unreachable)
+    six, four = [f"2001:db8::{i}" for i in range(4)], [f"192.0.2.{i}" for i in range(4)]
+    for addresses in ([*six, *four], [*four, *six], six, six[:1] + four):
+        monkeypatch.setattr("maptr.visit.look_up", lambda host, port, seconds, found=addresses: found)
+        tried.clear()
+        with pytest.raises(FetchError, match="unreachable"):
+            fetch("http://h.example/")
+        other = [address for address in addresses if (":" in address) != (":" in addresses[0])]
+        assert tried[0] == addresses[0]
+        assert len(tried) == MAX_ADDRESSES
+        assert not other or tried[1] == other[0]
+
+
 def test_a_silent_address_leaves_time_for_the_next(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with http(sends(NEW)) as url:
         real = socket.create_connection
