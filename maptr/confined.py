@@ -67,8 +67,8 @@ class Parser:
         process = self._start(filename)
         timer = threading.Timer(SECONDS, process.kill)
         timer.daemon = True
-        timer.start()
         try:
+            timer.start()
             return _Answer(filename).read(process, content)
         except ParserFailed as error:
             if self._stopped:
@@ -79,7 +79,6 @@ class Parser:
         finally:
             timer.cancel()
             _end(process)
-            timer.join()
 
     @property
     def is_stopped(self) -> bool:

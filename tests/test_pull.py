@@ -25,7 +25,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import confined, registry
-from maptr.cache.watched import read_pull_file
+from maptr.cache.watched import WatchedTable, read_pull_file
 from maptr.cli import main
 from maptr.errors import FetchError, ParserFailed, PullFailed, TableError, UnsafePlan
 from maptr.fetch import fetch
@@ -592,6 +592,18 @@ def test_all_of_the_source_is_asked_for_while_a_record_is_kept(target: Path) -> 
     assert asked == [None, None]
     after, old = registry.read(target.read_bytes()), registry.read(OLD)
     assert dict(after) == dict(old)
+
+
+def test_a_program_that_follows_the_file_follows_it_into_another_format(target: Path, tmp_path: Path) -> None:
+    """Where an entry is kept, a natab with its end mark becomes JSON, which has none."""
+    source = tmp_path / "source"
+    source.write_bytes(NEW.replace(b"10003:", b"10003: %"))
+    watched = WatchedTable(target, clock=time.monotonic)
+    assert len(watched.current().table or ()) == 10
+    apply(look(target, [str(source)]), wall=time.time)
+    assert target.read_bytes().startswith(b"{")
+    state = watched.reload()
+    assert (state.trouble, len(state.table or ())) == ("", 11)
 
 
 def test_a_record_too_damaged_to_have_a_key_may_be_any_that_is_gone(target: Path, tmp_path: Path) -> None:
