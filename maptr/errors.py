@@ -149,6 +149,10 @@ class SignatureError(MaptrError):
     """A signature is not that of the key for this content; or key or signature cannot be read."""
 
 
+class ParserFailed(MaptrError):
+    """The process that reads a registry file came to a limit, or could not run; the file itself may be good."""
+
+
 class PullFailed(MaptrError):
     """No source had a registry fit to be taken; ``reasons`` has one for each, in order."""
 

@@ -53,7 +53,7 @@ LAYERS = (
     ),
     # What asks the network and reads files.
     (
-        *("files", "places", "resolvconf", "fetch", "backups", "pull"),
+        *("files", "places", "resolvconf", "fetch", "confined", "backups", "pull"),
         *(
             "trust",
             "call",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import config as configuration
-from maptr import keyfolder
+from maptr import keyfolder, registry
 from maptr.cli import main
 from maptr.config import Config
 from maptr.names import Labels
@@ -258,6 +260,59 @@ def test_a_failure_is_told_once_retried_soon_and_forgotten_when_it_is_over(
     pulling.pull()
     assert pulling.puller.alarms() == []
     assert pulling.published == ["ark.arpa."]
+
+
+def test_a_record_that_cannot_be_read_any_more_is_an_alarm_until_it_can(
+    tmp_path: Path, url: str, answers: dict[str, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n'))
+    good = answers["/naans"]
+    pulling.pull()
+    answers["/naans"] = good.replace(b"10003:", b"10003: %")
+    caplog.clear()
+    for _ in range(2):
+        pulling.pull()
+    told = "1 record keeps its last good entry, for the source has what cannot be read: 10003: the policy is neither"
+    assert [(record.levelname, told in record.message) for record in caplog.records] == [("ERROR", True)]
+    assert [told in alarm for alarm in pulling.puller.alarms()] == [True]
+    described = pulling.puller.describe(str)
+    assert described is not None
+    assert [kept["record"] for kept in described["kept"]] == ["10003"]
+    assert "10003" in registry.read((tmp_path / "naans").read_bytes())
+    assert pulling.published == ["ark.arpa."], "nothing changed"
+    answers["/naans"] = good
+    pulling.pull()
+    assert pulling.puller.alarms() == []
+
+
+def test_a_pull_that_is_cancelled_leaves_no_process(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n'))
+    monkeypatch.setattr("maptr.confined.PROGRAM", "import time; time.sleep(600)")
+    children: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        children.append(real(*arguments, **options))
+        loops[0].call_soon_threadsafe(started.set)
+        return children[-1]
+
+    async def main() -> None:
+        loops.append(asyncio.get_running_loop())
+        pull = asyncio.create_task(pulling.puller.pull_now())
+        await started.wait()
+        pull.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pull
+        assert [child.returncode for child in children] == [-signal.SIGKILL]
+
+    started = asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+    monkeypatch.setattr("maptr.confined.subprocess.Popen", start)
+    asyncio.run(main())
+    assert pulling.puller.state.error == ""
+    assert not caplog.records
 
 
 def test_drift_names_what_a_server_does_not_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

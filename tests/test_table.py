@@ -132,6 +132,7 @@ def test_plan_as_text_is_sorted_by_key() -> None:
             {"record": "2", "differences": ["target https://a.example.org/ -> https://b.example.org/"]},
         ],
         "removed": ["3"],
+        "kept": [],
         "size": 3,
     }
     assert plan

@@ -148,7 +148,7 @@ class WatchedTable:
         table = registry.read(content, filename=str(self.path), on_bad=bad.append, scheme=self._scheme)
         marked_end = _has_end(content)
         if old is not None and not force:
-            if self._marked_end and not marked_end:
+            if self._marked_end and not marked_end and content.lstrip()[:1] not in b"{[":  # JSON ends by itself
                 raise TableError("cut short: its end-of-data line is gone", filename=str(self.path))
             table = _with_bad(table, old, bad)
             gone = old.keys() - table.keys()

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any
 
 from maptr.errors import TableError
+from maptr.limits import MAX_TABLE
 from maptr.registry import anvl, json_text, json_v1, json_v2, natab, prefixes
 from maptr.registry.json_v1 import write as write_json
 from maptr.registry.natab import Loss
@@ -26,6 +27,8 @@ from maptr.table import Table, parse_key
 __all__ = ["Format", "Loss", "OnBad", "read", "recognise", "write_json", "write_natab"]
 
 _ANVL = re.compile(r"(?:erc|naa)\s*:\s*(?!/)", re.IGNORECASE)
+MAX_LINES = 4_000_000  # the real registry as natab has 10,000
+_LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # of str.splitlines
 _SOME = 4096  # characters of a text that are split into lines at a time
 _YAML_FIELD = re.compile(r"\s+[\w.-]+\s*:(?:\s|\Z)")
 
@@ -45,7 +48,7 @@ def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None, 
 
     A bad record raises TableError with file, line or record; with ``on_bad`` it is told there and left out.
     ``scheme`` is that of the hosts of a natab, which says none (port 80 means http).
-    What is no registry at all (empty, cut short, a web page, not UTF-8) raises TableError either way.
+    What is no registry at all (empty, cut short, a web page, not UTF-8, beyond a limit) raises TableError either way.
     Nothing but TableError, and what ``on_bad`` itself raises, ever leaves this function.
     """
     text = _text(data, filename)
@@ -108,6 +111,8 @@ def _begins_natab(line: str) -> bool:
 
 
 def _text(data: bytes | str, filename: str) -> str:
+    if len(data) > MAX_TABLE:
+        raise TableError(f"not a registry: longer than {MAX_TABLE} octets", filename=filename, line=1)
     if isinstance(data, str):
         try:
             data.encode()
@@ -126,4 +131,6 @@ def _text(data: bytes | str, filename: str) -> str:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise TableError("not text: a NUL character", filename=filename, line=line)
+    if len(text) > MAX_LINES and sum(map(text.count, _LINE_ENDS)) > MAX_LINES:
+        raise TableError(f"not a registry: more than {MAX_LINES} lines", filename=filename, line=1)
     return text.removeprefix("\ufeff")

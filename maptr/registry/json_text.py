@@ -12,6 +12,7 @@ from typing import Any
 from maptr.errors import TableError
 
 MAX_DEPTH = 16  # objects in objects; the registry's deepest record has 3
+MAX_VALUES = 4_000_000  # values of one text, each some 100 octets of memory; the real registry has 60,000
 
 
 class Repeated(dict[str, Any]):
@@ -32,6 +33,8 @@ def parse(text: str, filename: str = "") -> Any:
 
     Repeated names and NaN are left in the value for ``flaw`` to find, so that the error can name the record.
     """
+    if len(text) > MAX_VALUES and sum(map(text.count, ",[{")) > MAX_VALUES:  # what strings hold counts, too
+        raise TableError(f"not a registry: more than {MAX_VALUES} JSON values", filename=filename, line=1)
     try:
         return json.loads(text, object_pairs_hook=_object, parse_constant=NotJson)
     except json.JSONDecodeError as error:

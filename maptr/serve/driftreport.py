@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maptr import registry
+from maptr import confined
 from maptr.cache import DNS_ONLY
 from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
@@ -81,7 +81,7 @@ def _report(config: Config, file: Path, server: str, clock: Callable[[], float])
     state = config.serve.state
     verdicts: list[Drift] = []
     try:
-        table = registry.read(file.read_bytes(), on_bad=lambda error: None)
+        table, _ = confined.read(file.read_bytes(), filename=str(file))
         for origin in _origins(config):
             with Cache(
                 table,

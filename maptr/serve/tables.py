@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maptr import registry, zone
-from maptr.errors import TableError, ZoneError
+from maptr import confined, zone
+from maptr.errors import ParserFailed, TableError, ZoneError
 from maptr.files import read_whole, write_atomically
 from maptr.limits import MAX_TABLE
 from maptr.lint import LeftOut
@@ -73,11 +73,12 @@ def built(source: ZoneSource, now: float) -> tuple[str | None, LeftOut]:
         octets = file.read(MAX_TABLE + 1)
     if len(octets) > MAX_TABLE:
         raise ZoneError(f"more than {MAX_TABLE} octets", filename=str(made.table))
-    unread: list[TableError] = []
     try:
-        table = registry.read(octets, filename=str(made.table), on_bad=unread.append)
+        table, unread = confined.read(octets, filename=str(made.table))
     except TableError as error:
         raise ZoneError(error.reason, filename=error.filename, line=error.line) from None
+    except ParserFailed as error:
+        raise ZoneError(str(error)) from None
     include = tuple((str(path), read_whole(path).decode()) for path in made.include)
     settings = zone.Settings(source.origin, made.servers, made.contact, made.ttl, include)
     before = zone.serial_of(read_whole(source.path).decode().splitlines()) if source.path.exists() else None
