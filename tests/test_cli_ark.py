@@ -181,6 +181,12 @@ def test_a_profile_on_the_command_line(server: Hostile, tmp_path: Path) -> None:
     assert run("url", "--profile", "1999", text, at).exit_code == 2
 
 
+def test_a_trace_tells_what_was_cut_from_the_ark(server: Hostile) -> None:
+    told = run("discover", "--trace", "ark:12345/x1#top", f"@{server.name}")
+    assert "ark:12345/x1: the fragment '#top' is not part of the ARK" in told.stderr
+    assert "fragment" not in run("discover", "ark:12345/x1#top", f"@{server.name}").output
+
+
 def test_an_encoded_ark_is_a_command(server: Hostile) -> None:
     for word in ("ark%3A/12345/x", "(ark:12345/x)", "https%3A%2F%2Fn2t.net%2Fark%3A12345%2Fx"):
         assert means_discover(word)

@@ -43,11 +43,11 @@ def ark(texts: tuple[str, ...], find: bool, profile: Profile, as_json: bool) -> 
             code = output.EXIT_USAGE
             output.talk(f"maptr: {error}")
             if as_json:
-                output.json_data({"ark": None, "received": received, "error": str(error)})
+                output.json_data({"ark": None, "received": None if find else received, "error": str(error)})
             continue
         for parsed in arks:
             if as_json:
-                output.json_data({**_document(parsed), "received": received, "error": None})
+                output.json_data({**_document(parsed), "received": None if find else received, "error": None})
             else:
                 output.data("\n".join(_lines(parsed)))
     sys.exit(code)

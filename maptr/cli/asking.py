@@ -38,6 +38,7 @@ class Options(NamedTuple):
     as_json: bool = False
     scheme: str | None = None
     profile: Profile = "current"
+    choose: str | None = None
 
 
 DEFAULTS = Options()
@@ -80,7 +81,8 @@ def whom(servers: list[str], options: Options) -> Way:
     """
     config = through.configured()
     if (cache := through.cache_for(servers, options, config)) is not None:
-        return Way(cache.discover, cache)
+        chooser = through.chooser(options, config)
+        return Way(cache.discover if chooser is None else partial(cache.discover, chooser=chooser), cache)
     return Way(_direct(servers, options, config))
 
 
@@ -92,6 +94,7 @@ def _direct(servers: list[str], options: Options, config: Config | None) -> Call
         "lifetime": options.timeout,
         "settings": through.settings_of(options, config),
         "require": options.require,
+        "chooser": through.chooser(options, config),
     }
     call.origin_labels(origin)
     if any("://" in server for server in servers):
@@ -157,6 +160,8 @@ def _each(
     """Each ARK with its discovery and what went wrong."""
     try:
         for ark in arks:
+            for note in ark.notes if trace else ():
+                output.talk(f"maptr: {ark}: {note}")
             try:
                 with _shown(ark) if trace else nullcontext() as on_step:
                     found = way.ask(ark, on_step=on_step)

@@ -79,6 +79,7 @@ def bulk(
     policy: str | None,
     no_cache: bool,
     scheme: str | None,
+    choose: str | None,
 ) -> None:
     """Discover every ARK of FILE, one a line; - or nothing is stdin.
 
@@ -102,7 +103,17 @@ def bulk(
         raise click.UsageError("--resume needs -o OUT")
     config = shared.configured()
     given = Options(
-        origin, timeout, trust_ad, trust_anchor, require, allow_private, natab, policy, no_cache, scheme=scheme
+        origin,
+        timeout,
+        trust_ad,
+        trust_anchor,
+        require,
+        allow_private,
+        natab,
+        policy,
+        no_cache,
+        scheme=scheme,
+        choose=choose,
     )
     with ExitStack() as stack:
         try:
@@ -120,12 +131,14 @@ def bulk(
             sink = stack.enter_context(output.stream(target, append=done is not None))
             advance = stack.enter_context(_progress(source, target))
             write = writer(sink, jsonl, header=done is None or (target is not None and not target.stat().st_size))
-            rows = Rows(write, cache, ordered=not unordered, require=require)
+            rows = Rows(write, cache, ordered=not unordered, require=require, chooser=through.chooser(given, config))
+            stack.callback(rows.close)
             asked = 0
             for lines in Lines(source, done or bytearray(), rows, advance, profile).parts():
                 for number, discovery in engine.run(lines, ordered=not unordered) if engine else _nobody(lines):
                     rows.found(number, discovery)
                 asked += engine.questions if engine else 0
+            rows.finish()
         except OSError as error:
             if target is None and error.filename is None:
                 raise  # stdout is full, or its reader has read enough: the same for every command

@@ -43,6 +43,7 @@ Exit codes:
 @shared.PROFILE_OPTION
 @click.option("--allow-private", is_flag=True, help="Ask servers that are not public, too.")
 @shared.SCHEME_OPTION
+@shared.CHOOSE_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK.")
 def info(
     words: tuple[str, ...],
@@ -55,6 +56,7 @@ def info(
     allow_private: bool,
     scheme: str | None,
     profile: Profile,
+    choose: str | None,
     as_json: bool,
 ) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
@@ -76,6 +78,7 @@ def info(
         allow_private=allow_private,
         scheme=scheme,
         profile=profile,
+        choose=choose,
     )
     arks, way = shared.parse_words(words, options)
     inflections = INFLECTIONS if older else INFLECTIONS[:1]

@@ -9,6 +9,7 @@ import click
 
 from maptr.ark import PROFILES, Ark
 from maptr.cache import DNS_FIRST, POLICIES
+from maptr.choose import CHOOSERS
 from maptr.cli import asking, output, through
 from maptr.cli.asking import DEFAULTS, Options, Way
 from maptr.cli.through import ORIGIN
@@ -39,7 +40,14 @@ TABLE_OPTION = click.option(
     type=click.Path(dir_okay=False),
     help="The registry, in any format.  [default: the table pulled, or as configured]",
 )
+CHOOSE_OPTION = click.option(
+    "--choose",
+    type=click.Choice(CHOOSERS),
+    help="Which of several candidates: the first; one of the lowest order at random; the first that can be reached; or "
+    "the mapping authority that the ARK itself names, if it can be reached.  [default: first, or as configured]",
+)
 OPTIONS = (
+    CHOOSE_OPTION,
     click.option(
         "--natab",
         type=click.Path(exists=True, dir_okay=False),
