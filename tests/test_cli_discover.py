@@ -114,8 +114,8 @@ def test_an_ark_without_url_gives_an_empty_line(at: str) -> None:
         (("url", "ark:12345/x1", "@127.0.0.1#x"), "no server"),
         (("url", "ark:12345/x1", "@"), "no server"),
         (("url", "--origin", "a..b", "ark:12345/x1", "@127.0.0.1"), "no domain name"),
-        (("url", "ark:12345/x1", "@127.0.0.1:5353"), "is it 127.0.0.1#5353?"),
-        (("url", "ark:12345/x1", "@[::1]:5353"), "is it ::1#5353?"),
+        (("url", "ark:12345/x1", "@127.0.0.1:5300"), "is it 127.0.0.1#5300?"),
+        (("url", "ark:12345/x1", "@[::1]:5300"), "is it ::1#5300?"),
         (("nonsense",), "No such command"),
     ],
 )

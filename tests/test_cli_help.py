@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from maptr.address import Address
 from maptr.cli import main
+from maptr.config.model import ServeConfig
+from maptr.protocol import SERVER_PORT
 
 COLUMNS = 80
+REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def commands(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -38,3 +44,12 @@ def test_help_tells_the_exit_codes(words: tuple[str, ...]) -> None:
     assert "Commands:" in result.stdout or (
         "Exit codes:\n    0  " in result.stdout and "\n    2  bad usage" in result.stdout
     )
+
+
+def test_the_default_port_is_one_everywhere_and_not_that_of_mdns() -> None:
+    assert ServeConfig().listen == (Address("127.0.0.1", SERVER_PORT),)
+    for command in ("serve", "up"):
+        shown = " ".join(CliRunner().invoke(main, [command, "--help"]).stdout.split())
+        assert re.search(rf"\[default: (127\.0\.0\.1:)?{SERVER_PORT}\b", shown), command
+    for page in (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))):
+        assert not re.search(r"\b5353\b", page.read_text()), page.name

@@ -19,7 +19,7 @@ from maptr.cli.serveoptions import OPTIONS, Line
 TEXTS = {
     "--config": ("maptr.toml", "", "a=b", "-"),
     "--zone": ("ark.arpa=ark.arpa.zone", "a.=b=c", "=", "a", "a..b=c", "\udcff=x"),
-    "--listen": ("127.0.0.1:5353", "[::1]:0", "[0:0::1]:53", "::1:53", "127.0.0.1", "127.0.0.1:99999", "localhost:53"),
+    "--listen": ("127.0.0.1:5300", "[::1]:0", "[0:0::1]:53", "::1:53", "127.0.0.1", "127.0.0.1:99999", "localhost:53"),
     "--metrics": ("127.0.0.1:9153", "x", ""),
     "--control": ("run/maptr.sock", ""),
     "--workers": ("1", "1024", "0", "1025", "-1", "+1", "1_0", " 2", "２", ""),
@@ -29,7 +29,7 @@ TEXTS = {
     "--nsid": ("here", "--help", "ü"),
     "--key": ("xfr=hmac-sha256:MTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTI=", "xfr=hmac-md5:eA==", "x"),
     "--transfer": ("192.0.2.0/24", "192.0.2.1/24", "key:xfr", "2001:db8::/32 key:xfr", "nobody"),
-    "--notify": ("192.0.2.1", "[2001:db8::1]:5353 key:xfr", "ns.example"),
+    "--notify": ("192.0.2.1", "[2001:db8::1]:5300 key:xfr", "ns.example"),
     "--catalog": ("catalog.invalid", "Catalog.Invalid.", "a..b", ""),
     "--state": (".", "/", "/nowhere", __file__),
 }

@@ -489,7 +489,7 @@ def test_what_checks_a_zone_says_that_its_signatures_are_over(work: Path) -> Non
     checked = run("check", path)
     assert (checked.exit_code, checked.stdout) == (0, f"{path}: warning example. signatures: {over}\n")
     assert run("check", "--strict", path).exit_code == 1
-    serve = ["serve", "--zone", f"example={path}", "--listen", "127.0.0.1:5353", "--check-config"]
+    serve = ["serve", "--zone", f"example={path}", "--listen", "127.0.0.1:5300", "--check-config"]
     started = CliRunner().invoke(main, serve)
     assert (started.exit_code, started.stderr) == (0, f"maptr: zone example.: {over}\n")
     assert run("sign", work / "in.zone", work / "keys", "-o", path).exit_code == 0

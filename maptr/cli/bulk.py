@@ -86,9 +86,9 @@ def bulk(
 
     \b
     Examples:
-      maptr bulk arks.txt @127.0.0.1#5353 -o urls.csv
-      maptr bulk arks.txt @127.0.0.1#5353 -o urls.csv --resume
-      cut -f1 list.tsv | maptr bulk --jsonl @127.0.0.1#5353
+      maptr bulk arks.txt @127.0.0.1#5300 -o urls.csv
+      maptr bulk arks.txt @127.0.0.1#5300 -o urls.csv --resume
+      cut -f1 list.tsv | maptr bulk --jsonl @127.0.0.1#5300
     """
     servers = [word[1:] for word in words if word.startswith("@")]
     files = [word for word in words if not word.startswith("@")]

@@ -69,7 +69,7 @@ def discover(arks: tuple[str, ...], short: bool, trace: bool, **options: Any) ->
 
     \b
     Examples:
-      maptr discover ark:12345/x6np1wh8k @127.0.0.1#5353
+      maptr discover ark:12345/x6np1wh8k @127.0.0.1#5300
       maptr discover --trace https://n2t.net/ark:/12345/x6np1wh8k?info
       maptr discover ark:12345/x6np1wh8k --natab naans.json --policy natab-first
     """

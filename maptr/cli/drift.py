@@ -55,7 +55,7 @@ def drift(
 
     \b
     Examples:
-      maptr table drift --table natab @127.0.0.1#5353
+      maptr table drift --table natab @127.0.0.1#5300
       maptr table drift --table naans.json --history h.sqlite --html drift.html
 
     \b

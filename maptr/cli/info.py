@@ -59,7 +59,7 @@ def info(
 
     \b
     Example:
-      maptr info ark:12345/x6np1wh8k @127.0.0.1#5353
+      maptr info ark:12345/x6np1wh8k @127.0.0.1#5300
     """
     from maptr.ark import INFLECTIONS
     from maptr.describe import describe

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maptr.address import Address
 from maptr.names import fold, parse, to_text
+from maptr.protocol import SERVER_PORT
 
 if TYPE_CHECKING:
     from maptr.acl import Key, NotifyTarget, Rule
@@ -154,8 +155,8 @@ OPTIONS = (
     ),
     Option(
         "--listen",
-        "Where to answer, UDP and TCP: 127.0.0.1:5353 or [::1]:5353; port 0 takes a free one. Repeatable.  "
-        "[default: 127.0.0.1:5353]",
+        f"Where to answer, UDP and TCP: 127.0.0.1:{SERVER_PORT} or [::1]:{SERVER_PORT}; port 0 takes a free one. "
+        f"Repeatable.  [default: 127.0.0.1:{SERVER_PORT}]",
         "HOST:PORT",
         _address,
         "serve.listen",

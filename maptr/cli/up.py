@@ -30,13 +30,13 @@ from maptr.errors import ConfigError
 from maptr.files import name_for, write_atomically
 from maptr.lint import publishable
 from maptr.names import Labels, fold, parse, to_text
+from maptr.protocol import SERVER_PORT
 from maptr.serve import publisher, settings
 from maptr.serve.control import MAX_SOCKET_PATH
 from maptr.serve.daemon import Daemon
 from maptr.serve.served import Served, ZoneState
 
 HOST = "127.0.0.1"
-PORT = 5353
 FREE_PORTS = 3  # tried one after the other where that is taken
 LOCK_TRIES = 5
 LOCK_PAUSE = 0.05  # seconds
@@ -45,7 +45,7 @@ LOCK_PAUSE = 0.05  # seconds
 @click.command(short_help="Pull the registry, serve it on this machine, and point maptr at it.")
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", shell_complete=files)
 @click.option("--origin", metavar="NAME", help=f"The zone's name.  [default: {through.ORIGIN}, or as configured]")
-@click.option("--port", type=click.IntRange(1, 65535), help=f"On {HOST}.  [default: {PORT}, or a free one]")
+@click.option("--port", type=click.IntRange(1, 65535), help=f"On {HOST}.  [default: {SERVER_PORT}, or a free one]")
 @click.option("--offline", is_flag=True, help="Pull nothing: the table that is there, or the sample.")
 @click.option("--force", is_flag=True, help="Take a registry even if more than 30 % of it went or changed.")
 def up(sources: tuple[str, ...], origin: str | None, port: int | None, offline: bool, force: bool) -> None:
@@ -76,7 +76,7 @@ def up(sources: tuple[str, ...], origin: str | None, port: int | None, offline: 
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _only_one(Path(places.lock_file(os.environ))):
             registry = find_registry(sources, config, offline=offline, force=force)
-            _serve(registry, labels, folder, [port] if port else [PORT, *_free_ports()], force=force)
+            _serve(registry, labels, folder, [port] if port else [SERVER_PORT, *_free_ports()], force=force)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
     except OSError as error:

@@ -27,7 +27,7 @@ from maptr.limits import (
     REMOVAL_LIMIT,
 )
 from maptr.names import Labels
-from maptr.protocol import UDP_PAYLOAD
+from maptr.protocol import SERVER_PORT, UDP_PAYLOAD
 
 if TYPE_CHECKING:
     from maptr.acl import NotifyTarget, Rule
@@ -99,7 +99,7 @@ class CatalogConfig(Table):
 class ServeConfig(Table):
     """``[serve]``."""
 
-    listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", 5353),))
+    listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", SERVER_PORT),))
     workers: int = setting(values.integer(1, 1024), 1)
     nsid: str = setting(values.SHORT_TEXT, "")
     version: str = setting(values.SHORT_TEXT, "")  # version.bind; empty is REFUSED, as for hostname
