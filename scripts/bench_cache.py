@@ -147,9 +147,9 @@ def once(path: Path, rounds: int) -> None:
         commands = {"": started.nothing}
         for where, naan in (("in the middle", FIRST + NAANS // 2), ("at the end", FIRST + NAANS - 1)):
             program = f"from maptr.natabfile import find; print(find({str(path)!r}, '{naan}'))"
-            line = ["url", f"ark:{naan}/x1", "--natab", str(path), "--policy", "natab-only"]
+            line = ["url", f"ark:{naan}/x1", "--table", str(path), "--policy", "natab-only"]
             commands[f"natabfile.find(), {where}"] = [*started.nothing[:-1], program]
-            commands[f"maptr url --natab, {where}"] = [*started.command, *line]
+            commands[f"maptr url --table, {where}"] = [*started.command, *line]
         told = list(started.rounds(commands, 4 * rounds))
         for name in list(commands)[1:]:
             for clock, kind in ((1, "CPU"), (0, "time")):

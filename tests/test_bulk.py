@@ -311,7 +311,7 @@ def test_csv_of_a_file(server: Hostile, tmp_path: Path) -> None:
 
 def test_it_resumes_where_it_was_cut(server: Hostile, tmp_path: Path) -> None:
     text = "".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(50)) + "ark:1/x" + "y" * 9000 + "\nark:1/last\n"
-    for flag, out in (("--jsonl", tmp_path / "o.jsonl"), ("--concurrency=9", tmp_path / "o.csv")):
+    for flag, out in (("--json", tmp_path / "o.jsonl"), ("--concurrency=9", tmp_path / "o.csv")):
         assert run(f"@{server.name}", flag, "-o", str(out), text=text).exit_code == 1
         whole = out.read_bytes()
         for cut in (0, 5, len(whole) // 2, len(whole) - 1):

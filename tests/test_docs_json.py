@@ -80,11 +80,11 @@ def test_the_commands_that_ask() -> None:
         discovered = run("discover", "ark:12345/x1", "ark:00000/x1", at, "--json")
         discovered[0]["trace"][0]["chain"] = chain
         urls = run("url", "ark:12345/x1", "ark:00000/x1", at, "--json")
-        bulk = run("bulk", "-", at, "--jsonl", text="ark:12345/x1\nnonsense\n")
+        bulk = run("bulk", "-", at, "--json", text="ark:12345/x1\nnonsense\n")
         none = run("info", "ark:00000/x1", at, "--json")
     assert said("discover", *discovered) == documented("discover")
     assert all(said("url", document) == documented("url") for document in urls)
-    assert all(said("bulk", document) == documented("bulk --jsonl") for document in bulk)
+    assert all(said("bulk", document) == documented("bulk --json") for document in bulk)
     erc = Segment("erc", (("who", "H"),))
     told = Description(Ark.parse("ark:12345/x1"), "?info", "https://h.example/", 200, segments=(erc,))
     assert said("info", told.to_dict(), *none) == documented("info")
@@ -107,7 +107,7 @@ def test_the_commands_of_tables(tmp_path: Path) -> None:
     into.write_text(natab)
     other = tmp_path / "other"
     other.write_text(natab.replace("h.", "i.", 1))
-    pulled = run("table", "pull", other, "--into", into, "--json")
+    pulled = run("table", "pull", other, "--table", into, "--json")
     assert said("table pull", *pulled) == documented("table pull")
     with serving(zone(RECORDS)) as port:
         drifted = run("table", "drift", "--table", into, f"@127.0.0.1#{port}", "--json")

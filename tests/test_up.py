@@ -23,7 +23,7 @@ import pytest
 
 from maptr import places
 from maptr.cache.watched import pull_file
-from maptr.cli.up import PORT
+from maptr.protocol import SERVER_PORT as PORT
 from maptr.cli.upregistry import SAMPLE
 from tests.test_pull import http, natab, sends
 from tests.test_serve_cli import PATIENCE

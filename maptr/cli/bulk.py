@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -43,38 +43,22 @@ Exit codes:
     "-o", "--output", "target", type=click.Path(path_type=Path), metavar="OUT", help="Write here, not stdout."
 )
 @click.option("--resume", is_flag=True, help="Keep the rows that OUT has, and go on with the other lines.")
-@click.option("--jsonl", is_flag=True, help="One JSON document a line, instead of CSV.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document a line, instead of CSV.")
 @click.option("--unordered", is_flag=True, help="Rows as they are ready, not in the order of the file.")
 @click.option(
     "--concurrency", default=256, show_default=True, type=click.IntRange(1, 10_000), help="Questions at once."
 )
 @click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Packets a second to each server.")
-@shared.ORIGIN_OPTION
-@click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For each ARK, once it is asked.")
-@click.option("--allow-private", is_flag=True, help="Take candidates on hosts that are not public.")
-@click.option("--trust-ad", is_flag=True, help="Take the servers' word on DNSSEC: only for a validating one of yours.")
-@click.option(
-    "--trust-anchor", metavar="FILE", shell_complete=files, help="Validate DNSSEC from these DS or DNSKEY records."
-)
-@click.option("--require", type=click.Choice(["secure"]), help="What is not signed throughout is unknown.")
-@shared.cache_options
+@shared.discovery_options("For each ARK, once it is asked.")
 def bulk(
     words: tuple[str, ...],
     target: Path | None,
     resume: bool,
-    jsonl: bool,
+    as_json: bool,
     unordered: bool,
     concurrency: int,
     rate: float | None,
-    origin: str | None,
-    timeout: float,
-    allow_private: bool,
-    trust_ad: bool,
-    trust_anchor: str | None,
-    require: Literal["secure"] | None,
-    natab: str | None,
-    policy: str | None,
-    no_cache: bool,
+    **options: Any,
 ) -> None:
     """Discover every ARK of FILE, one a line; - or nothing is stdin.
 
@@ -88,7 +72,7 @@ def bulk(
     Examples:
       maptr bulk arks.txt @127.0.0.1#5300 -o urls.csv
       maptr bulk arks.txt @127.0.0.1#5300 -o urls.csv --resume
-      cut -f1 list.tsv | maptr bulk --jsonl @127.0.0.1#5300
+      cut -f1 list.tsv | maptr bulk --json @127.0.0.1#5300
     """
     servers = [word[1:] for word in words if word.startswith("@")]
     files = [word for word in words if not word.startswith("@")]
@@ -96,8 +80,8 @@ def bulk(
         raise click.UsageError("one FILE at most")
     if resume and target is None:
         raise click.UsageError("--resume needs -o OUT")
-    config = shared.configured()
-    given = Options(origin, timeout, trust_ad, trust_anchor, require, allow_private, natab, policy, no_cache)
+    given = Options(**options)
+    config = shared.configured(given.config)
     with ExitStack() as stack:
         try:
             cache = through.cache_for(servers, given, config, many=True)
@@ -109,12 +93,12 @@ def bulk(
         except DiscoveryError as error:
             output.fail(str(error), output.EXIT_NO_ANSWER)
         try:
-            done = stack.enter_context(_resumed(target, jsonl)) if resume and target is not None else None
+            done = stack.enter_context(_resumed(target, as_json)) if resume and target is not None else None
             source = stack.enter_context(source_of(files[0] if files else "-"))
             sink = stack.enter_context(output.stream(target, append=done is not None))
             advance = stack.enter_context(_progress(source, target))
-            write = writer(sink, jsonl, header=done is None or (target is not None and not target.stat().st_size))
-            rows = Rows(write, cache, ordered=not unordered, require=require)
+            write = writer(sink, as_json, header=done is None or (target is not None and not target.stat().st_size))
+            rows = Rows(write, cache, ordered=not unordered, require=given.require)
             asked = 0
             for lines in Lines(source, done or bytearray(), rows, advance).parts():
                 for number, discovery in engine.run(lines, ordered=not unordered) if engine else _nobody(lines):

@@ -31,9 +31,9 @@ _FILE = click.option(
     "of the maptr up that runs]",
 )
 _SOCKET = click.option(
-    "--socket",
+    "--control",
     "path",
-    metavar="PATH",
+    metavar="SOCKET",
     shell_complete=files,
     help="The server's control socket, whatever its file says.",
 )

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 @click.argument("what", nargs=-1, metavar="[NAAN]... [@SERVER[#PORT]]")
 @shared.TABLE_OPTION
 @shared.ORIGIN_OPTION
-@click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For one record.")
+@shared.timeout_option(5.0, "For one record.")
+@shared.CONFIG_OPTION
 @click.option(
     "--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Packets a second to each server at most."
 )
@@ -39,6 +40,7 @@ def drift(
     file: str | None,
     origin: str | None,
     timeout: float,
+    config: str | None,
     rate: float | None,
     history: str | None,
     everything: bool,
@@ -75,9 +77,9 @@ def drift(
     if len(servers) > 1:
         raise click.UsageError("one @SERVER at most")
     naans = shared.parse_naans([word for word in what if not word.startswith("@")])
-    config = shared.configured()
-    named = shared.find_table(file, config)
-    origin, servers = through.origin_of(origin, config), through.servers_of(servers, config)
+    known = shared.configured(config)
+    named = shared.find_table(file, known)
+    origin, servers = through.origin_of(origin, known), through.servers_of(servers, known)
     table, bad = read_table(named)
     for record in bad:
         output.talk(f"left out: {record}")

@@ -36,9 +36,8 @@ MAX_CONCURRENCY = 32
 @click.option(
     "--concurrency", default=8, show_default=True, type=click.IntRange(1, MAX_CONCURRENCY), help="Probes at a time."
 )
-@click.option(
-    "--timeout", default=5.0, show_default=True, type=click.FloatRange(0.1, 60), metavar="SECONDS", help="For one."
-)
+@shared.timeout_option(5.0, "For one server.")
+@shared.CONFIG_OPTION
 @click.option("--allow-private", is_flag=True, help="Probe servers that are not public, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def probe(
@@ -48,6 +47,7 @@ def probe(
     again: bool,
     concurrency: int,
     timeout: float,
+    config: str | None,
     allow_private: bool,
     as_json: bool,
 ) -> None:
@@ -72,12 +72,12 @@ def probe(
     from maptr.liveness import Outcome, places_of
     from maptr.probing import MIN_AGE, Prober
 
-    config = shared.configured()
-    named = shared.find_table(file, config)
+    settings = shared.configured(config)
+    named = shared.find_table(file, settings)
     wanted = shared.parse_naans(naans)
     table, _ = read_table(named)
     try:
-        disk = Disk(history or through.disk(config) or places.cache_file(os.environ), wall=time.time)
+        disk = Disk(history or through.disk(settings) or places.cache_file(os.environ), wall=time.time)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     remembered = ProbeLog(disk, wall=time.time)

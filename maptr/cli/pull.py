@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Get the registry from its source, safely.")
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", shell_complete=files)
 @click.option(
-    "--into",
+    "--table",
     "target",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 @click.option(
     "--cafile", metavar="FILE", shell_complete=files, help="Trust the certificates in FILE instead of the system's."
 )
-@click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="For each source, all in all.")
+@shared.timeout_option(60.0, "For each source, all in all.")
+@shared.CONFIG_OPTION
 @click.option(
     "--every", type=Duration(1), metavar="TIME", help="Go on for ever, pulling every 1h or 15m; needs --apply."
 )
@@ -66,6 +67,7 @@ def pull(
     signature: str | None,
     cafile: str | None,
     timeout: float,
+    config: str | None,
     every: int | None,
     form: str | None,
 ) -> None:
@@ -76,13 +78,13 @@ def pull(
     web page, half a file or a third of the registry less is passed over, and FILE stays as it is.
 
     Without a source, those of [table] in the configuration are tried, with what it says of checksum, key and
-    certificates. Without --into, FILE is that of [table], or the one where maptr discover looks for a table.
+    certificates. Without --table, FILE is that of [table], or the one where maptr discover looks for a table.
 
     \b
     Examples:
       maptr table pull https://registry.example/naans.json --apply
       maptr table pull https://one.example/naans https://two.example/naans \\
-          --into natab --apply --every 1h
+          --table natab --apply --every 1h
       maptr table pull https://one.example/naans --public-key registry.pub
 
     \b
@@ -100,8 +102,8 @@ def pull(
         raise click.UsageError("--sha256 wants 64 hexadecimal digits")
     if signature is not None and public_key is None:
         raise click.UsageError("--signature needs --public-key")
-    config = None if sources and target else shared.configured()
-    known = config.table if config is not None else None
+    configured = None if sources and target else shared.configured(config)
+    known = configured.table if configured is not None else None
     if not sources and known is not None and known.sources:
         sources = known.sources
         sha256, public_key, cafile = (

@@ -46,9 +46,12 @@ LOCK_PAUSE = 0.05  # seconds
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", shell_complete=files)
 @click.option("--origin", metavar="NAME", help=f"The zone's name.  [default: {through.ORIGIN}, or as configured]")
 @click.option("--port", type=click.IntRange(1, 65535), help=f"On {HOST}.  [default: {SERVER_PORT}, or a free one]")
+@shared.CONFIG_OPTION
 @click.option("--offline", is_flag=True, help="Pull nothing: the table that is there, or the sample.")
 @click.option("--force", is_flag=True, help="Take a registry even if more than 30 % of it went or changed.")
-def up(sources: tuple[str, ...], origin: str | None, port: int | None, offline: bool, force: bool) -> None:
+def up(
+    sources: tuple[str, ...], origin: str | None, port: int | None, config: str | None, offline: bool, force: bool
+) -> None:
     """Pull the registry from the first source that has it, build and check its zone, serve that on this machine, and
     have every maptr command of this user ask there, until Ctrl-C.
 
@@ -69,13 +72,13 @@ def up(sources: tuple[str, ...], origin: str | None, port: int | None, offline: 
       2  bad usage
       8  a file cannot be read or written
     """
-    config = shared.configured(running=False)  # not by what one that was killed left
-    labels = _labels(through.origin_of(origin, config))
+    known = shared.configured(config, running=False)  # not by what one that was killed left
+    labels = _labels(through.origin_of(origin, known))
     folder = Path(places.data_folder(os.environ)) / "up"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _only_one(Path(places.lock_file(os.environ))):
-            registry = find_registry(sources, config, offline=offline, force=force)
+            registry = find_registry(sources, known, offline=offline, force=force)
             _serve(registry, labels, folder, [port] if port else [SERVER_PORT, *_free_ports()], force=force)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
@@ -206,7 +209,7 @@ def _tell(daemon: Daemon, state: ZoneState, registry: Registry, file: Path) -> N
     naan = _example(registry.file)
     output.talk(f"serving   {daemon.bound[0]} (udp, tcp)")
     output.talk("client    every maptr command of yours asks there, until this ends")
-    now = shared.configured()
+    now = shared.configured(None)
     if now is not None and now.filename != str(file):
         output.talk(f"          but {now.filename} goes before it, and says whom to ask")
     output.talk("ready; try, in another shell (Ctrl-C here ends it):")
