@@ -119,6 +119,14 @@ class SigningError(LocatedError):
     """
 
 
+class SignatureError(MaptrError):
+    """A signature is not that of the key for this content; or key or signature cannot be read."""
+
+
+class MissingExtra(ConfigError, SigningError, SignatureError):
+    """A package is not installed that only one of maptr's extras needs; the text says which extra to install."""
+
+
 class FetchError(MaptrError):
     """A file could not be got; the text says from where, and why, in nothing but printable words."""
 
@@ -126,10 +134,6 @@ class FetchError(MaptrError):
         if len(text) > MAX_TEXT:  # a server may write an essay where its status or a URL belongs
             text = f"{text[: MAX_TEXT // 2]}...{text[-MAX_TEXT // 2 :]}"
         super().__init__(printable(text))
-
-
-class SignatureError(MaptrError):
-    """A signature is not that of the key for this content; or key or signature cannot be read."""
 
 
 class PullFailed(MaptrError):

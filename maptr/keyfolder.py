@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from maptr.errors import SigningError
+from maptr.errors import MissingExtra, SigningError
 from maptr.files import PRIVATE, keep
 from maptr.zonekeys import Algorithm, Key, KeySet, Role, State
 
@@ -181,6 +181,6 @@ def _sync(folder: Path) -> None:
 
 
 def require_cryptography() -> None:
-    """SigningError where the package to sign with is missing; what signs cannot even be imported then."""
+    """MissingExtra where the package to sign with is missing; what signs cannot even be imported then."""
     if find_spec("cryptography") is None:
-        raise SigningError("signing needs the package cryptography: pip install 'maptr[dnssec]'")
+        raise MissingExtra("signing needs the package cryptography: pip install 'maptr[dnssec]'")

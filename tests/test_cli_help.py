@@ -69,7 +69,15 @@ def options(*words: str) -> dict[str, click.Option]:
 
 COMMANDS = [words for words in commands(main) if words]
 # What goes through the cache has these, by the same help but for --timeout, whose time differs.
-DISCOVERY = ("--origin", "--trust-ad", "--trust-anchor", "--require", "--allow-private", "--table", "--policy")
+DISCOVERY: tuple[str, ...] = (
+    "--origin",
+    "--trust-ad",
+    "--trust-anchor",
+    "--require",
+    "--allow-private",
+    "--table",
+    "--policy",
+)
 DISCOVERY += ("--no-cache", "--config")
 CONFIGURED = (("table", "drift"), ("table", "probe"), ("table", "pull"), ("up",), ("serve",), ("reload",), ("status",))
 

@@ -23,8 +23,8 @@ import pytest
 
 from maptr import places
 from maptr.cache.watched import pull_file
-from maptr.protocol import SERVER_PORT as PORT
 from maptr.cli.upregistry import SAMPLE
+from maptr.protocol import SERVER_PORT as PORT
 from tests.test_pull import http, natab, sends
 from tests.test_serve_cli import PATIENCE
 

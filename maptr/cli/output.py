@@ -24,7 +24,7 @@ SCHEMA = "maptr/1"
 # Exit codes are dig's where dig has one.
 EXIT_OK = 0  # found, clean, applied
 EXIT_NONE = 1  # none found, drift, check failed, plan not empty
-EXIT_USAGE = 2  # click's own
+EXIT_USAGE = 2  # click's own; or what is asked for needs an extra that is not installed
 EXIT_NOT_RUNNING = 3  # the daemon is not running
 EXIT_UNREADABLE = 8  # a file cannot be read or written
 EXIT_NO_ANSWER = 9  # DNS did not answer
@@ -158,6 +158,10 @@ class LastResort:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if not isinstance(error, Exception) or isinstance(error, self._passing):
             return
+        from maptr.errors import MissingExtra
+
+        if isinstance(error, MissingExtra):
+            fail(str(error), EXIT_USAGE)
         if isinstance(error, OSError):
             if error.errno != errno.EPIPE:  # whoever read stdout has read enough
                 unwritable(error)

@@ -17,7 +17,7 @@ from maptr.cli import output, shared
 from maptr.cli.completion import files
 from maptr.cli.duration import Duration
 from maptr.duration import jittered
-from maptr.errors import MaptrError, PullFailed, SignatureError, UnsafePlan
+from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, UnsafePlan
 
 if TYPE_CHECKING:
     from maptr.pull import Demands, Pull
@@ -144,6 +144,8 @@ def _demands(sha256: str | None, public_key: Path | None, signature: str | None)
         key = None if public_key is None else PublicKey.parse(public_key.read_text("utf-8", "replace"))
     except OSError as error:
         output.fail(f"{public_key}: {error.strerror or error}", output.EXIT_UNREADABLE)
+    except MissingExtra:
+        raise
     except SignatureError as error:
         output.fail(f"{public_key}: {error}", output.EXIT_UNREADABLE)
     return Demands(sha256 or None, key, signature)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from maptr.address import Address
 from maptr.cli import output
-from maptr.errors import ConfigError, SigningError, ZoneError
+from maptr.errors import ConfigError, MissingExtra, SigningError, ZoneError
 from maptr.names import to_text
 from maptr.packed import count_names
 from maptr.serve import alarm, settings, signer, zones
@@ -42,7 +42,7 @@ def check(config: Config) -> None:
             checked = _read(source)
         except (ZoneError, SigningError) as error:
             output.talk(f"maptr: {error}")
-            code = max(code, output.EXIT_NONE)
+            code = max(code, output.EXIT_USAGE if isinstance(error, MissingExtra) else output.EXIT_NONE)
         except OSError as error:
             table = None if source.table is None else source.table.table
             if table is not None and config.table.url and config.table.file == table and error.filename == str(table):

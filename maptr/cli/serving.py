@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from maptr import config as configuration
 from maptr.cli import logstream, output
-from maptr.errors import ConfigError, MaptrError
+from maptr.errors import ConfigError, MaptrError, MissingExtra
 from maptr.serve import early as early_answers
 from maptr.serve import publisher, settings, signals, statelock
 from maptr.serve.overrides import Overrides
@@ -129,6 +129,8 @@ def _file(named: str | None, has_zones: bool) -> Path | None:
 def _or_fail(read: Callable[[], T]) -> T:
     try:
         return read()
+    except MissingExtra as error:
+        raise Misuse(str(error)) from None
     except ConfigError as error:
         if error.filename.startswith("--"):
             raise Misuse(f"{error.filename}: {error.reason}") from None

@@ -13,7 +13,7 @@ import click
 from maptr.cli import output
 from maptr.cli.completion import files, folders
 from maptr.cli.duration import Duration
-from maptr.errors import SigningError, ZoneError, reason_of
+from maptr.errors import MissingExtra, SigningError, ZoneError, reason_of
 from maptr.finding import Severity
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ def told() -> Iterator[None]:
     """Errors of files and keys as one line and an exit code."""
     try:
         yield
+    except MissingExtra:
+        raise  # the same for every command
     except (SigningError, ZoneError) as error:
         output.fail(str(error), output.EXIT_NONE)
     except OSError as error:
@@ -89,9 +91,8 @@ def sign(
     \b
     Exit codes:
       0  signed, or OUT is good
-      1  FILE has errors, or the keys make no chain, are open to others, or the
-         package to sign with is missing
-      2  bad usage
+      1  FILE has errors, or the keys make no chain or are open to others
+      2  bad usage, or the package to sign with is not installed
       8  FILE or KEYS cannot be read, or OUT cannot be written
     """
     from maptr import keyfolder
