@@ -96,7 +96,11 @@ class UnsafePlan(MaptrError):
 
 
 class ZoneError(LocatedError):
-    """A zone that no server should load, or a record that cannot be written."""
+    """A zone that no server should load, or a record that cannot be written; ``owner`` where it is one record's."""
+
+    def __init__(self, message: str, *, filename: str = "", line: int = 0, owner: str = "") -> None:
+        super().__init__(message, filename=filename, line=line)
+        self.owner = owner
 
 
 class JournalError(LocatedError):

@@ -172,13 +172,15 @@ def _each(
 ) -> Iterator[tuple[Asked, Discovery | None, ArkSyntaxError | DiscoveryError | None]]:
     """Each ARK with its discovery and what went wrong."""
     try:
-        for ark in arks:
+        for answered, ark in enumerate(arks):
             if isinstance(ark, NotArk):
                 yield ark, None, ark.error
                 continue
             try:
                 with _shown(ark) if trace else nullcontext() as on_step:
                     found = way.ask(ark, on_step=on_step)
+            except KeyboardInterrupt:
+                output.interrupted(answers_kept(answered, len(arks)))
             except DiscoveryError as error:
                 yield ark, error.discovery, error
             else:
@@ -187,6 +189,11 @@ def _each(
                 yield ark, found, None
     finally:
         way.close()
+
+
+def answers_kept(answered: int, asked: int) -> str:
+    """What an interruption leaves."""
+    return f"{answered} of {asked} ARKs were answered; ask again for the others"
 
 
 def _tell_source(found: Discovery) -> None:

@@ -75,7 +75,10 @@ def reload(zone: str | None, force: bool, file: str | None, path: str | None, as
       8  the configuration cannot be read
     """
     request = {"command": "reload", "zone": zone, "force": force}
-    reply = _ask(_socket(file, path), request, RELOAD_SECONDS)
+    try:
+        reply = _ask(_socket(file, path), request, RELOAD_SECONDS)
+    except KeyboardInterrupt:
+        output.interrupted("the server goes on with it; maptr status says what became of it")
     if as_json:
         output.json_data(reply)
     elif "zones" in reply:

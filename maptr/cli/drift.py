@@ -12,6 +12,7 @@ import click
 
 from maptr.cli import output, shared, through
 from maptr.cli.source import read_table
+from maptr.cli.target import overwrite_option, refuse_foreign, refuse_input
 from maptr.errors import ConfigError, DiscoveryFailed
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option("--history", metavar="FILE", type=click.Path(dir_okay=False), help="SQLite file that remembers verdicts.")
 @click.option("--all", "everything", is_flag=True, help="Print records that agree, too.")
+@overwrite_option("Replace the page even if it is not one of maptr's.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.option(
     "--html", "page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="A map of it all."
@@ -44,6 +46,7 @@ def drift(
     rate: float | None,
     history: str | None,
     everything: bool,
+    overwrite: bool,
     as_json: bool,
     page: Path | None,
 ) -> None:
@@ -79,6 +82,11 @@ def drift(
     naans = shared.parse_naans([word for word in what if not word.startswith("@")])
     known = shared.configured(config)
     named = shared.find_table(file, known)
+    if page is not None:
+        from maptr.driftpage import is_page
+
+        refuse_input(page, [named, history])
+        refuse_foreign(page, is_page, overwrite=overwrite)
     origin, servers = through.origin_of(origin, known), through.servers_of(servers, known)
     table, bad = read_table(named)
     for record in bad:
@@ -98,7 +106,11 @@ def drift(
             # A drift that nobody remembers is told again as if it were new.
             if cache.history is not None and not cache.history.can_write():
                 output.fail(f"{history}: cannot be written", output.EXIT_UNREADABLE)
-            found = _collect(cache.drift_many(naans or None), len(naans) or len(table.naans()))
+            try:
+                found = _collect(cache.drift_many(naans or None), len(naans) or len(table.naans()))
+            except KeyboardInterrupt:
+                remembered = "verdicts so far are in the history" if cache.history is not None else "nothing was kept"
+                output.interrupted(f"{remembered}; run it again")
             silent = _silent(found, places_of(table, naans), cache.history)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None

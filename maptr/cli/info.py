@@ -9,7 +9,7 @@ import click
 
 from maptr.ark import Ark
 from maptr.cli import output, shared
-from maptr.cli.asking import NotArk, Options, code_of
+from maptr.cli.asking import NotArk, Options, answers_kept, code_of
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, NmaError
 
 
@@ -44,7 +44,7 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
     arks, way = shared.parse_words(words, options)
     inflections = INFLECTIONS if older else INFLECTIONS[:1]
     codes = {output.EXIT_OK}
-    for ark in arks:
+    for answered, ark in enumerate(arks):
         try:
             if isinstance(ark, NotArk):
                 raise ark.error
@@ -55,6 +55,8 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
                 seconds=options.timeout,
                 allow_private=options.allow_private,
             )
+        except KeyboardInterrupt:
+            output.interrupted(answers_kept(answered, len(arks)))
         except ConfigError as error:
             raise click.UsageError(str(error)) from None
         except (ArkSyntaxError, DiscoveryError, NmaError) as error:

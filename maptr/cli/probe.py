@@ -86,7 +86,14 @@ def probe(
     due = [place for place in found if again or place not in known or not 0 <= now - known[place].at < MIN_AGE]
     random.shuffle(due)  # so that the names of one host do not stand in line
     prober = Prober(concurrency=concurrency, seconds=timeout, allow_private=allow_private)
-    probes = _collect(prober.probe(due), len(due), as_json)
+    probes: list[Probe] = []
+    try:
+        _collect(prober.probe(due), probes, len(due), as_json)
+    except KeyboardInterrupt:
+        kept = remembered.record(probes)
+        disk.close()
+        so_far = f"{len(probes)} of {len(due)} servers were probed"
+        output.interrupted(f"{so_far}{' and are remembered' if kept else ''}; run it again for the others")
     counts = Counter(one.outcome for one in probes)
     lost = counts[Outcome.SILENT] > 1 and not counts[Outcome.ANSWERED]
     kept = lost or remembered.record(probes)
@@ -105,9 +112,8 @@ def probe(
     sys.exit(output.EXIT_NONE if counts[Outcome.SILENT] else output.EXIT_OK)
 
 
-def _collect(probes: Iterable[Probe], size: int, quiet: bool) -> list[Probe]:
-    """All of them, told as they come, with a progress bar where a person may be looking."""
-    found: list[Probe] = []
+def _collect(probes: Iterable[Probe], found: list[Probe], size: int, quiet: bool) -> None:
+    """Put all of them into ``found``, told as they come, with a progress bar where a person may be looking."""
 
     def tell(one: Probe) -> None:
         found.append(one)
@@ -121,4 +127,3 @@ def _collect(probes: Iterable[Probe], size: int, quiet: bool) -> list[Probe]:
     else:
         for one in probes:
             tell(one)
-    return found

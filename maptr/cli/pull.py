@@ -117,11 +117,14 @@ def pull(
         raise click.UsageError("--cafile: nothing uses it: all sources are files")
     into = target or (known.file if known is not None and known.file else _default(act))
     job = _Job(sources, into, act, force, _demands(sha256, public_key, signature), cafile, timeout, form)
-    if every is None:
-        sys.exit(_once(job))
-    while True:
-        _once(job)
-        time.sleep(jittered(every, random.uniform))
+    try:
+        if every is None:
+            sys.exit(_once(job))
+        while True:
+            _once(job)
+            time.sleep(jittered(every, random.uniform))
+    except KeyboardInterrupt:
+        output.interrupted(f"{into} is as it was last pulled; run it again")
 
 
 def _default(act: bool) -> Path:
