@@ -33,7 +33,20 @@ TEXTS = {
     "--catalog": ("catalog.invalid", "Catalog.Invalid.", "a..b", ""),
     "--state": (".", "/", "/nowhere", __file__),
 }
-ODD = ("--help", "-h", "--check-config", "--check-config=1", "--zon=a=b", "--unknown", "word", "--", "-", "", "--zone")
+ODD = (
+    "--help",
+    "-h",
+    "--check-config",
+    "--check-config=1",
+    "--json",
+    "--zon=a=b",
+    "--unknown",
+    "word",
+    "--",
+    "-",
+    "",
+    "--zone",
+)
 
 
 @st.composite
@@ -80,7 +93,7 @@ def test_every_option_but_one_is_plain(name: str) -> None:
 
 
 def test_each_option_is_tried_here() -> None:
-    assert {option.name for option in OPTIONS} == {*TEXTS, "--check-config"}
+    assert {option.name for option in OPTIONS} == {*TEXTS, "--check-config", "--json"}
 
 
 @pytest.mark.parametrize(

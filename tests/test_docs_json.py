@@ -124,10 +124,20 @@ def test_the_commands_of_zones(tmp_path: Path) -> None:
     new.write_text(old.read_text().replace('"h" "ark" ""', '"h" "ark" "USLC"', 1) + "added 60 IN TXT x\n")
     assert said("zone check", *run("zone", "check", new, "--json")) == documented("zone check")
     assert said("zone diff", *run("zone", "diff", old, new, "--json")) == documented("zone diff")
+    built = run("zone", "build", ZONES / "sample.json", "-o", tmp_path / "built", "--json")
+    assert said("zone build", *built) == documented("zone build")
     CliRunner().invoke(main, ["zone", "keys", "add", str(tmp_path / "keys")])
     assert said("zone keys list", *run("zone", "keys", "list", tmp_path / "keys", "--json")) == documented(
         "zone keys list"
     )
+    signed = run("zone", "sign", tmp_path / "built", tmp_path / "keys", "-o", tmp_path / "signed", "--json")
+    assert said("zone sign", *signed) == documented("zone sign")
+    checking = ("serve", "--check-config", "--json", "--zone")
+    good = run(*checking, f"ark.arpa={old}", "--listen", "127.0.0.1:0")
+    bad = run(*checking, f"ark.arpa={tmp_path / 'none'}")
+    worse = run("serve", "--check-config", "--json", "--config", tmp_path / "none")
+    assert [len(document["errors"]) for document in (*good, *bad, *worse)] == [0, 1, 1]
+    assert said("serve --check-config", *good, *bad, *worse) == documented("serve --check-config")
 
 
 def test_the_server(site: Site) -> None:

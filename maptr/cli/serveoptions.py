@@ -41,6 +41,7 @@ class Line(NamedTuple):
     transfer: tuple[Rule, ...]
     notify: tuple[NotifyTarget, ...]
     check: bool
+    as_json: bool
     settings: dict[str, tuple[object, str]]  # by key: a value as TOML would have it, and the option
 
     @classmethod
@@ -58,6 +59,7 @@ class Line(NamedTuple):
             transfer=values["--transfer"],
             notify=values["--notify"],
             check=values["--check-config"],
+            as_json=values["--json"],
             settings=found,
         )
 
@@ -68,7 +70,7 @@ def plain(words: Sequence[str]) -> Line | None:
     Not one with ``--key``: its file may be a pipe, and then click could not read it again.
     """
     values: dict[str, Any] = {option.name: () if option.repeatable else None for option in OPTIONS}
-    values["--check-config"] = False
+    values |= {option.name: False for option in OPTIONS if option.flag}
     known = {option.name: option for option in OPTIONS if not option.flag and option.name != "--key"}
     rest = iter(words)
     for word in rest:
@@ -236,4 +238,5 @@ OPTIONS = (
         "Read and check everything, print what would be served, and leave. Nothing is bound.",
         flag=True,
     ),
+    Option("--json", "What --check-config finds as one JSON document.", flag=True),
 )

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from maptr import config as configuration
 from maptr.cli import logstream, output
@@ -49,15 +49,17 @@ def serve(line: Line) -> None:
             settings.demands_of(config)
         return config
 
-    config = _or_fail(read)
+    if line.as_json and not line.check:
+        raise Misuse("--json goes with --check-config")
+    config = _or_fail(read, as_json=line.as_json)
     if not config.zones:
         if path is None:
             raise Misuse("there is no zone to serve: give --zone ORIGIN=FILE, or --config FILE")
-        output.fail(str(config.error("zone", "there is no zone to serve")), output.EXIT_NONE)
+        _fail(config.error("zone", "there is no zone to serve"), as_json=line.as_json)
     if line.check:
         from maptr.cli import servecheck
 
-        servecheck.check(config)
+        servecheck.check(config, as_json=line.as_json)
         return
     _or_fail(lambda: settings.make_state(config))
     try:
@@ -126,14 +128,24 @@ def _file(named: str | None, has_zones: bool) -> Path | None:
     return None if has_zones and configuration.FILE_VARIABLE not in os.environ else found
 
 
-def _or_fail(read: Callable[[], T]) -> T:
+def _or_fail(read: Callable[[], T], *, as_json: bool = False) -> T:
     try:
         return read()
-    except MissingExtra as error:
+    except (ConfigError, OSError) as error:
+        _fail(error, as_json=as_json)
+
+
+def _fail(error: ConfigError | OSError, *, as_json: bool) -> NoReturn:
+    if as_json:
+        from maptr.cli.servecheck import Report
+
+        report = Report(as_json=True)
+        report.error(error)
+        report.end(None)
+    if isinstance(error, MissingExtra):
         raise Misuse(str(error)) from None
-    except ConfigError as error:
+    if isinstance(error, ConfigError):
         if error.filename.startswith("--"):
             raise Misuse(f"{error.filename}: {error.reason}") from None
         output.fail(str(error), output.EXIT_NONE)
-    except OSError as error:
-        output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
+    output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)

@@ -54,7 +54,7 @@ def check(file: str, as_json: bool, strict: bool) -> None:
       8  FILE cannot be read, or is no registry
     """
     read, bad = read_table(file)
-    findings = lint(read)
+    findings = [replace(finding, file=shown(file)) for finding in lint(read)]
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if as_json:
         output.json_data(
@@ -70,7 +70,7 @@ def check(file: str, as_json: bool, strict: bool) -> None:
             found = Finding(Severity.ERROR, "bad-record", error.record or "-", error.reason, line=error.line)
             output.data(str(replace(found, file=shown(file))))
         for finding in findings:
-            output.data(str(replace(finding, file=shown(file))))
+            output.data(str(finding))
         output.talk(_summary(read, len(bad), findings))
     if bad or errors or (strict and findings):
         sys.exit(output.EXIT_NONE)
