@@ -45,7 +45,8 @@ def read_keys(folder: Path) -> list[KeyFile]:
         advice = f"{error.strerror}; it is made by: maptr zone keys add {folder}"
         raise FileNotFoundError(error.errno, advice, str(folder)) from None
     if mode & OTHERS and stat.S_ISDIR(mode) and not any(_NAME.fullmatch(path.name) for path in folder.iterdir()):
-        raise SigningError("is no key folder: maptr zone keys add makes one, for its owner alone", filename=str(folder))
+        reason = "is no key folder: it holds no key and is open to others; maptr zone keys add makes a new one"
+        raise SigningError(reason, filename=str(folder))
     _check_private(folder, mode, FOLDER_MODE)
     paths = sorted(path for path in folder.iterdir() if path.suffix == ".pem")
     if len(paths) > MAX_KEYS:

@@ -33,7 +33,7 @@ TEXTS = {
     "--catalog": ("catalog.invalid", "Catalog.Invalid.", "a..b", ""),
     "--state": (".", "/", "/nowhere", __file__),
 }
-ODD = (
+ODD = ["", *"--help -h --check-config --check-config=1 --json --zon=a=b --unknown word -- - --zone".split()]
     "--help",
     "-h",
     "--check-config",
