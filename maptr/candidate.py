@@ -86,11 +86,12 @@ class Candidate(NamedTuple):
         """
         if self.substitution is None:
             port = f":{self.port}" if self.port is not None else ""
-            return f"{self.scheme or scheme}://{self.host}{port}/{ark.resolution}{ark.tail}"
-        if ark.resolution == self.made_for:
+            path = ark.in_url if ark.name else str(ark)  # a bare NAAN without a slash (draft table 1)
+            return f"{self.scheme or scheme}://{self.host}{port}/{path}{ark.tail}"
+        if ark.in_url == self.made_for:
             return self.target + ark.tail
         try:
-            made = self.substitution.apply(ark.resolution.encode(), Budget(REGEXP_STEPS))
+            made = self.substitution.apply(ark.in_url.encode(), Budget(REGEXP_STEPS))
             text = (made or b"").decode("ascii")
             where = url.parse(text) if made is not None else None
         except (BudgetSpent, ValueError) as error:

@@ -114,6 +114,23 @@ class ConfigError(LocatedError):
         super().__init__(f"{key}: {message}" if key else message, filename=filename, line=line)
         self.reason = message  # without the key, as in ``TableError``
         self.key = key
+        self.all: tuple[ConfigError, ...] = (self,)
+
+
+class ConfigErrors(ConfigError):
+    """Several mistakes in one configuration: ``all`` has each, and this is the first, with the text of all of them."""
+
+    def __init__(self, errors: Sequence[ConfigError]) -> None:
+        first = errors[0]
+        super().__init__(first.reason, filename=first.filename, line=first.line, key=first.key)
+        self.msg = "; ".join(map(str, errors))
+        self.all = tuple(errors)
+
+
+def raise_all(errors: Sequence[ConfigError]) -> None:
+    """Raise what is wrong with a configuration: nothing, one ConfigError, or ConfigErrors."""
+    if errors:
+        raise (errors[0] if len(errors) == 1 else ConfigErrors(errors)) from None
 
 
 class SigningError(LocatedError):

@@ -132,10 +132,8 @@ def _get(
         connection.close()
 
 
-def _connection(
-    url: str, cafile: str | None, seconds: float
-) -> tuple[http.client.HTTPConnection, str, ssl.SSLContext | None]:
-    """A connection that is not made yet, the path to ask for, and how TLS is done where it is."""
+def read_url(url: str) -> tuple[str, str, int | None, str]:
+    """Scheme, host, port and path with query of a URL that can be fetched. Raises FetchError."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or PORTS.get(parts.scheme)  # told, or ::1 is read as : and a port
@@ -145,10 +143,18 @@ def _connection(
         raise FetchError(f"{url}: no URL: {error}") from None
     if parts.scheme not in ("http", "https") or not host or parts.username is not None:
         raise FetchError(f"{url}: neither an http nor an https URL with a host and nothing before it")
+    return parts.scheme, host, port, path
+
+
+def _connection(
+    url: str, cafile: str | None, seconds: float
+) -> tuple[http.client.HTTPConnection, str, ssl.SSLContext | None]:
+    """A connection that is not made yet, the path to ask for, and how TLS is done where it is."""
+    scheme, host, port, path = read_url(url)
     if seconds <= 0:
         raise FetchError(f"{url}: not all there in time")
     try:
-        if parts.scheme == "http":
+        if scheme == "http":
             return http.client.HTTPConnection(host, port), path, None
         context = ssl.create_default_context(cafile=cafile)
         return http.client.HTTPSConnection(host, port, context=context), path, context

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from maptr import resolvconf
+from maptr import resolvconf, url
 from maptr.asking import Exchange, RandomBytes
 from maptr.attempt import Asked, Attempt, Server
 from maptr.errors import ConfigError, DiscoveryFailed, reason_of
@@ -180,6 +180,18 @@ def find_servers(text: str, port: int = PORT) -> list[Server]:
 
     Raises DiscoveryFailed for a name without address, ValueError for a bad port or no host.
     """
+    host, port = read_server(text, port)
+    if is_address(host):
+        return [Server(host, port)]
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError) as error:
+        raise DiscoveryFailed(f"no address for the server {host}: {reason_of(error)}") from None
+    return [Server(address, port) for address in dict.fromkeys(str(entry[4][0]) for entry in found)][:MAX_ADDRESSES]
+
+
+def read_server(text: str, port: int = PORT) -> tuple[str, int]:
+    """The host and port of ``address``, ``name``, or either with ``#port``; nothing is looked up. Raises ValueError."""
     host, mark, number = text.partition("#")
     if mark:
         if not (number.isascii() and number.isdigit() and len(number) <= 5):
@@ -187,17 +199,26 @@ def find_servers(text: str, port: int = PORT) -> list[Server]:
         port = int(number)
     if not host or not 0 < port < 65536:
         raise ValueError(f"{text!r} is no server: write HOST or HOST#PORT")
-    if is_address(host):
-        return [Server(host, port)]
-    if set(host) & set(":/[]"):  # 127.0.0.1:53 and [::1] are no names, and nobody is to be asked for their addresses
+    if not is_address(host) and set(host) & set(
+        ":/[]"
+    ):  # 127.0.0.1:53 and [::1] are no names, and nobody is to be asked for their addresses
         raise ValueError(
             f"{text!r} is no server: write HOST or HOST#PORT, an IPv6 address without brackets{_meant(text)}"
         )
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-    except (OSError, UnicodeError) as error:
-        raise DiscoveryFailed(f"no address for the server {host}: {reason_of(error)}") from None
-    return [Server(address, port) for address in dict.fromkeys(str(entry[4][0]) for entry in found)][:MAX_ADDRESSES]
+    return host, port
+
+
+def check_server(text: str) -> None:
+    """ValueError for what no form of ``nameservers`` takes: a server as above, ``tls://`` or ``https://``."""
+    scheme, mark, rest = text.partition("://")
+    if not mark:
+        read_server(text)
+    elif scheme == "tls":
+        read_server(rest)
+    elif scheme == "https":
+        url.parse(text)
+    else:
+        raise ValueError(f"{text!r} is no server: write HOST, tls://HOST or https://HOST/PATH")
 
 
 def _meant(text: str) -> str:

@@ -87,11 +87,12 @@ class Nma:
 
     def url(self, ark: Ark, shoulder: str = "") -> str:
         """The target expanded for an ARK in its resolution form, inflection or query string carried along."""
-        name = ark.resolution.partition("/")[2]
+        pid = ark.resolution.replace("#", "%23")  # as ``Ark.in_url``
+        name = pid.partition("/")[2]
         values = {
             "content": f"{ark.naan}/{name}",
             "value": name,
-            "pid": ark.resolution,
+            "pid": pid,
             "suffix": name[len(shoulder) :],
         }
         return _VARIABLE.sub(lambda match: values.get(match[1], match[0]), self.target) + ark.tail

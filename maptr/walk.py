@@ -201,7 +201,7 @@ class Walk:
             here.ttl,
             target=made,
             path=(*here.path, (order, preference)),
-            made_for=self.ark.resolution,
+            made_for=self.ark.in_url,
             substitution=rule.substitution,
         )
         self._found.append(Found(candidate, rule.naptr, 0))
@@ -233,7 +233,7 @@ class Walk:
             return None
         self.ark_read = True
         try:
-            made = rule.substitution.apply(self.ark.resolution.encode(), self._budget)
+            made = rule.substitution.apply(self.ark.in_url.encode(), self._budget)
         except ValueError as error:
             raise _Passed(str(error)) from None
         return None if made is None else made.decode("ascii", "backslashreplace")

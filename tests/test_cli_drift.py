@@ -65,10 +65,11 @@ def test_a_history_that_cannot_be_kept_is_said_before_anybody_is_asked(sample: P
     other = sqlite3.connect(tmp_path / "other.sqlite")
     other.execute("CREATE TABLE theirs (id)")
     other.close()
-    for path in (missing, tmp_path / "other.sqlite"):
+    reasons = {missing: "there is no folder", tmp_path / "other.sqlite": "holds something other"}
+    for path, reason in reasons.items():
         code, out, err = run("--table", str(sample), "@192.0.2.1", "--history", str(path))
         assert (code, out) == (8, "")
-        assert f"{path}: cannot be written" in err
+        assert f"{path}: {reason}" in err
     assert run("--table", str(sample), "@192.0.2.1", "--history", str(tmp_path))[0] == 2
 
 

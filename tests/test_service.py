@@ -181,7 +181,6 @@ def test_a_check_of_the_configuration_builds_the_zone_aside(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("extra", "zone", "because"),
     [
-        ("", 'ns = ["ns1"]\n', "zone.ns: name server ns1 is in the zone: give its address"),
         ('[table]\nfile = "naans"\nurl = "x"\npublic_key = "none"\n', "", "table.public_key: "),
         ('[table]\nfile = "naans"\nurl = "x"\npublic_key = "maptr.toml"\n', "", "no public key of minisign"),
     ],

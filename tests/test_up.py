@@ -144,7 +144,10 @@ def test_status_and_reload_are_of_the_one_that_runs_where_no_other_is_configured
     assert user.run("reload", "ark.arpa").returncode == 0
     (user.home / "maptr.toml").write_text('[[zone]]\nname = "b.example"\nfile = "b.zone"\n')
     status = user.run("status")
-    assert (status.returncode, "not running: run/maptr.sock" in status.stderr) == (3, True)
+    assert (
+        status.returncode,
+        "not running: there is no socket run/maptr.sock, which maptr.toml names" in status.stderr,
+    ) == (3, True)
 
 
 def test_what_is_pulled_while_the_sample_is_served_is_the_user_s_and_not_the_package_s(user: User) -> None:

@@ -223,11 +223,19 @@ def confirmed(path: Path, digest: str) -> float | None:
 
 
 def table_source(natab: str | os.PathLike[str] | Table | TableSource | None, clock: Callable[[], float]) -> TableSource:
-    """What a cache was given as its table, as something to ask. Raises ConfigError for a directory."""
+    """What a cache was given as its table, as something to ask.
+
+    Raises ConfigError for a file that is not there or cannot be read. A ``WatchedTable`` is taken as it is: its file
+    may come later.
+    """
     if natab is None or isinstance(natab, Table):
         return FixedTable(natab)
     if not isinstance(natab, str | os.PathLike):
         return natab
     if os.path.isdir(natab):  # noqa: PTH112 - False where nobody lets us look
-        raise ConfigError(f"{natab} is a directory", key="natab")
+        raise ConfigError("is a directory", filename=str(natab))
+    try:
+        os.close(os.open(natab, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+    except OSError as error:
+        raise ConfigError(error.strerror or str(error), filename=str(natab)) from None
     return WatchedTable(natab, clock=clock)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from maptr import call
-from maptr.ark import Ark
+from maptr.ark import Ark, Profile
 from maptr.cli import output, through
 from maptr.client import discover
 from maptr.discovery import Discovery
@@ -38,6 +38,8 @@ class Options(NamedTuple):
     no_cache: bool = False
     config: str | None = None
     as_json: bool = False
+    profile: Profile = "current"
+    choose: str | None = None
 
 
 DEFAULTS = Options()
@@ -68,10 +70,10 @@ class NotArk(NamedTuple):
 Asked: TypeAlias = Ark | NotArk
 
 
-def parse_words(words: Sequence[str]) -> tuple[list[Asked], list[str]]:
+def parse_words(words: Sequence[str], profile: Profile = "current") -> tuple[list[Asked], list[str]]:
     """The ARKs among the arguments, and the ``@SERVER`` ones. One that is not an ARK does not keep others from being
     asked. Raises ArkSyntaxError where none is an ARK or one is a server, and ConfigError without any."""
-    parsed = [_parse(word) for word in words if not word.startswith("@")]
+    parsed = [_parse(word, profile) for word in words if not word.startswith("@")]
     if not parsed:
         raise ConfigError("no ARK given")
     if all(isinstance(one, NotArk) for one in parsed):
@@ -79,9 +81,9 @@ def parse_words(words: Sequence[str]) -> tuple[list[Asked], list[str]]:
     return parsed, [word[1:] for word in words if word.startswith("@")]
 
 
-def _parse(word: str) -> Asked:
+def _parse(word: str, profile: Profile) -> Asked:
     try:
-        return Ark.parse(word)
+        return call.as_ark(word, profile)
     except ArkSyntaxError as error:
         if is_address(word.partition("#")[0]):  # without it the others would be asked elsewhere than was meant
             raise ArkSyntaxError(f"{error}: is it '@{word}'?") from None
@@ -96,7 +98,8 @@ def whom(servers: list[str], options: Options) -> Way:
     """
     config = through.configured(options.config)
     if (cache := through.cache_for(servers, options, config)) is not None:
-        return Way(cache.discover, cache)
+        chooser = through.chooser(options, config)
+        return Way(cache.discover if chooser is None else partial(cache.discover, chooser=chooser), cache)
     return Way(_direct(servers, options, config))
 
 
@@ -108,6 +111,7 @@ def _direct(servers: list[str], options: Options, config: Config | None) -> Call
         "lifetime": options.timeout,
         "settings": Settings(allow_private=options.allow_private),
         "require": options.require,
+        "chooser": through.chooser(options, config),
     }
     call.origin_labels(origin)
     if any("://" in server for server in servers):
@@ -176,6 +180,8 @@ def _each(
             if isinstance(ark, NotArk):
                 yield ark, None, ark.error
                 continue
+            for note in ark.notes if trace else ():
+                output.talk(f"maptr: {ark}: {note}")
             try:
                 with _shown(ark) if trace else nullcontext() as on_step:
                     found = way.ask(ark, on_step=on_step)

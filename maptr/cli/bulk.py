@@ -107,16 +107,23 @@ def bulk(
             output.fail(str(error), output.EXIT_NO_ANSWER)
         try:
             source = stack.enter_context(source_of(source_name, twice=resume))
-            kept = kept_rows(target, source, as_json=as_json) if resume and target is not None else None
+            kept = (
+                kept_rows(target, source, as_json=as_json, profile=given.profile)
+                if resume and target is not None
+                else None
+            )
             sink = stack.enter_context(_sink(target, kept, overwrite=overwrite))
             advance = stack.enter_context(_progress(source, target))
             write = writer(sink, as_json, header=not (kept and kept.whole))
-            rows = Rows(write, cache, ordered=not unordered, require=given.require)
+            chooser = through.chooser(given, config)
+            rows = Rows(write, cache, ordered=not unordered, require=given.require, chooser=chooser)
+            stack.callback(rows.close)
             asked = 0
-            for lines in Lines(source, kept or Kept(), rows, advance).parts():
+            for lines in Lines(source, kept or Kept(), rows, advance, given.profile).parts():
                 for number, discovery in engine.run(lines, ordered=not unordered) if engine else _nobody(lines):
                     rows.found(number, discovery)
                 asked += engine.questions if engine else 0
+            rows.finish()
         except OSError as error:
             if target is None and error.filename is None:
                 raise  # stdout is full, or its reader has read enough: the same for every command

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -74,6 +75,7 @@ def drift(
     """
     from maptr.cache import DNS_ONLY
     from maptr.cache.cache import Cache
+    from maptr.cache.disk import Disk
     from maptr.liveness import places_of
 
     servers = [word[1:] for word in what if word.startswith("@")]
@@ -92,6 +94,10 @@ def drift(
     for record in bad:
         output.talk(f"left out: {record}")
     try:
+        verdicts = Disk(history, wall=time.time) if history else None
+    except ConfigError as error:
+        output.fail(str(error), output.EXIT_UNREADABLE)
+    try:
         cache = Cache(
             table,
             None,
@@ -99,7 +105,7 @@ def drift(
             nameservers=servers or None,
             origin=origin,
             lifetime=timeout,
-            history=history,
+            history=verdicts,
             rate=rate,
         )
         with cache:

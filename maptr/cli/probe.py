@@ -77,9 +77,11 @@ def probe(
     wanted = shared.parse_naans(naans)
     table, _ = read_table(named)
     try:
-        disk = Disk(history or through.disk(settings) or places.cache_file(os.environ), wall=time.time)
+        default = places.cache_file(os.environ)
+        path = history or through.disk(settings) or default
+        disk = Disk(path, wall=time.time, own=path == default)
     except ConfigError as error:
-        raise click.UsageError(str(error)) from None
+        output.fail(str(error), output.EXIT_UNREADABLE)
     remembered = ProbeLog(disk, wall=time.time)
     known, now = remembered.all(), time.time()
     found = places_of(table, wanted)

@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import click
 
+from maptr.ark import Profile
 from maptr.cli.lines import read_lines
 from maptr.cli.output import SCHEMA
 from maptr.cli.rows import COLUMNS, STATUSES, ark_of, csv_text
@@ -43,7 +44,7 @@ class Kept:
         return next((number for number in range(len(self._rows) - 1, 0, -1) if self._rows[number]), 0)
 
 
-def kept_rows(target: Path, source: IO[bytes], *, as_json: bool) -> Kept:
+def kept_rows(target: Path, source: IO[bytes], *, as_json: bool, profile: Profile) -> Kept:
     """What ``target`` has of the lines of ``source``, which can be read again afterwards. Changes nothing.
 
     Raises UsageError where ``target`` is not what maptr bulk wrote in this format, of this input; OSError.
@@ -62,12 +63,16 @@ def kept_rows(target: Path, source: IO[bytes], *, as_json: bool) -> Kept:
     start = source.tell()
     last = 0
     for last, line in enumerate(read_lines(source), 1):
-        if last in kept and not kept.fits(last, ark_of(line) if as_json else csv_text(ark_of(line))):
+        if last in kept and not kept.fits(last, _shown(ark_of(line, profile), as_json=as_json)):
             raise click.UsageError(f"{target}: its row of line {last} is of another ARK: it is not of this input")
     if kept.last() > last:
         raise click.UsageError(f"{target}: it has a row of line {kept.last()}, and the input has {last} lines")
     source.seek(start)
     return kept
+
+
+def _shown(ark: str, *, as_json: bool) -> str:
+    return ark if as_json else csv_text(ark)
 
 
 def _rows(file: IO[bytes], as_json: bool, target: Path) -> Iterator[tuple[int, int, str]]:

@@ -34,6 +34,10 @@ class Report:
         """A mistake; the exit code is the greatest of all."""
         code = output.EXIT_UNREADABLE if isinstance(error, OSError) else output.EXIT_NONE
         self.code = max(self.code, output.EXIT_USAGE if isinstance(error, MissingExtra) else code)
+        for each in error.all if isinstance(error, ConfigError) else [error]:
+            self._one(each)
+
+    def _one(self, error: MaptrError | OSError) -> None:
         if not self._as_json:
             output.talk(f"maptr: {reason_of(error)}")
         place = {name: getattr(error, name, None) for name in ("filename", "line", "key")}
@@ -94,7 +98,7 @@ class Report:
 def check(config: Config, *, as_json: bool = False) -> None:
     """Print what would be served, or what is wrong, every bad zone of it."""
     report = Report(as_json=as_json)
-    for error in _misplaced(config):
+    for error in misplaced(config):
         report.error(error)
     if tls := settings.tls_of(config):
         from maptr.serve.tls import make_context
@@ -125,7 +129,7 @@ def check(config: Config, *, as_json: bool = False) -> None:
     report.end(config)
 
 
-def _misplaced(config: Config) -> Iterator[ConfigError]:
+def misplaced(config: Config) -> Iterator[ConfigError]:
     """What a start could not bind or make, as far as that can be known without doing it."""
     serve = config.serve
     metrics = () if serve.metrics is None else (serve.metrics,)
@@ -142,7 +146,7 @@ def _misplaced(config: Config) -> Iterator[ConfigError]:
         try:
             check_path(control)
         except ConfigError as error:
-            yield error
+            yield config.error("serve.control", error.reason)
     if serve.state is not None:
         there = next(folder for folder in (serve.state, *serve.state.absolute().parents) if os.path.lexists(folder))
         if not there.is_dir():

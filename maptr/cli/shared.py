@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from maptr.ark import PROFILES
 from maptr.cache import DNS_FIRST, POLICIES
+from maptr.choose import CHOOSERS
 from maptr.cli import asking, output, through
-from maptr.cli.asking import Asked, Options, Way
+from maptr.cli.asking import DEFAULTS, Asked, Options, Way
 from maptr.cli.completion import files
 from maptr.cli.through import ORIGIN
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError
@@ -22,6 +24,13 @@ Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
 ORIGIN_OPTION = click.option(
     "--origin", metavar="NAME", help=f"DNS suffix below NAANs.  [default: {ORIGIN}, or as configured]"
 )
+PROFILE_OPTION = click.option(
+    "--profile",
+    type=click.Choice(list(PROFILES)),
+    default=DEFAULTS.profile,
+    show_default=True,
+    help="The version of the ARK draft that ARKs are read by.",
+)
 TABLE_OPTION = click.option(
     "--table",
     "file",
@@ -29,6 +38,12 @@ TABLE_OPTION = click.option(
     type=click.Path(dir_okay=False),
     shell_complete=files,
     help="The registry, in any format.  [default: the table pulled, or as configured]",
+)
+CHOOSE_OPTION = click.option(
+    "--choose",
+    type=click.Choice(CHOOSERS),
+    help="Which of several candidates: the first; one of the lowest order at random; the first that can be reached; or "
+    "the mapping authority that the ARK itself names, if it can be reached.  [default: first, or as configured]",
 )
 CONFIG_OPTION = click.option(
     "--config",
@@ -78,6 +93,8 @@ def discovery_options(help: str, *, timeout: float = asking.DEFAULTS.timeout) ->
             "--policy", type=click.Choice(POLICIES), help=f"Who is believed, DNS or the table.  [default: {DNS_FIRST}]"
         ),
         click.option("--no-cache", is_flag=True, help="Ask DNS only, and keep nothing."),
+        CHOOSE_OPTION,
+        PROFILE_OPTION,
         CONFIG_OPTION,
     )
 
@@ -95,7 +112,7 @@ def parse_words(words: Sequence[str], options: Options) -> tuple[list[Asked], Wa
     UsageError where none is an ARK and for options that make no sense; exits where a server has no address.
     """
     try:
-        arks, servers = asking.parse_words(words)
+        arks, servers = asking.parse_words(words, options.profile)
         return arks, asking.whom(servers, options)
     except (ArkSyntaxError, ConfigError) as error:
         raise click.UsageError(str(error)) from None

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from maptr.cache.cache import Cache
+    from maptr.choose import Chooser
     from maptr.cli.asking import Options
     from maptr.config import Config
     from maptr.discovery import Discovery
@@ -78,6 +79,16 @@ def servers_of(given: list[str], config: Config | None) -> list[str]:
     return given or (list(config.client.nameservers) if config is not None else [])
 
 
+def chooser(given: Options, config: Config | None) -> Chooser | None:
+    """The chooser of the option or of the configuration; None for the first candidate."""
+    name = given.choose or (config.client.choose if config is not None else "first")
+    if name == "first":
+        return None
+    from maptr.reachable import named
+
+    return named(name, allow_private=given.allow_private, require=given.require)
+
+
 def table(config: Config | None) -> str | None:
     """The table configured, or the one that ``maptr table pull`` brought; None where there is neither."""
     if config is not None and (file := config.cache.natab or config.table.file):
@@ -104,8 +115,20 @@ def cache_for(servers: list[str], given: Options, config: Config | None, *, many
     if not given.no_cache and (wanted or not servers):
         natab = given.table or table(config)
         if natab is not None or given.policy is not None or has_cache(config):
+            if natab is not None and natab != given.table and _to_come(natab, config):
+                natab = None
             return cached(servers, given, config, natab, many=many)
     return None
+
+
+def _to_come(natab: str, config: Config | None) -> bool:
+    """True for a configured table that is not there yet, and that a pull will write."""
+    if config is None or not config.table.url or natab != str(config.table.file) or places.there(natab):
+        return False
+    from maptr.cli import output
+
+    output.talk(f"maptr: {natab}: not there yet; maptr table pull --apply gets it")
+    return True
 
 
 def cached(

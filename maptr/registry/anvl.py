@@ -24,7 +24,19 @@ from maptr.registry import where as where_
 from maptr.registry.records import OnBad, Records, shown
 from maptr.table import Entry, Nma, Policy, Table, Who
 
-_ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+# Kernel Metadata and ERCs 9.5, and the 2002 draft 7.6. A pair of hexadecimal digits is not among them: it belongs to
+# the value, often an ARK, and decoded it would make another (ARK draft 3.2).
+_LETTERS = "ex dq ns do pe am sq op cp as pl co pd sl cn sc lt eq gt qu at ox ls cx vb sp nu"
+_CODES = {"%": "%", "!": "|", ".": ",", "_": ""} | dict(
+    zip(_LETTERS.split(), "!\"#$%&'()*+,./:;<=>?@[\\]| \0", strict=True)
+)
+_ESCAPE = re.compile(rf"%([{{}}]|{'|'.join(map(re.escape, _CODES))})")
+_URL = re.compile("https?://|ark:", re.IGNORECASE)
+_GOES_ON = re.compile(r"(?!https?:|ark:)[^\s|;(]\S*\Z", re.IGNORECASE)
+MISSING = frozenset({"unac", "unal", "unap", "unas", "unav", "unkn", "none", "null", "tba"})
+"""The codes that stand for a missing value (Kernel Metadata 9.3, 2002 draft 7.5)."""
+
+_CODE = re.compile(r"\s*(?:\[[^]]*\]\s*)?\(:([0-9A-Za-z]+)\)")
 _KNOWN = ("who", "what", "when", "where", "how")
 _PRIVATE = "!"
 
@@ -50,7 +62,7 @@ class Block:
         found: dict[str, list[str]] = {}
         for label, parts in self.pairs:
             if not label.startswith(_PRIVATE):
-                found.setdefault(label, []).append(" ".join(filter(None, parts)))
+                found.setdefault(label, []).append(joined(label, parts))
         return found
 
 
@@ -89,8 +101,38 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def decode(value: str) -> str:
-    """ANVL's %-escapes read as UTF-8; a ``%`` that escapes nothing stands for itself."""
-    return _ESCAPES.sub(_unescape, value)
+    """A value with the escapes of ANVL and ERC decoded, and no white space between ``%{`` and ``%}``.
+
+    A ``%`` that escapes nothing stands for itself; so does one before two hexadecimal digits.
+    """
+    pieces = _ESCAPE.split(value)  # text and code in turn
+    closed = len(pieces) - 1 - pieces[::-1].index("}") if "}" in pieces[1::2] else 0
+    decoded: list[str] = []
+    inside = False
+    for number, piece in enumerate(pieces):
+        if number % 2:
+            inside = number < closed and (inside or piece == "{") and piece != "}"
+            decoded.append(_CODES.get(piece, ""))
+        else:
+            decoded.append("".join(piece.split()) if inside else piece)
+    return "".join(decoded)
+
+
+def joined(label: str, parts: list[str]) -> str:
+    """The lines of a folded value as one: with a space between, but for a URL of ``where``, which has none."""
+    pieces: list[str] = []
+    within_url = False
+    for part in filter(None, parts):
+        within_url = within_url and _GOES_ON.match(part) is not None
+        pieces.append(part if within_url or not pieces else f" {part}")
+        within_url = within_url or (label.startswith("where") and _URL.match(part.split()[-1]) is not None)
+    return "".join(pieces)
+
+
+def code_of(value: str) -> str | None:
+    """The controlled code that a value begins with: ``unkn`` of ``(:unkn) Anonymous``."""
+    found = _CODE.match(value)
+    return found[1] if found else None
 
 
 def _take(block: Block, number: int, line: str) -> None:
@@ -103,7 +145,7 @@ def _take(block: Block, number: int, line: str) -> None:
             value.append(line.strip())
         return
     label, colon, text = line.partition(":")
-    label = decode(label).strip()
+    label = decode(label.replace("%21", "!")).strip()  # privately, however it is written
     if label.startswith(_PRIVATE):
         # Only the label is remembered: a continuation line needs something to vanish into.
         block.pairs.append((label, []))
@@ -112,10 +154,6 @@ def _take(block: Block, number: int, line: str) -> None:
         block.pairs.append((_PRIVATE, []))
     else:
         block.pairs.append((label, [text.strip()]))
-
-
-def _unescape(match: re.Match[str]) -> str:
-    return bytes.fromhex(match[0].replace("%", "")).decode("utf-8", "replace")
 
 
 def _entry(block: Block, records: Records) -> Entry:
@@ -147,7 +185,7 @@ def _one(fields: dict[str, list[str]], label: str) -> str:
 
 
 def _known(value: str) -> bool:
-    return bool(value) and not value.startswith(where_.UNKNOWN)
+    return bool(value) and code_of(value) not in MISSING
 
 
 def _who(value: str) -> Who:

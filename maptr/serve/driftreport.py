@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from maptr import registry
 from maptr.cache import DNS_ONLY
 from maptr.cache.cache import Cache
+from maptr.cache.disk import Disk
 from maptr.errors import MaptrError, reason_of
 from maptr.names import to_text
 from maptr.serve.background import in_thread
@@ -88,7 +89,7 @@ def _report(config: Config, file: Path, server: str, clock: Callable[[], float])
                 DNS_ONLY,
                 nameservers=[server],
                 origin=origin,
-                history=None if state is None else state / HISTORY,
+                history=None if state is None else Disk(state / HISTORY, wall=clock, own=True),
                 rate=RATE,
             ) as cache:
                 verdicts += [one for group in cache.drift_many() for one in group]

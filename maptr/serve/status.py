@@ -73,7 +73,7 @@ def describe(daemon: Daemon, now: float, live: Live) -> dict[str, Any]:
         "listen": [str(address) for address in daemon.bound],
         "listen_tls": [str(address) for address in daemon.tls_bound],
         "metrics": None if daemon.metrics_bound is None else str(daemon.metrics_bound),
-        "zones": [{**describe_zone(state, now), "secondaries": _secondaries(daemon, state)} for state in states],
+        "zones": [{**describe_zone(state, now), "secondaries": _secondaries(daemon, state, now)} for state in states],
         "reloads": reloader.reloads.to_dict(),
         "config_error": reloader.config_error,
         "certificate_error": reloader.certificate_error,
@@ -130,13 +130,14 @@ def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
     }
 
 
-def _secondaries(daemon: Daemon, state: ZoneState) -> list[dict[str, Any]]:
+def _secondaries(daemon: Daemon, state: ZoneState, now: float) -> list[dict[str, Any]]:
     """Who is told of the zone's serials, and how that stands."""
     return [
         {
             "secondary": str(target),
             "notify": None if news is None else str(news.state),
             "since": _time(None if news is None else news.at),
+            "age": None if news is None else round(max(0.0, now - news.at), 3),
             "serial": None if news is None else news.serial,
         }
         for target, news in daemon.primary.news(state.source.origin)
