@@ -48,7 +48,7 @@ def discover(
     """Find the mapping authorities of an ARK (draft-kunze-ark appendix B), or of a bare NAAN (``ark:12345``).
 
     ``resolver`` is a dnspython Resolver, by default the system's, or a ``Stub``. ``nameservers`` instead names plain
-    DNS servers (``"192.0.2.1"``, ``"::1#5353"``), recursive or authoritative, and is several times as fast; or
+    DNS servers (``"192.0.2.1"``, ``"::1#5300"``), recursive or authoritative, and is several times as fast; or
     some by TLS (``"tls://192.0.2.1"``) or HTTPS (``"https://dns.example/dns-query"``), which dnspython asks.
     ``lifetime`` in seconds bounds the whole walk (default 5). ``chooser`` puts its choice first. ``on_step`` gets each
     question of the trace as soon as it is read. ``settings`` says what else a walk may do; its origin gives way to

@@ -97,6 +97,14 @@ dt { color: var(--soft); } dd { margin: 0; min-width: 0; }
 """
 
 
+MARK = '<meta name="generator" content="maptr">'
+
+
+def is_page(octets: bytes) -> bool:
+    """Whether a file is a page made here."""
+    return MARK.encode() in octets[:1000]
+
+
 def render(verdicts: Sequence[Drift], *, table: str, asked: str, origin: str, silent: Sequence[Liveness] = ()) -> str:
     """The page. ``table``, ``asked`` and ``origin`` say what was compared: all of them plain text. ``silent`` are
     mapping authorities that did not answer when they were last probed."""
@@ -105,6 +113,7 @@ def render(verdicts: Sequence[Drift], *, table: str, asked: str, origin: str, si
     title = f"Drift of {origin} against {table}"
     parts = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        MARK,
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<header>",

@@ -96,7 +96,11 @@ class UnsafePlan(MaptrError):
 
 
 class ZoneError(LocatedError):
-    """A zone that no server should load, or a record that cannot be written."""
+    """A zone that no server should load, or a record that cannot be written; ``owner`` where it is one record's."""
+
+    def __init__(self, message: str, *, filename: str = "", line: int = 0, owner: str = "") -> None:
+        super().__init__(message, filename=filename, line=line)
+        self.owner = owner
 
 
 class JournalError(LocatedError):
@@ -136,6 +140,14 @@ class SigningError(LocatedError):
     """
 
 
+class SignatureError(MaptrError):
+    """A signature is not that of the key for this content; or key or signature cannot be read."""
+
+
+class MissingExtra(ConfigError, SigningError, SignatureError):
+    """A package is not installed that only one of maptr's extras needs; the text says which extra to install."""
+
+
 class FetchError(MaptrError):
     """A file could not be got; the text says from where, and why, in nothing but printable words."""
 
@@ -143,10 +155,6 @@ class FetchError(MaptrError):
         if len(text) > MAX_TEXT:  # a server may write an essay where its status or a URL belongs
             text = f"{text[: MAX_TEXT // 2]}...{text[-MAX_TEXT // 2 :]}"
         super().__init__(printable(text))
-
-
-class SignatureError(MaptrError):
-    """A signature is not that of the key for this content; or key or signature cannot be read."""
 
 
 class ParserFailed(MaptrError):

@@ -22,7 +22,7 @@ import dns.rdatatype
 import dns.resolver
 
 from maptr import names, url
-from maptr.errors import ConfigError, DiscoveryFailed
+from maptr.errors import ConfigError, DiscoveryFailed, MissingExtra
 from maptr.naptr import Naptr
 from maptr.protocol import UDP_PAYLOAD
 from maptr.question import Answer, Question
@@ -179,7 +179,7 @@ def _nameservers(text: str) -> list[dns.nameserver.Nameserver]:
     except ValueError as error:
         raise ConfigError(f"{text}: {error}", key="nameservers") from None
     if not dns.query.have_doh:  # by packages that change with dnspython's version
-        raise ConfigError("DNS over HTTPS needs more packages: pip install 'maptr[doh]'", key="nameservers")
+        raise MissingExtra("DNS over HTTPS needs more packages: pip install 'maptr[doh]'", key="nameservers")
     # Addresses from the system, as for every server given by name: dnspython would ask DNS alone.
     bootstraps = [None] if found[0].address == host else [server.address for server in found]
     return [dns.nameserver.DoHNameserver(text, bootstrap_address=address) for address in bootstraps]

@@ -38,8 +38,8 @@ class Stub:
 
     Raises DiscoveryFailed for a name without address, ValueError for a bad port, ConfigError for bad anchors.
 
-    >>> Stub(["192.0.2.1", "2001:db8::1#5353"]).servers
-    (Server(address='192.0.2.1', port=53), Server(address='2001:db8::1', port=5353))
+    >>> Stub(["192.0.2.1", "2001:db8::1#5300"]).servers
+    (Server(address='192.0.2.1', port=53), Server(address='2001:db8::1', port=5300))
     """
 
     def __init__(

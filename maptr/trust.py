@@ -17,7 +17,7 @@ import dns.name
 
 from maptr.asking import Exchange
 from maptr.attempt import Asked
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, MissingExtra
 from maptr.names import Labels
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Validator:
 
         if not dns.dnssecalgs.algorithms:  # without cryptography, or one too old for this dnspython
             newer = "a newer" if find_spec("cryptography") else "the"
-            raise ConfigError(f"validation needs {newer} package cryptography: pip install 'maptr[dnssec]'")
+            raise MissingExtra(f"validation needs {newer} package cryptography: pip install 'maptr[dnssec]'")
         from maptr.validation import anchors as reading
         from maptr.validation.chain import Trust
 

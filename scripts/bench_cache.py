@@ -144,8 +144,8 @@ def once(path: Path, rounds: int) -> None:
     with processes() as started:
         commands = {"": started.nothing}
         for where, naan in (("in the middle", FIRST + NAANS // 2), ("at the end", FIRST + NAANS - 1)):
-            line = ["url", f"ark:{naan}/x1", "--natab", str(path), "--policy", "natab-only"]
-            commands[f"maptr url --natab, {where}"] = [*started.command, *line]
+            line = ["url", f"ark:{naan}/x1", "--table", str(path), "--policy", "natab-only"]
+            commands[f"maptr url --table, {where}"] = [*started.command, *line]
         told = list(started.rounds(commands, 4 * rounds))
         for name in list(commands)[1:]:
             for clock, kind in ((1, "CPU"), (0, "time")):

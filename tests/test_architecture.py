@@ -28,7 +28,7 @@ LAYERS = (
     (
         *("candidate", "trace", "summary", "discovery", "question", "walk", "replay", "choose"),
         *("table", "registry", "erc", "plan", "rules", "lint", "drift", "driftpage"),
-        *("zone", "masterfile", "rulecheck", "zonecheck", "zonetext"),
+        *("zone", "masterfile", "rulecheck", "zonetext"),
         *("packet", "edns", "lookup", "rendering", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
         *("signing", "layout", "canonical", "rrsigs", "resign"),
@@ -70,7 +70,7 @@ LAYERS = (
             "cache",
             "config",
         ),
-        *("visit", "reachable", "probing", "describe", "keyfolder"),
+        *("visit", "reachable", "probing", "describe", "keyfolder", "zonefile", "zonecheck"),
     ),
     # What people and programs start.
     ("serve", "gateway", "cli"),

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -43,6 +43,7 @@ from maptr.snapshot import Snapshot
 from maptr.trace import Outcome
 from maptr.waiters import SelectorWaiter
 from tests.hostile import Hostile, hostile, hosts, naptr, question
+from tests.interrupting import interrupted
 from tests.ports import free_port
 
 REGEXP = rb"!^ark:/?1/(.*)$!https://u.example/\1!"
@@ -311,7 +312,7 @@ def test_csv_of_a_file(server: Hostile, tmp_path: Path) -> None:
 
 def test_it_resumes_where_it_was_cut(server: Hostile, tmp_path: Path) -> None:
     text = "".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(50)) + "ark:1/x" + "y" * 9000 + "\nark:1/last\n"
-    for flag, out in (("--jsonl", tmp_path / "o.jsonl"), ("--concurrency=9", tmp_path / "o.csv")):
+    for flag, out in (("--json", tmp_path / "o.jsonl"), ("--concurrency=9", tmp_path / "o.csv")):
         assert run(f"@{server.name}", flag, "-o", str(out), text=text).exit_code == 1
         whole = out.read_bytes()
         for cut in (0, 5, len(whole) // 2, len(whole) - 1):
@@ -334,6 +335,110 @@ def test_bad_usage(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "record 1" in result.stderr
     assert other.read_text() == "a,b\n1,2\n"
+
+
+@pytest.fixture
+def all_but_two() -> Iterator[Hostile]:
+    """A server that answers for all NAANs but 2."""
+    script = hosts(ZONE)
+    with hostile(lambda query, how: [] if question(query)[0][0] == b"2" else script(query, how)) as server:
+        yield server
+
+
+def has(path: Path, text: str) -> Callable[[], bool]:
+    return lambda: path.exists() and text in path.read_text()
+
+
+def test_ctrl_c_says_what_was_kept_and_it_goes_on_from_there(all_but_two: Hostile, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("ark:1/x\n" * 9000 + "ark:2/x\n")
+    line = ["bulk", "in", f"@{all_but_two.name}", "--timeout", "60", "--concurrency", "1"]
+    done = interrupted([*line, "-o", "out"], has(tmp_path / "out", "\n1000,"), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        130,
+        "maptr: interrupted: out has the rows so far; go on with: -o out --resume\n",
+    )
+    (tmp_path / "in").write_text("ark:1/x\n" * 9000)
+    assert run(str(tmp_path / "in"), f"@{all_but_two.name}", "-o", str(tmp_path / "out"), "--resume").exit_code == 0
+    assert len((tmp_path / "out").read_text().splitlines()) == 9001
+
+
+def test_ctrl_c_leaves_what_was_to_be_replaced(all_but_two: Hostile, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("ark:1/x\n" * 9000 + "ark:2/x\n")
+    (tmp_path / "out").write_text("earlier")
+    line = ["bulk", "in", f"@{all_but_two.name}", "--timeout", "60", "-o", "out", "--overwrite"]
+    done = interrupted(line, has(tmp_path / "out.partial", "\n1000,"), cwd=tmp_path)
+    assert (done.returncode, (tmp_path / "out").read_text()) == (130, "earlier")
+    assert "out stays as it was; " in done.stderr
+    assert "go on with: -o " in done.stderr
+    again = run(str(tmp_path / "in"), f"@{all_but_two.name}", "-o", str(tmp_path / "out"), "--overwrite")
+    assert (again.exit_code, (tmp_path / "out").read_text()) == (2, "earlier")
+    assert "a run that was interrupted left it" in again.stderr
+
+
+def test_an_output_that_exists_needs_a_word(server: Hostile, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    out.write_text("my notes\n")
+    result = run(f"@{server.name}", "-o", str(out), text="ark:1/x\n")
+    assert (result.exit_code, out.read_text()) == (2, "my notes\n")
+    assert "--resume goes on with it, --overwrite replaces it" in result.stderr
+    assert run(f"@{server.name}", "-o", str(out), "--overwrite", "--resume", text="ark:1/x\n").exit_code == 2
+    assert run(f"@{server.name}", "-o", str(out), "--overwrite", text="ark:1/x\n").exit_code == 0
+    assert out.read_text().startswith("line,status,ark,url,note\n1,found,ark:1/x,")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv"]
+
+
+@pytest.mark.parametrize("how", ["itself", "hard link", "symbolic link"])
+@pytest.mark.parametrize("flag", [(), ("--overwrite",), ("--resume",)])
+def test_the_input_is_never_the_output(how: str, flag: tuple[str, ...], tmp_path: Path) -> None:
+    source = out = tmp_path / "arks.txt"
+    source.write_text("ark:1/x\n")
+    if how != "itself":
+        out = tmp_path / "out"
+        out.hardlink_to(source) if how == "hard link" else out.symlink_to(source)
+    result = run(str(source), "@127.0.0.1#9", "-o", str(out), *flag)
+    assert (result.exit_code, source.read_text()) == (2, "ark:1/x\n")
+    assert "input and output are the same file" in result.stderr
+
+
+GOOD = "1,found,ark:1/x1,https://ha.example/ark:1/x1,\n"
+HEAD = "line,status,ark,url,note\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "because"),
+    [
+        ("my notes\nall of them\n", "it does not begin with line,status,ark,url,note"),
+        ("my notes without an end of line", "it does not begin with"),
+        ("a,b\n1,2\n", "it does not begin with"),
+        ("line,status,ark,url\n1,found,ark:1/x1,u\n", "it does not begin with"),
+        (f"{HEAD}1,found,ark:1/other,https://x.example/,\n", "its row of line 1 is of another ARK"),
+        (f"{HEAD}{GOOD}4,found,ark:1/x4,https://x.example/,\n", "it has a row of line 4, and the input has 2 lines"),
+        (f"{HEAD}1,found,ark:1/x1\n", "record 2 is none that maptr bulk wrote"),
+        (f"{HEAD}{GOOD}1,found,ark:1/x2,,\n", "line 1 has another row already"),
+        (f"{HEAD}x,found,ark:1/x1,,\n", "record 2"),
+        (f"{HEAD}1,lost,ark:1/x1,,\n", "record 2"),
+        ('{"schema": "maptr/1", "line": 1, "status": "found", "ark": "ark:1/x1", "url": "", "note": ""}\n', "begin"),
+        ("\udcff\udcfe\n", "it does not begin with"),
+        (f"{HEAD}1,found,\udcff,,\n", "record 2"),
+    ],
+)
+def test_what_cannot_be_gone_on_with_is_left_as_it_is(content: str, because: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    octets = content.encode("utf-8", "surrogateescape")
+    out.write_bytes(octets)
+    result = run("@127.0.0.1#9", "-o", str(out), "--resume", text="ark:1/x1\nark:2/x2\n")
+    assert (result.exit_code, out.read_bytes()) == (2, octets)
+    assert because in result.stderr
+
+
+@pytest.mark.parametrize(
+    "content", [f"{HEAD}{GOOD}", "[1]\n", '{"line": 1}\n', '{"schema": "maptr/1", "line": 1}\n', "[" * 9999]
+)
+def test_nor_what_has_another_format(content: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    out.write_text(content)
+    result = run("@127.0.0.1#9", "-o", str(out), "--resume", "--json", text="ark:1/x1\n")
+    assert (result.exit_code, out.read_text()) == (2, content)
 
 
 def test_a_silent_server_is_9() -> None:

@@ -72,7 +72,7 @@ def test_own_on_each_command(dns: str, alive: int) -> None:
 def test_a_table_s_authorities_are_chosen_from_too(alive: int, tmp_path: Path) -> None:
     natab = tmp_path / "prefixes"
     natab.write_text(f"12345:\n    127.0.0.1:{free_port()}\n    127.0.0.1:{alive}\n")
-    arguments = ("--natab", str(natab), "--policy", "natab-only", "--allow-private", "--choose", "reachable")
+    arguments = ("--table", str(natab), "--policy", "natab-only", "--allow-private", "--choose", "reachable")
     assert f":{alive}/" in run("url", NAME, *arguments)
     assert f":{alive}/" in run("bulk", *arguments, text=f"{NAME}\n")
 

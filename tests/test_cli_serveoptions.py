@@ -20,7 +20,7 @@ from maptr.cli.serveoptions import OPTIONS, Line
 TEXTS = {
     "--config": ("maptr.toml", "", "a=b", "-"),
     "--zone": ("ark.arpa=ark.arpa.zone", "a.=b=c", "=", "a", "a..b=c", "\udcff=x"),
-    "--listen": ("127.0.0.1:5353", "[::1]:0", "[0:0::1]:53", "::1:53", "127.0.0.1", "127.0.0.1:99999", "localhost:53"),
+    "--listen": ("127.0.0.1:5300", "[::1]:0", "[0:0::1]:53", "::1:53", "127.0.0.1", "127.0.0.1:99999", "localhost:53"),
     "--metrics": ("127.0.0.1:9153", "x", ""),
     "--log-level": ("info", "loud", ""),
     "--log-format": ("json", "text", "xml"),
@@ -34,11 +34,24 @@ TEXTS = {
     "--nsid": ("here", "--help", "ü"),
     "--key": ("xfr=hmac-sha256:MTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTI=", "xfr=hmac-md5:eA==", "x"),
     "--transfer": ("192.0.2.0/24", "192.0.2.1/24", "key:xfr", "2001:db8::/32 key:xfr", "nobody"),
-    "--notify": ("192.0.2.1", "[2001:db8::1]:5353 key:xfr", "ns.example"),
+    "--notify": ("192.0.2.1", "[2001:db8::1]:5300 key:xfr", "ns.example"),
     "--catalog": ("catalog.invalid", "Catalog.Invalid.", "a..b", ""),
     "--state": (".", "/", "/nowhere", __file__),
 }
-ODD = ("--help", "-h", "--check-config", "--check-config=1", "--zon=a=b", "--unknown", "word", "--", "-", "", "--zone")
+ODD: tuple[str, ...] = (
+    "",
+    "--help",
+    "-h",
+    "--check-config",
+    "--check-config=1",
+    "--json",
+    "--zon=a=b",
+    "--unknown",
+    "word",
+    "--",
+    "-",
+)
+ODD += ("--zone",)
 
 
 @st.composite
@@ -85,7 +98,7 @@ def test_every_option_but_one_is_plain(name: str) -> None:
 
 
 def test_each_option_is_tried_here() -> None:
-    assert {option.name for option in OPTIONS} == {*TEXTS, "--check-config"}
+    assert {option.name for option in OPTIONS} == {*TEXTS, "--check-config", "--json"}
 
 
 @pytest.mark.parametrize(

@@ -212,13 +212,13 @@ def test_a_bad_configuration_leaves_everything(site: Site, change: dict[str, str
     site.write_zone("a.test", zone_text(2, "192.0.2.2"))
     good = site.config.read_text()
     site.configure(**change)  # type: ignore[arg-type] # each has the one that is a text
-    result = site.run("reload", "--socket", str(site.socket))
+    result = site.run("reload", "--control", str(site.socket))
     assert result.exit_code == 1
     assert reason in result.stderr
     assert site.server is not None
     site.server.wait_for("configuration not reloaded, everything stays: ")
     assert address_of("ns.a.test.", port) == "192.0.2.1"
-    status = json.loads(site.run("status", "--json", "--socket", str(site.socket)).stdout)
+    status = json.loads(site.run("status", "--json", "--control", str(site.socket)).stdout)
     assert reason in status["alarms"][0]
     site.config.write_text(good)
     assert site.run("reload").exit_code == 0
@@ -313,9 +313,9 @@ def test_without_a_configuration_there_is_no_socket_unless_one_is_asked_for(site
     zone = f"a.test={site.directory}/a.test.zone"
     site.servers.append(Server("--zone", zone, "--listen", "127.0.0.1:0", "--control", str(site.socket)))
     site.servers[0].ready()
-    result = CliRunner().invoke(main, ["status", "--socket", str(site.socket), "--json"])
+    result = CliRunner().invoke(main, ["status", "--control", str(site.socket), "--json"])
     assert json.loads(result.stdout)["config"] is None
-    assert CliRunner().invoke(main, ["reload", "--socket", str(site.socket)]).exit_code == 0
+    assert CliRunner().invoke(main, ["reload", "--control", str(site.socket)]).exit_code == 0
     site.servers.append(Server("--zone", zone, "--listen", "127.0.0.1:0"))
     site.servers[1].ready()
     assert site.servers[1].end() == 0

@@ -65,7 +65,7 @@ def test_the_table_answers_what_its_entry_says_though_no_zone_can_hold_it(tmp_pa
     assert natab_only(table, "ark:12345/x6a") == "https://main.nlm.nih.gov/ark:/12345/x6a"
     assert natab_only(table, "ark:13030/a") == LONG.replace("${content}", "13030/a")
     file = written(tmp_path / "registry.json", table)
-    result = run("url", "ark:12345/x7a", "--natab", file, "--policy", "natab-only")
+    result = run("url", "ark:12345/x7a", "--table", file, "--policy", "natab-only")
     assert (result.exit_code, result.stdout) == (0, f"{made}\n")
 
 
@@ -165,7 +165,7 @@ def test_the_redirect_status_of_the_registry_is_the_candidate_s_from_the_table(t
         assert [(c.url(found.ark), c.status) for c in found] == [("https://w6.nlm.nih.gov/99166/w6a?info", 303)]
     file = tmp_path / "registry"
     file.write_text(text)
-    result = run("discover", "ark:99166/w6a", "--natab", str(file), "--policy", "natab-only", "--json")
+    result = run("discover", "ark:99166/w6a", "--table", str(file), "--policy", "natab-only", "--json")
     assert json.loads(result.stdout)["candidates"][0]["status"] == 303
 
 

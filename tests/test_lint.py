@@ -66,7 +66,7 @@ def test_a_shoulder_with_a_hyphen_never_matches() -> None:
 
 def test_a_finding_says_itself() -> None:
     finding = lint(Table([Entry("12345")]))[0]
-    assert str(finding) == "error 12345 no-nma: the record names no mapping authority"
+    assert str(finding) == "error: 12345: no-nma: the record names no mapping authority"
     assert finding.to_dict() == {
         "severity": "error",
         "record": "12345",
@@ -74,6 +74,7 @@ def test_a_finding_says_itself() -> None:
         "reason": "the record names no mapping authority",
         "value": "",
         "line": 0,
+        "file": "",
     }
 
 

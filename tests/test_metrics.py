@@ -173,7 +173,7 @@ def test_a_refused_zone_is_an_alarm_with_its_reason(scraped: Scraped) -> None:
     site.write_zone("a.test", 'a "quoted\\\\" reason\n')
     assert site.run("reload", "a.test").exit_code == 1
     site.config.write_text("rubbish")
-    assert site.run("reload", "--socket", str(site.socket)).exit_code == 1
+    assert site.run("reload", "--control", str(site.socket)).exit_code == 1
     found = scraped.scrape()
     reasons = [dict(labels) for name, labels in found if name == "maptr_zone_refused"]
     assert [reason["zone"] for reason in reasons] == ["a.test."]

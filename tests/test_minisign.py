@@ -81,7 +81,7 @@ def test_no_text_is_a_signature_by_chance_and_none_is_a_crash(text: str, at: int
 
 
 def pull(target: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["table", "pull", *arguments, "--into", str(target), "--apply"])
+    return CliRunner().invoke(main, ["table", "pull", *arguments, "--table", str(target), "--apply"])
 
 
 def test_only_what_is_signed_is_pulled(tmp_path: Path) -> None:

@@ -463,13 +463,13 @@ def test_a_file_that_is_no_table_any_more_is_replaced_and_never_kept(content: by
     with http(sends(NEW, ETag='"v1"')) as url:
         apply(look(target, [url]), wall=lambda: 1.0)
         target.write_bytes(content)
-        code, _, err = run(url, "--into", str(target))
+        code, _, err = run(url, "--table", str(target))
         assert (code, target.read_bytes()) == (1, content), "there is something to do"
         assert "is none, to be replaced" in err
         small = natab(10000)
         with http(sends(small)) as few, pytest.raises(UnsafePlan):
             look(target, [few])  # a third of the last good state may not go because the file is broken
-        code, _, err = run(url, "--into", str(target), "--apply")
+        code, _, err = run(url, "--table", str(target), "--apply")
         assert (code, target.read_bytes()) == (0, NEW)
         assert "replaced" in err
     assert (target.parent / "natab.1").read_bytes() == OLD
@@ -670,7 +670,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 
 def test_the_command_plans_applies_and_refuses(target: Path) -> None:
-    into = ("--into", str(target))
+    into = ("--table", str(target))
     with http(sends(NEW)) as url, http(sends(natab(10000))) as shrunk, http(sends(b"<html>")) as page:
         code, out, _ = run(url, *into)
         assert (code, out) == (1, "+ 10010 https://h.example.org/ark:/${content}\n")
@@ -689,7 +689,7 @@ def test_the_command_plans_applies_and_refuses(target: Path) -> None:
 
 
 def test_certificates_for_files_are_a_mistake(target: Path, tmp_path: Path) -> None:
-    arguments = ("--into", str(target), "--cafile", "tls.crt")
+    arguments = ("--table", str(target), "--cafile", "tls.crt")
     code, _, err = run("a", "b", *arguments)
     assert (code, "--cafile: nothing uses it: all sources are files" in err) == (2, True)
     key = tmp_path / "key"
@@ -720,7 +720,7 @@ def test_every_goes_on_after_failures(target: Path) -> None:
         answers[min(count, 2) - 1](request)
 
     with http(handle) as url:
-        command = [sys.executable, "-m", "maptr", "table", "pull", url, "--into", str(target), "--apply"]
+        command = [sys.executable, "-m", "maptr", "table", "pull", url, "--table", str(target), "--apply"]
         with subprocess.Popen(
             [*command, "--every", "1s"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         ) as process:

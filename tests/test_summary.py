@@ -77,7 +77,7 @@ def test_a_trace_is_a_line_for_each_question_record_and_link() -> None:
 
 
 def test_what_asks_and_keeps_says_whom_and_where(tmp_path: Path) -> None:
-    assert repr(Stub(["192.0.2.1", "::1#5353"])) == "<Stub of 192.0.2.1#53, ::1#5353>"
+    assert repr(Stub(["192.0.2.1", "::1#5300"])) == "<Stub of 192.0.2.1#53, ::1#5300>"
     assert repr(Validator(validator().trust.anchors)) == "<Validator from arpa.>"
     natab, kept = tmp_path / "natab", tmp_path / "c"
     natab.touch()

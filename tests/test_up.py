@@ -25,8 +25,8 @@ from click.testing import CliRunner
 from maptr import places
 from maptr.cache.watched import pull_file
 from maptr.cli import main, shared
-from maptr.cli.up import PORT
 from maptr.cli.upregistry import SAMPLE, find_registry
+from maptr.protocol import SERVER_PORT as PORT
 from maptr.pull import OFFICIAL
 from tests.test_pull import http, natab, sends
 from tests.test_serve_cli import PATIENCE
@@ -151,7 +151,7 @@ def test_without_arguments_it_is_the_public_registry(tmp_path: Path, monkeypatch
         other = tmp_path / "other"
         other.write_bytes(natab(10000, 10001))
         Path("maptr.toml").write_text(f'[table]\nfile = "configured"\nurl = "{other}"\n')
-        config = shared.configured(running=False)
+        config = shared.configured(None, running=False)
         assert find_registry((), config, offline=False, force=False).pulled["url"] == str(other)
         assert (tmp_path / "configured").read_bytes() == other.read_bytes()
         assert find_registry((str(other),), None, offline=False, force=False).pulled["url"] == str(other)

@@ -17,6 +17,7 @@ TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+INTERRUPTED = 130  # as in ``output``
 COMPLETION = "_MAPTR_COMPLETE"  # set by a shell that asks click for completions
 
 
@@ -79,14 +80,24 @@ def serve(words: Sequence[str]) -> int | None:
 def run() -> None:
     """The ``maptr`` command."""
     try:
+        _run()
+    except SystemExit as leaving:
+        if leaving.code == INTERRUPTED:
+            os._exit(INTERRUPTED)  # all is said; threads that still wait for something are not waited for
+        raise
+
+
+def _run() -> None:
+    try:
         code = answer(sys.argv[1:], os.environ)
         if code is None:
             from maptr.cli import main
 
             main(prog_name="maptr")
     except KeyboardInterrupt:
-        sys.stderr.write("Aborted!\n")  # as click says it
-        sys.exit(1)
+        from maptr.cli import output
+
+        output.interrupted()
     except OSError as error:  # of the help, or of a pipe whose reader has read enough
         from maptr.cli import output
 

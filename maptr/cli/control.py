@@ -32,9 +32,9 @@ _FILE = click.option(
     "of the maptr up that runs, else /etc/maptr/maptr.toml]",
 )
 _SOCKET = click.option(
-    "--socket",
+    "--control",
     "path",
-    metavar="PATH",
+    metavar="SOCKET",
     shell_complete=files,
     help="The server's control socket, whatever its file says.",
 )
@@ -76,7 +76,10 @@ def reload(zone: str | None, force: bool, file: str | None, path: str | None, as
       8  the configuration cannot be read
     """
     request = {"command": "reload", "zone": zone, "force": force}
-    reply = _ask(_socket(file, path), request, RELOAD_SECONDS)
+    try:
+        reply = _ask(_socket(file, path), request, RELOAD_SECONDS)
+    except KeyboardInterrupt:
+        output.interrupted("the server goes on with it; maptr status says what became of it")
     if as_json:
         output.json_data(reply)
     elif "zones" in reply:

@@ -17,7 +17,7 @@ from maptr.cli import output, shared
 from maptr.cli.completion import files
 from maptr.cli.duration import Duration
 from maptr.duration import jittered
-from maptr.errors import MaptrError, PullFailed, SignatureError, UnsafePlan
+from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, UnsafePlan
 
 if TYPE_CHECKING:
     from maptr.pull import Demands, Pull
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Get the registry from its source, safely.")
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", shell_complete=files)
 @click.option(
-    "--into",
+    "--table",
     "target",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 @click.option(
     "--cafile", metavar="FILE", shell_complete=files, help="Trust the certificates in FILE instead of the system's."
 )
-@click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="For each source, all in all.")
+@shared.timeout_option(60.0, "For each source, all in all.")
+@shared.CONFIG_OPTION
 @click.option(
     "--every", type=Duration(1), metavar="TIME", help="Go on for ever, pulling every 1h or 15m; needs --apply."
 )
@@ -70,6 +71,7 @@ def pull(
     signature: str | None,
     cafile: str | None,
     timeout: float,
+    config: str | None,
     every: int | None,
     form: str | None,
 ) -> None:
@@ -81,7 +83,7 @@ def pull(
     usable and cannot be read any more is kept as it was ("!").
 
     Without a source, those of [table] in the configuration are tried, with what it says of checksum, key and
-    certificates; without these, the public NAAN registry. Without --into, FILE is that of [table], or the one where
+    certificates; without these, the public NAAN registry. Without --table, FILE is that of [table], or the one where
     maptr discover looks for a table.
 
     \b
@@ -89,7 +91,7 @@ def pull(
       maptr table pull --apply
       maptr table pull https://registry.example/naans.json --apply
       maptr table pull https://one.example/naans https://two.example/naans \\
-          --into natab --apply --every 1h
+          --table natab --apply --every 1h
       maptr table pull https://one.example/naans --public-key registry.pub
 
     \b
@@ -107,8 +109,8 @@ def pull(
         raise click.UsageError("--sha256 wants 64 hexadecimal digits")
     if signature is not None and public_key is None:
         raise click.UsageError("--signature needs --public-key")
-    config = None if sources and target else shared.configured()
-    known = config.table if config is not None else None
+    configured = None if sources and target else shared.configured(config)
+    known = configured.table if configured is not None else None
     if not sources and known is not None and known.sources:
         sources = known.sources
         sha256, public_key, cafile = (
@@ -125,11 +127,14 @@ def pull(
         raise click.UsageError("--cafile: nothing uses it: all sources are files")
     into = target or (known.file if known is not None and known.file else _default(act))
     job = _Job(sources, into, act, force, _demands(sha256, public_key, signature), cafile, timeout, form, official)
-    if every is None:
-        sys.exit(_once(job))
-    while True:
-        _once(job)
-        time.sleep(jittered(every, random.uniform))
+    try:
+        if every is None:
+            sys.exit(_once(job))
+        while True:
+            _once(job)
+            time.sleep(jittered(every, random.uniform))
+    except KeyboardInterrupt:
+        output.interrupted(f"{into} is as it was last pulled; run it again")
 
 
 def _default(act: bool) -> Path:
@@ -152,6 +157,8 @@ def _demands(sha256: str | None, public_key: Path | None, signature: str | None)
         key = None if public_key is None else PublicKey.parse(public_key.read_text("utf-8", "replace"))
     except OSError as error:
         output.fail(f"{public_key}: {error.strerror or error}", output.EXIT_UNREADABLE)
+    except MissingExtra:
+        raise
     except SignatureError as error:
         output.fail(f"{public_key}: {error}", output.EXIT_UNREADABLE)
     return Demands(sha256 or None, key, signature)

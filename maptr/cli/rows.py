@@ -10,19 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TextIO
 
-from maptr.call import prefer
+from maptr.ark import Ark, Profile
+from maptr.call import as_ark, prefer
 from maptr.cli import output, through
-from maptr.errors import DiscoveryError, NoMappingAuthority
+from maptr.errors import ArkSyntaxError, DiscoveryError, NoMappingAuthority
 from maptr.printable import printable
 
 if TYPE_CHECKING:
-    from maptr.ark import Ark
     from maptr.cache.cache import Cache
     from maptr.choose import Chooser
     from maptr.discovery import Discovery
 
 COLUMNS = ("line", "status", "ark", "url", "note")
-FOUND, NONE, UNKNOWN, BAD = "found", "none", "unknown", "bad"
+FOUND, NONE, UNKNOWN, BAD = STATUSES = "found", "none", "unknown", "bad"
 
 MAX_SHOWN = 20  # bad lines told one by one on stderr; every one has its row
 CHOOSING = 16  # choosers that connect, at a time
@@ -52,8 +52,24 @@ def row_of(number: int, discovery: Discovery, require: str | None) -> Row:
 
 def bad_row(number: int, line: bytes, why: str) -> Row:
     """That of a line that is no ARK."""
-    shown = line.strip()[:200].decode("utf-8", "backslashreplace")
-    return {"line": number, "status": BAD, "ark": shown, "url": "", "note": why}
+    return {"line": number, "status": BAD, "ark": _shown(line), "url": "", "note": why}
+
+
+def ark_of(line: bytes, profile: Profile) -> str:
+    """What the row of a line has for an ARK."""
+    try:
+        return str(as_ark(line, profile))
+    except ArkSyntaxError:
+        return _shown(line)
+
+
+def _shown(line: bytes) -> str:
+    return line.strip()[:200].decode("utf-8", "backslashreplace")
+
+
+def csv_text(value: object) -> str:
+    """A value as it stands in CSV, which people open in other programs."""
+    return printable(str(value))
 
 
 def writer(sink: TextIO, jsonl: bool, *, header: bool) -> Callable[[Row], None]:
@@ -62,7 +78,7 @@ def writer(sink: TextIO, jsonl: bool, *, header: bool) -> Callable[[Row], None]:
     rows = csv.DictWriter(sink, COLUMNS, extrasaction="ignore", lineterminator="\n")
     if header:
         rows.writeheader()
-    return lambda row: rows.writerow({key: output.held(sink, printable(str(value))) for key, value in row.items()})
+    return lambda row: rows.writerow({key: output.held(sink, csv_text(value)) for key, value in row.items()})
 
 
 def _write_json(sink: TextIO, row: Row) -> None:

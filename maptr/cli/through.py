@@ -28,13 +28,13 @@ ORIGIN = "ark.arpa."
 _OURS = (b"client", b"cache", b"table")
 
 
-def configured(*, running: bool = True) -> Config | None:
-    """The configuration that says something of discovering, None where nothing is set up: that of MAPTR_CONFIG, else
-    the first of ``maptr.toml`` here, the user's, and that of a ``maptr up`` that is running, unless that is not wanted.
+def configured(file: str | None = None, *, running: bool = True) -> Config | None:
+    """The configuration that says something of discovering, None where nothing is set up: FILE, that of MAPTR_CONFIG,
+    or the first of ``maptr.toml`` here, the user's, and, if wanted, that of a running ``maptr up``.
 
     Raises ConfigError and OSError.
     """
-    files = set_up(running=running)
+    files = set_up(file, running=running)
     if files is None:
         return None
     from pathlib import Path
@@ -48,10 +48,10 @@ def configured(*, running: bool = True) -> Config | None:
     return configuration.load(None, environment=os.environ, secrets=False)
 
 
-def set_up(*, running: bool = True) -> list[str] | None:
+def set_up(file: str | None = None, *, running: bool = True) -> list[str] | None:
     """The files to look into for that, None where neither a file nor the environment may say something of it."""
     environment = os.environ
-    named = environment.get("MAPTR_CONFIG")
+    named = file or environment.get("MAPTR_CONFIG")
     files = [named] if named else [places.LOCAL_CONFIG, places.config_file(environment)]
     # To read one costs more than to ask DNS: a server's own, which says nothing of clients, is not read for them.
     files = [file for file in files if named or (places.there(file) and places.mentions(file, _OURS))]
@@ -116,15 +116,15 @@ def cache_for(servers: list[str], given: Options, config: Config | None) -> Cach
 
     Raises ConfigError for what makes no sense.
     """
-    wanted = given.natab is not None or given.policy is not None
+    wanted = given.table is not None or given.policy is not None
     if given.no_cache and wanted:
         from maptr.errors import ConfigError
 
-        raise ConfigError("--no-cache goes with neither --natab nor --policy")
+        raise ConfigError("--no-cache goes with neither --table nor --policy")
     if not given.no_cache and (wanted or not servers):
-        natab = given.natab or table(config)
+        natab = given.table or table(config)
         if natab is not None or given.policy is not None or has_cache(config):
-            if natab is not None and natab != given.natab and _to_come(natab, config):
+            if natab is not None and natab != given.table and _to_come(natab, config):
                 natab = None
             return cached(servers, given, config, natab)
     return None

@@ -29,7 +29,7 @@ from maptr.limits import (
     REMOVAL_LIMIT,
 )
 from maptr.names import Labels
-from maptr.protocol import UDP_PAYLOAD
+from maptr.protocol import SERVER_PORT, UDP_PAYLOAD
 
 if TYPE_CHECKING:
     from maptr.acl import NotifyTarget, Rule
@@ -111,7 +111,7 @@ class CatalogConfig(Table):
 class ServeConfig(Table):
     """``[serve]``."""
 
-    listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", 5353),))
+    listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", SERVER_PORT),))
     user: str = setting(values.TEXT, "")  # to run as, where root starts it: NAME or NAME:GROUP
     workers: int = setting(values.integer(1, 1024), 1)
     nsid: str = setting(values.SHORT_TEXT, "")

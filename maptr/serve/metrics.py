@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from maptr.context import Transport
-from maptr.errors import ConfigError
+from maptr.errors import MissingExtra
 from maptr.serve.counters import RCODES
 from maptr.serve.httpd import Reply
 from maptr.serve.notify import Told
@@ -32,10 +32,10 @@ MAX_REASON = 200  # characters of a reason in a label: whoever wants all of it a
 
 
 def check() -> None:
-    """ConfigError where the package to make metrics with is missing."""
+    """MissingExtra where the package to make metrics with is missing."""
     if find_spec("prometheus_client") is None:
         reason = "needs the package prometheus-client: pip install 'maptr[metrics]'"
-        raise ConfigError(reason, key="serve.metrics")
+        raise MissingExtra(reason, key="serve.metrics")
 
 
 def reply(path: str, status: Status) -> Reply:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from maptr.config import Config, ZoneConfig
 from maptr.context import NO_COOKIES, Context, Identity
 from maptr.cookies import CookieSettings
-from maptr.errors import ConfigError, SignatureError, ZoneError, raise_all
+from maptr.errors import ConfigError, MissingExtra, SignatureError, ZoneError, raise_all
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
@@ -215,6 +215,8 @@ def demands_of(config: Config) -> Demands:
     table = config.table
     try:
         key = None if table.public_key is None else PublicKey.parse(table.public_key.read_text("utf-8", "replace"))
+    except MissingExtra:
+        raise
     except (OSError, SignatureError) as error:
         raise config.error(
             "table.public_key", f"{table.public_key}: {getattr(error, 'strerror', '') or error}"
