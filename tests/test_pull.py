@@ -524,7 +524,7 @@ def test_a_table_whose_reading_fails_is_not_taken_for_a_broken_one(
     monkeypatch.setattr("maptr.confined.PROGRAM", "raise SystemExit(3)")
     with pytest.raises(ParserFailed, match=f"{target}: the process that reads it ended with status 3"):
         look(target, [str(source)])
-    code, _, err = run(str(source), "--into", str(target), "--apply")
+    code, _, err = run(str(source), "--table", str(target), "--apply")
     assert (code, target.read_bytes()) == (8, OLD)
     assert "ended with status 3" in err
 
@@ -551,7 +551,7 @@ def test_a_record_that_cannot_be_read_any_more_keeps_its_last_good_entry(target:
     with pytest.raises(UnsafePlan, match="removes 7 of 10"):
         look(target, [str(source)])
     source.write_bytes(v1(*(bad if n == 10003 else good(n) for n in range(10001, 10010)), never, good(10011)))
-    into = (str(source), "--into", str(target))
+    into = (str(source), "--table", str(target))
     code, out, err = run(*into)
     assert (code, [line.split()[:2] for line in out.splitlines()]) == (
         1,
@@ -643,7 +643,7 @@ def test_from_the_registry_of_2024_to_that_of_2026_and_back(real_data: Path, tmp
     target = tmp_path / "naans"
     target.write_bytes(contents[0])
     assert (len(keys[0]), len(keys[1])) == (1704, 2232)
-    code, out, err = run(str(sources[1]), "--into", str(target), "--apply", "--json")
+    code, out, err = run(str(sources[1]), "--table", str(target), "--apply", "--json")
     plan = json.loads(out)["plan"]
     assert (code, "left out" in err) == (0, False)
     assert (set(plan["added"]), set(plan["removed"]), plan["kept"]) == (keys[1] - keys[0], keys[0] - keys[1], [])
@@ -651,9 +651,9 @@ def test_from_the_registry_of_2024_to_that_of_2026_and_back(real_data: Path, tmp
     assert err.startswith("529 to add, 1703 to change, 1 to remove of 1704\n")
     assert target.read_bytes() == contents[1]
     assert dict(registry.read(target.read_bytes())) == dict(tables[1])
-    code, out, err = run(str(sources[0]), "--into", str(target), "--apply")
+    code, out, err = run(str(sources[0]), "--table", str(target), "--apply")
     assert (code, target.read_bytes()) == (1, contents[1]), "a third of it would go or lead elsewhere"
-    code, out, err = run(str(sources[0]), "--into", str(target), "--apply", "--force", "--json")
+    code, out, err = run(str(sources[0]), "--table", str(target), "--apply", "--force", "--json")
     plan = json.loads(out)["plan"]
     assert (code, set(plan["added"]), set(plan["removed"])) == (0, keys[0] - keys[1], keys[1] - keys[0])
     assert (len(plan["changed"]), plan["size"]) == (1703, 2232)
