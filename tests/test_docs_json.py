@@ -111,7 +111,7 @@ def test_the_commands_of_tables(tmp_path: Path) -> None:
     natab = "".join(f"{naan}:\n    h.example.org  ACR\n" for naan in range(12345, 12355))
     into.write_text(natab)
     other = tmp_path / "other"
-    other.write_text(natab.replace("h.", "i.", 1).replace("12350:", "12350: %"))
+    other.write_text(natab.replace("h.", "i.", 1).replace("12350:\n    h.", "12350:\n    h!"))
     pulled = run("table", "pull", other, "--table", into, "--json")
     assert said("table pull", *pulled) == documented("table pull")
     with serving(zone(RECORDS)) as port:

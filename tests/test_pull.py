@@ -577,7 +577,7 @@ def test_a_record_that_cannot_be_read_any_more_keeps_its_last_good_entry(target:
 
 def test_all_of_the_source_is_asked_for_while_a_record_is_kept(target: Path) -> None:
     asked: list[str | None] = []
-    broken = OLD.replace(b"10003:\n    h.example.org  ACR\n", b"10003: %\n    h.example.org  ACR\n")
+    broken = OLD.replace(b"10003:\n    h.", b"10003:\n    h!")
 
     def handle(request: BaseHTTPRequestHandler) -> None:
         asked.append(request.headers["If-None-Match"])
@@ -597,7 +597,7 @@ def test_all_of_the_source_is_asked_for_while_a_record_is_kept(target: Path) -> 
 def test_a_program_that_follows_the_file_follows_it_into_another_format(target: Path, tmp_path: Path) -> None:
     """Where an entry is kept, a natab with its end mark becomes JSON, which has none."""
     source = tmp_path / "source"
-    source.write_bytes(NEW.replace(b"10003:", b"10003: %"))
+    source.write_bytes(NEW.replace(b"10003:\n    h.", b"10003:\n    h!"))
     watched = WatchedTable(target, clock=time.monotonic)
     assert len(watched.current().table or ()) == 10
     apply(look(target, [str(source)]), wall=time.time)

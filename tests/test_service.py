@@ -268,11 +268,11 @@ def test_a_record_that_cannot_be_read_any_more_is_an_alarm_until_it_can(
     pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n'))
     good = answers["/naans"]
     pulling.pull()
-    answers["/naans"] = good.replace(b"10003:", b"10003: %")
+    answers["/naans"] = good.replace(b"10003:\n    h.", b"10003:\n    h!")
     caplog.clear()
     for _ in range(2):
         pulling.pull()
-    told = "1 record keeps its last good entry, for the source has what cannot be read: 10003: the policy is neither"
+    told = "1 record keeps its last good entry, for the source has what cannot be read: 10003: no NMA"
     assert [(record.levelname, told in record.message) for record in caplog.records] == [("ERROR", True)]
     assert [told in alarm for alarm in pulling.puller.alarms()] == [True]
     described = pulling.puller.describe(str)
