@@ -70,9 +70,10 @@ def test_own_on_each_command(dns: str, alive: int) -> None:
 
 
 def test_a_table_s_authorities_are_chosen_from_too(alive: int, tmp_path: Path) -> None:
-    natab = tmp_path / "prefixes"
-    natab.write_text(f"12345:\n    127.0.0.1:{free_port()}\n    127.0.0.1:{alive}\n")
-    arguments = ("--table", str(natab), "--policy", "natab-only", "--allow-private", "--choose", "reachable")
+    registry = tmp_path / "registry"
+    where = "".join(f"where: http://127.0.0.1:{port}\n" for port in (free_port(), alive))
+    registry.write_text(f"erc:\n\nnaa:\nwho: Example (=) EX\nwhat: 12345\n{where}how: NP | NR | 2024 |\n")
+    arguments = ("--table", str(registry), "--policy", "natab-only", "--allow-private", "--choose", "reachable")
     assert f":{alive}/" in run("url", NAME, *arguments)
     assert f":{alive}/" in run("bulk", *arguments, text=f"{NAME}\n")
 
