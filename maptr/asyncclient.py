@@ -12,6 +12,7 @@ from maptr.call import Call, Options, prefer
 from maptr.client import whom
 from maptr.discovery import Discovery
 from maptr.mux import Mux
+from maptr.names import Labels
 from maptr.question import Answer, Question
 from maptr.stub import Stub, make_validator
 from maptr.waiters import LoopWaiter
@@ -78,14 +79,14 @@ class _Stubbed:
     async def __call__(self, run: Call, questions: list[Question]) -> list[Answer]:
         waiter = LoopWaiter()
         mux = Mux(self._stub, waiter, seconds=run.left, concurrency=len(questions), clock=run.clock)
-        answers: dict[int, Answer] = {}
+        answers: dict[Labels, Answer] = {}
         try:
-            for number, question in enumerate(questions):
-                mux.ask(question.name, partial(answers.__setitem__, number))
+            for question in questions:
+                mux.ask(question.name, answers.__setitem__)
             while True:
                 pause = mux.tick()
                 if len(answers) == len(questions):
-                    return [answers[number] for number in range(len(questions))]
+                    return [answers[question.name] for question in questions]
                 await waiter.wait(pause)
         finally:
             mux.close()

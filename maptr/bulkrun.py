@@ -204,7 +204,7 @@ class _Run(Generic[Token]):
         """Ask one question alone, at the origin: or every question at the start would ask for the same keys."""
         self._mux.concurrency, wanted = 1, self._mux.concurrency
 
-        def go(_: Answer) -> None:
+        def go(_: Labels, __: Answer) -> None:
             self._mux.concurrency = wanted
 
         self._mux.ask(origin, go)
@@ -212,9 +212,9 @@ class _Run(Generic[Token]):
     def _ask(self) -> None:
         onward = self.many.take_onward()
         for one in onward:
-            flight = self._mux.ask_onward(one.name, partial(self.many.tell, one.name))
+            flight = self._mux.ask_onward(one.name, self.many.tell)
             one.unanswered, one.drop = partial(self._mux.unanswered, flight), partial(self._mux.drop, flight)
         asked = self.many.take()
         self._bulk.questions += len(asked) + len(onward)
         for name in asked:
-            self._mux.ask(name, partial(self.many.tell, name))
+            self._mux.ask(name, self.many.tell)

@@ -109,7 +109,7 @@ class Many(Generic[Token]):
         else:
             name = names.check((label, *self._settings.origin))
             self._roots[key] = [(token, ark)]
-            self._new.append(name)
+            self._new.append(key if key == name else name)
 
     def take(self) -> list[Labels]:
         """The names to ask now; none of them twice while it is asked or kept."""

@@ -59,18 +59,18 @@ class Mux:
         self._free_at: dict[Server, float] = {}
 
     def ask(self, name: Labels, done: Done) -> None:
-        """Queue a question; ``done`` gets its answer, from within ``tick()`` or a callback of the waiter."""
-        self._queue.append(Flight(self._stub.exchange(name), done, self._seconds))
+        """Queue a question; ``done`` gets name and answer, from within ``tick()`` or a callback of the waiter."""
+        self._queue.append(Flight(name, self._stub.exchange(name), done, self._seconds))
 
     def ask_onward(self, name: Labels, done: Done) -> Flight:
         """A question before all that wait, for a walk whose time runs: until it is answered, or until ``drop``."""
-        flight = Flight(self._stub.exchange(name), done, inf)
+        flight = Flight(name, self._stub.exchange(name), done, inf)
         self._onward.append(flight)
         return flight
 
     def unanswered(self, flight: Flight) -> Answer:
         """What an onward question comes to for a walk that leaves now."""
-        attempt = flight.attempt if flight.key or flight.tcp else None  # one that was sent
+        attempt = flight.attempt if flight.port or flight.tcp else None  # one that was sent
         return flight.exchange.unanswered(attempt).after(flight.elapsed(self._clock()))
 
     def drop(self, flight: Flight) -> None:
@@ -176,7 +176,7 @@ class Mux:
             packet = ident + packet[2:]
             attempt = flight.attempt = attempt._replace(query=attempt.query._replace(packet=packet))
         port.flights[ident] = flight
-        flight.key = (port, ident)
+        flight.port, flight.ident = port, ident
         try:  # noqa: SIM105 - suppress() takes longer, and every question comes by here
             port.sock.send(packet)
         except BlockingIOError:
@@ -234,13 +234,12 @@ class Mux:
         self._flying -= 1
         answer = flight.exchange.answer
         assert answer is not None  # noqa: S101 - next() gives None only then
-        flight.done(answer.after(flight.elapsed(now)))
+        flight.done(flight.name, answer.after(flight.elapsed(now)))
 
     def _hang_up(self, flight: Flight) -> None:
-        if flight.key is not None:
-            port, ident = flight.key
-            port.flights.pop(ident, None)
-            flight.key = None
+        if flight.port is not None:
+            flight.port.flights.pop(flight.ident, None)
+            flight.port = None
         if flight.tcp is not None:
             flight.tcp.end()
             flight.tcp = None

@@ -40,7 +40,7 @@ class Settings(NamedTuple):
     regexp_steps: int = REGEXP_STEPS
 
     def reading_origin(self) -> Labels | None:
-        if self.undotted is None and names.fold(self.origin) == ARK_ARPA:
+        if self.undotted is None and (self.origin == ARK_ARPA or names.fold(self.origin) == ARK_ARPA):
             return ARK_ARPA
         return self.undotted
 

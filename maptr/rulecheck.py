@@ -103,8 +103,8 @@ class _Rules:
             reason = "regexp and replacement exclude each other (RFC 3403 section 4.1)"
             yield _warning("both-fields", record.shown, reason, naptr.to_text())
         for host, _ in rule.hosts:
-            if url.parse_host(host).is_local:
-                yield _warning("not-public", record.shown, "clients refuse a host that is not public", host)
+            if host.is_local:
+                yield _warning("not-public", record.shown, "clients refuse a host that is not public", host.text)
         if rule.kind is Kind.URL:
             yield from self._makes(record, rule.substitution)
 

@@ -29,9 +29,10 @@ class Outcome(enum.Enum):
     BOGUS = "answer fails DNSSEC validation"
     LIMIT = "a limit was reached"
 
-    @property
-    def said(self) -> bool:
-        return self in (Outcome.ANSWER, Outcome.NODATA, Outcome.NXDOMAIN)
+    said: bool
+
+    def __init__(self, text: str) -> None:
+        self.said = text in ("answer", "no NAPTR records", "no such name")
 
 
 class Reading(NamedTuple):

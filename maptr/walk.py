@@ -42,22 +42,21 @@ class Walk:
 
     def __init__(self, ark: Ark, settings: Settings | None = None, *, reader: Reader | None = None) -> None:
         self.ark = ark
-        self.settings = settings or DEFAULTS
+        self.settings = settings = settings or DEFAULTS
         self.ark_read = False  # a regexp has read the ARK beyond its NAAN: another ARK may walk elsewhere
         self.steps: list[Step] = []  # the trace so far: every question of the depths that have been read
         self._read = reader or read
-        self._undotted = self.settings.reading_origin()
-        root = Question(names.check((ark.naan.encode(), *self.settings.origin)))
-        self._open = [root]  # the questions of the depth that is asked now
+        root = names.check((ark.naan.encode(), *settings.origin))
+        self._open = [Question(root)]  # the questions of the depth that is asked now
         self._answers: dict[Labels, Answer] = {}
         self._given = False
-        self._asked = {names.fold(root.name)}
+        self._asked = {names.fold(root)}
         self._found: list[Found] = []
-        self._budget = Budget(self.settings.regexp_steps)
-        self._records_left = self.settings.max_records
+        self._budget = Budget(settings.regexp_steps)
+        self._records_left = settings.max_records
         self._complete = True
-        self._ttls: list[int] = []
-        self._security: set[str] = set()
+        self._ttl: int | None = None
+        self._security = ""
 
     def next(self) -> list[Question]:
         """The questions that are open and were not given before, best path first; they may be asked side by side.
@@ -93,16 +92,17 @@ class Walk:
             complete = False
             note = f"{len(ranked)} candidates found, the best {most} kept"
             trace += (Step(trace[0].name, 0, Outcome.LIMIT, note=note),)
-        ttl = min(self._ttls, default=None) if complete else None
+        ttl = self._ttl if complete else None
         return Discovery(
             self.ark,
             ranked[:most],
             trace,
             complete,
-            security=max(self._security, key=SECURITY.index, default="indeterminate"),
-            ttl=ttl,
-            expiration=None if ttl is None or now is None else now + ttl,
-            scheme=self.settings.scheme,
+            "dns",
+            self._security,
+            ttl,
+            None if ttl is None or now is None else now + ttl,
+            self.settings.scheme,
         )
 
     def _read_depth(self) -> None:
@@ -115,12 +115,14 @@ class Walk:
         self._given = False
 
     def _read_answer(self, question: Question, answer: Answer, onward: dict[Labels, Question]) -> Step:
-        self._complete &= answer.outcome.said
-        self._security.add(answer.security)
-        if answer.outcome.said and answer.ttl is not None:
-            self._ttls.append(sane_ttl(answer.ttl, 0))
-        here = Question(question.name, question.path, min(question.ttl, sane_ttl(answer.ttl, MAX_TTL)))
-        records, note = answer.records, answer.note
+        outcome, records, ttl, note, server, elapsed, security, links = answer
+        if security != self._security:
+            self._security = max(self._security or security, security, key=SECURITY.index)
+        if not outcome.said:
+            self._complete = False
+        elif ttl is not None:
+            self._ttl = min(sane_ttl(ttl, 0), MAX_TTL if self._ttl is None else self._ttl)
+        here = Question(question.name, question.path, min(question.ttl, sane_ttl(ttl, MAX_TTL)))
         if len(records) > 1:  # in canonical order, each once
             unique = {naptr.canonical(): naptr for naptr in records}
             records = [unique[key] for key in sorted(unique)]
@@ -131,24 +133,14 @@ class Walk:
             records = records[: self._records_left]
         self._records_left -= len(records)
         readings = tuple([self._read_record(here, naptr, onward) for naptr in records])
-        outcome = Outcome.NODATA if answer.outcome is Outcome.ANSWER and not answer.records else answer.outcome
-        return Step(
-            question.name,
-            question.depth,
-            outcome,
-            readings,
-            note,
-            answer.ttl,
-            answer.server,
-            answer.elapsed,
-            answer.security,
-            answer.links,
-        )
+        if outcome is Outcome.ANSWER and not answer.records:
+            outcome = Outcome.NODATA
+        return Step(question.name, question.depth, outcome, readings, note, ttl, server, elapsed, security, links)
 
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
         rule: Rule | None = None
         try:
-            rule = self._read(naptr, undotted=self._undotted, budget=self._budget)
+            rule = self._read(naptr, undotted=self.settings.reading_origin(), budget=self._budget)
             if rule.kind is Kind.OTHER:
                 return Reading(naptr, rule.kind, False, rule.notes)
             if rule.kind is Kind.HOST:
@@ -172,11 +164,12 @@ class Walk:
         owner = names.to_text(here.name)
         taken: list[str] = []
         refused: list[str] = []
-        for index, (host, port) in enumerate(rule.hosts):
-            if not self.settings.allow_private and url.parse_host(host).is_local:
+        for index, (where, port) in enumerate(rule.hosts):
+            host = where.text
+            if not self.settings.allow_private and where.is_local:
                 refused.append(f"{host} is not a public host")
                 continue
-            candidate = Candidate(host, port, order, preference, owner, here.ttl, path=path)
+            candidate = Candidate(host, port, order, preference, owner, here.ttl, "dns", "", path)
             self._found.append(Found(candidate, rule.naptr, index))
             taken.append(f"candidate {host}:{port}" if port else f"candidate {host}")
         if not taken:

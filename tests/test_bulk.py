@@ -141,7 +141,7 @@ def test_no_more_questions_are_outstanding_than_was_said() -> None:
         mux = engine.mux(waiter)
         with closing(mux):
             for i in range(56):
-                mux.ask((str(i).encode(), b"ark", b"arpa"), heard.append)
+                mux.ask((str(i).encode(), b"ark", b"arpa"), lambda name, answer: heard.append(answer))
             for done in (0, 3):
                 while len(heard) < done:
                     waiter.wait(5)
