@@ -185,8 +185,8 @@ class Answering:
     def _made(self, request: Request, choice: Choice, found: Discovery | None, offered: Discovery | None) -> Discovery:
         if choice.take in (Take.NATAB, Take.NATAB_STALE) and offered is not None:
             made = offered.replace(stale=choice.take is Take.NATAB_STALE)
-            if found is not None:  # written when somebody looks at it, for that is as much work as all the rest
-                made = made.replace(trace=lambda _: (*found.trace, *offered.trace))
+            if found is not None:
+                made = made.replace(trace=(*found.trace, *offered.trace))
         elif choice.take in (Take.DNS, Take.KEPT, Take.NONE) and found is not None:
             made = found
         else:
