@@ -128,7 +128,10 @@ class Exchange:
         elif reply.outcome is Outcome.REFERRAL:
             self._onward(attempt, reply)
         elif reply.rcode == YXDOMAIN:
-            self._settle(attempt, reply._replace(outcome=Outcome.NXDOMAIN, note="a DNAME makes the name too long"))
+            self._settle(
+                attempt,
+                reply._replace(outcome=Outcome.NXDOMAIN, note="a DNAME makes the name too long", zone=self.name),
+            )
         elif reply.rcode in (FORMERR, NOTIMP, BADVERS) and attempt.server not in self._plain:
             self._plain |= {attempt.server}  # RFC 6891 6.2.2 and 7: a server without EDNS
         else:
@@ -179,7 +182,8 @@ class Exchange:
         ttl = reply.ttl if reply.ttl is None else min(reply.ttl, self._ttl)
         note = reply.note or self._through
         self.addresses = reply.addresses
-        self.answer = Answer(reply.outcome, reply.records, ttl, note, str(attempt.server), security=security)
+        zone = self.name if self._through else reply.zone
+        self.answer = Answer(reply.outcome, reply.records, ttl, note, str(attempt.server), None, security, (), zone)
 
     def _vouches(self, attempt: Attempt, reply: Reply) -> bool:
         """Whether a server that the caller trusts says that its reply is authentic; not one that another told of."""

@@ -82,11 +82,14 @@ class _Stubbed:
         answers: dict[Labels, Answer] = {}
         try:
             for question in questions:
-                mux.ask(question.name, answers.__setitem__)
+                if (known := self._stub.recall(question)) is not None:
+                    answers[question.name] = known
+                else:
+                    mux.ask(question.name, answers.__setitem__, question.rdtype)
             while True:
                 pause = mux.tick()
                 if len(answers) == len(questions):
-                    return [answers[question.name] for question in questions]
+                    return [self._stub.remember(question, answers[question.name]) for question in questions]
                 await waiter.wait(pause)
         finally:
             mux.close()
@@ -121,7 +124,11 @@ class _Dnspython:
         started = run.clock()
         try:
             found = await self._resolver.resolve(
-                self._reading.qname(question), "NAPTR", raise_on_no_answer=False, lifetime=run.time_left(), search=False
+                self._reading.qname(question),
+                self._reading.rdtype(question),
+                raise_on_no_answer=False,
+                lifetime=run.time_left(),
+                search=False,
             )
         except Exception as error:
             return self._reading.read_error(error, run.clock() - started, trust_ad=run.trust_ad)
@@ -129,7 +136,7 @@ class _Dnspython:
 
     async def _ask_validating(self, validator: Validator, run: Call, question: Question) -> Answer:
         started = run.clock()
-        inquiry = validator.inquire(question.name)
+        inquiry = validator.inquire(question.name, question.rdtype)
         while inquiry.answer is None:
             need = inquiry.need
             try:

@@ -212,7 +212,7 @@ class _Run(Generic[Token]):
     def _ask(self) -> None:
         onward = self.many.take_onward()
         for one in onward:
-            flight = self._mux.ask_onward(one.name, self.many.tell)
+            flight = self._mux.ask_onward(one.name, partial(self.many.tell, rdtype=one.rdtype), one.rdtype)
             one.unanswered, one.drop = partial(self._mux.unanswered, flight), partial(self._mux.drop, flight)
         asked = self.many.take()
         self._bulk.questions += len(asked) + len(onward)

@@ -127,7 +127,12 @@ def asker(resolver: dns.resolver.Resolver | Stub | None, nameservers: Iterable[s
     given = whom(resolver, nameservers, run)
     if isinstance(given, Stub):
         stub = given
-        return lambda question: stub.ask(question.name, run.left)
+
+        def ask(question: Question) -> Answer:
+            known = stub.recall(question)
+            return known or stub.remember(question, stub.ask(question.name, run.left, question.rdtype))
+
+        return ask
     return _ask_validating(given, run) if run.trust_anchors is not None else _ask_dnspython(given, run)
 
 
@@ -142,7 +147,11 @@ def _ask_dnspython(given: dns.resolver.Resolver | None, run: Call) -> Ask:
         started = run.clock()
         try:
             found = resolver.resolve(
-                reading.qname(question), "NAPTR", raise_on_no_answer=False, lifetime=run.time_left(), search=False
+                reading.qname(question),
+                reading.rdtype(question),
+                raise_on_no_answer=False,
+                lifetime=run.time_left(),
+                search=False,
             )
         except Exception as error:
             return reading.read_error(error, run.clock() - started, trust_ad=run.trust_ad)
@@ -160,7 +169,7 @@ def _ask_validating(given: dns.resolver.Resolver | None, run: Call) -> Ask:
 
     def ask(question: Question) -> Answer:
         started = run.clock()
-        inquiry = validator.inquire(question.name)
+        inquiry = validator.inquire(question.name, question.rdtype)
         while inquiry.answer is None:
             need = inquiry.need
             try:

@@ -172,7 +172,7 @@ class Discovery(Sequence[Candidate]):
             return
         from maptr import summary
 
-        message = summary.none(self) + summary.advice(self)
+        message = summary.none(self)
         if self.complete:
             raise errors.NoMappingAuthority(message, self)
         timeout = any(step.outcome is Outcome.TIMEOUT for step in self.trace)

@@ -16,6 +16,7 @@ from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.names import Labels
+from maptr.protocol import NAPTR
 from maptr.question import TIME_OVER, Answer, Question, Settings
 from maptr.rulecache import RuleCache
 from maptr.trace import Outcome
@@ -26,6 +27,7 @@ MAX_SAME = 4_096  # NAANs whose discovery is kept for further ARKs; the real reg
 _PART = 8  # the oldest of so many parts of what is kept makes room for more
 
 Token = TypeVar("Token", bound=Hashable)
+Key = Labels | tuple[int, Labels]  # of an answer: the folded name, with the type where that is not NAPTR
 
 
 class Going(Generic[Token]):
@@ -36,21 +38,22 @@ class Going(Generic[Token]):
     def __init__(self, token: Token, walk: Walk) -> None:
         self.token = token
         self.walk = walk
-        self.open: dict[Labels, Question] = {}
+        self.open: dict[Key, Question] = {}
 
 
 class Onward(Generic[Token]):
-    """A question that a redirect led to, and the walks that wait for it, in the order in which they came.
+    """A further question, which a redirect led to, and the walks that wait for it, in the order in which they came.
 
     A walk whose time is over leaves, whoever else waits for the same answer. A question that no walk waits for is
     dropped, so it has no lifetime of its own. Whoever asks it sets ``unanswered``, which says what the question comes
     to for a walk that leaves now, and ``drop``, which ends it.
     """
 
-    __slots__ = ("drop", "name", "unanswered", "walks")
+    __slots__ = ("drop", "name", "rdtype", "unanswered", "walks")
 
-    def __init__(self, name: Labels) -> None:
+    def __init__(self, name: Labels, rdtype: int) -> None:
         self.name = name
+        self.rdtype = rdtype
         self.walks: dict[Going[Token], None] = {}
         self.unanswered: Callable[[], Answer] = _not_asked
         self.drop: Callable[[], None] = _nothing
@@ -81,8 +84,8 @@ class Many(Generic[Token]):
         self._known = _Known(max_kept)
         self._now = now
         self._rules = RuleCache()
-        self._roots: dict[Labels, list[tuple[Token, Ark]]] = {}  # folded root names that are asked; who waits for them
-        self._onward: dict[Labels, Onward[Token]] = {}  # other names that are asked
+        self._roots: dict[Key, list[tuple[Token, Ark]]] = {}  # folded root names that are asked; who waits for them
+        self._onward: dict[Key, Onward[Token]] = {}  # further questions that are asked
         self._deadlines: _Deadlines[Token] = _Deadlines(lifetime, clock)
         self._new: list[Labels] = []
         self._new_onward: list[Onward[Token]] = []
@@ -132,9 +135,9 @@ class Many(Generic[Token]):
             self._end(going)
         return self._deadlines.pause
 
-    def tell(self, name: Labels, answer: Answer) -> None:
-        """The answer to a name that was taken, for every walk that waits for it."""
-        key = names.fold(name)
+    def tell(self, name: Labels, answer: Answer, rdtype: int = NAPTR) -> None:
+        """The answer to a question that was taken, for every walk that waits for it."""
+        key = _key(name, rdtype)
         self._known.keep(key, answer)
         arks = self._roots.pop(key, None)
         onward = self._onward.pop(key, None) if self._onward else None
@@ -180,14 +183,14 @@ class Many(Generic[Token]):
         walk = going.walk
         while not walk.over and (questions := walk.next()):
             for question in questions:
-                key = names.fold(question.name)
+                key = _key(question.name, question.rdtype)
                 known = self._known.get(key)
                 if known is not None:
                     walk.tell(question, known)
                     continue
                 onward = self._onward.get(key)
                 if onward is None:
-                    onward = self._onward[key] = Onward(question.name)
+                    onward = self._onward[key] = Onward(question.name, question.rdtype)
                     if key not in self._roots:
                         self._new_onward.append(onward)
                 onward.walks[going] = None
@@ -216,11 +219,11 @@ class _Known:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._answers: dict[Labels, Answer] = {}
+        self._answers: dict[Key, Answer] = {}
         self._records = 0
         self.get = self._answers.get
 
-    def keep(self, key: Labels, answer: Answer) -> None:
+    def keep(self, key: Key, answer: Answer) -> None:
         self._answers[key] = answer
         self._records += len(answer.records) or 1
         while self._records > self._most:
@@ -260,6 +263,10 @@ class _Deadlines(Generic[Token]):
     def pause(self) -> float | None:
         """Seconds until the next may be overdue, None where none will be."""
         return max(0.0, self._heap[0][0] - self._clock()) if self._heap else None
+
+
+def _key(name: Labels, rdtype: int) -> Key:
+    return names.fold(name) if rdtype == NAPTR else (rdtype, names.fold(name))
 
 
 def _not_asked() -> Answer:

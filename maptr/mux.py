@@ -17,7 +17,7 @@ from maptr.attempt import Attempt, Server
 from maptr.flight import Connection, Done, Flight, Overdue
 from maptr.names import Labels
 from maptr.ports import BURST, Port, Ports
-from maptr.protocol import MAX_MESSAGE
+from maptr.protocol import MAX_MESSAGE, NAPTR
 from maptr.question import Answer
 from maptr.stub import Stub
 from maptr.waiters import Waiter
@@ -58,13 +58,13 @@ class Mux:
         self._overdue = Overdue()
         self._free_at: dict[Server, float] = {}
 
-    def ask(self, name: Labels, done: Done) -> None:
+    def ask(self, name: Labels, done: Done, rdtype: int = NAPTR) -> None:
         """Queue a question; ``done`` gets name and answer, from within ``tick()`` or a callback of the waiter."""
-        self._queue.append(Flight(name, self._stub.exchange(name), done, self._seconds))
+        self._queue.append(Flight(name, self._stub.exchange(name, rdtype), done, self._seconds))
 
-    def ask_onward(self, name: Labels, done: Done) -> Flight:
+    def ask_onward(self, name: Labels, done: Done, rdtype: int = NAPTR) -> Flight:
         """A question before all that wait, for a walk whose time runs: until it is answered, or until ``drop``."""
-        flight = Flight(name, self._stub.exchange(name), done, inf)
+        flight = Flight(name, self._stub.exchange(name, rdtype), done, inf)
         self._onward.append(flight)
         return flight
 

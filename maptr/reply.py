@@ -53,7 +53,8 @@ class Referral(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What a reply says. ``rcode`` is the extended one; ``records`` are set for NAPTR, ``addresses`` for A and AAAA."""
+    """What a reply says. ``rcode`` is the extended one; ``records`` are set for NAPTR, ``addresses`` for A and AAAA.
+    ``zone`` is that of ``Answer``."""
 
     rcode: int
     truncated: bool = False
@@ -66,6 +67,7 @@ class Reply(NamedTuple):
     bogus: bool = False
     referral: Referral | None = None
     alias: Labels | None = None
+    zone: Labels | None = None
 
 
 def read_reply(query: Query, packet: bytes) -> Reply:
@@ -85,7 +87,10 @@ def read_reply(query: Query, packet: bytes) -> Reply:
         authentic = bool(flags & AD)
         if rcode == NXDOMAIN:
             least = negative_ttl(packet, sections.authority)
-            return Reply(rcode, False, Outcome.NXDOMAIN, (), (), least, "", authentic, bogus)
+            zone = next((record.owner for record in sections.authority if record.rdtype == SOA), None)
+            if any(record.rdtype == CNAME for record in sections.answer):
+                zone = query.name  # where an alias stands; what it leads to does not exist
+            return Reply(rcode, False, Outcome.NXDOMAIN, (), (), least, "", authentic, bogus, zone=zone)
         if rcode != NOERROR:
             return Reply(rcode, bogus=bogus)
         return _noerror(query, flags, sections, authentic)

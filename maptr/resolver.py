@@ -42,6 +42,11 @@ def qname(question: Question) -> dns.name.Name:
     return dns.name.Name((*question.name, b""))
 
 
+def rdtype(question: Question) -> dns.rdatatype.RdataType:
+    """The type that is asked for."""
+    return dns.rdatatype.RdataType(question.rdtype)
+
+
 def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool = False) -> Answer:
     """A resolver's answer as the walk's. A referral is no answer: its server does not serve the name."""
     server = _server(answer)
@@ -59,6 +64,7 @@ def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool =
     records = [
         Naptr(rdata.order, rdata.preference, rdata.flags, rdata.service, rdata.regexp, rdata.replacement.labels[:-1])
         for rdata in answer.rrset
+        if rdata.rdtype == dns.rdatatype.NAPTR
     ]
     return Answer(Outcome.ANSWER, records, answer.chaining_result.minimum_ttl, note, server, elapsed, security)
 
@@ -72,9 +78,12 @@ def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> A
         if response.flags & dns.flags.TC:
             return Answer(Outcome.MALFORMED, note=TRUNCATED, elapsed=elapsed)
         security = _security(response, trust_ad)
-        return Answer(Outcome.NXDOMAIN, (), _negative_ttl(response), elapsed=elapsed, security=security)
+        zone = _denying_zone(response)
+        return Answer(Outcome.NXDOMAIN, (), _negative_ttl(response), elapsed=elapsed, security=security, zone=zone)
     if isinstance(error, dns.resolver.YXDOMAIN):
-        return Answer(Outcome.NXDOMAIN, note="a DNAME makes the name too long", elapsed=elapsed)
+        asked = error.kwargs.get("query")
+        zone = asked.question[0].name.labels[:-1] if asked is not None else None  # at or below which the DNAME stands
+        return Answer(Outcome.NXDOMAIN, note="a DNAME makes the name too long", elapsed=elapsed, zone=zone)
     if isinstance(error, dns.exception.Timeout):
         return Answer(Outcome.TIMEOUT, note=_failures(error), elapsed=elapsed)
     if isinstance(error, dns.resolver.NoNameservers):
@@ -135,6 +144,13 @@ def _negative_ttl(response: dns.message.Message) -> int | None:
         if rrset.rdtype == dns.rdatatype.SOA:
             return min(int(rrset.ttl), int(rrset[0].minimum))
     return None
+
+
+def _denying_zone(response: dns.message.Message) -> names.Labels | None:
+    """The ``zone`` of an Answer."""
+    if any(rrset.rdtype == dns.rdatatype.CNAME for rrset in response.answer):
+        return response.question[0].name.labels[:-1]
+    return next((rrset.name.labels[:-1] for rrset in response.authority if rrset.rdtype == dns.rdatatype.SOA), None)
 
 
 def default_resolver() -> dns.resolver.Resolver:

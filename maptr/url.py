@@ -22,6 +22,10 @@ _NAME = rf"(?:{_LABEL}\.)*(?!{_NUMBER}){_LABEL}\Z"
 _CLEAN = "".join(c for c in map(chr, range(0x21, 0x7F)) if c not in '<>"\\^`{|}')  # RFC 3986 2: all that a URL holds
 
 
+class TooLongError(ValueError):
+    """A URL of more than MAX_URL octets."""
+
+
 class Host(NamedTuple):
     """A host as it stands in a URL: a domain name or an address literal (IPv6 without its brackets)."""
 
@@ -146,7 +150,7 @@ def parse_port(text: str) -> int:
 def parse(text: str) -> Url:
     """The parts of an http or https URL (RFC 3986, RFC 9110 4.2); ValueError, with the reason as its text."""
     if len(text) > MAX_URL:
-        raise ValueError(f"longer than {MAX_URL} octets")
+        raise TooLongError(f"longer than {MAX_URL} octets")
     match = re.match(_URL, text)
     if match is None:
         raise ValueError("not an absolute URL")

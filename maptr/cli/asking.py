@@ -154,19 +154,32 @@ def _each(
     arks: Sequence[Ark], way: Way, *, trace: bool
 ) -> Iterator[tuple[Ark, Discovery | None, DiscoveryError | None]]:
     """Each ARK with its discovery and what went wrong."""
+    advice = ""
     try:
         for ark in arks:
             try:
                 with _shown(ark) if trace else nullcontext() as on_step:
                     found = way.ask(ark, on_step=on_step)
             except DiscoveryError as error:
+                advice = advice or advice_of(error.discovery)
                 yield ark, error.discovery, error
             else:
                 if not found.complete and found.source == "dns":
                     output.talk(f"maptr: {ark}: this may not be all: {found.unsaid()}")
                 yield ark, found, None
+        if advice:
+            output.talk(f"maptr: {advice}")
     finally:
         way.close()
+
+
+def advice_of(found: Discovery | None) -> str:
+    """What to do where the origin does not exist; empty for any other outcome."""
+    if found is None or found.complete:
+        return ""
+    from maptr import summary
+
+    return summary.advice(found)
 
 
 def _tell_source(found: Discovery) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from maptr.cli import output, through
+from maptr.cli.asking import advice_of
 from maptr.errors import DiscoveryError, NoMappingAuthority
 from maptr.printable import printable
 
@@ -75,6 +76,7 @@ class Rows:
         self._order = InOrder(write) if ordered else None
         self._cache = cache
         self._require = require
+        self.advice = ""  # of the discoveries so far, to be said once
         self.may_be_answered = cache is not None and not getattr(cache.policy, "takes_dns", False)
 
     def answered(self, number: int, ark: Ark) -> bool:
@@ -91,6 +93,7 @@ class Rows:
         """What DNS said, or did not."""
         if self._cache is not None:
             discovery = self._cache.judge(discovery)
+        self.advice = self.advice or advice_of(discovery)
         self.put(number, row_of(number, discovery, self._require))
 
     def put(self, number: int, row: Row) -> None:
