@@ -13,9 +13,9 @@ from maptr.nfa import Budget, BudgetSpent
 if TYPE_CHECKING:
     from maptr.regexp import Substitution
 
-REGEXP_STEPS = 200_000
-"""Steps of regexp matching that one walk may spend, about 0.1 s, or 0.5 s of the costliest; a rule of ours costs about
-100."""
+REGEXP_STEPS = 20_000
+"""Steps of regexp matching that one walk may spend: about 10 ms, or 50 ms of the costliest, for which an event loop is
+held. A rule of ours costs about five."""
 
 
 class Candidate(NamedTuple):

@@ -99,10 +99,11 @@ def make_stub(
     trust_ad: bool = False,
     trust_anchors: TrustAnchors | None = None,
     clock: Clock = time.monotonic,
+    lifetime: float | None = None,
 ) -> Stub:
     """A stub for the servers; ConfigError for a bad one, DiscoveryFailed for a name without address."""
     try:
-        return Stub(listed(nameservers), trust_ad=trust_ad, trust_anchors=trust_anchors, clock=clock)
+        return Stub(nameservers, trust_ad=trust_ad, trust_anchors=trust_anchors, clock=clock, lifetime=lifetime)
     except ValueError as error:
         raise ConfigError(str(error), key="nameservers") from None
 
@@ -118,8 +119,10 @@ def whom(
     if any("://" in text for text in nameservers):
         from maptr.resolver import make_resolver
 
-        return make_resolver(nameservers)
-    return make_stub(nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, clock=run.clock)
+        return make_resolver(nameservers, lifetime=run.left)
+    return make_stub(
+        nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, clock=run.clock, lifetime=run.left
+    )
 
 
 def asker(resolver: dns.resolver.Resolver | Stub | None, nameservers: Iterable[str] | None, run: Call) -> Ask:

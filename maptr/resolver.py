@@ -166,32 +166,32 @@ def is_url(text: str) -> bool:
     return text.startswith(("https://", "tls://"))
 
 
-def make_resolver(nameservers: Iterable[str]) -> dns.resolver.Resolver:
+def make_resolver(nameservers: Iterable[str], *, lifetime: float | None = None) -> dns.resolver.Resolver:
     """A resolver for servers of which some are ``https://HOST[:PORT]/PATH`` or ``tls://HOST[#PORT]``.
 
-    Certificates are verified, for the host as it is written. Raises ConfigError, for lack of a package too, and
-    DiscoveryFailed for a name without address.
+    ``lifetime`` bounds the look-up of each name, in seconds. Certificates are verified, for the host as it is written.
+    Raises ConfigError, for lack of a package too, and DiscoveryFailed for a name without address.
     """
     made = dns.resolver.Resolver(configure=False)
-    made.nameservers = [server for text in nameservers for server in _nameservers(text)]
+    made.nameservers = [server for text in nameservers for server in _nameservers(text, lifetime)]
     made.use_edns(0, 0, UDP_PAYLOAD)
     return made
 
 
-def _nameservers(text: str) -> list[dns.nameserver.Nameserver]:
+def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Nameserver]:
     scheme, _, rest = text.partition("://")
     if "://" in text and not is_url(text):
         raise ConfigError(f"{text!r} is no server: write HOST, tls://HOST or https://HOST/PATH", key="nameservers")
     try:
         if not is_url(text):
-            return [dns.nameserver.Do53Nameserver(*server) for server in find_servers(text)]
+            return [dns.nameserver.Do53Nameserver(*server) for server in find_servers(text, seconds=lifetime)]
         if scheme == "tls":
             host = rest.partition("#")[0]
-            found = find_servers(rest, DOT_PORT)
+            found = find_servers(rest, DOT_PORT, lifetime)
             name = None if found[0].address == host else host
             return [dns.nameserver.DoTNameserver(server.address, server.port, hostname=name) for server in found]
         host = url.parse(text).host.text
-        found = find_servers(host)
+        found = find_servers(host, seconds=lifetime)
     except ValueError as error:
         raise ConfigError(f"{text}: {error}", key="nameservers") from None
     if not dns.query.have_doh:  # by packages that change with dnspython's version

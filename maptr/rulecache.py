@@ -27,7 +27,7 @@ class RuleCache:
         key = naptr, undotted
         known = self._rules.get(key)
         if known is not None:
-            budget.spend(known[1])
+            budget.spend(known[1], taken=False)
             return known[0]
         before = budget.steps
         rule = read(naptr, undotted=undotted, budget=budget)

@@ -50,6 +50,7 @@ class Walk:
         *,
         reader: Reader | None = None,
         origin_known: bool = False,
+        budget: Budget | None = None,
     ) -> None:
         self.ark = ark
         self.settings = settings = settings or DEFAULTS
@@ -62,7 +63,7 @@ class Walk:
         self._given = False
         self._asked = {names.fold(root)}
         self._found: list[Found] = []
-        self._budget = Budget(settings.regexp_steps)
+        self._budget = budget or Budget(settings.regexp_steps)
         self._records_left = settings.max_records
         self._origin_known = origin_known
         self._too_long: list[tuple[tuple[int, int], ...]] = []  # paths of records whose URL is too long
