@@ -7,7 +7,7 @@ No socket, thread, clock, log or file. What a zone says is in ``lookup.py``, how
 from __future__ import annotations
 
 from maptr.chaos import look_up_chaos
-from maptr.context import PLAIN, Context, Transport
+from maptr.context import MIN_PAYLOAD, PLAIN, Context, Transport, is_amplifier
 from maptr.cookies import answer_cookie
 from maptr.edns import (
     EDE_NOT_AUTHORITATIVE,
@@ -166,4 +166,7 @@ def _answer(asked: Query, snapshot: Snapshot) -> Reply:
     minimal = question.qtype == ANY and asked.transport is Transport.UDP
     dnssec = asked.opt is not None and asked.opt.do
     outcome = look_up(zone, name, question.qtype, minimal_any=minimal, dnssec=dnssec)
+    unverified = asked.transport is Transport.UDP and not asked.verified
+    if unverified and is_amplifier(question.qtype, apex=folded == zone.origin, answered=bool(outcome.answer)):
+        asked.limit = MIN_PAYLOAD
     return render(asked, outcome.rcode, outcome)

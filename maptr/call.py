@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 import dns.exception
 
 from maptr import names
-from maptr.ark import Ark
+from maptr.ark import Ark, Profile
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.question import DEFAULTS, Answer, Question, Settings
@@ -42,6 +42,7 @@ class WalkOptions(TypedDict, total=False):
     trust_ad: bool
     trust_anchors: TrustAnchors | None
     require: Literal["secure"] | None
+    profile: Profile
     clock: Clock
 
 
@@ -68,9 +69,10 @@ class Call:
         trust_ad: bool = False,
         trust_anchors: TrustAnchors | None = None,
         require: Literal["secure"] | None = None,
+        profile: Profile = "current",
         clock: Clock = time.monotonic,
     ) -> None:
-        parsed = ark if isinstance(ark, Ark) else Ark.parse(ark)
+        parsed = as_ark(ark, profile)
         try:
             self.walk = Walk(parsed, with_origin(settings, origin))
         except ValueError as error:
@@ -115,6 +117,11 @@ class Call:
         if self._raise_on_none or not discovery.complete:
             discovery.raise_for_none()
         return discovery
+
+
+def as_ark(ark: Ark | str | bytes, profile: Profile) -> Ark:
+    """An ARK to discover, which may be a bare NAAN. Raises as ``Ark.parse``."""
+    return ark if isinstance(ark, Ark) else Ark.parse(ark, profile=profile, bare=True)
 
 
 def origin_labels(origin: str | dns.name.Name) -> names.Labels:

@@ -24,7 +24,8 @@ class Candidate(NamedTuple):
     ``host`` and ``port`` say where it is; ``target`` is the URL its rule made, without inflection or query
     string, and empty for an ``h`` record, which says no more than the host. ``order`` and ``preference`` are those
     of its own record; ``path`` holds the pairs of every record on the way, its own last. ``ttl`` is the shortest
-    of all these records, in seconds; it is not compared, nor what makes URLs for other ARKs.
+    of all these records, in seconds; it is not compared, nor what makes URLs for other ARKs. ``status`` is the HTTP
+    status that the registry wants for a redirect to it, None where that is not known, as from DNS; nor is it compared.
 
     >>> best = discover("ark:12345/x6np1wh8k", nameservers=[server])[0]
     >>> best.url(Ark.parse("ark:12345/x5?info"))
@@ -43,6 +44,7 @@ class Candidate(NamedTuple):
     made_for: str = ""
     substitution: Substitution | None = None
     scheme: str = ""
+    status: int | None = None
 
     def _compared(self) -> tuple[object, ...]:
         return self[:5] + self[6:10]
@@ -80,17 +82,17 @@ class Candidate(NamedTuple):
     def url(self, ark: Ark, *, scheme: str = "https") -> str:
         """The URL for an ARK: what the rule makes of it, or ``scheme://host[:port]/ark:NAAN/name`` for ``h``.
 
-        A scheme of the candidate's own, found by asking, goes before ``scheme``.
+        A scheme of the candidate's own, found by asking, goes before ``scheme``, and port 80 means http.
         Inflection and query string are carried along. Raises DiscoveryError where the rule does not match the ARK,
         or makes a URL at another place of it: that is another candidate, which only a walk may judge.
         """
         if self.substitution is None:
-            port = f":{self.port}" if self.port is not None else ""
-            return f"{self.scheme or scheme}://{self.host}{port}/{ark.resolution}{ark.tail}"
-        if ark.resolution == self.made_for:
+            path = ark.in_url if ark.name else str(ark)  # a bare NAAN without a slash (draft table 1)
+            return f"{url.at(self.host, self.port, self.scheme or scheme)}/{path}{ark.tail}"
+        if ark.in_url == self.made_for:
             return self.target + ark.tail
         try:
-            made = self.substitution.apply(ark.resolution.encode(), Budget(REGEXP_STEPS))
+            made = self.substitution.apply(ark.in_url.encode(), Budget(REGEXP_STEPS))
             text = (made or b"").decode("ascii")
             where = url.parse(text) if made is not None else None
         except (BudgetSpent, ValueError) as error:
@@ -120,11 +122,16 @@ def _padded(path: tuple[tuple[int, int], ...], depth: int) -> tuple[tuple[int, i
     return path + ((0, 0),) * (depth - len(path))
 
 
-def rank(found: Sequence[Found], unknown: Sequence[tuple[tuple[int, int], ...]] = ()) -> tuple[Candidate, ...]:
-    """Candidates by (order, preference) along their path, then rdata in canonical order; each place once.
+def rank(
+    found: Sequence[Found],
+    ark: Ark,
+    scheme: str = "https",
+    unknown: Sequence[tuple[tuple[int, int], ...]] = (),
+) -> tuple[Candidate, ...]:
+    """Candidates by (order, preference) along their path, then rdata in canonical order; each URL once.
 
-    ``unknown`` are the paths of records that are for the ARK but make no URL that is known: candidates of a worse rank
-    than one of them are left out.
+    URLs that differ only in the slash after ``ark:`` are one. ``unknown`` are the paths of records that are for the ARK
+    but make no URL that is known: candidates of a worse rank than one of them are left out.
     """
     if len(found) < 2 and not unknown:
         return tuple([one.candidate for one in found])
@@ -132,8 +139,8 @@ def rank(found: Sequence[Found], unknown: Sequence[tuple[tuple[int, int], ...]] 
     if unknown:
         worst = min(_padded(path, depth) for path in unknown)
         found = [one for one in found if _padded(one.candidate.path, depth) <= worst]
-    ranked: dict[tuple[str, int | None, str], Candidate] = {}
+    ranked: dict[str, Candidate] = {}
     for one in sorted(found, key=lambda one: one.rank(depth)):
         candidate = one.candidate
-        ranked.setdefault((candidate.host.lower(), candidate.port, candidate.target), candidate)
+        ranked.setdefault(url.same_place(candidate.url(ark, scheme=scheme)), candidate)
     return tuple(ranked.values())

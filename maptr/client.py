@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
-from maptr.ark import Ark
+from maptr.ark import Ark, Profile
 from maptr.call import Call, Clock, Options, StepHook, check_whom, listed, prefer
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
@@ -42,9 +42,10 @@ def discover(
     trust_ad: bool = False,
     trust_anchors: TrustAnchors | None = None,
     require: Literal["secure"] | None = None,
+    profile: Profile = "current",
     clock: Clock = time.monotonic,
 ) -> Discovery:
-    """Find the mapping authorities of an ARK (draft-kunze-ark appendix B).
+    """Find the mapping authorities of an ARK (draft-kunze-ark appendix B), or of a bare NAAN (``ark:12345``).
 
     ``resolver`` is a dnspython Resolver, by default the system's, or a ``Stub``. ``nameservers`` instead names plain
     DNS servers (``"192.0.2.1"``, ``"::1#5353"``), recursive or authoritative, and is several times as fast; or
@@ -54,7 +55,8 @@ def discover(
     ``origin``. With ``raise_on_none=False`` an ARK that nobody serves gives an empty discovery. ``trust_ad`` takes the
     resolver's word on DNSSEC into ``security``: only for one you run, over a safe way. ``trust_anchors`` validates
     every answer here, from the anchors of a ``Validator`` (which remembers), of a file or of a mapping; what is bogus
-    is never a candidate. ``require="secure"`` refuses whatever is not secure throughout.
+    is never a candidate. ``require="secure"`` refuses whatever is not secure throughout. ``profile`` is the version of
+    the draft that text is read by, as for ``Ark.parse``.
 
     Raises ArkSyntaxError; NoMappingAuthority where DNS said there is none; DiscoveryFailed where DNS did not say,
     as DiscoveryTimeout where it stayed silent; ConfigError for a bad origin, server or trust anchor.
@@ -73,6 +75,7 @@ def discover(
         trust_ad=trust_ad,
         trust_anchors=trust_anchors,
         require=require,
+        profile=profile,
         clock=clock,
     )
     ask = asker(resolver, nameservers, run)

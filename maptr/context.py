@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Self
 
 from maptr.cookies import CookieSettings, Hash
-from maptr.protocol import UDP_PAYLOAD
+from maptr.protocol import RRSIG, UDP_PAYLOAD
 from maptr.siphash import siphash24
 
 MIN_PAYLOAD = 512  # without EDNS (RFC 1035 4.2.1); smaller values are treated as this (RFC 6891 6.2.3)
@@ -91,3 +91,12 @@ class Context(_Context):
 
 
 PLAIN = Context()
+
+
+def is_amplifier(rdtype: int, *, apex: bool, answered: bool) -> bool:
+    """True for the answers that grow with a zone's keys and signatures: those at its apex, and all to type RRSIG.
+
+    A client that asks over UDP without a valid cookie may be a forged address, so it gets no more of them than fits
+    without EDNS, and TC: the most traffic for the smallest query is drawn with these.
+    """
+    return answered and (apex or rdtype == RRSIG)

@@ -235,6 +235,7 @@ class Discovery(Sequence[Candidate]):
                     "owner": c.owner,
                     "ttl": c.ttl,
                     "source": c.source,
+                    "status": c.status,
                 }
                 for c in self.candidates
             ],

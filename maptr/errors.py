@@ -110,6 +110,23 @@ class ConfigError(LocatedError):
         super().__init__(f"{key}: {message}" if key else message, filename=filename, line=line)
         self.reason = message  # without the key, as in ``TableError``
         self.key = key
+        self.all: tuple[ConfigError, ...] = (self,)
+
+
+class ConfigErrors(ConfigError):
+    """Several mistakes in one configuration: ``all`` has each, and this is the first, with the text of all of them."""
+
+    def __init__(self, errors: Sequence[ConfigError]) -> None:
+        first = errors[0]
+        super().__init__(first.reason, filename=first.filename, line=first.line, key=first.key)
+        self.msg = "; ".join(map(str, errors))
+        self.all = tuple(errors)
+
+
+def raise_all(errors: Sequence[ConfigError]) -> None:
+    """Raise what is wrong with a configuration: nothing, one ConfigError, or ConfigErrors."""
+    if errors:
+        raise (errors[0] if len(errors) == 1 else ConfigErrors(errors)) from None
 
 
 class SigningError(LocatedError):
@@ -130,6 +147,10 @@ class FetchError(MaptrError):
 
 class SignatureError(MaptrError):
     """A signature is not that of the key for this content; or key or signature cannot be read."""
+
+
+class ParserFailed(MaptrError):
+    """The process that reads a registry file came to a limit, or could not run; the file itself may be good."""
 
 
 class PullFailed(MaptrError):

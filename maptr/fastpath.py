@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from maptr import context
-from maptr.context import MIN_PAYLOAD
+from maptr.context import MIN_PAYLOAD, is_amplifier
 from maptr.cookies import CLIENT_COOKIE
 from maptr.fellows import Fellows
 from maptr.learned import General, Learned
@@ -176,6 +176,10 @@ class ReadyAnswers:
         if ready is None:
             return None
         found = Found(ready, end, cookie)
+        if not stream and found.size() > MIN_PAYLOAD:
+            apex, answered = query[HEADER : end - 4].lower() in self._zones, ready.head[4:6] != NONE
+            if is_amplifier(qtype, apex=apex, answered=answered):
+                return None  # how much of it a client gets depends on its cookie
         limit = min(max(opt[3] << 8 | opt[4], MIN_PAYLOAD), self._max_payload) if opt else MIN_PAYLOAD
         if found.size() <= limit:
             return found

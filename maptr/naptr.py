@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # The regexps are imported where a record has one: most have none, and a fresh process waits for what it imports.
 
 SERVICE = b"ark"
+MAX_STRING = 255  # octets of a character-string (RFC 1035 3.3)
 
 Fields = tuple[int, int, bytes, bytes, bytes, Labels]
 """The rdata of a record, in the order of ``Naptr``."""
@@ -61,15 +62,20 @@ class Naptr(NamedTuple):
         return cls(order, preference, flags, service, regexp, names.check(tuple(labels)))
 
     def to_wire(self) -> bytes:
-        """Uncompressed rdata, case kept."""
+        """Uncompressed rdata, case kept; ValueError for a string that is longer than a character-string."""
+        if max(len(self.flags), len(self.service), len(self.regexp)) > MAX_STRING:
+            raise ValueError(f"more than {MAX_STRING} octets in a character-string")
         return self._before_replacement() + names.to_wire(self.replacement)
 
     def canonical(self) -> bytes:
-        """Rdata in the form that sorts (RFC 4034 sections 6.2 and 6.3): the replacement in lower case."""
+        """Rdata in the form that sorts (RFC 4034 sections 6.2 and 6.3): the replacement in lower case.
+
+        A table's own rule may have a regexp of more than 255 octets: it sorts, and has no ``to_wire``.
+        """
         return self._before_replacement() + names.to_wire(self.replacement).lower()  # no length is a letter
 
     def _before_replacement(self) -> bytes:
-        strings = b"".join([bytes((len(s),)) + s for s in (self.flags, self.service, self.regexp)])
+        strings = b"".join([bytes((min(len(s), MAX_STRING),)) + s for s in (self.flags, self.service, self.regexp)])
         return struct.pack("!HH", self.order, self.preference) + strings
 
     def __str__(self) -> str:

@@ -24,7 +24,8 @@ TIME_OVER = "the walk's time was over"  # what the trace says of a question that
 class Settings(NamedTuple):
     """What a caller may decide about a walk.
 
-    ``scheme`` is that of an ``h`` candidate's URL. ``allow_private`` lets rules lead to hosts that are not public.
+    ``scheme`` is that of an ``h`` candidate's URL, and of a natab's host; with port 80 both are http.
+    ``allow_private`` lets rules lead to hosts that are not public.
     ``undotted`` is the origin below which a host without final dot is read both ways; by default
     ``ark.arpa`` where that is the origin, and none elsewhere.
     """

@@ -28,7 +28,6 @@ from maptr.ere import Expression, RegexpError
 from maptr.nfa import Budget
 from maptr.prefix import Prefix
 
-MAX_FIELD = 255  # octets of a character-string (RFC 1035 3.3)
 MAX_RESULT = 4096  # octets of a substitution's result
 
 
@@ -91,8 +90,6 @@ def _split(field: bytes) -> tuple[bytes, tuple[bytes | int, ...], bytes]:
     """Expression, replacement as literals and group numbers, flags (RFC 3402 section 3.2)."""
     if not field:
         raise RegexpError("empty")
-    if len(field) > MAX_FIELD:
-        raise RegexpError(f"{len(field)} octets, {MAX_FIELD} at most")
     if 0 in field:
         raise RegexpError("a NUL")
     delimiter = field[0]

@@ -71,6 +71,7 @@ class Query:
     cookie: bytes | None = None  # to send back
     verified: bool = False
     reserve: int = 0  # octets to leave free for a signature
+    limit: int = MAX_MESSAGE  # octets of the reply, where that is less than its transport and the client allow
 
 
 def render(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: int | None = None) -> Reply:
@@ -86,7 +87,7 @@ def render(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: int
     if query.opt is not None:
         options = reply_options(query.wanted, query.context, cookie=query.cookie, ede=ede, stream=not udp)
         opt = write_opt(query.opt, payload, options, rcode=rcode)
-    limit = (udp_limit(query.opt, payload) if udp else MAX_MESSAGE) - query.reserve
+    limit = min(udp_limit(query.opt, payload) if udp else MAX_MESSAGE, query.limit) - query.reserve
     if outcome is None:
         outcome = _NOTHING
     body = b""

@@ -1,7 +1,9 @@
-"""Response rate limiting: how many replies of one kind go to one network, so that a forged address gets few.
+"""Response rate limiting (RRL) for UDP replies, so that a forged address gets few.
 
-After the description by Vixie and Schryver, as in BIND, NSD and Knot. Pure: the clock is an argument. What makes
-two replies alike is decided in ``rendering.py``; who is asked before a reply is sent, in ``serve/responder.py``.
+After the description by Vixie and Schryver, as in BIND, NSD and Knot. A network has one account for each kind of reply,
+and one for all kinds together, which a client that asks for another name each time meets (BIND's ``all-per-second``).
+Pure: the clock is an argument. What makes two replies alike is decided in ``rendering.py``; who is asked before a reply
+is sent, in ``serve/responder.py``.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from maptr.address import Network, read_network
 # Replies of one kind a second to one network. A resolver keeps what it was told, so it does not ask the same
 # again and again; with BIND's example (5) the resolvers of a campus already meet the limit, NSD's 200 lets much by.
 RESPONSES_PER_SECOND = 20.0
+ALL_KINDS = 10  # times that rate for all kinds together: a resolver that starts cold asks for many names, once each
 SLIP = 2  # every second reply over the limit goes out truncated, as in BIND, NSD and Knot
 WINDOW = 15.0  # seconds over which excess is remembered: BIND's default
 IPV4_PREFIX = 24  # the networks that BIND, NSD and Knot count by
@@ -108,6 +111,9 @@ class RateLimiter:
         # What may be owed. One reply a kind must be able to pass, however small a worker's share of the rate.
         self._credit = max(1.0, settings.responses_per_second) * self._price + ROUNDING
         self._most = self._credit + settings.window
+        self._network_price = self._price / ALL_KINDS
+        self._network_credit = max(1.0, settings.responses_per_second * ALL_KINDS) * self._network_price + ROUNDING
+        # By network and kind, and by network alone.
         self._accounts: dict[Hashable, float] = {}
         self._excess: dict[Hashable, int] = {}  # replies that went too far, of some of the accounts
         self._networks: dict[str, str | None] = {}
@@ -128,33 +134,49 @@ class RateLimiter:
         """Count one reply by its network and kind where it may go; else nothing, and ``judge_each`` shall say."""
         now, reply = self._clock(), (network, kind)
         accounts = self._accounts
-        free = accounts.get(reply, now)
-        free = (now if free < now else free) + self._price
-        if free > now + self._credit or len(accounts) >= self._settings.table_size:
+        free = max(now, accounts.get(reply, now)) + self._price
+        free_network = max(now, accounts.get(network, now)) + self._network_price
+        if (
+            free > now + self._credit
+            or free_network > now + self._network_credit
+            or len(accounts) >= self._settings.table_size
+        ):
             return False
-        accounts[reply] = free
+        accounts[reply], accounts[network] = free, free_network
         return True
 
     def judge_each(self, replies: Sequence[tuple[str, Hashable]]) -> Iterator[tuple[int, Verdict]]:
-        """The same for replies of one moment, by network and kind; says the places of those that are not to go."""
-        now, accounts, price = self._clock(), self._accounts, self._price
-        allowed = now + self._credit
-        over = []
+        """The same for replies of one moment, by network and kind; says the places of those that are not to go.
+
+        What one kind has too many of does not count against the others.
+        """
+        now, accounts = self._clock(), self._accounts
+        price, allowed, most = self._price, now + self._credit, now + self._most
+        network_price, network_allowed = self._network_price, now + self._network_credit
+        over: list[tuple[int, Hashable]] = []
         for place, reply in enumerate(replies):
             free = accounts.get(reply, now)
             free = (now if free < now else free) + price
             if free > allowed:
-                over.append(place)
-                free = min(free, now + self._most)
+                over.append((place, reply))
+                free = min(free, most)
+            else:
+                network = reply[0]
+                free_network = accounts.get(network, now)
+                free_network = (now if free_network < now else free_network) + network_price
+                if free_network > network_allowed:
+                    over.append((place, network))
+                    free_network = min(free_network, most)
+                accounts[network] = free_network
             accounts[reply] = free
         if len(accounts) > self._settings.table_size:
             with self._lock:
                 self._forget(now)
-        return ((place, self._withhold(replies[place])) for place in over)
+        return ((place, self._withhold(account)) for place, account in over)
 
-    def _withhold(self, reply: Hashable) -> Verdict:
+    def _withhold(self, account: Hashable) -> Verdict:
         with self._lock:
-            excess = self._excess[reply] = self._excess.get(reply, 0) + 1
+            excess = self._excess[account] = self._excess.get(account, 0) + 1
             if self._settings.slip and excess % self._settings.slip == 0:
                 self.tally.truncated += 1
                 return Verdict.TRUNCATE

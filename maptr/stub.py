@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from maptr import resolvconf
+from maptr import resolvconf, url
 from maptr.asking import Exchange, RandomBytes
 from maptr.attempt import Asked, Attempt, Server
 from maptr.errors import ConfigError, DiscoveryFailed, DiscoveryTimeout, reason_of
@@ -257,7 +257,7 @@ def _look_up(host: str, port: int, seconds: float | None) -> Found:
 
 
 def read_server(text: str, port: int = PORT) -> tuple[str, int]:
-    """Host and port of a server as it is written; ValueError for a bad port or no host."""
+    """The host and port of ``address``, ``name``, or either with ``#port``; nothing is looked up. Raises ValueError."""
     host, mark, number = text.partition("#")
     if mark:
         if not (number.isascii() and number.isdigit() and len(number) <= 5):
@@ -272,6 +272,19 @@ def read_server(text: str, port: int = PORT) -> tuple[str, int]:
             f"{text!r} is no server: write HOST or HOST#PORT, an IPv6 address without brackets{_meant(text)}"
         )
     return host, port
+
+
+def check_server(text: str) -> None:
+    """ValueError for what no form of ``nameservers`` takes: a server as above, ``tls://`` or ``https://``."""
+    scheme, mark, rest = text.partition("://")
+    if not mark:
+        read_server(text)
+    elif scheme == "tls":
+        read_server(rest)
+    elif scheme == "https":
+        url.parse(text)
+    else:
+        raise ValueError(f"{text!r} is no server: write HOST, tls://HOST or https://HOST/PATH")
 
 
 def _meant(text: str) -> str:

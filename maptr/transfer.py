@@ -44,10 +44,7 @@ def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[Recor
         return
     yield soa
     for change in known:
-        yield change.old
-        yield from change.removed
-        yield change.new
-        yield from change.added
+        yield from change
     yield soa
 
 

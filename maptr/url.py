@@ -19,6 +19,7 @@ _URL = r"(?s)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<res
 _LABEL = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NUMBER = r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)\Z"
 _NAME = rf"(?:{_LABEL}\.)*(?!{_NUMBER}){_LABEL}\Z"
+_PORTS = {"http": 80, "https": 443}
 _CLEAN = "".join(c for c in map(chr, range(0x21, 0x7F)) if c not in '<>"\\^`{|}')  # RFC 3986 2: all that a URL holds
 
 
@@ -181,6 +182,27 @@ def parse_allowed(text: str, *, allow_private: bool = False) -> Url:
     if url.host.is_local and not allow_private:
         raise ValueError(f"{url.host.text} is not a public host")
     return url
+
+
+def at(host: str, port: int | None, scheme: str) -> str:
+    """The start of the URL of a host of which no more is known than ``host[:port]``, as in natab and ``h`` records.
+
+    Port 80 means http, whatever the scheme is otherwise: the drafts write ``host:80``.
+    """
+    if port == 80:
+        return f"http://{host}"
+    return f"{scheme}://{host}" if port is None else f"{scheme}://{host}:{port}"
+
+
+def same_place(text: str) -> str:
+    """An ARK's URL in the form that compares: scheme and host in lower case, no port that the scheme has anyway (RFC
+    3986 sections 6.2.2.1 and 6.2.3), and no slash after ``ark:``. What is no URL comes back as it is."""
+    match = re.match(_URL, text)
+    if match is None:
+        return text
+    scheme = match["scheme"].lower()
+    host = match["authority"].lower().removesuffix(f":{_PORTS.get(scheme)}")
+    return f"{scheme}://{host}{match['rest'].replace('ark:/', 'ark:')}"
 
 
 def refusal(text: str, *, allow_private: bool = False) -> str | None:

@@ -97,7 +97,7 @@ class Walk:
             for question in self._open:
                 self._answers.setdefault(question.name, Answer(Outcome.TIMEOUT, note=TIME_OVER))
             self._read_depth()
-        ranked = rank(self._found, self._too_long)
+        ranked = rank(self._found, self.ark, self.settings.scheme, self._too_long)
         most = self.settings.max_candidates
         trace = tuple(self.steps)
         complete = self._complete
@@ -223,7 +223,7 @@ class Walk:
             here.ttl,
             target=made,
             path=(*here.path, (order, preference)),
-            made_for=self.ark.resolution,
+            made_for=self.ark.in_url,
             substitution=rule.substitution,
         )
         self._found.append(Found(candidate, rule.naptr, 0))
@@ -255,7 +255,7 @@ class Walk:
         """What the rule makes of the ARK. Raises _Passed, BudgetSpent and ResultTooLongError."""
         assert rule.substitution is not None  # noqa: S101 - naptr.read gives every such rule one
         self.ark_read = True
-        made = rule.substitution.apply(self.ark.resolution.encode(), self._budget)
+        made = rule.substitution.apply(self.ark.in_url.encode(), self._budget)
         if made is None:
             raise _Passed("its regexp does not match this ARK")
         return made.decode("ascii", "backslashreplace")

@@ -17,7 +17,8 @@ import dns.zone
 import pytest
 
 from maptr.answer import respond
-from maptr.context import Transport
+from maptr.context import Context, Transport
+from maptr.cookies import CookieSettings
 from maptr.packet import Writer
 from maptr.serve.dnslib_resolver import Message
 from maptr.snapshot import Snapshot
@@ -270,3 +271,45 @@ def test_dnslib_and_dnspython_read_the_same_records() -> None:
             assert [(r.rname.label, r.rtype, r.ttl) for r in mine] == [
                 (rrset.name.labels[:-1], rrset.rdtype, rrset.ttl) for rrset in other for _ in rrset
             ]
+
+
+# --- what a forged address must not draw
+
+
+SIGNATURES = "\n".join(
+    f"{name} RRSIG {covered} 13 1 60 20300101000000 20200101000000 1 example. {'A' * 88}"
+    for name in ("@", "www")
+    for covered in ("A", "TXT", "NS", "SOA", "MX", "AAAA", "DNSKEY", "NSEC")
+)
+LARGE = snapshot_of(
+    "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.1\nwww A 192.0.2.2\n"
+    + "".join(f'{name} TXT "{"x" * 200}{number}"\n' for name in ("@", "www") for number in range(4))
+    + SIGNATURES
+)
+COOKIES = Context(cookies=CookieSettings((bytes(16),)))
+
+
+def ask_with_cookie(name: str, rdtype: str, cookie: bytes) -> dns.message.Message:
+    option = dns.edns.GenericOption(dns.edns.OptionType.COOKIE, cookie)
+    query = dns.message.make_query(name, rdtype, use_edns=0, payload=1232, options=[option])
+    query.flags = dns.flags.Flag(0)
+    wire = respond(query.to_wire(), LARGE, client="192.0.2.1", context=COOKIES)
+    assert wire is not None
+    return dns.message.from_wire(wire)
+
+
+@pytest.mark.parametrize(("name", "rdtype"), [("example.", "TXT"), ("example.", "RRSIG"), ("www.example.", "RRSIG")])
+def test_large_answers_at_the_apex_and_to_rrsig_need_a_cookie_or_tcp(name: str, rdtype: str) -> None:
+    reply = ask(name, rdtype, LARGE, payload=1232)
+    assert (flags_of(reply), reply.answer) == ("AA TC", [])
+    whole = ask(name, rdtype, LARGE, payload=1232, transport=Transport.TCP)
+    assert len(whole.to_wire()) > 512
+    first = ask_with_cookie(name, rdtype, bytes(8))
+    assert flags_of(first) == "AA TC", "a client's cookie alone shows nothing"
+    second = ask_with_cookie(name, rdtype, bytes(first.options[0].to_wire()))
+    assert (flags_of(second), second.answer) == ("AA", whole.answer)
+
+
+@pytest.mark.parametrize(("name", "rdtype"), [("www.example.", "TXT"), ("example.", "SOA"), ("ns.example.", "RRSIG")])
+def test_other_answers_need_none(name: str, rdtype: str) -> None:
+    assert flags_of(ask(name, rdtype, LARGE, payload=1232)) == "AA"

@@ -27,7 +27,7 @@ LAYERS = (
     # What maptr knows, as functions over values.
     (
         *("candidate", "trace", "summary", "discovery", "question", "walk", "replay", "choose"),
-        *("table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
+        *("table", "registry", "erc", "plan", "rules", "lint", "drift", "driftpage"),
         *("zone", "masterfile", "rulecheck", "zonecheck", "zonetext"),
         *("packet", "edns", "lookup", "rendering", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
@@ -53,7 +53,7 @@ LAYERS = (
     ),
     # What asks the network and reads files.
     (
-        *("files", "natabfile", "places", "resolvconf", "fetch", "backups", "pull"),
+        *("files", "places", "resolvconf", "fetch", "confined", "backups", "pull"),
         *(
             "trust",
             "call",

@@ -39,7 +39,6 @@ def test_discover_prints_candidates_best_first(at: str) -> None:
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         "https://ark.example.org/ark:/12345/x54?info\t10\t10\t12345.ark.arpa.",
-        "https://ark.example.org/ark:12345/x54?info\t100\t10\t12345.ark.arpa.",
     ]
     assert result.stderr == ""
 
@@ -53,9 +52,28 @@ def test_an_ark_alone_means_discover_and_the_server_may_come_first(at: str) -> N
 def test_short_and_url(at: str) -> None:
     assert run("discover", "--short", "ark:12027/x1", at).stdout.splitlines() == [
         "http://ark.nal.example.org/ark:/12027/x1",
-        "https://ark.nal.example.org/ark:12027/x1",
+    ]
+    assert run("discover", "--short", "--scheme", "http", "ark:12345/x54", at).stdout.splitlines() == [
+        "https://ark.example.org/ark:/12345/x54",
+        "http://ark.example.org/ark:12345/x54",
     ]
     assert run("url", "ark:12027/x1", at).stdout == "http://ark.nal.example.org/ark:/12027/x1\n"
+
+
+def test_the_scheme_of_hosts_may_be_configured(at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    natab = tmp_path / "natab"
+    natab.write_text("12345:\n  a.example.org\n  b.example.org:80\n")
+    monkeypatch.setenv("MAPTR_CLIENT_SCHEME", "http")
+    table = ["--natab", str(natab), "--policy", "natab-only"]
+    for scheme, options in (("http", []), ("https", ["--scheme", "https"])):
+        assert run("discover", "--short", "ark:12345/x54", at, *options).stdout.splitlines() == [
+            "https://ark.example.org/ark:/12345/x54",
+            *([f"{scheme}://ark.example.org/ark:12345/x54"] if scheme == "http" else []),
+        ]
+        assert run("discover", "--short", "ark:12345/x54", *table, *options).stdout.splitlines() == [
+            f"{scheme}://a.example.org/ark:/12345/x54",
+            "http://b.example.org/ark:/12345/x54",
+        ]
 
 
 def test_trace_goes_to_stderr_with_a_reason_for_every_record(at: str) -> None:

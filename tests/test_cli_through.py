@@ -139,6 +139,14 @@ def test_the_table_of_a_server_s_configuration_is_the_client_s_too() -> None:
     assert run("table", "drift").exit_code == 9
 
 
+def test_a_configured_table_that_a_pull_will_write_may_be_absent(server: str) -> None:
+    config = f'[client]\nnameservers = ["{server}"]\n[table]\nfile = "naans.json"\n'
+    Path("maptr.toml").write_text(f'{config}url = "https://example.org/naans.json"\n')
+    result = run("url", ARK)
+    assert (result.exit_code, result.stdout) == (0, run("url", ARK, f"@{server}").stdout)
+    assert "naans.json: not there yet; maptr table pull --apply gets it" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "because"),
     [

@@ -87,7 +87,7 @@ def test_whatever_is_left_out_is_said_even_of_a_zone_that_does_not_change(tmp_pa
         result = run("build", str(source), "-o", str(target))
         assert result.exit_code == 0
         assert "left out: warning 12345 no-public-host: 192.168.1.12" in result.stderr
-        assert "left out: record 13030" in result.stderr
+        assert "left out: error 13030 rule-too-long" in result.stderr
     assert "unchanged" in result.stderr
     assert run("build", "--strict", str(source), "-o", str(target)).exit_code == 1
 

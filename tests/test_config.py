@@ -20,7 +20,7 @@ from maptr.config import Config, Secret, load, parse
 from maptr.config.lines import key_lines
 from maptr.config.model import CacheConfig, ClientConfig, ZoneConfig, all_keys
 from maptr.config.reader import environment_names
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, ConfigErrors
 from maptr.names import ARK_ARPA
 
 ISSUE = """\
@@ -143,7 +143,7 @@ def test_file_then_environment_then_flags() -> None:
         ("[serve.tls]\nkey='k'", "f:2: serve.tls.key: nothing uses it: serve.tls.listen is empty"),
         ("[[key]]\nname='x'", "f:1: key: the key x needs one of secret and secret_file"),
         (f"[[key]]\nname='x'\nsecret='{SECRET}'\nsecret_file='y'", "f:1: key: the key x needs one of"),
-        ("[[key]]\nname='x'\nalgorithm='md5'", "f:3: key.algorithm: 'md5' is no algorithm"),
+        (f"[[key]]\nname='x'\nalgorithm='md5'\nsecret='{SECRET}'", "f:3: key.algorithm: 'md5' is no algorithm"),
         ("[table]\nurl = 'https://r.example'", "f:2: table.url: needs table.file, where the registry is kept"),
         ("[table]\nfile = 'a'\nmirrors = ['b']", "f:3: table.mirrors: nothing uses it: table.url is not given"),
         ("[table]\nfile = 'a'\nurl = 'b'\ncafile = 'c'", "f:4: table.cafile: nothing uses it: all sources are files"),
@@ -164,6 +164,94 @@ def test_file_then_environment_then_flags() -> None:
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, filename="f")
+    assert str(caught.value).startswith(said)
+
+
+def test_all_that_is_wrong_is_told_at_once_each_with_its_place() -> None:
+    text = """\
+[serve]
+listen = ["h:53", "127.0.0.1:53", "127.0.0.1"]
+workers = 0
+lisen = []
+[serve.rrl]
+slip = "2"
+[[key]]
+name = "xfr"
+[[zone]]
+name = "a"
+file = "x"
+serial = "date"
+transfer = ["key:y"]
+[[zone]]
+name = "a"
+file = "y"
+table = "z"
+ns = ["ns.a=nonsense"]
+[table]
+url = "ftp://r.example/naans"
+file = "naans"
+mirrors = ["https:r.example", "mirror", "http://user@r.example/"]
+[client]
+nameservers = ["127.0.0.1:53", "udp://x", "192.0.2.1#53", "https://dns.example/dns-query", "tls://dns.example#853"]
+"""
+    with pytest.raises(ConfigErrors) as caught:
+        parse(text, filename="f", environment={"MAPTR_SERVE_LISTN": ""})
+    told = [(error.line, error.key) for error in caught.value.all]
+    assert told == [
+        (0, "MAPTR_SERVE_LISTN"),
+        (2, "serve.listen"),
+        (2, "serve.listen"),
+        (3, "serve.workers"),
+        (4, "serve.lisen"),
+        (6, "serve.rrl.slip"),
+        (7, "key"),
+        (12, "zone.serial"),
+        (13, "zone.transfer"),
+        (15, "zone.name"),
+        (18, "zone.ns"),
+        (20, "table.url"),
+        (22, "table.mirrors"),
+        (22, "table.mirrors"),
+        (24, "client.nameservers"),
+        (24, "client.nameservers"),
+    ]
+    assert all(str(error) in str(caught.value) for error in caught.value.all)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[serve.tls]\nlisten = ['127.0.0.1:853']\nkey = 'k'\ncertificat = 'c'",
+        "[serve.tls]\nlisten = ['127.0.0.1:853']\nkey = 'k'\ncertificate = 1",
+        "[serve]\nstate = 1\n[[zone]]\nname = 'a'\nfile = 'x'\nserial = 'date'",
+        "[serve]\nstat = 'x'\n[[zone]]\nname = 'a'\nfile = 'x'\nserial = 'date'",
+        "[[zone]]\nname = 'a'\nfile = 'x'\ntabel = 'y'\nns = ['ns']",
+        "[[zone]]\nname = 'a'\nfil = 'x'",
+        "[[key]]\nname = 'a'\nsecret = 1",
+        "[table]\nurl = 1\nmirrors = ['y']",
+    ],
+)
+def test_what_only_follows_from_a_mistake_is_not_told(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, filename="f")
+    assert len(caught.value.all) == 1, str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[table]\nfile = 'a'\nurl = 'gopher://r.example/x'", "f:3: table.url: gopher://r.example/x: neither an http"),
+        ("[table]\nfile = 'a'\nurl = 'https:///x'", "f:3: table.url: https:///x: neither an http"),
+        ("[table]\nfile = 'a'\ndrift = ['[::1]:53']", "f:3: table.drift: '[::1]:53' is no server"),
+        ("[client]\nnameservers = ['ns#0']", "f:2: client.nameservers: 'ns#0' is no server: write HOST"),
+        ("[client]\nnameservers = ['']", "f:2: client.nameservers: '' is no server"),
+        ("[client]\nnameservers = ['quic://ns']", "f:2: client.nameservers: 'quic://ns' is no server: write HOST, tls"),
+        ("[client]\nnameservers = ['https://']", "f:2: client.nameservers: "),
+    ],
+)
+def test_what_cannot_be_asked_is_found_in_the_configuration(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(text, filename="f")
     assert str(caught.value).startswith(said)

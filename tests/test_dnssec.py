@@ -38,10 +38,11 @@ from maptr.errors import SigningError, ZoneError
 from maptr.keyfolder import add_key, read_keys, remove_key, set_state
 from maptr.resign import is_current
 from maptr.serve import alarm
+from maptr.serve.served import Served, ZoneState
 from maptr.serve.zones import ZoneSource, read_zone
 from maptr.signatures import EXPIRING, Signatures, signature_state
 from maptr.signing import Children, Policy
-from maptr.snapshot import Snapshot, view_zone
+from maptr.snapshot import view_zone
 from maptr.zonekeys import Algorithm, Key, KeySet, Role, State, ds_rdata
 from tests.signing import sign_zone
 
@@ -654,6 +655,7 @@ def test_keys_are_listed_moved_and_shown_to_the_parent(work: Path) -> None:
 
 def test_signatures_have_a_state(keys: dict[Role, Key], caplog: pytest.LogCaptureFixture) -> None:
     view = view_zone(sign(keys[Role.CSK]))
+    source = ZoneSource(view.origin, Path("example.zone"))
     end = NOW + Policy().lifetime
     states = {
         NOW: Signatures.OK,
@@ -669,7 +671,7 @@ def test_signatures_have_a_state(keys: dict[Role, Key], caplog: pytest.LogCaptur
         assert (found.state, found.expires) == (state, end)
         caplog.clear()
         with caplog.at_level(logging.WARNING, "maptr.serve"):
-            alarm.tell(Snapshot.of([view]), now)
+            alarm.tell(Served({view.origin: ZoneState(source).serving(view, now)}), now)
         assert bool(caplog.records) is found.is_alarm
         assert all("zone example.: signatures" in record.getMessage() for record in caplog.records)
     assert signature_state(view_zone(zone()), NOW).state is Signatures.UNSIGNED

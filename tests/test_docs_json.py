@@ -14,9 +14,12 @@ from click.testing import CliRunner
 from maptr.ark import Ark
 from maptr.cli import main
 from maptr.describe import Description, Segment
+from maptr.lint import LeftOut, lint
 from maptr.liveness import Liveness
 from maptr.serve.driftreport import DriftReport
 from maptr.serve.served import Outcome
+from maptr.serve.status import describe_left_out
+from maptr.table import Entry, Table
 from maptr.trace import Link, Step
 from maptr.trace import Outcome as Said
 from tests.test_client import serving, zone
@@ -82,7 +85,9 @@ def test_the_commands_that_ask() -> None:
         urls = run("url", "ark:12345/x1", "ark:00000/x1", at, "--json")
         bulk = run("bulk", "-", at, "--jsonl", text="ark:12345/x1\nnonsense\n")
         none = run("info", "ark:00000/x1", at, "--json")
+        arks = run("ark", "ark:12345/x1", "nonsense", "--json")
     assert said("discover", *discovered) == documented("discover")
+    assert said("ark", *arks) == documented("ark")
     assert all(said("url", document) == documented("url") for document in urls)
     assert all(said("bulk", document) == documented("bulk --jsonl") for document in bulk)
     erc = Segment("erc", (("who", "H"),))
@@ -106,7 +111,7 @@ def test_the_commands_of_tables(tmp_path: Path) -> None:
     natab = "".join(f"{naan}:\n    h.example.org  ACR\n" for naan in range(12345, 12355))
     into.write_text(natab)
     other = tmp_path / "other"
-    other.write_text(natab.replace("h.", "i.", 1))
+    other.write_text(natab.replace("h.", "i.", 1).replace("12350:", "12350: %"))
     pulled = run("table", "pull", other, "--into", into, "--json")
     assert said("table pull", *pulled) == documented("table pull")
     with serving(zone(RECORDS)) as port:
@@ -137,7 +142,9 @@ def test_the_server(site: Site) -> None:
     assert said("reload", *[json.loads(site.run("reload", "--json").stdout)]) == documented("reload") - {"error"}
     status: dict[str, Any] = dict(site.status())
     status["table"] = {**dict.fromkeys(("file", "source", "checked", "changed", "error", "failed"))}
+    status["table"]["kept"] = [{"record": "", "reason": ""}]
     status["table"]["drift"] = [DriftReport("192.0.2.1", 1.0, 1).describe(str)]
+    status["zones"][0]["left_out"] = describe_left_out(LeftOut(lint(Table([Entry("12345")]))))
     missing = documented("status") - said("status", status)
     assert said("status", status) <= documented("status")
     assert missing == {path for path in documented("status") if path.startswith("zones[].signing.")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -32,6 +33,7 @@ from maptr.serve.zones import ZoneSource, read_zone
 from maptr.snapshot import Snapshot
 from scripts.benchmark.loads import ark_zone
 from tests.ports import free_port
+from tests.test_serve_cli import CURRENT_USER
 
 ZONE = "$TTL 60\n@ IN SOA ns1 host 1 7200 3600 1209600 300\n@ IN NS ns1\nns1 IN A 192.0.2.1\nx IN TXT hello\n"
 QUERY = dns.message.make_query("x.a.test", "TXT")
@@ -161,7 +163,11 @@ def begun_early(directory: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     port = free_port()
     arguments = ["serve", f"--zone=a.test={path}", f"--listen=127.0.0.1:{port}"]
     server = subprocess.Popen(
-        [sys.executable, "-c", WAITING, *arguments], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", WAITING, *arguments],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"MAPTR_SERVE_USER": CURRENT_USER} | os.environ,
     )
     try:
         for _ in range(TRIES):

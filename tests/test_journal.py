@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maptr import journal as journals
-from maptr.difference import difference, digest
-from maptr.errors import JournalError
-from maptr.journal import Journal, decode, encode
+from maptr.difference import Record, difference, digest, pack
+from maptr.errors import JournalError, ZoneError
+from maptr.journal import Journal, PackedDifference, decode, encode
 from maptr.names import parse
 from maptr.serial import is_newer
 from maptr.serve.journal_file import journal_path, read_journal, write_journal
@@ -84,7 +84,7 @@ def test_the_octets_are_bounded_too() -> None:
         old, new = (view_of(n, f"a 60 TXT {'x' * 200} {n}\n") for n in (serial, serial + 1))
         journal = journal.extend(old, new, max_octets=3000)
     assert 1 < len(journal.differences) < 6
-    assert sum(len(journals._pack_difference(change)) for change in journal.differences) <= 3000
+    assert sum(change.size for change in journal.differences) <= 3000
     large = view_of(21, "\n".join(f"n{i} 60 TXT {'x' * 200}" for i in range(30)))
     assert journal.extend(view_of(20, f"a 60 TXT {'x' * 200} 20\n"), large, max_octets=3000).differences == ()
 
@@ -188,3 +188,26 @@ def test_what_a_crash_left_half_written_is_replaced(tmp_path: Path) -> None:
         write_journal(tmp_path / "z.journal", Journal.start(view))
     assert [file.name for file in tmp_path.iterdir()] == ["z.journal"]
     assert (tmp_path / "z.journal").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_reload_packs_what_changed_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    views = [view_of(serial, "".join(f"n{i} 60 TXT {serial}\n" for i in range(50))) for serial in range(20)]
+    journal = journal_of(*views)
+    packed: list[Record] = []
+
+    def note(record: Record) -> bytes:
+        packed.append(record)
+        return pack(record)
+
+    monkeypatch.setattr(journals, "pack", note)
+    after = journal.extend(views[-1], view_of(20, "".join(f"n{i} 60 TXT 19\n" for i in range(50)) + "one 60 TXT x\n"))
+    encode(after)
+    assert len(packed) == 3, "both SOAs and the record"
+    assert [*after.differences[:-1]] == [*journal.differences]
+    assert all(mine is theirs for mine, theirs in zip(after.differences, journal.differences, strict=False))
+
+
+def test_octets_that_are_no_records_end_a_transfer() -> None:
+    change = PackedDifference(1, 2, 3, b"\1a")
+    with pytest.raises(ZoneError, match="its journal is damaged"):
+        list(change)

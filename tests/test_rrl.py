@@ -89,10 +89,40 @@ def test_kinds_are_counted_apart() -> None:
     assert [limits.judge("192.0.2.1", kind) for kind in "abcab"] == [SEND] * 3 + [DROP] * 2
 
 
+def test_all_kinds_together_have_ten_times_the_rate_and_of_the_rest_every_second_is_truncated() -> None:
+    limits = limiter(responses_per_second=2)
+    verdicts = [limits.judge("192.0.2.1", kind) for kind in range(30)]
+    assert verdicts == [SEND] * 20 + [DROP, TRUNCATE] * 5
+    assert (limits.tally.dropped, limits.tally.truncated) == (5, 5)
+    assert limits.judge("192.0.3.1", "kind") is SEND, "another network has its own"
+
+
+def test_what_one_kind_has_too_many_of_does_not_count_against_the_others() -> None:
+    limits = limiter(responses_per_second=2)
+    for _ in range(1000):
+        limits.judge("192.0.2.1", "flood")
+    assert [limits.judge("192.0.2.1", kind) for kind in range(18)] == [SEND] * 18
+    assert limits.judge("192.0.2.1", "one more") is DROP
+
+
+def test_one_reply_that_passes_alone_is_counted_with_all_kinds() -> None:
+    limits = limiter(responses_per_second=1)
+    assert [limits.passes("192.0.2.0/24", kind) for kind in range(11)] == [True] * 10 + [False]
+    assert limits.judge("192.0.2.1", "another") is DROP
+
+
+def test_a_network_over_its_total_is_not_forgotten_for_its_many_names() -> None:
+    limits = limiter(responses_per_second=1, table_size=100)
+    verdicts = Counter(limits.judge("192.0.2.1", number) for number in range(5000))
+    assert verdicts[SEND] == 10
+    assert verdicts[TRUNCATE] == verdicts[DROP] == 2495
+
+
 @pytest.mark.parametrize("client", ["127.0.0.1", "127.9.9.9", "::1", "", "no address"])
 def test_loopback_is_exempt(client: str) -> None:
     limits = limiter(responses_per_second=1)
     assert {limits.judge(client, "kind") for _ in range(100)} == {SEND}
+    assert {limits.judge(client, kind) for kind in range(100)} == {SEND}
 
 
 def test_whom_to_exempt_can_be_said() -> None:
@@ -105,6 +135,7 @@ def test_whom_to_exempt_can_be_said() -> None:
 def test_0_is_no_limit() -> None:
     limits = limiter(responses_per_second=0)
     assert {limits.judge("192.0.2.1", "kind") for _ in range(1000)} == {SEND}
+    assert {limits.judge("192.0.2.1", kind) for kind in range(1000)} == {SEND}
 
 
 def test_the_rate_is_shared_among_workers() -> None:

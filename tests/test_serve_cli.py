@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import signal
 import ssl
@@ -38,12 +39,19 @@ def zone_text(serial: int, address: str = "192.0.2.1") -> str:
     )
 
 
+STAMP = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ [A-Z]+ (?=maptr: )")  # time and level of a line of the log
+CURRENT_USER = pwd.getpwuid(os.geteuid()).pw_name  # root warns where it is not asked to stay root
+
+
 class Server:
     """The command in a process of its own, with its log read as it comes."""
 
     def __init__(self, *arguments: str, program: tuple[str, ...] = ("-m", "maptr")) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, *program, "serve", *arguments], stderr=subprocess.PIPE, text=True
+            [sys.executable, *program, "serve", *arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={"MAPTR_SERVE_USER": CURRENT_USER} | os.environ,
         )
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -53,7 +61,7 @@ class Server:
         assert self.process.stderr is not None
         with self.process.stderr as log:
             for line in log:
-                self.lines.append(line.rstrip("\n"))
+                self.lines.append(STAMP.sub("", line.rstrip("\n")))
 
     def wait_for(self, pattern: str, after: int = 0) -> re.Match[str]:
         deadline = time.monotonic() + PATIENCE
@@ -287,6 +295,27 @@ def test_check_config_finds_what_a_start_could_not_have(
     assert result.exit_code == 1
     assert result.stderr.endswith(f"{reason}\n")
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("options", [["--check-config"], []])
+def test_a_start_and_a_check_tell_all_that_is_wrong(options: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "maptr.toml"
+    file.write_text(
+        '[serve]\nlisten = ["127.0.0.1:0"]\nlisen = []\nuser = "no-such-user"\n'
+        '[[key]]\nname = "a"\nsecret_file = "none"\n[[key]]\nname = "b"\nsecret_file = "nor this"\n'
+        '[[zone]]\nname = "a"\nfile = "x"\nserial = "date"\n'
+    )
+    result = run("--config", str(file), *options)
+    lines = [line.removeprefix(f"maptr: {file}:").partition(": ")[0::2] for line in result.stderr.splitlines()]
+    told = [(number, text.partition(":")[0]) for number, text in lines]
+    assert told == [
+        ("3", "serve.lisen"),
+        ("4", "serve.user"),
+        ("7", "key.secret_file"),
+        ("10", "key.secret_file"),
+        ("14", "zone.serial"),
+    ]
+    assert result.exit_code == 1
 
 
 def test_check_config_names_the_key_folder_that_is_missing_and_not_the_table(tmp_path: Path) -> None:

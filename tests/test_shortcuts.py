@@ -30,11 +30,14 @@ PIECES = (
 )
 ark_texts = st.lists(st.sampled_from(PIECES), max_size=9).map("".join)
 likely_texts = st.builds(
-    "{}{}/{}".format, st.sampled_from(["ark:", "ark:/"]), st.sampled_from(["12345", "b2"]), ark_texts
+    "{}{}/{}".format,
+    st.sampled_from(["ark:", "ark:/", "https://h:1/ark:"]),
+    st.sampled_from(["12345", "b2"]),
+    ark_texts,
 )
 
 
-def parsed(text: str | bytes) -> tuple[str, ...] | None:
+def parsed(text: str | bytes) -> tuple[object, ...] | None:
     try:
         return tuple(Ark.parse(text))
     except ArkSyntaxError:

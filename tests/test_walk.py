@@ -85,7 +85,7 @@ def test_vector(case: dict[str, Any]) -> None:
         for name, records in case["dns"].items()
     }
     ttls = {names.fold(names.parse(name)): ttl for name, ttl in case.get("ttls", {}).items()}
-    settings = Settings(origin=names.parse(case.get("origin", "ark.arpa.")))
+    settings = Settings(origin=names.parse(case.get("origin", "ark.arpa.")), scheme=case.get("scheme", "https"))
     discovery = run(Ark.parse(case["ark"]), table, settings, ttls=ttls)
     assert discovery.urls() == case["urls"]
     assert discovery.complete is case.get("complete", True)
@@ -104,6 +104,22 @@ def test_vector(case: dict[str, Any]) -> None:
         for reading in step.readings:
             assert reading.reasons, "every record on the trace says why it counted or did not"
             assert not (reading.counted and reading.kind is Kind.OTHER)
+
+
+def test_an_ark_as_long_as_can_be_is_ranked_at_several_hosts() -> None:
+    """Longer than a URL may be that a rule makes."""
+    ark = Ark.parse(f"ark:12345/{'x1' * 4000}")
+    found = run(
+        ark,
+        {
+            names.parse("12345.ark.arpa."): [
+                host(0, 0, "a.example."),
+                host(0, 1, "A.example."),
+                host(0, 2, "b.example."),
+            ]
+        },
+    )
+    assert found.urls() == [f"https://a.example/{ark}", f"https://b.example/{ark}"]
 
 
 @pytest.mark.parametrize("case", URLS, ids=lambda case: case["title"])

@@ -95,7 +95,7 @@ class Defaults:
         """Raises ArkSyntaxError, ConfigError, and TypeError for an option there is none of."""
         if unknown := options.keys() - Options.__annotations__.keys():
             raise TypeError(f"discover() has no option {', '.join(sorted(unknown))}")
-        parsed = ark if isinstance(ark, Ark) else Ark.parse(ark)
+        parsed = call.as_ark(ark, options.get("profile", "current"))
         origin, settings = options.get("origin"), options.get("settings")
         made = self.settings
         if origin is not None or settings is not None:

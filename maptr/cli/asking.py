@@ -9,12 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from maptr import call
-from maptr.ark import Ark
+from maptr.ark import Ark, Profile
 from maptr.cli import output, through
 from maptr.client import discover
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, NoMappingAuthority
-from maptr.question import Settings
 from maptr.stub import Stub, is_address
 from maptr.trace import Step
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class Options(NamedTuple):
-    """What the commands share, with its defaults: the one place where they stand. ``origin`` None is that of the
-    configuration, or ark.arpa."""
+    """What the commands share, with its defaults: the one place where they stand. ``origin`` and ``scheme`` None
+    are those of the configuration, or ark.arpa and https."""
 
     origin: str | None = None
     timeout: float = 5.0
@@ -37,6 +36,9 @@ class Options(NamedTuple):
     policy: str | None = None
     no_cache: bool = False
     as_json: bool = False
+    scheme: str | None = None
+    profile: Profile = "current"
+    choose: str | None = None
 
 
 DEFAULTS = Options()
@@ -54,17 +56,17 @@ class Way(NamedTuple):
             self.cache.close()
 
 
-def parse_words(words: Sequence[str]) -> tuple[list[Ark], list[str]]:
+def parse_words(words: Sequence[str], profile: Profile = "current") -> tuple[list[Ark], list[str]]:
     """The ARKs among the arguments, and the ``@SERVER`` ones. Raises ArkSyntaxError, and ConfigError without an ARK."""
-    parsed = [_parse(word) for word in words if not word.startswith("@")]
+    parsed = [_parse(word, profile) for word in words if not word.startswith("@")]
     if not parsed:
         raise ConfigError("no ARK given")
     return parsed, [word[1:] for word in words if word.startswith("@")]
 
 
-def _parse(word: str) -> Ark:
+def _parse(word: str, profile: Profile) -> Ark:
     try:
-        return Ark.parse(word)
+        return call.as_ark(word, profile)
     except ArkSyntaxError as error:
         if is_address(word.partition("#")[0]):
             raise ArkSyntaxError(f"{error}: is it '@{word}'?") from None
@@ -79,7 +81,8 @@ def whom(servers: list[str], options: Options) -> Way:
     """
     config = through.configured()
     if (cache := through.cache_for(servers, options, config)) is not None:
-        return Way(cache.discover, cache)
+        chooser = through.chooser(options, config)
+        return Way(cache.discover if chooser is None else partial(cache.discover, chooser=chooser), cache)
     return Way(_direct(servers, options, config))
 
 
@@ -89,8 +92,9 @@ def _direct(servers: list[str], options: Options, config: Config | None) -> Call
     asked: call.Options = {
         "origin": origin,
         "lifetime": options.timeout,
-        "settings": Settings(allow_private=options.allow_private),
+        "settings": through.settings_of(options, config),
         "require": options.require,
+        "chooser": through.chooser(options, config),
     }
     call.origin_labels(origin)
     if any("://" in server for server in servers):
@@ -157,6 +161,8 @@ def _each(
     advice = ""
     try:
         for ark in arks:
+            for note in ark.notes if trace else ():
+                output.talk(f"maptr: {ark}: {note}")
             try:
                 with _shown(ark) if trace else nullcontext() as on_step:
                     found = way.ask(ark, on_step=on_step)

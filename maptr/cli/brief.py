@@ -24,7 +24,8 @@ def means_discover(word: str) -> bool:
     """True for a first word that is a server or an ARK, if one without its label, and not a command."""
     if word in COMMANDS:
         return False
-    return "ark:" in word.lower() or word.startswith("@") or (word[:1].isdigit() and "/" in word)
+    lower = word.lower()
+    return "ark:" in lower or "ark%3a" in lower or word.startswith("@") or (word[:1].isdigit() and "/" in word)
 
 
 def answer(words: Sequence[str], environment: Mapping[str, str]) -> int | None:

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Literal
 
 import click
 
-from maptr.ark import Ark
+from maptr.ark import Ark, Profile
 from maptr.cli import output, shared, through
 from maptr.cli.asking import Options
 from maptr.cli.completion import files
@@ -57,6 +57,8 @@ Exit codes:
     "--trust-anchor", metavar="FILE", shell_complete=files, help="Validate DNSSEC from these DS or DNSKEY records."
 )
 @click.option("--require", type=click.Choice(["secure"]), help="What is not signed throughout is unknown.")
+@shared.SCHEME_OPTION
+@shared.PROFILE_OPTION
 @shared.cache_options
 def bulk(
     words: tuple[str, ...],
@@ -72,9 +74,12 @@ def bulk(
     trust_ad: bool,
     trust_anchor: str | None,
     require: Literal["secure"] | None,
+    profile: Profile,
     natab: str | None,
     policy: str | None,
     no_cache: bool,
+    choose: str | None,
+    scheme: str | None,
 ) -> None:
     """Discover every ARK of FILE, one a line; - or nothing is stdin.
 
@@ -97,10 +102,22 @@ def bulk(
     if resume and target is None:
         raise click.UsageError("--resume needs -o OUT")
     config = shared.configured()
-    given = Options(origin, timeout, trust_ad, trust_anchor, require, allow_private, natab, policy, no_cache)
+    given = Options(
+        origin,
+        timeout,
+        trust_ad,
+        trust_anchor,
+        require,
+        allow_private,
+        natab,
+        policy,
+        no_cache,
+        choose=choose,
+        scheme=scheme,
+    )
     with ExitStack() as stack:
         try:
-            cache = through.cache_for(servers, given, config, many=True)
+            cache = through.cache_for(servers, given, config)
             if cache is not None:
                 stack.enter_context(cache)
             engine = _engine(servers, given, config, cache, concurrency=concurrency, rate=rate)
@@ -114,12 +131,14 @@ def bulk(
             sink = stack.enter_context(output.stream(target, append=done is not None))
             advance = stack.enter_context(_progress(source, target))
             write = writer(sink, jsonl, header=done is None or (target is not None and not target.stat().st_size))
-            rows = Rows(write, cache, ordered=not unordered, require=require)
+            rows = Rows(write, cache, ordered=not unordered, require=require, chooser=through.chooser(given, config))
+            stack.callback(rows.close)
             asked = 0
-            for lines in Lines(source, done or bytearray(), rows, advance).parts():
+            for lines in Lines(source, done or bytearray(), rows, advance, profile).parts():
                 for number, discovery in engine.run(lines, ordered=not unordered) if engine else _nobody(lines):
                     rows.found(number, discovery)
                 asked += engine.questions if engine else 0
+            rows.finish()
         except OSError as error:
             if target is None and error.filename is None:
                 raise  # stdout is full, or its reader has read enough: the same for every command
@@ -149,7 +168,6 @@ def _engine(
 ) -> Bulk | None:
     """What asks DNS; None where there is nobody to ask, but a table that may answer. Raises as ``Bulk`` does."""
     from maptr.bulk import Bulk
-    from maptr.question import Settings
 
     servers = through.servers_of(servers, config)
     if url := next((server for server in servers if "://" in server), None):
@@ -159,7 +177,7 @@ def _engine(
             nameservers=servers or None,
             origin=through.origin_of(given.origin, config),
             lifetime=given.timeout,
-            settings=Settings(allow_private=given.allow_private),
+            settings=through.settings_of(given, config),
             concurrency=concurrency,
             rate=rate,
             trust_ad=given.trust_ad,

@@ -33,6 +33,8 @@ _COMMON = (
     ),
     click.option("--require", type=click.Choice(["secure"]), help="Take nothing less: an answer not signed is none."),
     click.option("--allow-private", is_flag=True, help="Take candidates on hosts that are not public."),
+    shared.SCHEME_OPTION,
+    shared.PROFILE_OPTION,
     *shared.OPTIONS,
     click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK, trace included."),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output, shared, through
+from maptr.cli.asking import DEFAULTS
 from maptr.cli.source import read_table
 from maptr.errors import ConfigError, DiscoveryFailed
 
@@ -50,8 +52,9 @@ def drift(
     @SERVER may be @tls://HOST or @https://HOST/PATH, which takes a connection for each record, and longer.
 
     Prints "verdict record: reason" for records that do not agree. The verdicts: same; lossy (equal as far as an
-    h record or natab can say); missing (DNS says none); extra (only DNS has it); differs; stale (one side says what
-    the other said earlier, by --history); unknown (DNS did not say).
+    h record or natab can say); missing (DNS says none); extra (only DNS has it); differs; unpublished (no
+    zone can hold the shoulder, and DNS gives its ARKs the URLs of another record); stale (one side says what the
+    other said earlier, by --history); unknown (DNS did not say).
 
     \b
     Examples:
@@ -69,6 +72,7 @@ def drift(
     """
     from maptr.cache import DNS_ONLY
     from maptr.cache.cache import Cache
+    from maptr.cache.disk import Disk
     from maptr.liveness import places_of
 
     servers = [word[1:] for word in what if word.startswith("@")]
@@ -78,9 +82,13 @@ def drift(
     config = shared.configured()
     named = shared.find_table(file, config)
     origin, servers = through.origin_of(origin, config), through.servers_of(servers, config)
-    table, bad = read_table(named)
+    table, bad = read_table(named, through.settings_of(DEFAULTS, config).scheme)
     for record in bad:
         output.talk(f"left out: {record}")
+    try:
+        verdicts = Disk(history, wall=time.time) if history else None
+    except ConfigError as error:
+        output.fail(str(error), output.EXIT_UNREADABLE)
     try:
         cache = Cache(
             table,
@@ -89,7 +97,7 @@ def drift(
             nameservers=servers or None,
             origin=origin,
             lifetime=timeout,
-            history=history,
+            history=verdicts,
             rate=rate,
         )
         with cache:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from maptr.ark import Ark
+from maptr.ark import Ark, Profile
 from maptr.cli import output, shared
 from maptr.cli.asking import Options
 from maptr.cli.completion import files
@@ -40,7 +40,10 @@ Exit codes:
     "--trust-anchor", metavar="FILE", shell_complete=files, help="Validate DNSSEC from these DS or DNSKEY records."
 )
 @click.option("--require", type=click.Choice(["secure"]), help="Take nothing less: an answer not signed is none.")
+@shared.PROFILE_OPTION
 @click.option("--allow-private", is_flag=True, help="Ask servers that are not public, too.")
+@shared.CHOOSE_OPTION
+@shared.SCHEME_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK.")
 def info(
     words: tuple[str, ...],
@@ -51,6 +54,9 @@ def info(
     trust_anchor: str | None,
     require: Literal["secure"] | None,
     allow_private: bool,
+    scheme: str | None,
+    profile: Profile,
+    choose: str | None,
     as_json: bool,
 ) -> None:
     """Ask the mapping authority of each ARK to describe it (?info), and print the ERC record.
@@ -65,7 +71,14 @@ def info(
     from maptr.describe import describe
 
     options = Options(
-        origin, trust_ad=trust_ad, trust_anchor=trust_anchor, require=require, allow_private=allow_private
+        origin,
+        trust_ad=trust_ad,
+        trust_anchor=trust_anchor,
+        require=require,
+        allow_private=allow_private,
+        scheme=scheme,
+        profile=profile,
+        choose=choose,
     )
     arks, way = shared.parse_words(words, options)
     inflections = INFLECTIONS if older else INFLECTIONS[:1]

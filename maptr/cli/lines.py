@@ -8,7 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from maptr.ark import MAX_TEXT, Ark
+from maptr.ark import MAX_TEXT, Ark, Profile
+from maptr.call import as_ark
 from maptr.cli import output
 from maptr.cli.rows import Rows, bad_row
 from maptr.errors import ArkSyntaxError
@@ -19,11 +20,14 @@ PART = 2_000  # lines read at a time where the table answers some: meanwhile nob
 class Lines:
     """The ARKs of a file that DNS has to be asked for, by line number; the other lines have their rows at once."""
 
-    def __init__(self, source: IO[bytes], done: bytearray, rows: Rows, advance: Callable[[int], None]) -> None:
+    def __init__(
+        self, source: IO[bytes], done: bytearray, rows: Rows, advance: Callable[[int], None], profile: Profile
+    ) -> None:
         self._source = source
         self._done = done
         self._rows = rows
         self._advance = advance
+        self._profile = profile
 
     def parts(self) -> Iterator[Iterator[tuple[int, Ark]]]:
         """Those of all lines, or of so many lines at a time."""
@@ -39,7 +43,7 @@ class Lines:
             if not line.strip() or (number < len(self._done) and self._done[number]):
                 continue
             try:
-                ark = Ark.parse(line)
+                ark = as_ark(line, self._profile)
             except ArkSyntaxError as error:
                 self._rows.put(number, bad_row(number, line, str(error)))
                 continue

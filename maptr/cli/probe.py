@@ -14,6 +14,7 @@ import click
 
 from maptr import places
 from maptr.cli import output, shared, through
+from maptr.cli.asking import DEFAULTS
 from maptr.cli.source import read_table
 from maptr.errors import ConfigError
 
@@ -75,11 +76,13 @@ def probe(
     config = shared.configured()
     named = shared.find_table(file, config)
     wanted = shared.parse_naans(naans)
-    table, _ = read_table(named)
+    table, _ = read_table(named, through.settings_of(DEFAULTS, config).scheme)
     try:
-        disk = Disk(history or through.disk(config) or places.cache_file(os.environ), wall=time.time)
+        default = places.cache_file(os.environ)
+        path = history or through.disk(config) or default
+        disk = Disk(path, wall=time.time, own=path == default)
     except ConfigError as error:
-        raise click.UsageError(str(error)) from None
+        output.fail(str(error), output.EXIT_UNREADABLE)
     remembered = ProbeLog(disk, wall=time.time)
     known, now = remembered.all(), time.time()
     found = places_of(table, wanted)

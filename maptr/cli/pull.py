@@ -33,7 +33,11 @@ if TYPE_CHECKING:
     help="The table to compare with and, with --apply, to replace.  [default: as configured, or where discover looks]",
 )
 @click.option("--apply", "act", is_flag=True, help="Do it; without, only the plan is shown.")
-@click.option("--force", is_flag=True, help="Even if more than 30 % of the records go or change.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Take the source as it is: more than 30 % may go or change, nothing is kept of what cannot be read.",
+)
 @click.option("--sha256", metavar="HEX", help="What the content must hash to.")
 @click.option(
     "--public-key",
@@ -73,13 +77,16 @@ def pull(
 
     Shows what would change, one record a line ("+" added, "~" changed, "-" removed). With --apply it replaces
     FILE, whole or not at all, and keeps the last three states as FILE.1 to FILE.3. A source that is down, sends a
-    web page, half a file or a third of the registry less is passed over, and FILE stays as it is.
+    web page, half a file or a third of the registry less is passed over, and FILE stays as it is. A record that was
+    usable and cannot be read any more is kept as it was ("!").
 
     Without a source, those of [table] in the configuration are tried, with what it says of checksum, key and
-    certificates. Without --into, FILE is that of [table], or the one where maptr discover looks for a table.
+    certificates; without these, the public NAAN registry. Without --into, FILE is that of [table], or the one where
+    maptr discover looks for a table.
 
     \b
     Examples:
+      maptr table pull --apply
       maptr table pull https://registry.example/naans.json --apply
       maptr table pull https://one.example/naans https://two.example/naans \\
           --into natab --apply --every 1h
@@ -109,12 +116,15 @@ def pull(
             public_key or known.public_key,
             cafile or _text(known.cafile),
         )
+    official = not sources
     if not sources:
-        raise click.UsageError("no source: give a URL or a file, or [table] with a url in the configuration")
+        from maptr.pull import OFFICIAL
+
+        sources = (OFFICIAL,)
     if cafile is not None and not any("://" in where for where in (*sources, signature or "")):
         raise click.UsageError("--cafile: nothing uses it: all sources are files")
     into = target or (known.file if known is not None and known.file else _default(act))
-    job = _Job(sources, into, act, force, _demands(sha256, public_key, signature), cafile, timeout, form)
+    job = _Job(sources, into, act, force, _demands(sha256, public_key, signature), cafile, timeout, form, official)
     if every is None:
         sys.exit(_once(job))
     while True:
@@ -158,6 +168,7 @@ class _Job(NamedTuple):
     cafile: str | None
     timeout: float
     form: str | None
+    official: bool  # nobody named a source
 
 
 def _once(job: _Job) -> int:
@@ -179,7 +190,10 @@ def _once(job: _Job) -> int:
     except PullFailed as error:
         for reason in error.reasons:
             output.talk(f"maptr: {reason}")
-        output.talk(f"maptr: no source had a registry; {target} stays as it is")
+        if job.official and not target.exists():
+            output.talk("maptr: no registry; maptr table pull URL takes another, maptr up --sample serves an example")
+        else:
+            output.talk(f"maptr: no source had a registry; {target} stays as it is")
     except MaptrError as error:
         output.talk(f"maptr: {error}")
     except OSError as error:
@@ -201,9 +215,8 @@ def _tell(found: Pull, form: str | None) -> None:
         )
     elif form == "markdown":
         output.data(found.plan.to_markdown().rstrip("\n"))
-    elif found.plan:
+    elif found.plan or found.plan.kept:
         output.data(found.plan.to_text().rstrip("\n"))
     plan = found.plan
-    output.talk(
-        f"{len(plan.added)} to add, {len(plan.changed)} to change, {len(plan.removed)} to remove of {plan.size}"
-    )
+    counts = f"{len(plan.added)} to add, {len(plan.changed)} to change, {len(plan.removed)} to remove of {plan.size}"
+    output.talk(counts + (f", {len(plan.kept)} kept for they cannot be read" if plan.kept else ""))

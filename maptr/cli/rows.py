@@ -6,8 +6,11 @@ import csv
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, TextIO
 
+from maptr.call import prefer
 from maptr.cli import output, through
 from maptr.cli.asking import advice_of
 from maptr.errors import DiscoveryError, NoMappingAuthority
@@ -16,12 +19,14 @@ from maptr.printable import printable
 if TYPE_CHECKING:
     from maptr.ark import Ark
     from maptr.cache.cache import Cache
+    from maptr.choose import Chooser
     from maptr.discovery import Discovery
 
 COLUMNS = ("line", "status", "ark", "url", "note")
 FOUND, NONE, UNKNOWN, BAD = "found", "none", "unknown", "bad"
 
 MAX_SHOWN = 20  # bad lines told one by one on stderr; every one has its row
+CHOOSING = 16  # choosers that connect, at a time
 MAX_HELD = 100_000  # rows; those beyond are written out of order
 
 Row = dict[str, object]
@@ -66,10 +71,16 @@ def _write_json(sink: TextIO, row: Row) -> None:
 
 
 class Rows:
-    """Where the rows go, and what a cache makes of what DNS said, where there is one."""
+    """Where the rows go, and what a cache makes of what DNS said, where there is one. ``finish`` writes the last."""
 
     def __init__(
-        self, write: Callable[[Row], None], cache: Cache | None, *, ordered: bool, require: str | None
+        self,
+        write: Callable[[Row], None],
+        cache: Cache | None,
+        *,
+        ordered: bool,
+        require: str | None,
+        chooser: Chooser | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._write = write
@@ -77,24 +88,33 @@ class Rows:
         self._cache = cache
         self._require = require
         self.advice = ""  # of the discoveries so far, to be said once
+        self._choosing = Choosing(chooser, lambda number, found: self.put(number, row_of(number, found, require)))
         self.may_be_answered = cache is not None and not getattr(cache.policy, "takes_dns", False)
 
     def answered(self, number: int, ark: Ark) -> bool:
         """True where the table answers and DNS is not asked; else the row is awaited."""
         found = self._cache.unasked(ark) if self._cache is not None and self.may_be_answered else None
-        if found is not None:
-            self.put(number, row_of(number, found, self._require))
-            return True
         if self._order is not None:
             self._order.announce(number)
-        return False
+        if found is None:
+            return False
+        self._choosing.take(number, found)
+        return True
 
     def found(self, number: int, discovery: Discovery) -> None:
         """What DNS said, or did not."""
         if self._cache is not None:
             discovery = self._cache.judge(discovery)
         self.advice = self.advice or advice_of(discovery)
-        self.put(number, row_of(number, discovery, self._require))
+        self._choosing.take(number, discovery)
+
+    def finish(self) -> None:
+        """Wait for the choosers, and write what they chose."""
+        self._choosing.finish()
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        self._choosing.close()
 
     def put(self, number: int, row: Row) -> None:
         self.counts[str(row["status"])] += 1
@@ -106,6 +126,51 @@ class Rows:
             self._order.put(number, row)
         else:
             self._write(row)
+
+
+class Choosing:
+    """Applies a chooser. One that connects to servers runs in threads, while DNS is asked for other ARKs."""
+
+    def __init__(self, chooser: Chooser | None, put: Callable[[int, Discovery], None]) -> None:
+        self._chooser = chooser
+        self._put = put
+        self._pool: ThreadPoolExecutor | None = None
+        self._chosen: SimpleQueue[tuple[int, Discovery | BaseException]] = SimpleQueue()
+        self._awaited = 0
+        if getattr(chooser, "waits", False):
+            self._pool = ThreadPoolExecutor(CHOOSING, "maptr-choose")
+
+    def take(self, number: int, found: Discovery) -> None:
+        """Hand the discovery on, the choice first, now or later."""
+        if self._pool is None or not found.candidates:
+            self._put(number, prefer(found, self._chooser))
+            return
+        self._awaited += 1
+        self._pool.submit(self._choose, number, found)
+        while not self._chosen.empty() or self._awaited > MAX_HELD:
+            self._hand_on()
+
+    def finish(self) -> None:
+        while self._awaited:
+            self._hand_on()
+
+    def close(self) -> None:
+        """Begin with no further one."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _choose(self, number: int, found: Discovery) -> None:
+        try:
+            self._chosen.put((number, prefer(found, self._chooser)))
+        except BaseException as error:
+            self._chosen.put((number, error))
+
+    def _hand_on(self) -> None:
+        number, chosen = self._chosen.get()
+        self._awaited -= 1
+        if isinstance(chosen, BaseException):
+            raise chosen
+        self._put(number, chosen)
 
 
 class InOrder:

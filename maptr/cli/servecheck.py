@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def check(config: Config) -> None:
     """Print what would be served, or what is wrong, every bad zone of it."""
     code = output.EXIT_OK
-    for error in _misplaced(config):
+    for error in misplaced(config):
         output.talk(f"maptr: {error}")
         code = output.EXIT_NONE
     if tls := settings.tls_of(config):
@@ -73,7 +73,7 @@ def check(config: Config) -> None:
         output.data(f"metrics {config.serve.metrics} (http)")
 
 
-def _misplaced(config: Config) -> Iterator[ConfigError]:
+def misplaced(config: Config) -> Iterator[ConfigError]:
     """What a start could not bind or make, as far as that can be known without doing it."""
     serve = config.serve
     metrics = () if serve.metrics is None else (serve.metrics,)
@@ -90,7 +90,7 @@ def _misplaced(config: Config) -> Iterator[ConfigError]:
         try:
             check_path(control)
         except ConfigError as error:
-            yield error
+            yield config.error("serve.control", error.reason)
     if serve.state is not None:
         there = next(folder for folder in (serve.state, *serve.state.absolute().parents) if os.path.lexists(folder))
         if not there.is_dir():
@@ -112,4 +112,7 @@ def _read(source: ZoneSource) -> zones.Checked:
         if source.path.exists():
             path.write_bytes(source.path.read_bytes())
         copy = source._replace(path=path, state=None)
-        return zones.read_checked(tables.prepared(copy, time.time()))
+        reading, left_out = tables.prepared(copy, time.time())
+        checked = zones.read_checked(reading)
+    lacking = (f"of its table {left_out}",) if left_out and left_out.records else ()
+    return checked._replace(warnings=(*checked.warnings, *lacking))

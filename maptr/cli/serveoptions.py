@@ -112,6 +112,12 @@ def _key(text: str) -> Key:
     return Key.of(name, algorithm, secret)
 
 
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"{text!r} is no number")
+    return int(text)
+
+
 def _rule(text: str) -> Rule:
     from maptr.acl import Rule
 
@@ -167,6 +173,13 @@ OPTIONS = (
         "can reach it. Needs maptr[metrics].  [default: nowhere]",
         "HOST:PORT",
         key="serve.metrics",
+    ),
+    Option(
+        "--user",
+        "The user to run as, where root starts the server, such as maptr or maptr:dns: sockets are bound first.  "
+        "[default: the user that starts it]",
+        "NAME[:GROUP]",
+        key="serve.user",
     ),
     Option("--control", "Where maptr reload and maptr status find this server.", "SOCKET", key="serve.control"),
     Option(
@@ -229,6 +242,25 @@ OPTIONS = (
         "DIRECTORY",
         _folder,
         "serve.state",
+    ),
+    Option(
+        "--log-level",
+        "The least of what the log tells: debug, info, warning or error.  [default: info]",
+        "LEVEL",
+        key="serve.log_level",
+    ),
+    Option(
+        "--log-format",
+        "text, or json for one JSON object a line.  [default: text]",
+        "FORMAT",
+        key="serve.log_format",
+    ),
+    Option(
+        "--query-log",
+        "Also log one of so many queries, 1 for each, at most 100 a second.  [default: none]",
+        "N",
+        _number,
+        "serve.query_log.every",
     ),
     Option(
         "--check-config",

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from maptr import config as configuration
 from maptr.cli import logstream, output
-from maptr.errors import ConfigError, MaptrError
+from maptr.errors import ConfigError, MaptrError, raise_all
 from maptr.serve import early as early_answers
-from maptr.serve import publisher, settings, signals, statelock
+from maptr.serve import privileges, publisher, settings, signals, statelock
 from maptr.serve.overrides import Overrides
 
 if TYPE_CHECKING:
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from maptr.config import Config
     from maptr.serve.daemon import Daemon
     from maptr.serve.early import Early
+    from maptr.serve.listening import Listening
     from maptr.serve.served import Served
+
+log = logging.getLogger("maptr.serve")
 
 T = TypeVar("T")
 
@@ -40,15 +43,29 @@ def serve(line: Line) -> None:
     path = _file(line.file, bool(line.zones))
     overrides = Overrides(line.zones, line.keys, line.transfer, line.notify)
 
+    def examine(*, secrets: bool = True) -> tuple[Config, list[ConfigError]]:
+        config, errors = configuration.examine(path, environment=os.environ, flags=line.settings, secrets=secrets)
+        try:
+            return overrides.over(config), errors
+        except ConfigError as error:
+            return config, [*errors, *error.all]
+
     def read() -> Config:
-        config = configuration.load(path, environment=os.environ, flags=line.settings)
-        config = overrides.over(config)
-        settings.check(config)
-        settings.sources_of(config)
-        if config.table.public_key is not None:
-            settings.demands_of(config)
+        config, errors = examine()
+        told = {error.key for error in errors} | ({""} if errors else set())  # without a key: it may follow from those
+        errors += [error for error in settings.mistakes(config) if error.key not in told]
+        if errors and line.check:
+            from maptr.cli import servecheck
+
+            errors += servecheck.misplaced(config)
+        raise_all(sorted(errors, key=lambda error: error.line))
         return config
 
+    listening = None
+    if privileges.is_root():
+        first, errors = _or_fail(lambda: examine(secrets=False))
+        if not errors:
+            listening = _or_fail(lambda: _leave_root(first, check=line.check))
     config = _or_fail(read)
     if not config.zones:
         if path is None:
@@ -65,20 +82,34 @@ def serve(line: Line) -> None:
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
     try:
-        _serve(config, read)
+        _serve(config, read, listening)
     finally:
         if lock is not None:
             os.close(lock)
 
 
-def _serve(config: Config, read: Callable[[], Config]) -> None:
-    logstream.configure(logging.INFO)
+def _leave_root(config: Config, *, check: bool) -> Listening | None:
+    """Go on as the user that the configuration names, with sockets that root has bound. Raises ConfigError."""
+    try:
+        user = privileges.user_of(config)
+    except ConfigError:
+        return None  # which is told with all else that is wrong
+    if user is None or not user.uid:
+        return None
+    return privileges.give_up(config, user, control=settings.control_of(config), listening=not check)
+
+
+def _serve(config: Config, read: Callable[[], Config], listening: Listening | None) -> None:
+    level = getattr(logging, config.serve.log_level.upper())
+    logstream.configure(level, logstream.formatter(config.serve.log_format))
+    if privileges.is_root() and not config.serve.user:
+        log.warning("running as root: serve.user, or --user, names a user to run as once the sockets are bound")
     gc.disable()  # a start makes many objects, and hardly any garbage
     served = publisher.start(settings.sources_of(config), clock=time.time)
     early = None
     try:
-        early = early_answers.start(config, served.snapshot())
-        daemon = daemon_of(config, served, read, early)
+        early = early_answers.start(config, served.snapshot(), listening.answering[0] if listening else None)
+        daemon = daemon_of(config, served, read, early, listening)
         gc.freeze()  # and they stay: to look for garbage among them would only take time
         gc.enable()
         _run(daemon)
@@ -89,19 +120,25 @@ def _serve(config: Config, read: Callable[[], Config]) -> None:
         output.fail(str(error), output.EXIT_NONE)
 
 
-def daemon_of(config: Config, served: Served, reread: Callable[[], Config], early: Early | None = None) -> Daemon:
+def daemon_of(
+    config: Config,
+    served: Served,
+    reread: Callable[[], Config],
+    early: Early | None = None,
+    listening: Listening | None = None,
+) -> Daemon:
     """The daemon of a configuration and its zones. Raises ConfigError."""
     from maptr.serve.daemon import Daemon  # here, for queries are answered early while this is imported
     from maptr.serve.descriptors import fitting
 
-    listening = (2 * len(config.serve.listen) + len(config.serve.tls.listen)) * config.serve.workers
+    sockets = (2 * len(config.serve.listen) + len(config.serve.tls.listen)) * config.serve.workers
 
     return Daemon(
         served,
         config.serve.listen,
         responder=None if early else settings.responder_of(config),
         tls=settings.tls_of(config),
-        tcp_limits=fitting(settings.tcp_of(config), listening, config.serve.workers),
+        tcp_limits=fitting(settings.tcp_of(config), sockets, config.serve.workers),
         primary=settings.primary_of(config),
         config=config,
         reread=reread,
@@ -109,6 +146,7 @@ def daemon_of(config: Config, served: Served, reread: Callable[[], Config], earl
         metrics=config.serve.metrics,
         workers=config.serve.workers,
         early=early,
+        listening=listening,
     )
 
 
@@ -130,8 +168,10 @@ def _or_fail(read: Callable[[], T]) -> T:
     try:
         return read()
     except ConfigError as error:
-        if error.filename.startswith("--"):
-            raise Misuse(f"{error.filename}: {error.reason}") from None
-        output.fail(str(error), output.EXIT_NONE)
+        if all(each.filename.startswith("--") for each in error.all):
+            raise Misuse("; ".join(f"{each.filename}: {each.reason}" for each in error.all)) from None
+        for each in error.all:
+            output.talk(f"maptr: {each}")
+        raise SystemExit(output.EXIT_NONE) from None
     except OSError as error:
         output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from maptr.ark import Ark
+from maptr.ark import PROFILES, Ark
 from maptr.cache import DNS_FIRST, POLICIES
+from maptr.choose import CHOOSERS
 from maptr.cli import asking, output, through
-from maptr.cli.asking import Options, Way
+from maptr.cli.asking import DEFAULTS, Options, Way
 from maptr.cli.through import ORIGIN
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError
 
@@ -20,6 +21,18 @@ if TYPE_CHECKING:
 ORIGIN_OPTION = click.option(
     "--origin", metavar="NAME", help=f"DNS suffix below NAANs.  [default: {ORIGIN}, or as configured]"
 )
+SCHEME_OPTION = click.option(
+    "--scheme",
+    type=click.Choice(["https", "http"]),
+    help="Of hosts that come without one; port 80 means http.  [default: https, or as configured]",
+)
+PROFILE_OPTION = click.option(
+    "--profile",
+    type=click.Choice(list(PROFILES)),
+    default=DEFAULTS.profile,
+    show_default=True,
+    help="The version of the ARK draft that ARKs are read by.",
+)
 TABLE_OPTION = click.option(
     "--table",
     "file",
@@ -27,7 +40,14 @@ TABLE_OPTION = click.option(
     type=click.Path(dir_okay=False),
     help="The registry, in any format.  [default: the table pulled, or as configured]",
 )
+CHOOSE_OPTION = click.option(
+    "--choose",
+    type=click.Choice(CHOOSERS),
+    help="Which of several candidates: the first; one of the lowest order at random; the first that can be reached; or "
+    "the mapping authority that the ARK itself names, if it can be reached.  [default: first, or as configured]",
+)
 OPTIONS = (
+    CHOOSE_OPTION,
     click.option(
         "--natab",
         type=click.Path(exists=True, dir_okay=False),
@@ -54,7 +74,7 @@ def parse_words(words: Sequence[str], options: Options) -> tuple[list[Ark], Way]
     UsageError for what is neither and for options that make no sense; exits where a server has no address.
     """
     try:
-        arks, servers = asking.parse_words(words)
+        arks, servers = asking.parse_words(words, options.profile)
         return arks, asking.whom(servers, options)
     except (ArkSyntaxError, ConfigError) as error:
         raise click.UsageError(str(error)) from None

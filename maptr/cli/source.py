@@ -35,11 +35,11 @@ def read_text(file: str) -> str:
         output.fail(f"{shown(file)}: not UTF-8: {error}", output.EXIT_UNREADABLE)
 
 
-def read_table(file: str) -> tuple[Table, list[TableError]]:
-    """The table of a registry in any format, and its bad records, which are not in it."""
+def read_table(file: str, scheme: str = "https") -> tuple[Table, list[TableError]]:
+    """The table of a registry in any format, and its bad records, which are not in it. ``scheme`` is natab's hosts'."""
     bad: list[TableError] = []
     try:
-        return registry.read(read_octets(file), filename=shown(file), on_bad=bad.append), bad
+        return registry.read(read_octets(file), filename=shown(file), on_bad=bad.append, scheme=scheme), bad
     except TableError as error:
         output.fail(str(error), output.EXIT_UNREADABLE)
 

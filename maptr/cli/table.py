@@ -50,7 +50,7 @@ def check(file: str, as_json: bool, strict: bool) -> None:
       8  FILE cannot be read, or is no registry
     """
     read, bad = read_table(file)
-    findings = lint(read)
+    findings = lint(read, unread=bad)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if as_json:
         output.json_data(
@@ -82,11 +82,19 @@ def check(file: str, as_json: bool, strict: bool) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write here, atomically, instead of standard output.",
 )
-def convert(source: str, form: str, target: Path | None) -> None:
+@click.option(
+    "--scheme",
+    type=click.Choice(["https", "http"]),
+    default="https",
+    show_default=True,
+    help="Of the hosts in a natab; port 80 means http.",
+)
+def convert(source: str, form: str, target: Path | None, scheme: str) -> None:
     """Write the registry in SOURCE (- for standard input) in another format.
 
     JSON holds everything. natab holds a NAAN's hosts with their ports, acronyms, the organisation's name and
-    the policy URL; everything else is listed on standard error: "lost record: what; what".
+    the policy URL; everything else is listed on standard error: "lost record: what; what". A host that is reached
+    by http is written with port 80, which means http.
 
     \b
     Exit codes:
@@ -95,7 +103,7 @@ def convert(source: str, form: str, target: Path | None) -> None:
       2  bad usage
       8  SOURCE cannot be read or is no registry, or the file cannot be written
     """
-    read, bad = read_table(source)
+    read, bad = read_table(source, scheme)
     if bad:
         for error in bad:
             output.talk(f"maptr: {error}")

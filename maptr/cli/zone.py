@@ -61,6 +61,13 @@ zone.add_command(keys)
 @click.option(
     "--include", multiple=True, metavar="FILE", shell_complete=files, help="Records merged as they are, repeatable."
 )
+@click.option(
+    "--scheme",
+    type=click.Choice(["https", "http"]),
+    default="https",
+    show_default=True,
+    help="Of the hosts in a natab; port 80 means http.",
+)
 @click.option("--strict", is_flag=True, help="Exit 1 if any record of SOURCE is left out.")
 def build(
     source: str,
@@ -71,6 +78,7 @@ def build(
     contact: str,
     ttl: int,
     include: tuple[str, ...],
+    scheme: str,
     strict: bool,
 ) -> None:
     """Build the zone of SOURCE: a registry in any format (JSON, ANVL, natab, prefixes), or - for stdin.
@@ -78,27 +86,26 @@ def build(
     Records that lint calls errors are left out and listed on stderr; `maptr table check` says more of them.
     The zone is checked before FILE is replaced.
 
+    A shoulder that is left out is an error: the zone is written, for its NAAN must stay published, and gives the
+    shoulder's ARKs the URLs of the NAAN.
+
     \b
     Exit codes:
       0  written
-      1  with --strict, a record was left out; or the zone made is not fit to
-         be loaded
+      1  written, but a shoulder was left out whose ARKs get the URLs of its
+         NAAN, or, with --strict, any record; or the zone made is not fit to
+         be loaded, and nothing was written
       2  bad usage
       8  SOURCE or an included file cannot be read, or FILE cannot be written
     """
     from maptr import names
     from maptr import zone as zones
     from maptr.cli.source import read_table, read_text
-    from maptr.lint import publishable
     from maptr.serial import next_serial
     from maptr.zonecheck import check_zone
 
     target = None if target == "-" else target
-    table, refused = read_table(source)
-    table, unfit = publishable(table)
-    errors = [finding for finding in unfit if finding.severity is Severity.ERROR]
-    for line in [*map(str, refused), *map(str, unfit)]:
-        output.talk(f"left out: {line}")
+    table, unread = read_table(source, scheme)
     labels = _name("--origin", origin)
     try:
         settings = zones.Settings(
@@ -110,16 +117,17 @@ def build(
         )
         before = zones.serial_of(_lines(target))
         number = next_serial(serial, time.time(), before[0] if before else None)
-        built = zones.build(table, number, settings)
+        built = zones.build(table, number, settings, unread=unread)
     except (ValueError, ZoneError) as error:
         if isinstance(error, ZoneError) and error.filename:  # it is in an included file
             output.fail(str(error), output.EXIT_UNREADABLE)
         raise click.UsageError(str(error)) from None
-    for left_out in built.left_out:
-        output.talk(f"left out: {left_out}")
+    for finding in built.left_out:
+        output.talk(f"left out: {finding}")
     for naan in built.delegated:
         output.talk(f"delegated: {naan} is left to the included records")
-    done = output.EXIT_NONE if strict and (refused or errors or built.left_out) else output.EXIT_OK
+    misled = built.left_out.answered_by_others
+    done = output.EXIT_NONE if misled or (strict and built.left_out.records) else output.EXIT_OK
     after = zones.serial_of(built.text.splitlines())
     alone = "" if ns else "; its name server is localhost, for this machine alone: --ns names others"
     if before and after and before[1] == after[1] and not serial.isdigit():

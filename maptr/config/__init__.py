@@ -8,9 +8,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
+from maptr.config import reader
 from maptr.config.model import Config as Config
 from maptr.config.model import KeyConfig as KeyConfig
 from maptr.config.model import ServeConfig as ServeConfig
@@ -18,8 +20,10 @@ from maptr.config.model import ZoneConfig as ZoneConfig
 from maptr.config.reader import parse as parse
 from maptr.config.values import Secret as Secret
 from maptr.config.values import read_cookie_secrets, read_tsig_secret
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, raise_all
 from maptr.places import LOCAL_CONFIG
+
+T = TypeVar("T")
 
 FILE_VARIABLE = "MAPTR_CONFIG"
 MAX_FILE = 16 * 1024 * 1024  # octets; a zone takes some 100, so this is room for all that one server can hold
@@ -42,10 +46,27 @@ def load(
 ) -> Config:
     """The configuration of a file, or without one; the files of its secrets are read too, unless they are not wanted.
 
-    Raises ConfigError with file, line and key, and OSError where the file itself cannot be read.
+    Raises ConfigError with file, line and key (ConfigErrors where several are wrong), and OSError where the file itself
+    cannot be read.
+    """
+    config, errors = examine(path, environment=environment, flags=flags, secrets=secrets)
+    raise_all(errors)
+    return config
+
+
+def examine(
+    path: Path | None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, tuple[object, str]] | None = None,
+    secrets: bool = True,
+) -> tuple[Config, list[ConfigError]]:
+    """As ``load``, with all that is wrong, which the configuration then lacks.
+
+    Raises ConfigError for a file that is no TOML.
     """
     if path is None:
-        config = parse(environment=environment, flags=flags)
+        config, errors = reader.examine(environment=environment, flags=flags)
     else:
         try:
             text = _text(path)
@@ -53,8 +74,12 @@ def load(
             if environment is not None and Path(environment.get(FILE_VARIABLE, "")) == path:
                 error.strerror = f"{error.strerror}; {FILE_VARIABLE} names it"
             raise
-        config = parse(text, filename=str(path), directory=path.parent, environment=environment, flags=flags)
-    return _with_secrets(config) if secrets else config
+        config, errors = reader.examine(
+            text, filename=str(path), directory=path.parent, environment=environment, flags=flags
+        )
+    if secrets:
+        config = _with_secrets(config, errors)
+    return config, sorted(errors, key=lambda error: error.line)
 
 
 def _text(path: Path) -> str:
@@ -66,28 +91,31 @@ def _text(path: Path) -> str:
         raise ConfigError("is not UTF-8", filename=str(path), line=line) from None
 
 
-def _with_secrets(config: Config) -> Config:
-    keys = tuple(
-        key if key.secret_file is None else key.replace(secret=read_tsig_secret_file(config, key.secret_file))
-        for key in config.keys
-    )
+def _with_secrets(config: Config, errors: list[ConfigError]) -> Config:
+    keys = []
+    for index, key in enumerate(config.keys):
+        if key.secret_file is not None:
+            where = f"key[{index}].secret_file"
+            secret = _read_secret(config, where, key.secret_file, read_tsig_secret, errors)
+            key = key.replace(secret=secret)
+        keys.append(key)
     cookies = config.serve.cookies
     if cookies.secret_file is not None:
-        text = _secret_text(config, "serve.cookies.secret_file", cookies.secret_file)
-        try:
-            cookies = cookies.replace(secret=read_cookie_secrets(text))
-        except ValueError as error:
-            raise config.error("serve.cookies.secret_file", f"{cookies.secret_file}: {error}") from None
-    return config.replace(keys=keys, serve=config.serve.replace(cookies=cookies))
+        where = "serve.cookies.secret_file"
+        secrets = _read_secret(config, where, cookies.secret_file, read_cookie_secrets, errors)
+        cookies = cookies.replace(secret=secrets or ())
+    return config.replace(keys=tuple(keys), serve=config.serve.replace(cookies=cookies))
 
 
-def read_tsig_secret_file(config: Config, path: Path) -> Secret:
-    """The secret in a file; ConfigError for one that others can read."""
-    text = _secret_text(config, "key.secret_file", path)
+def _read_secret(config: Config, key: str, path: Path, read: Callable[[str], T], errors: list[ConfigError]) -> T | None:
+    """What a file of secrets holds; None, and an error more, for one that is bad or that others can read."""
     try:
-        return read_tsig_secret(text)
+        return read(_secret_text(config, key, path))
+    except ConfigError as error:
+        errors.append(error)
     except ValueError as error:
-        raise config.error("key.secret_file", f"{path}: {error}") from None
+        errors.append(config.error(key, f"{path}: {error}"))
+    return None
 
 
 def _secret_text(config: Config, key: str, path: Path) -> str:

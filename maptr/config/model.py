@@ -5,6 +5,7 @@ The field is the only place that names a key; reading, the environment's names a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from maptr import rrl
 from maptr.address import Address, Network, read_network
 from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
+from maptr.choose import CHOOSERS
 from maptr.config import values
 from maptr.config.tables import Field, Table, about, is_key, section, sections, setting
 from maptr.config.values import Secret
@@ -44,6 +46,9 @@ def _target(text: str) -> NotifyTarget:
 
     return NotifyTarget.from_text(text)
 
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
 
 _ADDRESS = values.TEXT.then(lambda text: Address.from_text(text) if text else None)
 _ADDRESSES = values.list_of(values.TEXT.then(Address.from_text))
@@ -88,6 +93,13 @@ class TcpConfig(Table):
     idle_timeout: float = setting(values.number(0.1, 3600), IDLE_TIMEOUT)  # seconds
 
 
+class QueryLogConfig(Table):
+    """``[serve.query_log]``: which queries have a line in the log."""
+
+    every: int = setting(values.integer(0, 1_000_000_000), 0)  # one of so many; 0: none
+    rate: int = setting(values.integer(1, 100_000), 100)  # lines a second at most
+
+
 class CatalogConfig(Table):
     """``[serve.catalog]``: a catalog zone (RFC 9432) of all zones served; none without a name."""
 
@@ -100,6 +112,7 @@ class ServeConfig(Table):
     """``[serve]``."""
 
     listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", 5353),))
+    user: str = setting(values.TEXT, "")  # to run as, where root starts it: NAME or NAME:GROUP
     workers: int = setting(values.integer(1, 1024), 1)
     nsid: str = setting(values.SHORT_TEXT, "")
     version: str = setting(values.SHORT_TEXT, "")  # version.bind; empty is REFUSED, as for hostname
@@ -113,6 +126,9 @@ class ServeConfig(Table):
     cookies: CookieConfig = section(CookieConfig)
     tcp: TcpConfig = section(TcpConfig)
     catalog: CatalogConfig = section(CatalogConfig)
+    log_level: str = setting(values.choice(*LOG_LEVELS), "info")
+    log_format: str = setting(values.choice(*LOG_FORMATS), "text")
+    query_log: QueryLogConfig = section(QueryLogConfig)
 
 
 class KeyConfig(Table):
@@ -177,6 +193,8 @@ class ClientConfig(Table):
 
     origin: Labels = setting(values.NAME, (b"ark", b"arpa"))
     nameservers: tuple[str, ...] = setting(values.list_of(values.TEXT), ())  # none: the system's
+    choose: str = setting(values.choice(*CHOOSERS), CHOOSERS[0])
+    scheme: str = setting(values.choice("https", "http"), "https")  # of hosts that come without one
 
 
 class CacheConfig(Table):
@@ -203,9 +221,9 @@ class Config(Table):
     places: Mapping[str, tuple[str, int]] = about(dict)
 
     def error(self, key: str, message: str) -> ConfigError:
-        """What is wrong with the value of a key, such as ``serve.listen``, at its place."""
+        """What is wrong with the value of a key, such as ``serve.listen`` or ``key[0].secret_file``, at its place."""
         filename, line = self.places.get(key, (self.filename, 0))
-        return ConfigError(message, filename=filename, line=line, key=key)
+        return ConfigError(message, filename=filename, line=line, key=re.sub(r"\[\d+\]", "", key))
 
 
 def keys_of(table: type[Table]) -> dict[str, tuple[str, Field]]:

@@ -11,7 +11,7 @@ from maptr.config import checks, lines, model
 from maptr.config.model import Config
 from maptr.config.tables import REQUIRED, Field, Table
 from maptr.config.values import ElementError
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, raise_all
 
 ENVIRONMENT = "MAPTR_"
 # Of the environment only these are looked at for wrong names: other programs may have variables in MAPTR_.
@@ -30,16 +30,32 @@ def parse(
 
     A flag is, by its dotted key, a TOML value and the option it came by.
     Relative paths in the text are from ``directory``. Secrets in files are not here yet; ``load`` reads them.
-    Raises ConfigError with the key, and the line where it stands.
+    Raises ConfigError with the key, and the line where it stands; ConfigErrors where there are several.
     """
+    config, errors = examine(text, filename=filename, directory=directory, environment=environment, flags=flags)
+    raise_all(errors)
+    return config
+
+
+def examine(
+    text: str = "",
+    *,
+    filename: str = "",
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, tuple[object, str]] | None = None,
+) -> tuple[Config, list[ConfigError]]:
+    """As ``parse``, with all that is wrong, which the configuration then lacks. Raises ConfigError for bad TOML."""
     document = _document(text, filename) if text else {}
     reading = _Reading(document, filename, lines.key_lines(text), directory)
-    reading.overlay(_from_environment(environment or {}))
+    reading.overlay(_from_environment(environment or {}, reading.errors))
     reading.overlay(flags or {})
     config: Config = reading.table(Config, document, ())
     config = config.replace(filename=filename, places=reading.places)
-    checks.check(config, document, reading.error)
-    return config
+    if not reading.lost:
+        found = checks.check(config, document)
+        reading.errors += [reading.error(*mistake) for mistake in found if not reading.follows(*mistake)]
+    return config, sorted(reading.errors, key=lambda error: error.line)
 
 
 def _document(text: str, filename: str) -> dict[str, Any]:
@@ -63,7 +79,7 @@ def environment_names() -> dict[str, str]:
     return {ENVIRONMENT + key.replace(".", "_").upper(): key for key in keys}
 
 
-def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[object, str]]:
+def _from_environment(environment: Mapping[str, str], errors: list[ConfigError]) -> dict[str, tuple[object, str]]:
     known, fields = environment_names(), model.all_keys()
     found: dict[str, tuple[object, str]] = {}
     for variable, text in environment.items():
@@ -73,12 +89,18 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[object,
         elif variable.startswith(ENVIRONMENT_OURS):
             from maptr.nearest import nearest
 
-            raise ConfigError(f"no such setting; the nearest is {nearest(variable, known)}", key=variable)
+            errors.append(ConfigError(f"no such setting; the nearest is {nearest(variable, known)}", key=variable))
     return found
 
 
+WRONG = object()  # in place of a value
+
+
 class _Reading:
-    """One document being read; ``places`` grows as keys are met."""
+    """One document being read; ``places`` grows as keys are met, ``errors`` as they are found wrong.
+
+    ``lost``: a table of an array is not there, for its keys are wrong, so those after it have other places.
+    """
 
     def __init__(
         self, document: dict[str, Any], filename: str, found: Mapping[lines.Path, int], directory: Path | None
@@ -88,6 +110,9 @@ class _Reading:
         self.lines = found
         self.directory = directory
         self.places: dict[str, tuple[str, int]] = {}
+        self.errors: list[ConfigError] = []
+        self.lost = False
+        self._wrong: set[lines.Path] = set()  # keys that have no value, for theirs is wrong or they are misspelled
         self._outside: dict[lines.Path, str] = {}  # what does not come from the file, and where from
 
     def overlay(self, given: Mapping[str, tuple[object, str]]) -> None:
@@ -103,23 +128,32 @@ class _Reading:
             self._outside[tuple(key.split("."))] = source
 
     def table(self, kind: type[Table], document: object, path: lines.Path) -> Any:
-        """One table as its class."""
+        """One table as its class; what is wrong in it has its default. WRONG where it has none."""
         if not isinstance(document, dict):
-            raise self.error(path, "must be a table")
+            return self._refuse(path, "must be a table")
         known = model.keys_of(kind)
         for key in document:
             if key not in known:
-                raise self.error((*path, key), f"no such key; {self._nearest(path, key, known)}")
+                near = self._nearest(path, key, known)
+                self._refuse((*path, key), f"no such key; the nearest is {near}")
+                self._wrong.add((*path, near.rpartition(".")[2]))
         found: dict[str, Any] = {}
         for key, (name, field) in known.items():
             here = (*path, key)
+            value: object = WRONG
             if key in document:
                 self.places.setdefault(_dotted(here), self._place(here))
-                found[name] = self._value(field, document[key], here)
+                self.places[_indexed(here)] = self._place(here)
+                value = self._value(field, document[key], here)
             elif field.default is REQUIRED:
-                raise self.error(path, f"has no {key}, which it must have")
+                if here not in self._wrong:
+                    self._refuse(path, f"has no {key}, which it must have")
             elif isinstance(field.default, Path):
-                found[name] = self._settle(field.default, here)
+                value = self._settle(field.default, here)
+            if value is not WRONG:
+                found[name] = value
+        if any(field.default is REQUIRED and name not in found for name, field in known.values()):
+            return WRONG
         return kind(**found)
 
     def _value(self, field: Field, value: object, path: lines.Path) -> object:
@@ -127,16 +161,35 @@ class _Reading:
             return self.table(field.table, value, path)
         if below := field.array:
             if not isinstance(value, list):
-                raise self.error(path, f"must be an array of tables, [[{_dotted(path)}]]")
-            return tuple(self.table(below, item, (*path, index)) for index, item in enumerate(value))
+                return self._refuse(path, f"must be an array of tables, [[{_dotted(path)}]]")
+            tables = [self.table(below, item, (*path, index)) for index, item in enumerate(value)]
+            self.lost = self.lost or WRONG in tables
+            return tuple(table for table in tables if table is not WRONG)
         kind = field.kind
         assert kind is not None  # noqa: S101 - a field is a value or one of the two above
         try:
             return self._settle(kind.read(value), path)
         except ElementError as error:
-            raise self.error((*path, error.index), str(error)) from None
+            for index, reason in error.wrong:
+                self._refuse((*path, index), reason)
+            self._wrong.add(path)
+            return WRONG
         except ValueError as error:
-            raise self.error(path, str(error)) from None
+            return self._refuse(path, str(error))
+
+    def _refuse(self, path: lines.Path, message: str) -> object:
+        self._wrong.add(path)
+        self.errors.append(self.error(path, message))
+        return WRONG
+
+    def follows(self, path: lines.Path, message: str) -> bool:
+        """Whether a mistake may only be there because a key that it is about has been refused."""
+        words = {word.strip(".") for word in re.findall(r"[a-z_.0-9]+", message)}
+        return any(
+            wrong == path or _dotted(wrong) in words or (wrong[:-1] in (path, path[:-1]) and wrong[-1] in words)
+            for wrong in self._wrong
+            if wrong
+        )
 
     def _settle(self, value: object, path: lines.Path) -> object:
         """A path of the file is from the file's directory, one of a flag from where the command was given."""
@@ -164,12 +217,17 @@ class _Reading:
         here = f"{_dotted(path)}." if path else ""
         everywhere = [*model.all_keys(), *model.keys_of(Config)]
         if same := [other for other in everywhere if other.rpartition(".")[2] == key]:
-            return f"the nearest is {same[0]}"
+            return same[0]
         if near := nearest(key, known, likeness=0.6):
-            return f"the nearest is {here}{near}"
-        return f"the nearest is {nearest(here + key, everywhere)}"
+            return here + near
+        return nearest(here + key, everywhere)
 
 
 def _dotted(path: lines.Path) -> str:
     """``zone.file``: which of the zones is meant, the line says."""
     return ".".join(part for part in path if isinstance(part, str))
+
+
+def _indexed(path: lines.Path) -> str:
+    """``zone[0].file``: that of the first zone."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")

@@ -11,7 +11,7 @@ import binascii
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -28,11 +28,11 @@ _TYPES = {bool: "true or false", int: "an integer", float: "a number", str: "a t
 
 
 class ElementError(ValueError):
-    """One element of an array is wrong: which, from 0."""
+    """Elements of an array are wrong: which, from 0, each with the reason."""
 
-    def __init__(self, index: int, message: str) -> None:
-        super().__init__(message)
-        self.index = index
+    def __init__(self, wrong: Sequence[tuple[int, str]]) -> None:
+        super().__init__("; ".join(message for _, message in wrong))
+        self.wrong = wrong
 
 
 class Kind(NamedTuple, Generic[T]):
@@ -147,12 +147,14 @@ def list_of(element: Kind[T]) -> Kind[tuple[T, ...]]:
     """An array; in the environment its elements are separated by commas. Raises ElementError."""
 
     def read(value: object) -> tuple[T, ...]:
-        found = []
+        found, wrong = [], []
         for index, item in enumerate(_of_type(value, list)):
             try:
                 found.append(element.read(item))
             except ValueError as error:
-                raise ElementError(index, str(error)) from None
+                wrong.append((index, str(error)))
+        if wrong:
+            raise ElementError(wrong)
         return tuple(found)
 
     return Kind(read, lambda text: [element.from_text(part.strip()) for part in text.split(",") if part.strip()])

@@ -14,6 +14,7 @@ import struct
 import sys
 import threading
 
+from maptr.context import Transport
 from maptr.serve import mmsg
 from maptr.serve.alone import Alone, Client, Control
 from maptr.serve.batchreplies import BatchReplies
@@ -53,6 +54,7 @@ class BatchListener:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="udp", daemon=True)
         self._slots = Slots(self._family, self._anywhere)
+        self._query_log = responder.query_log
         self._calls = mmsg.MessageCalls(sock, self._slots, self.counters)
         self._replies = replies = BatchReplies(
             self._slots, responder, general, self.counters, family=self._family, anywhere=self._anywhere
@@ -75,7 +77,8 @@ class BatchListener:
     def _run(self) -> None:
         while not self._stopping:
             self._run_batches()
-            self._alone.run()
+            if self._query_log is None:
+                self._alone.run()
 
     def _run_batches(self) -> None:
         """Until queries come one by one, or ``stop``."""
@@ -97,6 +100,9 @@ class BatchListener:
         try:
             known = replies.plans()
             if known is not None:
+                if self._query_log is not None:
+                    for i in self._query_log.pick(count):
+                        self._query_log.note(replies.query(i, count), Transport.UDP, replies.client(i))
                 first = 0
                 for end in (*replies.lay_out(known, count), count):
                     if first < end:

@@ -171,7 +171,7 @@ class BatchReplies:
         self._general_left -= 1
         self._counters.general += 1
         try:
-            reply = self._general(query, UDP, self._client(i))
+            reply = self._general(query, UDP, self.client(i))
         except Exception:
             log.exception("internal error, query dropped: %s", query.hex())
             reply = None
@@ -223,13 +223,13 @@ class BatchReplies:
         for i, client in enumerate(clients):
             if client in exempt or i in settled:
                 continue
-            network = networks.get(client) or known_clients.remember(client, limiter.network(self._client(i)))
+            network = networks.get(client) or known_clients.remember(client, limiter.network(self.client(i)))
             if network is not None:
                 places.append(i)
                 replies.append((network, known.kind(plans[i] or SILENCE, queries[i])))
         for place, verdict in limiter.judge_each(replies):
             i = places[place]
-            self._responder.report(self._client(i))
+            self._responder.report(self.client(i))
             if verdict is Verdict.TRUNCATE:
                 plans[i] = truncated(plans[i] or SILENCE)
             else:
@@ -267,5 +267,13 @@ class BatchReplies:
         base = self._slots.bases[i]
         return (self._slots.memory[base : base + ID] + key)[:size]
 
-    def _client(self, i: int) -> str:
+    def query(self, i: int, count: int) -> bytes:
+        """A query of a batch of so many, as it came."""
+        slots = self._slots
+        size, base = slots.lengths[count].tolist()[i], slots.bases[i]
+        start = slots.memory[base : base + min(size, START)]
+        return start if size <= START else start + slots.rest(i, size)
+
+    def client(self, i: int) -> str:
+        """The address that a query came from."""
         return socket.inet_ntop(self._family, self._slots.memory[self._slots.addresses[i]])

@@ -22,11 +22,12 @@ from maptr.errors import ConfigError
 from maptr.exchange import Access
 from maptr.serve import batch, control, httpd, metrics, sdnotify, slots, status, tcp
 from maptr.serve.background import in_thread
-from maptr.serve.bind import Sockets, bind, bound_at
+from maptr.serve.bind import Sockets, bound_at
 from maptr.serve.connections import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.counters import Counters, total
 from maptr.serve.early import Early
 from maptr.serve.front import Front, State
+from maptr.serve.listening import Listening, listen
 from maptr.serve.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.serve.publisher import Clock
 from maptr.serve.reloader import Reloader
@@ -48,6 +49,7 @@ class Daemon:
     metrics and health are told over HTTP, ``clock`` is in seconds since 1970.
     More than one of ``workers`` fork from the process that runs this, in its main thread, and have ``tcp_limits``
     divided among them. ``early`` has bound the addresses and answers there already, by a responder of its own.
+    ``listening`` are the sockets, where they are bound.
     Raises ConfigError for a certificate that cannot be used and for secondaries' keys that are not there.
     """
 
@@ -66,6 +68,7 @@ class Daemon:
         metrics: Address | None = None,
         workers: int = 1,
         early: Early | None = None,
+        listening: Listening | None = None,
         clock: Clock = time.time,
     ) -> None:
         self._clock = clock
@@ -96,6 +99,7 @@ class Daemon:
         self.tls_bound: list[Address] = []
         self._count = workers
         self._early = early
+        self._listening = listening
         self._addresses = tuple(addresses)
         self._tls_addresses = tls.listen if tls else ()
         self._control = control
@@ -112,23 +116,25 @@ class Daemon:
     def bind(self) -> None:
         """Open every socket; ``bound`` then has the real ports. Raises ConfigError if one cannot be had."""
         early = self._early
-        self._sockets = [early.sockets] if early else bind(self._addresses, self._tls_addresses, self._count)
-        first = self._sockets[0]
-        self.bound = list(map(bound_at, self._addresses, first.udp))
-        self.tls_bound = list(map(bound_at, self._tls_addresses, first.tls))
+        listening = self._listening or listen(
+            self._addresses,
+            self._tls_addresses,
+            self._count,
+            metrics=self._metrics,
+            answering=[early.sockets] if early else None,
+        )
         try:
-            if self._metrics is not None:
-                self._metrics_socket = httpd.bind(self._metrics)
-                self.metrics_bound = bound_at(self._metrics, self._metrics_socket)
             if self._control is not None:
                 self._control_socket = control.bind(self._control)
         except BaseException:
-            for sockets in self._sockets:
-                sockets.close()
-            self._sockets = []
-            if self._metrics_socket is not None:
-                self._metrics_socket.close()
+            listening.close()
             raise
+        self._sockets, self._metrics_socket = listening
+        first = self._sockets[0]
+        self.bound = list(map(bound_at, self._addresses, first.udp))
+        self.tls_bound = list(map(bound_at, self._tls_addresses, first.tls))
+        if self._metrics is not None and self._metrics_socket is not None:
+            self.metrics_bound = bound_at(self._metrics, self._metrics_socket)
 
     async def run(self, *, signals: bool = False) -> None:
         """Answer until ``stop``; binds first where that has not been done. Raises ConfigError if it cannot begin.

@@ -49,14 +49,18 @@ class Early:
         self.sockets.close()
 
 
-def start(config: Config, snapshot: Snapshot) -> Early | None:
-    """Bind, and answer from the snapshot; None where that must wait for the daemon. Raises ConfigError."""
+def start(config: Config, snapshot: Snapshot, sockets: Sockets | None = None) -> Early | None:
+    """Bind where there are no sockets, and answer from the snapshot; None where that must wait for the daemon.
+
+    Raises ConfigError.
+    """
     if config.serve.workers > 1 or batch.why_not() is not None:
         return None
     responder = settings.responder_of(config)
     catalog = config.serve.catalog.name
     responder.prepare(snapshot, () if catalog is None else (catalog,))
-    (sockets,) = bind(config.serve.listen, config.serve.tls.listen)
+    if sockets is None:
+        (sockets,) = bind(config.serve.listen, config.serve.tls.listen)
     return Early(sockets, responder)
 
 

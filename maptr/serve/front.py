@@ -71,6 +71,7 @@ class Front:
         self._limits = limits
         self._clock = clock
         self._refusals = Seldom()
+        self._batched = False  # whether UDP is, and notes its queries itself
         self._wholes = Wholes(MAX_BY_STREAM)  # apart from those of UDP: other threads, other replies to ANY
         self._udp: list[udp.UdpListener | batch.BatchListener] = []
         self._tcp: list[tcp.TcpListener] = []
@@ -99,7 +100,7 @@ class Front:
         self.counters = counters
         main, *others = counters
         self.responder.limiter.tally = main
-        batched = batch.why_not() is None
+        self._batched = batched = batch.why_not() is None
         udp_listeners: list[udp.UdpListener | batch.BatchListener] = [
             batch.BatchListener(sock, self.responder, self._answer_for(counter), counter)
             if batched
@@ -173,6 +174,10 @@ class Front:
         Counted among ``counters``, by default those of the event loop.
         """
         counters = counters or self.counters[0]
+        query_log = self.responder.query_log
+        if query_log is not None and not (self._batched and transport is Transport.UDP):
+            for _ in query_log.pick(1):
+                query_log.note(query, transport, client)
         ready = self.responder.ready
         if transport is not Transport.UDP and ready is not None and ready.snapshot is self.snapshot:
             wholes = self._wholes

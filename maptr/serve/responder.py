@@ -26,6 +26,7 @@ from maptr.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from maptr.rendering import Reply
+    from maptr.serve.querylog import QueryLog
 
 log = logging.getLogger("maptr.serve")
 
@@ -68,7 +69,9 @@ class Responder:
         udp_payload: int = UDP_PAYLOAD,
         idle_timeout: float = IDLE_TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
+        query_log: QueryLog | None = None,
     ) -> None:
+        self.query_log = query_log
         self.context = Context(
             identity=identity,
             cookies=fresh_cookies() if cookies is None else cookies,

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from maptr.config import Config, ZoneConfig
 from maptr.context import NO_COOKIES, Context, Identity
 from maptr.cookies import CookieSettings
-from maptr.errors import ConfigError, SignatureError, ZoneError
+from maptr.errors import ConfigError, SignatureError, ZoneError, raise_all
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
+from maptr.serve import privileges
 from maptr.serve.connections import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.responder import Responder, fresh_cookies
 from maptr.serve.zones import ZoneSource
@@ -25,6 +26,7 @@ from maptr.serve.zones import ZoneSource
 if TYPE_CHECKING:
     from maptr.pull import Demands
     from maptr.serve.primary import PrimarySettings
+    from maptr.serve.querylog import QueryLog
     from maptr.serve.signer import Signing
     from maptr.serve.tables import TableBuild
     from maptr.serve.tls import TlsSettings
@@ -34,7 +36,22 @@ RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "
 
 
 def check(config: Config) -> None:
-    """ConfigError for a setting that cannot be obeyed."""
+    """ConfigError for what cannot be obeyed; ConfigErrors where that is more than one setting."""
+    raise_all(mistakes(config))
+
+
+def mistakes(config: Config) -> list[ConfigError]:
+    """What of a configuration cannot be obeyed on this system."""
+    errors: list[ConfigError] = []
+    for look in (privileges.check, _check_metrics, _check_workers, _check_primary, sources_of, _check_demands):
+        try:
+            look(config)
+        except ConfigError as error:
+            errors += error.all
+    return errors
+
+
+def _check_metrics(config: Config) -> None:
     if config.serve.metrics is not None:
         from maptr.serve import metrics
 
@@ -42,14 +59,25 @@ def check(config: Config) -> None:
             metrics.check()
         except ConfigError as error:
             raise config.error("serve.metrics", error.reason) from None
+
+
+def _check_workers(config: Config) -> None:
     if config.serve.workers > 1 and not sys.platform.startswith("linux"):
         raise config.error("serve.workers", "more than one are for Linux, which spreads queries over their sockets")
+
+
+def _check_primary(config: Config) -> None:
     if (
         config.keys
         or config.serve.catalog.name is not None
         or any(zone.transfer or zone.notify for zone in config.zones)
     ):
         primary_of(config)
+
+
+def _check_demands(config: Config) -> None:
+    if config.table.public_key is not None:
+        demands_of(config)
 
 
 def check_change(now: Config, new: Config) -> None:
@@ -88,7 +116,17 @@ def responder_of(config: Config) -> Responder:
         rrl=rrl_of(config).shared(config.serve.workers),
         udp_payload=config.serve.udp_payload,
         idle_timeout=config.serve.tcp.idle_timeout,
+        query_log=query_log_of(config),
     )
+
+
+def query_log_of(config: Config) -> QueryLog | None:
+    how = config.serve.query_log
+    if not how.every:
+        return None
+    from maptr.serve.querylog import QueryLog
+
+    return QueryLog(how.every, how.rate)
 
 
 def rrl_of(config: Config) -> RrlSettings:

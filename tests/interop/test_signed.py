@@ -21,6 +21,7 @@ import dns.zone
 import pytest
 
 from maptr.answer import respond
+from maptr.context import Transport
 from maptr.snapshot import Snapshot
 from tests import test_answer_oracle as generator
 from tests.peers import Knot, Maptr, Nsd, Peer, require
@@ -149,6 +150,11 @@ def compare(zones: list[Zone], rng: random.Random) -> tuple[Counter[str], list[s
                 assert reply is not None
                 for _ in range(ASKED):
                     assert ask(maptr, wire) == reply, f"{name} {rdtype} {payload}"
+                if name == zone.origin and reply[2] & dns.flags.TC >> 8:
+                    # Large answers at the apex take a cookie or TCP, of which theirs know nothing.
+                    whole = respond(wire, snapshot, transport=Transport.TCP)
+                    assert whole is not None
+                    reply = whole if len(whole) <= payload else reply
                 ours = shape(reply, zone.origin, payload)
                 theirs = {peer.name: shape(ask(peer, wire), zone.origin, payload) for peer in (nsd, knot)}
                 agreeing = [peer for peer, said in theirs.items() if said == ours]
