@@ -78,8 +78,16 @@ async def discover_many_async(
     ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
     """
     _refuse_one(arks)
+    if nameservers is not None and resolver is None:
+        from maptr.asyncclient import addresses_of
+
+        nameservers = await addresses_of(nameservers, call.seconds(options.get("lifetime")))
     nameservers = None if nameservers is None else call.listed(nameservers)
-    asked = resolver or _by_urls(nameservers)
+    asked: Stub | dns.asyncresolver.Resolver | dns.resolver.Resolver | None = resolver
+    if asked is None and any("://" in text for text in nameservers or ()):
+        import asyncio
+
+        asked = await asyncio.to_thread(_by_urls, nameservers)
     if asked is not None and not isinstance(asked, Stub):
         asking = _one_by_one_async(_parsed_async(arks, profile), asked, _each_options(options, resolver, nameservers))
         async with aclosing(asking):

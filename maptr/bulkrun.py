@@ -19,7 +19,7 @@ from maptr.call import Clock
 from maptr.client import make_stub
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
-from maptr.many import Many
+from maptr.many import Many, RunClock
 from maptr.mux import CONCURRENCY, Mux
 from maptr.names import Labels
 from maptr.question import Answer, Settings
@@ -64,7 +64,9 @@ class Bulk:
         elif nameservers is None:
             stub = Stub.system(trust_ad=trust_ad, trust_anchors=trust_anchors)
         else:
-            stub = make_stub(nameservers, trust_ad=trust_ad, trust_anchors=trust_anchors)
+            stub = make_stub(
+                nameservers, trust_ad=trust_ad, trust_anchors=trust_anchors, lifetime=call.seconds(lifetime)
+            )
         self.questions = 0
         self.settings = call.with_origin(settings, origin)
         if names.wire_length(self.settings.origin) + MAX_NAAN + 1 > names.MAX_NAME:
@@ -108,18 +110,23 @@ class Bulk:
                 if run.many.open:
                     await waiter.wait(0 if run.wanted else pause)
 
-    def many(self) -> Many[Any]:
+    def many(self, clock: RunClock) -> Many[Any]:
         """The walks of one run."""
-        return Many(self.settings, lifetime=self._seconds, clock=self._clock, now=time.time)
+        return Many(self.settings, lifetime=self._seconds, clock=clock, now=time.time)
 
-    def mux(self, waiter: Waiter) -> Mux:
+    def clock(self) -> RunClock:
+        """That of one run."""
+        return RunClock(self._clock)
+
+    def mux(self, waiter: Waiter, clock: RunClock) -> Mux:
         return Mux(
             self._stub,
             waiter,
             seconds=self._seconds,
             concurrency=self._concurrency,
             rate=self._rate,
-            clock=self._clock,
+            clock=clock,
+            leave_out=clock.leave_out,
         )
 
     @property
@@ -133,8 +140,9 @@ class _Run(Generic[Token]):
     """One run: ARKs in, walks under way, discoveries out, in the order of the stream where that is asked for."""
 
     def __init__(self, bulk: Bulk, waiter: Waiter, ordered: bool) -> None:
-        self.many: Many[tuple[int, Token]] = bulk.many()
-        self._mux = bulk.mux(waiter)
+        clock = bulk.clock()
+        self.many: Many[tuple[int, Token]] = bulk.many(clock)
+        self._mux = bulk.mux(waiter, clock)
         self._bulk = bulk
         self._ordered = ordered
         self._held: dict[int, tuple[Token, Discovery]] = {}
@@ -204,7 +212,7 @@ class _Run(Generic[Token]):
         """Ask one question alone, at the origin: or every question at the start would ask for the same keys."""
         self._mux.concurrency, wanted = 1, self._mux.concurrency
 
-        def go(_: Answer) -> None:
+        def go(_: Labels, __: Answer) -> None:
             self._mux.concurrency = wanted
 
         self._mux.ask(origin, go)
@@ -212,9 +220,9 @@ class _Run(Generic[Token]):
     def _ask(self) -> None:
         onward = self.many.take_onward()
         for one in onward:
-            flight = self._mux.ask_onward(one.name, partial(self.many.tell, one.name))
+            flight = self._mux.ask_onward(one.name, partial(self.many.tell, rdtype=one.rdtype), one.rdtype)
             one.unanswered, one.drop = partial(self._mux.unanswered, flight), partial(self._mux.drop, flight)
         asked = self.many.take()
         self._bulk.questions += len(asked) + len(onward)
         for name in asked:
-            self._mux.ask(name, partial(self.many.tell, name))
+            self._mux.ask(name, self.many.tell)

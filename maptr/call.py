@@ -149,7 +149,11 @@ def required(require: str | None) -> str | None:
 
 
 def check_whom(resolver: object, nameservers: object) -> None:
-    """That only one of them is given. Raises ConfigError."""
+    """That only one of them is given, and a resolver that can be asked. Raises ConfigError."""
+    if resolver is not None and not (hasattr(resolver, "resolve") or hasattr(resolver, "exchange")):
+        raise ConfigError(
+            f"{resolver!r} is not a resolver: servers by address or name are given as nameservers=", key="resolver"
+        )
     if resolver is not None and nameservers is not None:
         raise ConfigError("give resolver or nameservers, not both")
 

@@ -13,9 +13,9 @@ from maptr.nfa import Budget, BudgetSpent
 if TYPE_CHECKING:
     from maptr.regexp import Substitution
 
-REGEXP_STEPS = 200_000
-"""Steps of regexp matching that one walk may spend, about 0.1 s, or 0.5 s of the costliest; a rule of ours costs about
-100."""
+REGEXP_STEPS = 20_000
+"""Steps of regexp matching that one walk may spend: about 10 ms, or 50 ms of the costliest, for which an event loop is
+held. A rule of ours costs about five."""
 
 
 class Candidate(NamedTuple):
@@ -112,21 +112,33 @@ class Found(NamedTuple):
     nth: int
 
     def rank(self, depth: int) -> tuple[object, ...]:
-        # A path that ends early counts as going on with noughts: the draft holds order and preference at 0,
-        # and then a redirect must not decide.
         path = self.candidate.path
-        padded = path + ((0, 0),) * (depth - len(path))
-        return padded, self.naptr.canonical(), self.nth, len(path), self.candidate.owner.lower()
+        return _padded(path, depth), self.naptr.canonical(), self.nth, len(path), self.candidate.owner.lower()
 
 
-def rank(found: Sequence[Found], ark: Ark, scheme: str = "https") -> tuple[Candidate, ...]:
+def _padded(path: tuple[tuple[int, int], ...], depth: int) -> tuple[tuple[int, int], ...]:
+    # A path that ends early counts as going on with noughts: the draft holds order and preference at 0,
+    # and then a redirect must not decide.
+    return path + ((0, 0),) * (depth - len(path))
+
+
+def rank(
+    found: Sequence[Found],
+    ark: Ark,
+    scheme: str = "https",
+    unknown: Sequence[tuple[tuple[int, int], ...]] = (),
+) -> tuple[Candidate, ...]:
     """Candidates by (order, preference) along their path, then rdata in canonical order; each URL once.
 
-    URLs that differ only in the slash after ``ark:`` are one.
+    URLs that differ only in the slash after ``ark:`` are one. ``unknown`` are the paths of records that are for the ARK
+    but make no URL that is known: candidates of a worse rank than one of them are left out.
     """
-    if len(found) < 2:
+    if len(found) < 2 and not unknown:
         return tuple([one.candidate for one in found])
-    depth = max(len(one.candidate.path) for one in found)
+    depth = max(map(len, [*unknown, *[one.candidate.path for one in found]]))
+    if unknown:
+        worst = min(_padded(path, depth) for path in unknown)
+        found = [one for one in found if _padded(one.candidate.path, depth) <= worst]
     ranked: dict[str, Candidate] = {}
     for one in sorted(found, key=lambda one: one.rank(depth)):
         candidate = one.candidate

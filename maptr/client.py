@@ -102,10 +102,11 @@ def make_stub(
     trust_ad: bool = False,
     trust_anchors: TrustAnchors | None = None,
     clock: Clock = time.monotonic,
+    lifetime: float | None = None,
 ) -> Stub:
     """A stub for the servers; ConfigError for a bad one, DiscoveryFailed for a name without address."""
     try:
-        return Stub(listed(nameservers), trust_ad=trust_ad, trust_anchors=trust_anchors, clock=clock)
+        return Stub(nameservers, trust_ad=trust_ad, trust_anchors=trust_anchors, clock=clock, lifetime=lifetime)
     except ValueError as error:
         raise ConfigError(str(error), key="nameservers") from None
 
@@ -121,8 +122,10 @@ def whom(
     if any("://" in text for text in nameservers):
         from maptr.resolver import make_resolver
 
-        return make_resolver(nameservers)
-    return make_stub(nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, clock=run.clock)
+        return make_resolver(nameservers, lifetime=run.left)
+    return make_stub(
+        nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, clock=run.clock, lifetime=run.left
+    )
 
 
 def asker(resolver: dns.resolver.Resolver | Stub | None, nameservers: Iterable[str] | None, run: Call) -> Ask:
@@ -130,7 +133,12 @@ def asker(resolver: dns.resolver.Resolver | Stub | None, nameservers: Iterable[s
     given = whom(resolver, nameservers, run)
     if isinstance(given, Stub):
         stub = given
-        return lambda question: stub.ask(question.name, run.left)
+
+        def ask(question: Question) -> Answer:
+            known = stub.recall(question)
+            return known or stub.remember(question, stub.ask(question.name, run.left, question.rdtype))
+
+        return ask
     return _ask_validating(given, run) if run.trust_anchors is not None else _ask_dnspython(given, run)
 
 
@@ -145,7 +153,11 @@ def _ask_dnspython(given: dns.resolver.Resolver | None, run: Call) -> Ask:
         started = run.clock()
         try:
             found = resolver.resolve(
-                reading.qname(question), "NAPTR", raise_on_no_answer=False, lifetime=run.time_left(), search=False
+                reading.qname(question),
+                reading.rdtype(question),
+                raise_on_no_answer=False,
+                lifetime=run.time_left(),
+                search=False,
             )
         except Exception as error:
             return reading.read_error(error, run.clock() - started, trust_ad=run.trust_ad)
@@ -163,7 +175,7 @@ def _ask_validating(given: dns.resolver.Resolver | None, run: Call) -> Ask:
 
     def ask(question: Question) -> Answer:
         started = run.clock()
-        inquiry = validator.inquire(question.name)
+        inquiry = validator.inquire(question.name, question.rdtype)
         while inquiry.answer is None:
             need = inquiry.need
             try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, Final, overload
+from typing import Any, overload
 
 from maptr import errors, names
 from maptr.ark import Ark
@@ -45,6 +45,19 @@ class Discovery(Sequence[Candidate]):
     )
     __slots__ = _ARGUMENTS
 
+    ark: Ark
+    candidates: tuple[Candidate, ...]
+    trace: tuple[Step, ...]
+    complete: bool
+    source: str
+    security: str
+    ttl: int | None
+    expiration: float | None
+    scheme: str
+    stale: bool
+    reason: str
+    fetched: float | None
+
     def __init__(
         self,
         ark: Ark,
@@ -60,18 +73,15 @@ class Discovery(Sequence[Candidate]):
         reason: str = "",
         fetched: float | None = None,
     ) -> None:
-        self.ark: Final = ark
-        self.candidates: Final = candidates
-        self.trace: Final = trace
-        self.complete: Final = complete
-        self.source: Final = source
-        self.security: Final = security
-        self.ttl: Final = ttl
-        self.expiration: Final = expiration
-        self.scheme: Final = scheme
-        self.stale: Final = stale
-        self.reason: Final = reason
-        self.fetched: Final = fetched
+        values = ark, candidates, trace, complete, source, security, ttl, expiration, scheme, stale, reason, fetched
+        for write, value in zip(_WRITERS, values, strict=True):
+            write(self, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Discovery does not change: replace({name}=...) makes another one")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("a Discovery does not change")
 
     def replace(self, **changes: Any) -> Discovery:
         """The same with other values, by the names of the constructor."""
@@ -172,7 +182,7 @@ class Discovery(Sequence[Candidate]):
             return
         from maptr import summary
 
-        message = summary.none(self) + summary.advice(self)
+        message = summary.none(self)
         if self.complete:
             raise errors.NoMappingAuthority(message, self)
         timeout = any(step.outcome is Outcome.TIMEOUT for step in self.trace)
@@ -234,3 +244,4 @@ class Discovery(Sequence[Candidate]):
 
 
 _values = attrgetter(*Discovery.__slots__)
+_WRITERS = [getattr(Discovery, name).__set__ for name in Discovery.__slots__]  # of the slots, for the constructor alone

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count, islice
+from math import inf
 from typing import Generic, TypeVar
 
 from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.names import Labels
+from maptr.nfa import Budget
+from maptr.protocol import NAPTR
 from maptr.question import TIME_OVER, Answer, Question, Settings
 from maptr.rulecache import RuleCache
 from maptr.trace import Outcome
@@ -23,9 +27,41 @@ from maptr.walk import Walk
 
 MAX_KEPT = 100_000  # records of answers that are kept, an answer without records counting as one: 150 MB at the worst
 MAX_SAME = 4_096  # NAANs whose discovery is kept for further ARKs; the real registry has fewer than 2,000
+STEPS_EACH = 5_000  # of regexps, that each further walk of a NAAN adds to the budget of all its walks
+SLICE = 0.02  # seconds of walking after which the sockets get their turn
+LONG = 0.002  # seconds of computing that are no part of anybody's time
 _PART = 8  # the oldest of so many parts of what is kept makes room for more
 
 Token = TypeVar("Token", bound=Hashable)
+Key = Labels | tuple[int, Labels]  # of an answer: the folded name, with the type where that is not NAPTR
+
+
+class RunClock:
+    """The clock of one run, without the time that the run itself computes: that is not a server's silence."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._own = 0.0
+
+    def __call__(self) -> float:
+        return self._clock() - self._own
+
+    def leave_out(self, seconds: float) -> None:
+        """So many seconds were our own."""
+        if seconds > LONG:
+            self._own += seconds
+
+
+@dataclass(slots=True)
+class _Told(Generic[Token]):
+    """The ARKs with one root name, which is answered, so many seconds after it was asked for them. ``keep`` where there
+    may be more of them; ``same`` is what holds for all of them."""
+
+    arks: deque[tuple[Token, Ark]]
+    answer: Answer
+    keep: bool
+    elapsed: float = 0.0
+    same: Discovery | None = None
 
 
 class Going(Generic[Token]):
@@ -36,21 +72,22 @@ class Going(Generic[Token]):
     def __init__(self, token: Token, walk: Walk) -> None:
         self.token = token
         self.walk = walk
-        self.open: dict[Labels, Question] = {}
+        self.open: dict[Key, Question] = {}
 
 
 class Onward(Generic[Token]):
-    """A question that a redirect led to, and the walks that wait for it, in the order in which they came.
+    """A further question, which a redirect led to, and the walks that wait for it, in the order in which they came.
 
     A walk whose time is over leaves, whoever else waits for the same answer. A question that no walk waits for is
     dropped, so it has no lifetime of its own. Whoever asks it sets ``unanswered``, which says what the question comes
     to for a walk that leaves now, and ``drop``, which ends it.
     """
 
-    __slots__ = ("drop", "name", "unanswered", "walks")
+    __slots__ = ("drop", "name", "rdtype", "unanswered", "walks")
 
-    def __init__(self, name: Labels) -> None:
+    def __init__(self, name: Labels, rdtype: int) -> None:
         self.name = name
+        self.rdtype = rdtype
         self.walks: dict[Going[Token], None] = {}
         self.unanswered: Callable[[], Answer] = _not_asked
         self.drop: Callable[[], None] = _nothing
@@ -62,7 +99,8 @@ class Many(Generic[Token]):
     An answer counts for the whole run, whatever its TTL, for as long as there is room to keep it. Of ARKs with one
     NAAN the first walks; where its walk read no more of the ARK than the NAAN, the others have its discovery.
     ``lifetime`` bounds each walk, in seconds of ``clock`` from the first packet of its first question; that question
-    is bounded by whoever asks it. Call ``tick()`` as often as it says.
+    is bounded by whoever asks it. Regexps have one budget for each walk, and one for all walks of a NAAN. Call
+    ``tick()`` as often as it says.
     """
 
     def __init__(
@@ -70,7 +108,7 @@ class Many(Generic[Token]):
         settings: Settings,
         *,
         lifetime: float,
-        clock: Callable[[], float],
+        clock: RunClock | Callable[[], float],
         max_kept: int = MAX_KEPT,
         now: Callable[[], float] | None = None,
     ) -> None:
@@ -80,10 +118,14 @@ class Many(Generic[Token]):
         self._origin = names.fold(settings.origin)
         self._known = _Known(max_kept)
         self._now = now
+        self._clock = clock if isinstance(clock, RunClock) else RunClock(clock)
+        self._until = inf  # when the sockets get their turn
+        self._told: deque[_Told[Token]] = deque()
+        self._budgets: dict[str, Budget] = {}
         self._rules = RuleCache()
-        self._roots: dict[Labels, list[tuple[Token, Ark]]] = {}  # folded root names that are asked; who waits for them
-        self._onward: dict[Labels, Onward[Token]] = {}  # other names that are asked
-        self._deadlines: _Deadlines[Token] = _Deadlines(lifetime, clock)
+        self._roots: dict[Key, list[tuple[Token, Ark]]] = {}  # folded root names that are asked; who waits for them
+        self._onward: dict[Key, Onward[Token]] = {}  # further questions that are asked
+        self._deadlines: _Deadlines[Token] = _Deadlines(lifetime, self._clock)
         self._new: list[Labels] = []
         self._new_onward: list[Onward[Token]] = []
         self._same: dict[str, Discovery] = {}  # by NAAN: what holds for every ARK of it
@@ -103,13 +145,13 @@ class Many(Generic[Token]):
             return
         known = self._known.get(key)
         if known is not None:
-            self._walk_all([(token, ark)], known, keep=True)
+            self._walk_all(_Told(deque([(token, ark)]), known, keep=True))
         elif key in self._onward:  # a redirect of another walk leads there
-            self._begin(token, Walk(ark, self._settings, reader=self._rules), 0.0)
+            self._begin(token, self._walk(ark), 0.0)
         else:
             name = names.check((label, *self._settings.origin))
             self._roots[key] = [(token, ark)]
-            self._new.append(name)
+            self._new.append(key if key == name else name)
 
     def take(self) -> list[Labels]:
         """The names to ask now; none of them twice while it is asked or kept."""
@@ -124,44 +166,70 @@ class Many(Generic[Token]):
     @property
     def has_new(self) -> bool:
         """True where there is something to take."""
-        return bool(self._new or self._new_onward)
+        return bool(self._new or self._new_onward or self._told)
 
     def tick(self) -> float | None:
         """End the walks whose time is over; seconds until it must be called again, None for never."""
+        self._until = self._clock() + SLICE
+        self._go()
         for going in self._deadlines.overdue():
             self._end(going)
         return self._deadlines.pause
 
-    def tell(self, name: Labels, answer: Answer) -> None:
-        """The answer to a name that was taken, for every walk that waits for it."""
-        key = names.fold(name)
+    def tell(self, name: Labels, answer: Answer, rdtype: int = NAPTR) -> None:
+        """The answer to a question that was taken, for every walk that waits for it."""
+        key = _key(name, rdtype)
         self._known.keep(key, answer)
         arks = self._roots.pop(key, None)
         onward = self._onward.pop(key, None) if self._onward else None
         if arks is not None:
-            self._walk_all(arks, answer, keep=len(arks) > 1, elapsed=answer.elapsed or 0.0)
+            self._walk_all(_Told(deque(arks), answer, len(arks) > 1, answer.elapsed or 0.0))
         for going in onward.walks if onward is not None else ():
             going.walk.tell(going.open.pop(key), answer)
             self._go_on(going)
 
-    def _walk_all(self, arks: list[tuple[Token, Ark]], answer: Answer, *, keep: bool, elapsed: float = 0.0) -> None:
-        """The walks of ARKs with one root name, which is answered, so many seconds after it was asked for them.
-        ``keep`` where there may be more of them."""
-        same: Discovery | None = None
-        for token, ark in arks:
-            if same is not None and same.ark.naan == ark.naan:
-                self.open -= 1
-                self.done.append((token, self._like(same, ark)))
-                continue
-            walk = Walk(ark, self._settings, reader=self._rules)
-            walk.tell(walk.next()[0], answer)
-            self._begin(token, walk, elapsed)
-            if walk.over and not walk.ark_read:
-                same = self.done[-1][1]
-        if keep and same is not None:
-            if len(self._same) >= MAX_SAME:
-                self._same.clear()
-            self._same[same.ark.naan] = same
+    def _walk_all(self, told: _Told[Token]) -> None:
+        """Walk for all of them, now or after others, in the slices of time that ``tick`` begins."""
+        self._told.append(told)
+        self._go()
+
+    def _go(self) -> None:
+        started = self._clock()
+        now = started
+        while self._told and now < self._until:
+            told = self._told[0]
+            while told.arks and now < self._until:
+                self._walk_one(told, *told.arks.popleft())
+                now = self._clock()
+            if not told.arks:
+                self._told.popleft()
+                if told.keep and told.same is not None:
+                    if len(self._same) >= MAX_SAME:
+                        self._same.clear()
+                    self._same[told.same.ark.naan] = told.same
+        self._clock.leave_out(now - started)
+
+    def _walk_one(self, told: _Told[Token], token: Token, ark: Ark) -> None:
+        if told.same is not None and told.same.ark.naan == ark.naan:
+            self.open -= 1
+            self.done.append((token, self._like(told.same, ark)))
+            return
+        walk = self._walk(ark)
+        walk.tell(walk.next()[0], told.answer)
+        self._begin(token, walk, told.elapsed)
+        if walk.over and not walk.ark_read:
+            told.same = self.done[-1][1]
+
+    def _walk(self, ark: Ark) -> Walk:
+        shared = self._budgets.get(ark.naan)
+        if shared is None:
+            if len(self._budgets) >= MAX_SAME:
+                self._budgets.clear()
+            shared = self._budgets[ark.naan] = Budget(self._settings.regexp_steps)
+        else:
+            shared.steps += STEPS_EACH
+        budget = Budget(self._settings.regexp_steps, shared)
+        return Walk(ark, self._settings, reader=self._rules, budget=budget)
 
     def _like(self, same: Discovery, ark: Ark) -> Discovery:
         """What was discovered, for another ARK of the NAAN."""
@@ -180,14 +248,14 @@ class Many(Generic[Token]):
         walk = going.walk
         while not walk.over and (questions := walk.next()):
             for question in questions:
-                key = names.fold(question.name)
+                key = _key(question.name, question.rdtype)
                 known = self._known.get(key)
                 if known is not None:
                     walk.tell(question, known)
                     continue
                 onward = self._onward.get(key)
                 if onward is None:
-                    onward = self._onward[key] = Onward(question.name)
+                    onward = self._onward[key] = Onward(question.name, question.rdtype)
                     if key not in self._roots:
                         self._new_onward.append(onward)
                 onward.walks[going] = None
@@ -216,11 +284,11 @@ class _Known:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._answers: dict[Labels, Answer] = {}
+        self._answers: dict[Key, Answer] = {}
         self._records = 0
         self.get = self._answers.get
 
-    def keep(self, key: Labels, answer: Answer) -> None:
+    def keep(self, key: Key, answer: Answer) -> None:
         self._answers[key] = answer
         self._records += len(answer.records) or 1
         while self._records > self._most:
@@ -260,6 +328,10 @@ class _Deadlines(Generic[Token]):
     def pause(self) -> float | None:
         """Seconds until the next may be overdue, None where none will be."""
         return max(0.0, self._heap[0][0] - self._clock()) if self._heap else None
+
+
+def _key(name: Labels, rdtype: int) -> Key:
+    return names.fold(name) if rdtype == NAPTR else (rdtype, names.fold(name))
 
 
 def _not_asked() -> Answer:

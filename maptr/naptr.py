@@ -121,7 +121,7 @@ class Rule(NamedTuple):
     naptr: Naptr
     kind: Kind
     notes: tuple[str, ...] = ()
-    hosts: tuple[tuple[str, int | None], ...] = ()
+    hosts: tuple[tuple[url.Host, int | None], ...] = ()
     substitution: Substitution | None = None
 
 
@@ -134,12 +134,12 @@ def read(naptr: Naptr, *, undotted: Labels | None = None, budget: Budget | None 
     zone readers have put behind hosts written without a final dot, as the draft prints them: below it, a host
     that looks whole without the origin is read both ways.
     """
-    if naptr.service.lower() != SERVICE:
-        return Rule(naptr, Kind.OTHER, (f"service is {quote(naptr.service)}, not ark",))
+    service, flags = naptr.service, naptr.flags.lower()
+    if service != SERVICE and service.lower() != SERVICE:
+        return Rule(naptr, Kind.OTHER, (f"service is {quote(service)}, not ark",))
     notes: list[str] = []
-    if naptr.service != SERVICE or naptr.flags != naptr.flags.lower():
+    if service != SERVICE or naptr.flags != flags:
         notes.append("flags or service in upper case")
-    flags = naptr.flags.lower()
     if flags == b"h":
         return _read_host(naptr, notes, undotted)
     if flags == b"u":
@@ -158,7 +158,7 @@ def _read_host(naptr: Naptr, notes: list[str], undotted: Labels | None) -> Rule:
         if _looks_whole(shorter):
             readings.insert(0, shorter)
             notes.append(f"{names.to_text(naptr.replacement)} looks like a host whose final dot was forgotten")
-    hosts: list[tuple[str, int | None]] = []
+    hosts: list[tuple[url.Host, int | None]] = []
     for labels in readings:
         try:
             hosts.append(host_port(labels))
@@ -166,7 +166,7 @@ def _read_host(naptr: Naptr, notes: list[str], undotted: Labels | None) -> Rule:
             notes.append(f"{names.to_text(labels)} is no host: {error}")
     if not hosts:
         return Rule(naptr, Kind.OTHER, tuple(notes))
-    return Rule(naptr, Kind.HOST, tuple(notes), hosts=tuple(hosts))
+    return Rule(naptr, Kind.HOST, tuple(notes), tuple(hosts))
 
 
 def _looks_whole(labels: Labels) -> bool:
@@ -204,18 +204,19 @@ def _read_redirect(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rul
     return Rule(naptr, Kind.REDIRECT, tuple(notes), substitution=substitution)
 
 
-def host_port(labels: Labels) -> tuple[str, int | None]:
+def host_port(labels: Labels) -> tuple[url.Host, int | None]:
     """Host and port of an ``h`` replacement, the port being a ``:port`` at the end of the last label.
 
     Raises ValueError where the labels are no host a URL could hold.
     """
     if not labels:
         raise ValueError("the root")
-    if any(b"." in label for label in labels):
+    joined = b".".join(labels)
+    if joined.count(b".") >= len(labels):
         raise ValueError("a dot inside a label")
     try:
-        text = b".".join(labels).decode("ascii")
+        text = joined.decode("ascii")
     except UnicodeDecodeError:
         raise ValueError("octets beyond ASCII: a host is written in A-labels") from None
     host, colon, port = text.partition(":")
-    return url.parse_host(host).text, url.parse_port(port) if colon else None
+    return url.parse_host(host), url.parse_port(port) if colon else None

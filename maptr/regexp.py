@@ -31,6 +31,10 @@ from maptr.prefix import Prefix
 MAX_RESULT = 4096  # octets of a substitution's result
 
 
+class ResultTooLongError(ValueError):
+    """A substitution made more than MAX_RESULT octets."""
+
+
 class Substitution(NamedTuple):
     """One regexp field, ready to apply. Made by ``parse``, which is where all checking happens."""
 
@@ -62,7 +66,7 @@ class Substitution(NamedTuple):
         return None if prefix is None else cls(prefix, replacement)
 
     def apply(self, text: bytes, budget: Budget) -> bytes | None:
-        """The text with its match replaced, None where nothing matches; raises BudgetSpent, and ValueError
+        """The text with its match replaced, None where nothing matches; raises BudgetSpent, and ResultTooLongError
         where the result is longer than MAX_RESULT."""
         groups = self.expression.match(text, budget)
         if groups is None:
@@ -73,7 +77,7 @@ class Substitution(NamedTuple):
         )
         result = text[: groups[0]] + made + text[groups[1] :]
         if len(result) > MAX_RESULT:
-            raise ValueError(f"a result of {len(result)} octets, {MAX_RESULT} at most")
+            raise ResultTooLongError(f"makes {len(result)} octets, {MAX_RESULT} at most")
         return result
 
 

@@ -105,8 +105,8 @@ class _Rules:
             reason = "regexp and replacement exclude each other (RFC 3403 section 4.1)"
             yield self._warning("both-fields", record, reason, naptr.to_text())
         for host, _ in rule.hosts:
-            if url.parse_host(host).is_local:
-                yield self._warning("not-public", record, "clients refuse a host that is not public", host)
+            if host.is_local:
+                yield self._warning("not-public", record, "clients refuse a host that is not public", host.text)
         if rule.kind is Kind.URL:
             yield from self._makes(record, rule.substitution)
 

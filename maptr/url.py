@@ -16,10 +16,15 @@ MAX_URL = 4096  # octets; RFC 9110 4.1 asks for at least 8000 of a recipient, an
 
 # Written, not compiled: a fresh process compiles what it meets, and ``re`` keeps it.
 _URL = r"(?s)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>.*)\Z"
-_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z"
+_LABEL = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NUMBER = r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)\Z"
+_NAME = rf"(?:{_LABEL}\.)*(?!{_NUMBER}){_LABEL}\Z"
 _PORTS = {"http": 80, "https": 443}
 _CLEAN = "".join(c for c in map(chr, range(0x21, 0x7F)) if c not in '<>"\\^`{|}')  # RFC 3986 2: all that a URL holds
+
+
+class TooLongError(ValueError):
+    """A URL of more than MAX_URL octets."""
 
 
 class Host(NamedTuple):
@@ -38,7 +43,7 @@ class Host(NamedTuple):
         """True for ``localhost`` (RFC 6761 6.3) and for every address that is not global (RFC 6890), in IPv6 too."""
         if self.address is None:
             name = self.text.rstrip(".").lower()
-            return name == "localhost" or name.endswith(".localhost")
+            return name.endswith("localhost") and name[-10:-9] in ("", ".")
         import ipaddress  # is there already, or there would be no address
 
         if isinstance(self.address, ipaddress.IPv4Address):
@@ -71,12 +76,12 @@ def parse_host(text: str) -> Host:
     name = text.removesuffix(".")
     if not name:
         raise ValueError("no host")
+    if len(name) <= 253 and re.match(_NAME, name):
+        return Host(text)
     labels = name.split(".")
     if re.match(_NUMBER, labels[-1]):
         return Host(text, _parse_ipv4(labels))
-    if len(name) > 253 or not all(re.match(_LABEL, label) for label in labels):
-        raise ValueError("not a host name")
-    return Host(text)
+    raise ValueError("not a host name")
 
 
 def _parse_ipv4(labels: list[str]) -> ipaddress.IPv4Address:
@@ -146,7 +151,7 @@ def parse_port(text: str) -> int:
 def parse(text: str) -> Url:
     """The parts of an http or https URL (RFC 3986, RFC 9110 4.2); ValueError, with the reason as its text."""
     if len(text) > MAX_URL:
-        raise ValueError(f"longer than {MAX_URL} octets")
+        raise TooLongError(f"longer than {MAX_URL} octets")
     match = re.match(_URL, text)
     if match is None:
         raise ValueError("not an absolute URL")

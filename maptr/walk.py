@@ -20,7 +20,7 @@ from maptr.discovery import Discovery
 from maptr.names import Labels
 from maptr.naptr import Kind, Naptr, Rule, read
 from maptr.nfa import Budget, BudgetSpent
-from maptr.protocol import MAX_TTL
+from maptr.protocol import MAX_TTL, NAPTR, SOA
 from maptr.question import (
     DEFAULTS,
     TIME_OVER,
@@ -31,33 +31,45 @@ from maptr.question import (
     question_rank,
     sane_ttl,
 )
+from maptr.regexp import ResultTooLongError
 from maptr.trace import SECURITY, Outcome, Reading, Step
 
 
 class Walk:
     """One run of the algorithm: ``next()``, ask, ``tell()``, until ``next()`` gives nothing; then ``result()``.
 
+    NXDOMAIN for the root name says that there is no mapping authority only where the origin exists. Where the reply
+    does not show that, and it is not ``origin_known``, the origin's SOA is a further question.
     Raises ValueError where NAAN and origin make no domain name.
     """
 
-    def __init__(self, ark: Ark, settings: Settings | None = None, *, reader: Reader | None = None) -> None:
+    def __init__(
+        self,
+        ark: Ark,
+        settings: Settings | None = None,
+        *,
+        reader: Reader | None = None,
+        origin_known: bool = False,
+        budget: Budget | None = None,
+    ) -> None:
         self.ark = ark
-        self.settings = settings or DEFAULTS
+        self.settings = settings = settings or DEFAULTS
         self.ark_read = False  # a regexp has read the ARK beyond its NAAN: another ARK may walk elsewhere
         self.steps: list[Step] = []  # the trace so far: every question of the depths that have been read
         self._read = reader or read
-        self._undotted = self.settings.reading_origin()
-        root = Question(names.check((ark.naan.encode(), *self.settings.origin)))
-        self._open = [root]  # the questions of the depth that is asked now
+        root = names.check((ark.naan.encode(), *settings.origin))
+        self._open = [Question(root)]  # the questions of the depth that is asked now
         self._answers: dict[Labels, Answer] = {}
         self._given = False
-        self._asked = {names.fold(root.name)}
+        self._asked = {names.fold(root)}
         self._found: list[Found] = []
-        self._budget = Budget(self.settings.regexp_steps)
-        self._records_left = self.settings.max_records
+        self._budget = budget or Budget(settings.regexp_steps)
+        self._records_left = settings.max_records
+        self._origin_known = origin_known
+        self._too_long: list[tuple[tuple[int, int], ...]] = []  # paths of records whose URL is too long
         self._complete = True
-        self._ttls: list[int] = []
-        self._security: set[str] = set()
+        self._ttl: int | None = None
+        self._security = ""
 
     def next(self) -> list[Question]:
         """The questions that are open and were not given before, best path first; they may be asked side by side.
@@ -85,7 +97,7 @@ class Walk:
             for question in self._open:
                 self._answers.setdefault(question.name, Answer(Outcome.TIMEOUT, note=TIME_OVER))
             self._read_depth()
-        ranked = rank(self._found, self.ark, self.settings.scheme)
+        ranked = rank(self._found, self.ark, self.settings.scheme, self._too_long)
         most = self.settings.max_candidates
         trace = tuple(self.steps)
         complete = self._complete
@@ -93,34 +105,50 @@ class Walk:
             complete = False
             note = f"{len(ranked)} candidates found, the best {most} kept"
             trace += (Step(trace[0].name, 0, Outcome.LIMIT, note=note),)
-        ttl = min(self._ttls, default=None) if complete else None
+        ttl = self._ttl if complete else None
         return Discovery(
             self.ark,
             ranked[:most],
             trace,
             complete,
-            security=max(self._security, key=SECURITY.index, default="indeterminate"),
-            ttl=ttl,
-            expiration=None if ttl is None or now is None else now + ttl,
-            scheme=self.settings.scheme,
+            "dns",
+            self._security,
+            ttl,
+            None if ttl is None or now is None else now + ttl,
+            self.settings.scheme,
         )
 
     def _read_depth(self) -> None:
         """Read the answers to all open questions; open those of the next depth."""
         onward: dict[Labels, Question] = {}
         answers, self._answers = self._answers, {}
+        root = not self.steps
         for question in self._open:
             self.steps.append(self._read_answer(question, answers[question.name], onward))
         self._open = self._admit(onward) if onward else []
+        if root and self.steps[0].outcome is Outcome.NXDOMAIN and not self._has_origin(answers.popitem()[1]):
+            self._open = [Question(self.settings.origin, rdtype=SOA)]
         self._given = False
 
+    def _has_origin(self, answer: Answer) -> bool:
+        """Whether NXDOMAIN for the root name shows that the origin exists: a zone at or below it denies the name."""
+        return self._origin_known or (answer.zone is not None and names.is_below(answer.zone, self.settings.origin))
+
     def _read_answer(self, question: Question, answer: Answer, onward: dict[Labels, Question]) -> Step:
-        self._complete &= answer.outcome.said
-        self._security.add(answer.security)
-        if answer.outcome.said and answer.ttl is not None:
-            self._ttls.append(sane_ttl(answer.ttl, 0))
-        here = Question(question.name, question.path, min(question.ttl, sane_ttl(answer.ttl, MAX_TTL)))
-        records, note = answer.records, answer.note
+        outcome, records, ttl, note, server, elapsed, security, links, _ = answer
+        if security != self._security:
+            self._security = max(self._security or security, security, key=SECURITY.index)
+        if question.rdtype == SOA:  # records, or none, at an origin that exists
+            records = ()
+            if outcome is Outcome.NXDOMAIN:
+                outcome = Outcome.NO_ORIGIN
+        elif outcome is Outcome.ANSWER and not records:
+            outcome = Outcome.NODATA
+        if not outcome.said:
+            self._complete = False
+        elif ttl is not None:
+            self._ttl = min(sane_ttl(ttl, 0), MAX_TTL if self._ttl is None else self._ttl)
+        here = Question(question.name, question.path, min(question.ttl, sane_ttl(ttl, MAX_TTL)))
         if len(records) > 1:  # in canonical order, each once
             unique = {naptr.canonical(): naptr for naptr in records}
             records = [unique[key] for key in sorted(unique)]
@@ -131,24 +159,13 @@ class Walk:
             records = records[: self._records_left]
         self._records_left -= len(records)
         readings = tuple([self._read_record(here, naptr, onward) for naptr in records])
-        outcome = Outcome.NODATA if answer.outcome is Outcome.ANSWER and not answer.records else answer.outcome
-        return Step(
-            question.name,
-            question.depth,
-            outcome,
-            readings,
-            note,
-            answer.ttl,
-            answer.server,
-            answer.elapsed,
-            answer.security,
-            answer.links,
-        )
+        step = Step(question.name, question.depth, outcome, readings, note, ttl, server, elapsed, security, links)
+        return step if question.rdtype == NAPTR else step._replace(rdtype="SOA")
 
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
         rule: Rule | None = None
         try:
-            rule = self._read(naptr, undotted=self._undotted, budget=self._budget)
+            rule = self._read(naptr, undotted=self.settings.reading_origin(), budget=self._budget)
             if rule.kind is Kind.OTHER:
                 return Reading(naptr, rule.kind, False, rule.notes)
             if rule.kind is Kind.HOST:
@@ -172,11 +189,12 @@ class Walk:
         owner = names.to_text(here.name)
         taken: list[str] = []
         refused: list[str] = []
-        for index, (host, port) in enumerate(rule.hosts):
-            if not self.settings.allow_private and url.parse_host(host).is_local:
+        for index, (where, port) in enumerate(rule.hosts):
+            host = where.text
+            if not self.settings.allow_private and where.is_local:
                 refused.append(f"{host} is not a public host")
                 continue
-            candidate = Candidate(host, port, order, preference, owner, here.ttl, path=path)
+            candidate = Candidate(host, port, order, preference, owner, here.ttl, "dns", "", path)
             self._found.append(Found(candidate, rule.naptr, index))
             taken.append(f"candidate {host}:{port}" if port else f"candidate {host}")
         if not taken:
@@ -184,14 +202,18 @@ class Walk:
         return taken + refused
 
     def _url(self, here: Question, rule: Rule) -> list[str]:
-        made = self._apply(rule)
-        if made is None:
-            raise _Passed("its regexp does not match this ARK")
+        order, preference = rule.naptr[:2]
+        made = ""
         try:
+            made = self._apply(rule)
             where = url.parse_allowed(made, allow_private=self.settings.allow_private)
+        except (url.TooLongError, ResultTooLongError) as error:
+            # The record is for this ARK, and its URL is not known: no lesser record may take its place.
+            self._complete = False
+            self._too_long.append((*here.path, (order, preference)))
+            raise _Passed(f"{error}; records of a worse rank are left out") from None
         except ValueError as error:
             raise _Passed(f"makes {made[:200]!a}: {error}") from None
-        order, preference = rule.naptr[:2]
         candidate = Candidate(
             where.host.in_url,
             where.port,
@@ -210,11 +232,12 @@ class Walk:
     def _redirect(self, here: Question, rule: Rule, onward: dict[Labels, Question]) -> list[str]:
         target = rule.naptr.replacement
         if rule.substitution is not None:
-            made = self._apply(rule)
-            if made is None:
-                raise _Passed("its regexp does not match this ARK")
+            made = ""
             try:
+                made = self._apply(rule)
                 target = names.parse(made)
+            except ResultTooLongError as error:
+                raise _Passed(str(error)) from None
             except ValueError as error:
                 raise _Passed(f"makes {made[:200]!a}, which is no domain name: {error}") from None
         shown = names.to_text(target)
@@ -228,15 +251,14 @@ class Walk:
         onward[key] = question
         return [f"redirect to {shown}"]
 
-    def _apply(self, rule: Rule) -> str | None:
-        if rule.substitution is None:  # pragma: no cover - naptr.read gives every such rule one
-            return None
+    def _apply(self, rule: Rule) -> str:
+        """What the rule makes of the ARK. Raises _Passed, BudgetSpent and ResultTooLongError."""
+        assert rule.substitution is not None  # noqa: S101 - naptr.read gives every such rule one
         self.ark_read = True
-        try:
-            made = rule.substitution.apply(self.ark.in_url.encode(), self._budget)
-        except ValueError as error:
-            raise _Passed(str(error)) from None
-        return None if made is None else made.decode("ascii", "backslashreplace")
+        made = rule.substitution.apply(self.ark.in_url.encode(), self._budget)
+        if made is None:
+            raise _Passed("its regexp does not match this ARK")
+        return made.decode("ascii", "backslashreplace")
 
     def _admit(self, onward: dict[Labels, Question]) -> list[Question]:
         """The questions of the next depth, within the limits; those beyond are on the trace as a limit."""

@@ -39,6 +39,7 @@ from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.many import Many
 from maptr.naptr import Naptr
 from maptr.question import Answer, Settings
+from maptr.reply import Query, Reply, read_reply
 from maptr.snapshot import Snapshot
 from maptr.trace import Outcome
 from maptr.waiters import SelectorWaiter
@@ -139,10 +140,10 @@ def test_no_more_questions_are_outstanding_than_was_said() -> None:
         server.bind(("127.0.0.1", 0))
         server.settimeout(5)
         engine = Bulk(nameservers=[f"127.0.0.1#{server.getsockname()[1]}"], concurrency=8)
-        mux = engine.mux(waiter)
+        mux = engine.mux(waiter, engine.clock())
         with closing(mux):
             for i in range(56):
-                mux.ask((str(i).encode(), b"ark", b"arpa"), heard.append)
+                mux.ask((str(i).encode(), b"ark", b"arpa"), lambda name, answer: heard.append(answer))
             for done in (0, 3):
                 while len(heard) < done:
                     waiter.wait(5)
@@ -532,3 +533,86 @@ def test_a_bar_on_a_terminal_and_none_in_a_pipe(server: Hostile, tmp_path: Path)
     assert code == 0
     assert "ARKs" in told
     assert "100%" not in told  # nobody knows how much stdin will have
+
+
+# ---- one hostile NAAN among others
+
+HOSTILE = b"!" + b"(" * 12 + b"x?" + b")*" * 12 + b"y$!https://u.example/!"  # read in linear time, but not in little
+
+
+def hostile_records() -> list[bytes]:
+    return [naptr(flags=b"u", regexp=HOSTILE, order=order) for order in range(200)]
+
+
+def test_a_hostile_naan_does_not_starve_the_others() -> None:
+    """200 ARKs of it, and 7 healthy NAANs whose answers lie in the socket meanwhile."""
+    zone = {"666.ark.arpa.": hostile_records()} | {f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(7)}
+    arks = [f"ark:666/{'x' * 200}{i}" for i in range(200)] + [f"ark:{i}/x" for i in range(7)]
+    with hostile(hosts(zone)) as server:
+        found = list(discover_many(arks, nameservers=[server.name], lifetime=1.0))
+    assert [bool(one) for one in found] == [False] * 200 + [True] * 7
+    assert not any(one.complete for one in found[:200])
+    assert all(one.complete for one in found[200:])
+
+
+def test_the_walks_of_a_naan_share_one_budget_for_regexps() -> None:
+    root = Naptr(0, 0, b"u", b"ark", HOSTILE, ())
+    many: Many[int] = Many(Settings(), lifetime=5.0, clock=lambda: 0.0)
+    spent = 0
+    for i in range(50):
+        many.start(i, Ark.parse(f"ark:666/{'x' * 200}{i}"))
+    (name,) = many.take()
+    many.tell(name, Answer(Outcome.ANSWER, [root._replace(order=order) for order in range(30)], 60))
+    reasons = [reading.reasons for _, found in many.done for reading in found.trace[0].readings]
+    spent = sum("steps of this walk are spent" in " ".join(reason) for reason in reasons)
+    assert len(many.done) == 50
+    assert spent > 0.9 * len(reasons)
+
+
+def test_walks_of_one_answer_give_way_to_the_sockets() -> None:
+    """On a clock that each walk moves on: a slice, and then it is the driver's turn."""
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 0.003
+        return now
+
+    many: Many[int] = Many(Settings(), lifetime=500.0, clock=clock)
+    many.tick()
+    for i in range(100):
+        many.start(i, Ark.parse(f"ark:1/x{i}"))
+    (name,) = many.take()
+    many.tell(name, Answer(Outcome.ANSWER, [Naptr(0, 0, b"u", b"ark", REGEXP, ())], 60))
+    assert len(many.done) < 20
+    turns = 0
+    while many.has_new:
+        many.tick()
+        turns += 1
+    assert turns > 5
+    assert [token for token, _ in many.done] == list(range(100))
+    assert all(found for _, found in many.done)
+
+
+def test_a_reply_that_comes_after_the_deadline_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each large reply takes its time: those that come when the walk's time is over are not read any more."""
+    read = 0
+    clock = time.monotonic
+    passed = 0.0
+    real = read_reply
+
+    def slow(query: Query, packet: bytes) -> Reply:
+        nonlocal read, passed
+        read += len(packet) > 1232
+        passed += 0.4 * (len(packet) > 1232)  # on the walk's clock
+        return real(query, packet)
+
+    monkeypatch.setattr("maptr.asking.read_reply", slow)
+    zone = {"1.ark.arpa.": [naptr(f"r{i}.example.", flags=b"") for i in range(31)]}
+    zone |= {f"r{i}.example.": [naptr(f"h{k}.example.") for k in range(80)] for i in range(31)}
+    with hostile(hosts(zone)) as server:
+        found = asyncio.run(
+            discover_async("ark:1/x", nameservers=[server.name], lifetime=1.5, clock=lambda: clock() + passed)
+        )
+    assert read <= 4  # of 31
+    assert not found.complete

@@ -120,7 +120,11 @@ def check_shared(
 ) -> None:
     def answer(name: Labels) -> Answer:
         records = zone.get(names.fold(name))
-        return Answer(Outcome.NXDOMAIN, ttl=60) if records is None else Answer(Outcome.ANSWER, tuple(records), 60)
+        return (
+            Answer(Outcome.NXDOMAIN, ttl=60, zone=name)
+            if records is None
+            else Answer(Outcome.ANSWER, tuple(records), 60)
+        )
 
     asked = asked + asked[::2]  # further ARKs of the same NAANs, when their roots are known
     many: Many[int] = Many(DEFAULTS, lifetime=5.0, clock=lambda: 0.0, max_kept=max_kept, now=lambda: 1000.0)

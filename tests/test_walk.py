@@ -54,7 +54,9 @@ def redirect(name: str, order: int = 0, preference: int = 0) -> Naptr:
 def answer(dns: Dns, question: Question, ttls: dict[Labels, int] | None = None) -> Answer:
     said = dns.get(names.fold(question.name), Outcome.NXDOMAIN)
     ttl = (ttls or {}).get(names.fold(question.name), 60)
-    return Answer(said) if isinstance(said, Outcome) else Answer(Outcome.ANSWER, said, ttl)
+    if isinstance(said, Outcome):
+        return Answer(said, zone=question.name)
+    return Answer(Outcome.ANSWER, said, ttl)
 
 
 def run(
@@ -360,3 +362,30 @@ def test_limits_hold_and_are_told(dns: Dns, questions: int, depth: int, candidat
     assert len(discovery) <= candidates
     assert discovery.complete == all(step.outcome.said for step in discovery.trace)
     assert run(ARK, dns, settings, order=lambda level: level.reverse()) == discovery
+
+
+@pytest.mark.parametrize(
+    "regexp",
+    [r"!^ark:/?12345/(.*)$!https://u.example/\\1\\1\\1\\1\\1!", r"!^ark:/?12345/(.*)$!https://u.example/\\1\\1/!"],
+    ids=["longer than a regexp may make", "longer than a URL may be"],
+)
+def test_a_result_that_is_too_long_is_never_replaced_by_a_lesser_record(regexp: str) -> None:
+    """DESIGN 3: a limit that was reached makes the discovery incomplete; a lesser record is for other ARKs."""
+    ark = Ark.parse("ark:12345/" + "x" * 2040)
+    long = naptr(f'10 10 "u" "ark" "{regexp}" .')
+    root = (b"12345", b"ark", b"arpa")
+    found = run(ark, {root: [long, host(10, 20, "lesser.example"), host(100, 10, "least.example")]})
+    assert (len(found), found.complete) == (0, False)
+    with pytest.raises(DiscoveryFailed):
+        found.url()
+    found = run(
+        ark, {root: [long, host(5, 50, "better.example"), host(10, 10, "equal.example"), host(10, 11, "l.example")]}
+    )
+    assert [candidate.host for candidate in found] == ["better.example", "equal.example"]
+    assert not found.complete
+    for fallback in ([redirect("a.example", 10, 11)], [redirect("a.example", 9, 0), long]):
+        found = run(ark, {root: [long, *fallback], (b"a", b"example"): [host(0, 0, "h.example")]})
+        assert bool(found) == (fallback[0].order == 9)
+        assert not found.complete
+    short = run(ARK, {root: [long, host(100, 10, "least.example")]})
+    assert (len(short), short.complete) == (2, True)

@@ -175,6 +175,7 @@ def _each(
     arks: Sequence[Asked], way: Way, *, trace: bool
 ) -> Iterator[tuple[Asked, Discovery | None, ArkSyntaxError | DiscoveryError | None]]:
     """Each ARK with its discovery and what went wrong."""
+    advice = ""
     try:
         for answered, ark in enumerate(arks):
             if isinstance(ark, NotArk):
@@ -188,11 +189,14 @@ def _each(
             except KeyboardInterrupt:
                 output.interrupted(answers_kept(answered, len(arks)))
             except DiscoveryError as error:
+                advice = advice or advice_of(error.discovery)
                 yield ark, error.discovery, error
             else:
                 if not found.complete and found.source == "dns":
                     output.talk(f"maptr: {ark}: this may not be all: {found.unsaid()}")
                 yield ark, found, None
+        if advice:
+            output.talk(f"maptr: {advice}")
     finally:
         way.close()
 
@@ -200,6 +204,15 @@ def _each(
 def answers_kept(answered: int, asked: int) -> str:
     """What an interruption leaves."""
     return f"{answered} of {asked} ARKs were answered; ask again for the others"
+
+
+def advice_of(found: Discovery | None) -> str:
+    """What to do where the origin does not exist; empty for any other outcome."""
+    if found is None or found.complete:
+        return ""
+    from maptr import summary
+
+    return summary.advice(found)
 
 
 def _tell_source(found: Discovery) -> None:

@@ -140,6 +140,8 @@ def bulk(
         f"{counts[NONE]} none, {counts[UNKNOWN]} unknown, {counts[BAD]} bad; "
         f"{asked} names asked{table}"
     )
+    if rows.advice:
+        output.talk(f"maptr: {rows.advice}")
     if counts[UNKNOWN]:
         sys.exit(output.EXIT_NO_ANSWER)
     sys.exit(output.EXIT_NONE if counts[NONE] or counts[BAD] else output.EXIT_OK)

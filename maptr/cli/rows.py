@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from maptr.ark import Ark, Profile
 from maptr.call import as_ark, prefer
 from maptr.cli import output, through
+from maptr.cli.asking import advice_of
 from maptr.errors import ArkSyntaxError, DiscoveryError, NoMappingAuthority
 from maptr.printable import printable
 
@@ -102,6 +103,7 @@ class Rows:
         self._order = InOrder(write) if ordered else None
         self._cache = cache
         self._require = require
+        self.advice = ""  # of the discoveries so far, to be said once
         self._choosing = Choosing(chooser, lambda number, found: self.put(number, row_of(number, found, require)))
         self.may_be_answered = cache is not None and not getattr(cache.policy, "takes_dns", False)
 
@@ -119,6 +121,7 @@ class Rows:
         """What DNS said, or did not."""
         if self._cache is not None:
             discovery = self._cache.judge(discovery)
+        self.advice = self.advice or advice_of(discovery)
         self._choosing.take(number, discovery)
 
     def finish(self) -> None:
