@@ -30,7 +30,7 @@ from typing import IO, Any, NoReturn
 from maptr import registry
 from maptr.errors import ParserFailed, TableError
 from maptr.registry import json_v1
-from maptr.registry.records import Records
+from maptr.registry.records import MAX_BAD, Records
 from maptr.table import Table
 
 MEMORY = 1 << 30  # octets of address space (RLIMIT_AS): a text of 64 MiB in the widest characters takes 320 MiB
@@ -118,7 +118,7 @@ class _Answer:
     def __init__(self, filename: str) -> None:
         self._filename = filename
         self._bad: list[TableError] = []
-        self._records = Records(filename, self._bad.append)
+        self._records = Records(filename)
         self._metadata: dict[str, Any] = {}
 
     def read(self, process: subprocess.Popen[bytes], content: bytes) -> tuple[Table, list[TableError]]:
@@ -154,8 +154,9 @@ class _Answer:
                 raise ValueError(error.reason) from None
         elif kind == "metadata":
             self._metadata = dict(*values)
-        elif kind == "bad":
-            self._records.refuse(self._error(*values))
+        elif kind == "bad" and len(self._bad) < MAX_BAD:
+            self._bad.append(self._error(*values))
+            self._records.refused.add(self._bad[-1].record)
         elif kind == "failed":
             raise self._error(*values)
         elif kind == "limit":

@@ -63,7 +63,9 @@ class Server:
     def __init__(self, network: Network, *options: str) -> None:
         zone = f"ark.arpa={REPOSITORY / 'zones' / 'ark.arpa.zone'}"
         command = network.command(sys.executable, "-m", "maptr", "serve", "--zone", zone, *options)
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment())
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env={"MAPTR_SERVE_USER": "root"} | environment()
+        )
         self.said = ""
         assert self.process.stderr is not None
         for line in self.process.stderr:

@@ -179,7 +179,7 @@ def test_rows_for_a_stdout_that_is_closed_are_an_error(tmp_path: Path) -> None:
         (BULK, "maptr: standard input is closed\n"),
         (["table", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
         (["zone", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
-        (["zone", "sign", "-", "keys"], "maptr: standard input is closed\n"),
+        (["zone", "sign", "-", "keys"], "maptr: <stdin>: standard input is closed\n"),
     ],
 )
 def test_a_stdin_that_is_closed_is_a_file_that_cannot_be_read(words: list[str], said: str, tmp_path: Path) -> None:

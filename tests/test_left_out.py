@@ -122,7 +122,7 @@ def test_a_record_that_cannot_be_read_is_not_known_either(tmp_path: Path) -> Non
         assert natab_only(one, "ark:12345/x6a") == "https://main.nlm.nih.gov/ark:/12345/x6a"
     file = tmp_path / "registry.json"
     file.write_text(text)
-    assert f"error ark:/12345/x7 {OTHER_ANSWER}: " in run("table", "check", str(file)).stdout
+    assert f"error: ark:/12345/x7: {OTHER_ANSWER}: " in run("table", "check", str(file)).stdout
 
 
 def test_an_unreadable_record_goes_on_as_it_was_last_read(tmp_path: Path) -> None:
@@ -233,8 +233,8 @@ def test_zone_build_publishes_the_naan_and_ends_with_an_error(tmp_path: Path) ->
     for _ in range(2):  # unchanged the second time, and an error still
         result = run("zone", "build", file, "-o", str(target))
         assert result.exit_code == 1
-        assert "left out: error 12345/x7 rule-too-long" in result.stderr
-        assert f"error 12345/x7 {OTHER_ANSWER}: " in result.stderr
+        assert "left out: error: 12345/x7: rule-too-long" in result.stderr
+        assert f"error: 12345/x7: {OTHER_ANSWER}: " in result.stderr
         assert "12345 IN NAPTR" in target.read_text()
     assert run("table", "check", file).exit_code == 1
     assert OTHER_ANSWER in run("table", "check", file).stdout
