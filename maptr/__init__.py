@@ -10,7 +10,7 @@ TYPE_CHECKING = False  # typing's own takes ten milliseconds to import
 if TYPE_CHECKING:
     from typing import Any
 
-    from maptr.ark import Ark
+    from maptr.ark import Ark, find_arks
     from maptr.asyncclient import discover_async, discover_at_async
     from maptr.bulk import discover_many, discover_many_async
     from maptr.cache.cache import Cache
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "maptr.ark": ("Ark",),
+    "maptr.ark": ("Ark", "find_arks"),
     "maptr.asyncclient": ("discover_async", "discover_at_async"),
     "maptr.bulk": ("discover_many", "discover_many_async"),
     "maptr.cache.cache": ("Cache",),
@@ -86,6 +86,7 @@ __all__ = [
     "discover_at_async",
     "discover_many",
     "discover_many_async",
+    "find_arks",
 ]
 
 

@@ -22,7 +22,7 @@ class Address(NamedTuple):
         host, colon, port = text.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
         if not colon or not (port.isascii() and port.isdigit()) or len(port) > 5 or int(port) > 65535:
-            raise ValueError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:5353 or [::1]:5353")
+            raise ValueError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:5300 or [::1]:5300")
         try:
             address = ipaddress.ip_address(host[1:-1] if bracketed else host)
         except ValueError:

@@ -20,7 +20,7 @@ from maptr.names import Labels
 from maptr.protocol import BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, YXDOMAIN
 from maptr.question import TIME_OVER, Answer
 from maptr.referral import MAX_REFERRALS, Search, sought, usable
-from maptr.reply import Referral, Reply
+from maptr.reply import Referral, Reply, read_reply
 from maptr.trace import Outcome
 
 RandomBytes = Callable[[int], bytes]
@@ -40,6 +40,22 @@ class Exchange:
     what a question for A or AAAA gave. ``seeking``: the servers whose addresses this question is part of finding.
     """
 
+    answer: Answer | None = None
+    addresses: tuple[str, ...] = ()
+    packet = b""
+    _search: Search | None = None
+    _inner: Exchange | None = None  # the search's question under way
+    _plain: frozenset[Server] = frozenset()  # servers without EDNS
+    _notes: tuple[str, ...] = ()
+    _last = Outcome.TIMEOUT
+    _cut = 0  # labels of the zone that the servers were named for
+    _round = _turn = _tries = _referrals = _aliases = 0
+    _tcp = False
+    _bogus = False
+    _vouched = True  # every alias on the way
+    _through = ""
+    _ttl = MAX_TTL
+
     def __init__(
         self,
         name: Labels,
@@ -52,34 +68,19 @@ class Exchange:
         seeking: frozenset[Labels] = frozenset(),
     ) -> None:
         self.name = name
-        self.answer: Answer | None = None
-        self.addresses: tuple[str, ...] = ()
-        self.packet = b""
         self._rdtype = rdtype
         self._dnssec = dnssec
         self._seeking = seeking
-        self._search: Search | None = None
-        self._inner: Exchange | None = None  # the search's question under way
-        self._top = tuple(servers)
+        self._top = self._servers = tuple(servers)
         self._randomness = randomness
         self._trust_ad = trust_ad
         self._asking = name
-        self._start(self._top, cut=0)
-        self._plain: set[Server] = set()
-        self._notes: dict[str, None] = {}
-        self._last = Outcome.TIMEOUT
-        self._tries = self._referrals = self._aliases = 0
-        self._tcp = False
-        self._bogus = False
-        self._vouched = True  # every alias on the way
-        self._through = ""
-        self._ttl = MAX_TTL
         if not servers:
             self.answer = Answer(Outcome.UNREACHABLE, note="no server to ask")
 
     def _start(self, servers: Sequence[Server], cut: int) -> None:
-        self._servers = list(servers)
-        self._cut = cut  # labels of the zone these servers were named for
+        self._servers = tuple(servers)
+        self._cut = cut
         self._round = self._turn = 0
 
     def next(self) -> Attempt | None:
@@ -115,7 +116,7 @@ class Exchange:
         if not wire.answers(attempt.query, packet):
             return False
         try:
-            reply = wire.read(attempt.query, packet)
+            reply = read_reply(attempt.query, packet)
         except ValueError as error:
             self._strike(attempt, Outcome.MALFORMED, f"the reply cannot be read: {error}")
             return True
@@ -127,9 +128,12 @@ class Exchange:
         elif reply.outcome is Outcome.REFERRAL:
             self._onward(attempt, reply)
         elif reply.rcode == YXDOMAIN:
-            self._settle(attempt, reply._replace(outcome=Outcome.NXDOMAIN, note="a DNAME makes the name too long"))
+            self._settle(
+                attempt,
+                reply._replace(outcome=Outcome.NXDOMAIN, note="a DNAME makes the name too long", zone=self.name),
+            )
         elif reply.rcode in (FORMERR, NOTIMP, BADVERS) and attempt.server not in self._plain:
-            self._plain.add(attempt.server)  # RFC 6891 6.2.2 and 7: a server without EDNS
+            self._plain |= {attempt.server}  # RFC 6891 6.2.2 and 7: a server without EDNS
         else:
             self._bogus |= reply.bogus and self._trust_ad
             outcome = Outcome.REFUSED if reply.rcode == REFUSED else Outcome.SERVFAIL
@@ -144,7 +148,7 @@ class Exchange:
         self._tcp = False
         self._turn += 1
         self._last = Outcome.TIMEOUT
-        self._notes[_silence(attempt)] = None
+        self._note(_silence(attempt))
 
     def unreachable(self, attempt: Attempt, why: object) -> None:
         """The system says that the server cannot be asked."""
@@ -159,9 +163,9 @@ class Exchange:
 
     def unanswered(self, attempt: Attempt | None) -> Answer:
         """What it comes to for a walk whose time is over now, while ``attempt`` waits for its reply."""
-        notes = dict(self._notes)
-        if attempt is not None and self._inner is None:
-            notes[_silence(attempt)] = None
+        notes = self._notes
+        if attempt is not None and self._inner is None and (silence := _silence(attempt)) not in notes:
+            notes = (*notes, silence)
         return self._without(Outcome.TIMEOUT, notes or (TIME_OVER,))
 
     def _without(self, outcome: Outcome, notes: Iterable[str]) -> Answer:
@@ -178,7 +182,8 @@ class Exchange:
         ttl = reply.ttl if reply.ttl is None else min(reply.ttl, self._ttl)
         note = reply.note or self._through
         self.addresses = reply.addresses
-        self.answer = Answer(reply.outcome, reply.records, ttl, note, str(attempt.server), security=security)
+        zone = self.name if self._through else reply.zone
+        self.answer = Answer(reply.outcome, reply.records, ttl, note, str(attempt.server), None, security, (), zone)
 
     def _vouches(self, attempt: Attempt, reply: Reply) -> bool:
         """Whether a server that the caller trusts says that its reply is authentic; not one that another told of."""
@@ -195,7 +200,7 @@ class Exchange:
         if reply.alias is not None:
             self._follow_alias(attempt, reply, reply.alias)
         else:
-            assert reply.referral is not None  # noqa: S101 - wire.read sets one of the two
+            assert reply.referral is not None  # noqa: S101 - read_reply sets one of the two
             self._follow_referral(attempt, reply.referral)
 
     def _follow_alias(self, attempt: Attempt, reply: Reply, target: Labels) -> None:
@@ -257,9 +262,12 @@ class Exchange:
     def _strike(self, attempt: Attempt, outcome: Outcome, why: str) -> None:
         self._tcp = False
         self._last = outcome
-        self._notes[f"{attempt.server}: {why}"] = None
-        if attempt.server in self._servers:
-            self._servers.remove(attempt.server)
+        self._note(f"{attempt.server}: {why}")
+        self._servers = tuple(server for server in self._servers if server != attempt.server)
+
+    def _note(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes = (*self._notes, text)
 
 
 def _silence(attempt: Attempt) -> str:

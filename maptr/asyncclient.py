@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from maptr.ark import Ark
-from maptr.call import Call, Options, prefer
+from maptr.call import Call, Options, listed, prefer
 from maptr.client import whom
 from maptr.discovery import Discovery
+from maptr.errors import ConfigError
 from maptr.mux import Mux
+from maptr.names import Labels
 from maptr.question import Answer, Question
-from maptr.stub import Stub, make_validator
+from maptr.stub import Stub, is_address, make_validator, no_address, read_server, servers_at
 from maptr.waiters import LoopWaiter
 
 if TYPE_CHECKING:
@@ -33,19 +36,56 @@ async def discover_async(
 ) -> Discovery:
     """``discover``, awaited: same arguments, same discovery, same errors.
 
-    Cancelling it cancels the questions under way. A server given by name is looked up before the first await. A chooser
-    that says that it ``waits``, as ``Reachable`` does, is called in a thread.
+    Cancelling it cancels the questions under way. A server given by name is looked up by the event loop's resolver,
+    within ``lifetime``. A chooser that says that it ``waits``, as ``Reachable`` does, is called in a thread.
 
     >>> asyncio.run(discover_async("ark:12345/x6np1wh8k", nameservers=[server])).url()
     'https://ark.example.org/ark:12345/x6np1wh8k'
     """
     run = Call(ark, **options)
-    given = whom(resolver, nameservers, run)
+    given: Stub | dns.asyncresolver.Resolver | dns.resolver.Resolver | None
+    if nameservers is not None and resolver is None:
+        nameservers = await addresses_of(nameservers, run.left)
+        if any("://" in text for text in nameservers):
+            from maptr.resolver import make_resolver
+
+            given = await asyncio.to_thread(make_resolver, nameservers, lifetime=run.left)  # looks up their names
+        else:
+            given = whom(None, nameservers, run)
+    else:
+        given = whom(resolver, nameservers, run)
     ask: _Ask = _Stubbed(given) if isinstance(given, Stub) else _Dnspython(given, run)
     while questions := run.walk.next():
         for question, answer in zip(questions, await ask(run, questions), strict=True):
             run.tell(question, answer)
     return await prefer_async(run.finish(), run.chooser)
+
+
+async def addresses_of(nameservers: Iterable[str], seconds: float) -> list[str]:
+    """The servers, names replaced by their addresses as the event loop's resolver finds them within so many seconds.
+
+    Raises ConfigError, and DiscoveryFailed for a name without address.
+    """
+    loop = asyncio.get_running_loop()
+    made: list[str] = []
+    try:
+        async with asyncio.timeout(max(0.0, seconds)):
+            for text in listed(nameservers):
+                _, mark, rest = text.rpartition("://")
+                host, port = (rest, 0) if mark else read_server(text)
+                if mark or is_address(host):  # a URL keeps its name, by which its certificate is verified
+                    made.append(text)
+                    continue
+                try:
+                    found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+                except (OSError, UnicodeError) as error:
+                    raise no_address(host, error) from None
+                made += [str(server) for server in servers_at(port, found)]
+    except TimeoutError as error:
+        raise no_address(host, error) from None
+    except ValueError as error:
+        raise ConfigError(str(error), key="nameservers") from None
+    return made
 
 
 async def discover_at_async(
@@ -78,14 +118,17 @@ class _Stubbed:
     async def __call__(self, run: Call, questions: list[Question]) -> list[Answer]:
         waiter = LoopWaiter()
         mux = Mux(self._stub, waiter, seconds=run.left, concurrency=len(questions), clock=run.clock)
-        answers: dict[int, Answer] = {}
+        answers: dict[Labels, Answer] = {}
         try:
-            for number, question in enumerate(questions):
-                mux.ask(question.name, partial(answers.__setitem__, number))
+            for question in questions:
+                if (known := self._stub.recall(question)) is not None:
+                    answers[question.name] = known
+                else:
+                    mux.ask(question.name, answers.__setitem__, question.rdtype)
             while True:
                 pause = mux.tick()
                 if len(answers) == len(questions):
-                    return [answers[number] for number in range(len(questions))]
+                    return [self._stub.remember(question, answers[question.name]) for question in questions]
                 await waiter.wait(pause)
         finally:
             mux.close()
@@ -120,7 +163,11 @@ class _Dnspython:
         started = run.clock()
         try:
             found = await self._resolver.resolve(
-                self._reading.qname(question), "NAPTR", raise_on_no_answer=False, lifetime=run.time_left(), search=False
+                self._reading.qname(question),
+                self._reading.rdtype(question),
+                raise_on_no_answer=False,
+                lifetime=run.time_left(),
+                search=False,
             )
         except Exception as error:
             return self._reading.read_error(error, run.clock() - started, trust_ad=run.trust_ad)
@@ -128,7 +175,7 @@ class _Dnspython:
 
     async def _ask_validating(self, validator: Validator, run: Call, question: Question) -> Answer:
         started = run.clock()
-        inquiry = validator.inquire(question.name)
+        inquiry = validator.inquire(question.name, question.rdtype)
         while inquiry.answer is None:
             need = inquiry.need
             try:

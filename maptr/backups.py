@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from maptr import registry
+from maptr import confined
 from maptr.errors import TableError
 from maptr.files import write_atomically
 from maptr.table import Table
@@ -14,11 +14,11 @@ KEEP = 3  # last good states kept beside the file
 
 
 def last_good(path: Path) -> Table:
-    """The table of the latest state kept that is one; an empty table where none is."""
+    """The table of the latest state kept that is one; an empty table where none is. Raises ParserFailed."""
     for number in range(1, KEEP + 1):
         kept = _kept(path, number)
         try:
-            return registry.read(kept.read_bytes(), filename=str(kept), on_bad=lambda error: None)
+            return confined.read(kept.read_bytes(), filename=str(kept))[0]
         except (OSError, TableError):
             continue
     return Table()

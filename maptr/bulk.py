@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from maptr import call
-from maptr.ark import Ark
+from maptr.ark import Ark, Profile
 from maptr.bulkrun import Bulk
 from maptr.call import Clock
 from maptr.client import discover
@@ -32,15 +32,16 @@ def discover_many(
     nameservers: Iterable[str] | None = None,
     resolver: Stub | dns.resolver.Resolver | None = None,
     ordered: bool = True,
+    profile: Profile = "current",
     **options: Unpack[BulkOptions],
 ) -> Generator[Discovery, None, None]:
     """A discovery for each ARK; an empty one where there is no candidate, not ``complete`` where DNS did not say.
 
     Asks ``nameservers``, by default the system's, without dnspython; a dnspython ``resolver``, and ``nameservers`` by
     TLS or HTTPS, are asked one question at a time. Without ``ordered`` discoveries come as they are ready. Options:
-    ``origin``, ``settings``, ``trust_ad`` and ``trust_anchors`` as for ``discover``; ``lifetime`` bounds each walk,
-    in seconds from the first packet of its first question; ``concurrency`` questions are outstanding at most (default
-    256), ``rate`` packets a second go to each server.
+    ``origin``, ``profile``, ``settings``, ``trust_ad`` and ``trust_anchors`` as for ``discover``; ``lifetime`` bounds
+    each walk, in seconds from the first packet of its first question; ``concurrency`` questions are outstanding at most
+    (default 256), ``rate`` packets a second go to each server.
 
     Raises ArkSyntaxError for what is no ARK, TypeError for one ARK, ConfigError, DiscoveryFailed for a server without
     address.
@@ -52,10 +53,10 @@ def discover_many(
     nameservers = None if nameservers is None else call.listed(nameservers)
     asked = resolver or _by_urls(nameservers)
     if asked is not None and not isinstance(asked, Stub):
-        yield from _one_by_one(arks, asked, _each_options(options, resolver, nameservers))
+        yield from _one_by_one(_parsed(arks, profile), asked, _each_options(options, resolver, nameservers))
         return
     bulk = Bulk(nameservers=nameservers, stub=asked, **options)
-    for _, discovery in bulk.run(_numbered(arks), ordered=ordered):
+    for _, discovery in bulk.run(enumerate(_parsed(arks, profile)), ordered=ordered):
         yield discovery
 
 
@@ -65,6 +66,7 @@ async def discover_many_async(
     nameservers: Iterable[str] | None = None,
     resolver: Stub | dns.asyncresolver.Resolver | None = None,
     ordered: bool = True,
+    profile: Profile = "current",
     **options: Unpack[BulkOptions],
 ) -> AsyncGenerator[Discovery, None]:
     """``discover_many``, awaited: same options, same discoveries, same errors. ``arks`` may be an async iterable.
@@ -76,16 +78,24 @@ async def discover_many_async(
     ['https://ark.example.org/ark:12345/x1', 'https://ark.example.org/ark:12345/x2']
     """
     _refuse_one(arks)
+    if nameservers is not None and resolver is None:
+        from maptr.asyncclient import addresses_of
+
+        nameservers = await addresses_of(nameservers, call.seconds(options.get("lifetime")))
     nameservers = None if nameservers is None else call.listed(nameservers)
-    asked = resolver or _by_urls(nameservers)
+    asked: Stub | dns.asyncresolver.Resolver | dns.resolver.Resolver | None = resolver
+    if asked is None and any("://" in text for text in nameservers or ()):
+        import asyncio
+
+        asked = await asyncio.to_thread(_by_urls, nameservers)
     if asked is not None and not isinstance(asked, Stub):
-        asking = _one_by_one_async(arks, asked, _each_options(options, resolver, nameservers))
+        asking = _one_by_one_async(_parsed_async(arks, profile), asked, _each_options(options, resolver, nameservers))
         async with aclosing(asking):
             async for discovery in asking:
                 yield discovery
         return
     bulk = Bulk(nameservers=nameservers, stub=asked, **options)
-    numbered = _numbered_async(arks) if isinstance(arks, AsyncIterable) else _numbered(arks)
+    numbered = _numbered(arks, profile) if isinstance(arks, AsyncIterable) else enumerate(_parsed(arks, profile))
     async with aclosing(bulk.run_async(numbered, ordered=ordered)) as running:
         async for _, discovery in running:
             yield discovery
@@ -110,25 +120,25 @@ def _refuse_one(arks: object) -> None:
         raise TypeError("one ARK was given and not several: discover() takes one, [ark] is a list of it")
 
 
-def _parse(ark: Ark | str | bytes) -> Ark:
-    return ark if isinstance(ark, Ark) else Ark.parse(ark)
+def _parsed(arks: Iterable[Ark | str | bytes], profile: Profile) -> Iterator[Ark]:
+    return (call.as_ark(ark, profile) for ark in arks)
 
 
-def _numbered(arks: Iterable[Ark | str | bytes]) -> Iterator[tuple[int, Ark]]:
-    return enumerate(map(_parse, arks))
-
-
-async def _numbered_async(
-    arks: Iterable[Ark | str | bytes] | AsyncIterable[Ark | str | bytes],
-) -> AsyncIterator[tuple[int, Ark]]:
-    number = 0
+async def _parsed_async(
+    arks: Iterable[Ark | str | bytes] | AsyncIterable[Ark | str | bytes], profile: Profile
+) -> AsyncIterator[Ark]:
     if isinstance(arks, AsyncIterable):
         async for ark in arks:
-            yield number, _parse(ark)
-            number += 1
+            yield call.as_ark(ark, profile)
         return
-    for ark in arks:
-        yield number, _parse(ark)
+    for ark in _parsed(arks, profile):
+        yield ark
+
+
+async def _numbered(arks: AsyncIterable[Ark | str | bytes], profile: Profile) -> AsyncIterator[tuple[int, Ark]]:
+    number = 0
+    async for ark in _parsed_async(arks, profile):
+        yield number, ark
         number += 1
 
 
@@ -145,9 +155,7 @@ def _by_urls(nameservers: list[str] | None) -> dns.resolver.Resolver | None:
     return made
 
 
-def _one_by_one(
-    arks: Iterable[Ark | str | bytes], resolver: dns.resolver.Resolver, options: call.Options
-) -> Iterator[Discovery]:
+def _one_by_one(arks: Iterable[Ark], resolver: dns.resolver.Resolver, options: call.Options) -> Iterator[Discovery]:
     for ark in arks:
         try:
             yield discover(ark, resolver=resolver, **options)
@@ -158,7 +166,7 @@ def _one_by_one(
 
 
 async def _one_by_one_async(
-    arks: Iterable[Ark | str | bytes] | AsyncIterable[Ark | str | bytes],
+    arks: AsyncIterable[Ark],
     resolver: dns.asyncresolver.Resolver | dns.resolver.Resolver,
     options: call.Options,
 ) -> AsyncGenerator[Discovery, None]:
@@ -168,7 +176,7 @@ async def _one_by_one_async(
     from maptr.resolver import as_async
 
     asked = resolver if isinstance(resolver, dns.asyncresolver.Resolver) else as_async(resolver)
-    async for _, ark in _numbered_async(arks):
+    async for ark in arks:
         try:
             yield await discover_async(ark, resolver=asked, **options)
         except DiscoveryFailed as failed:

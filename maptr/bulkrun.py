@@ -1,6 +1,6 @@
 """The engine of ``bulk``: a stream of ARKs in, hundreds of questions outstanding, discoveries out.
 
-Drivers and no more: the walks are in ``many``, the sockets in ``volley`` and ``mux``; how to wait is in ``waiters``.
+Drivers and no more: the walks are in ``many``, the sockets in ``mux``; how to wait is in ``waiters``.
 Memory does not grow with the stream.
 """
 
@@ -19,13 +19,11 @@ from maptr.call import Clock
 from maptr.client import make_stub
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
-from maptr.many import Many
+from maptr.many import Many, RunClock
 from maptr.mux import CONCURRENCY, Mux
 from maptr.names import Labels
-from maptr.plainreply import Reader
 from maptr.question import Answer, Settings
 from maptr.stub import Stub
-from maptr.volley import Tell, Volley
 from maptr.waiters import LoopWaiter, SelectorWaiter, Waiter
 
 if TYPE_CHECKING:
@@ -66,7 +64,9 @@ class Bulk:
         elif nameservers is None:
             stub = Stub.system(trust_ad=trust_ad, trust_anchors=trust_anchors)
         else:
-            stub = make_stub(nameservers, trust_ad=trust_ad, trust_anchors=trust_anchors)
+            stub = make_stub(
+                nameservers, trust_ad=trust_ad, trust_anchors=trust_anchors, lifetime=call.seconds(lifetime)
+            )
         self.questions = 0
         self.settings = call.with_origin(settings, origin)
         if names.wire_length(self.settings.origin) + MAX_NAAN + 1 > names.MAX_NAME:
@@ -110,18 +110,23 @@ class Bulk:
                 if run.many.open:
                     await waiter.wait(0 if run.wanted else pause)
 
-    def many(self, reader: Reader) -> Many[Any]:
+    def many(self, clock: RunClock) -> Many[Any]:
         """The walks of one run."""
-        return Many(self.settings, lifetime=self._seconds, clock=self._clock, reader=reader, now=time.time)
+        return Many(self.settings, lifetime=self._seconds, clock=clock, now=time.time)
 
-    def mux(self, waiter: Waiter) -> Mux:
+    def clock(self) -> RunClock:
+        """That of one run."""
+        return RunClock(self._clock)
+
+    def mux(self, waiter: Waiter, clock: RunClock) -> Mux:
         return Mux(
             self._stub,
             waiter,
             seconds=self._seconds,
             concurrency=self._concurrency,
             rate=self._rate,
-            clock=self._clock,
+            clock=clock,
+            leave_out=clock.leave_out,
         )
 
     @property
@@ -130,35 +135,14 @@ class Bulk:
         validator = self._stub.validator
         return validator is not None and not validator.has_keys(self.settings.origin)
 
-    def reader(self) -> Reader:
-        """What reads the plain replies of one run."""
-        return Reader(self.settings, trust_ad=self._stub.trust_ad)
-
-    def volley(self, mux: Mux, waiter: Waiter, tell: Tell, reader: Reader) -> Volley | None:
-        """The shortcut to plain answers; None where a rate is to be kept, or answers are validated."""
-        if self._rate is not None or not self._stub.servers or self._stub.validator is not None:
-            return None
-        return Volley(
-            self._stub,
-            mux,
-            waiter,
-            tell,
-            reader,
-            seconds=self._seconds,
-            concurrency=self._concurrency,
-            clock=self._clock,
-        )
-
 
 class _Run(Generic[Token]):
     """One run: ARKs in, walks under way, discoveries out, in the order of the stream where that is asked for."""
 
     def __init__(self, bulk: Bulk, waiter: Waiter, ordered: bool) -> None:
-        reader = bulk.reader()
-        self.many: Many[tuple[int, Token]] = bulk.many(reader)
-        self._mux = bulk.mux(waiter)
-        self._volley = bulk.volley(self._mux, waiter, self.many.tell, reader)
-        self._drivers: tuple[Mux | Volley, ...] = (self._mux,) if self._volley is None else (self._volley, self._mux)
+        clock = bulk.clock()
+        self.many: Many[tuple[int, Token]] = bulk.many(clock)
+        self._mux = bulk.mux(waiter, clock)
         self._bulk = bulk
         self._ordered = ordered
         self._held: dict[int, tuple[Token, Discovery]] = {}
@@ -170,7 +154,7 @@ class _Run(Generic[Token]):
     @property
     def wanted(self) -> int:
         """How many ARKs may be started before the sockets get their turn."""
-        if self._ended or any(driver.waiting >= INTAKE for driver in self._drivers):
+        if self._ended or self._mux.waiting >= INTAKE:
             return 0  # what only waits takes memory, and the collector's time
         return max(0, min(INTAKE, self._bulk.window - self.many.open - len(self._held)))
 
@@ -216,20 +200,19 @@ class _Run(Generic[Token]):
         """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""
         over = self.many.tick()
         self._ask()
-        pauses = [pause for pause in (over, *(driver.tick() for driver in self._drivers)) if pause is not None]
-        if self.many.has_new or (self._volley is not None and self._volley.room > 0):
-            return 0.0  # something ended just now and made room, or new questions
+        pauses = [pause for pause in (over, self._mux.tick()) if pause is not None]
+        if self.many.has_new:
+            return 0.0
         return min(pauses, default=None)
 
     def close(self) -> None:
-        for driver in self._drivers:
-            driver.close()
+        self._mux.close()
 
     def _warm(self, origin: Labels) -> None:
         """Ask one question alone, at the origin: or every question at the start would ask for the same keys."""
         self._mux.concurrency, wanted = 1, self._mux.concurrency
 
-        def go(_: Answer) -> None:
+        def go(_: Labels, __: Answer) -> None:
             self._mux.concurrency = wanted
 
         self._mux.ask(origin, go)
@@ -237,12 +220,9 @@ class _Run(Generic[Token]):
     def _ask(self) -> None:
         onward = self.many.take_onward()
         for one in onward:
-            flight = self._mux.ask_onward(names.from_wire(one.name), partial(self.many.tell, one.name))
+            flight = self._mux.ask_onward(one.name, partial(self.many.tell, rdtype=one.rdtype), one.rdtype)
             one.unanswered, one.drop = partial(self._mux.unanswered, flight), partial(self._mux.drop, flight)
         asked = self.many.take()
         self._bulk.questions += len(asked) + len(onward)
-        if self._volley is not None:
-            self._volley.ask(asked)
-            return
         for name in asked:
-            self._mux.ask(names.from_wire(name), partial(self.many.tell, name))
+            self._mux.ask(name, self.many.tell)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 import dns.exception
 
 from maptr import names
-from maptr.ark import Ark
+from maptr.ark import Ark, Profile
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.question import DEFAULTS, Answer, Question, Settings
@@ -42,6 +42,7 @@ class WalkOptions(TypedDict, total=False):
     trust_ad: bool
     trust_anchors: TrustAnchors | None
     require: Literal["secure"] | None
+    profile: Profile
     clock: Clock
 
 
@@ -68,9 +69,10 @@ class Call:
         trust_ad: bool = False,
         trust_anchors: TrustAnchors | None = None,
         require: Literal["secure"] | None = None,
+        profile: Profile = "current",
         clock: Clock = time.monotonic,
     ) -> None:
-        parsed = ark if isinstance(ark, Ark) else Ark.parse(ark)
+        parsed = as_ark(ark, profile)
         try:
             self.walk = Walk(parsed, with_origin(settings, origin))
         except ValueError as error:
@@ -117,6 +119,11 @@ class Call:
         return discovery
 
 
+def as_ark(ark: Ark | str | bytes, profile: Profile) -> Ark:
+    """An ARK to discover, which may be a bare NAAN. Raises as ``Ark.parse``."""
+    return ark if isinstance(ark, Ark) else Ark.parse(ark, profile=profile, bare=True)
+
+
 def origin_labels(origin: str | dns.name.Name) -> names.Labels:
     """An origin as the walk wants it; ConfigError for a text that is no domain name."""
     try:
@@ -142,7 +149,11 @@ def required(require: str | None) -> str | None:
 
 
 def check_whom(resolver: object, nameservers: object) -> None:
-    """That only one of them is given. Raises ConfigError."""
+    """That only one of them is given, and a resolver that can be asked. Raises ConfigError."""
+    if resolver is not None and not (hasattr(resolver, "resolve") or hasattr(resolver, "exchange")):
+        raise ConfigError(
+            f"{resolver!r} is not a resolver: servers by address or name are given as nameservers=", key="resolver"
+        )
     if resolver is not None and nameservers is not None:
         raise ConfigError("give resolver or nameservers, not both")
 

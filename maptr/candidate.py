@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from maptr import errors, url
 from maptr.ark import Ark
+from maptr.naptr import Naptr
 from maptr.nfa import Budget, BudgetSpent
 
 if TYPE_CHECKING:
     from maptr.regexp import Substitution
 
-REGEXP_STEPS = 200_000
-"""Steps of regexp matching that one walk may spend, about 0.1 s, or 0.5 s of the costliest; a rule of ours costs about
-100."""
+REGEXP_STEPS = 20_000
+"""Steps of regexp matching that one walk may spend: about 10 ms, or 50 ms of the costliest, for which an event loop is
+held. A rule of ours costs about five."""
 
 
 class Candidate(NamedTuple):
@@ -23,7 +24,8 @@ class Candidate(NamedTuple):
     ``host`` and ``port`` say where it is; ``target`` is the URL its rule made, without inflection or query
     string, and empty for an ``h`` record, which says no more than the host. ``order`` and ``preference`` are those
     of its own record; ``path`` holds the pairs of every record on the way, its own last. ``ttl`` is the shortest
-    of all these records, in seconds; it is not compared, nor what makes URLs for other ARKs.
+    of all these records, in seconds; it is not compared, nor what makes URLs for other ARKs. ``status`` is the HTTP
+    status that the registry wants for a redirect to it, None where that is not known, as from DNS; nor is it compared.
 
     >>> best = discover("ark:12345/x6np1wh8k", nameservers=[server])[0]
     >>> best.url(Ark.parse("ark:12345/x5?info"))
@@ -42,6 +44,7 @@ class Candidate(NamedTuple):
     made_for: str = ""
     substitution: Substitution | None = None
     scheme: str = ""
+    status: int | None = None
 
     def _compared(self) -> tuple[object, ...]:
         return self[:5] + self[6:10]
@@ -79,17 +82,17 @@ class Candidate(NamedTuple):
     def url(self, ark: Ark, *, scheme: str = "https") -> str:
         """The URL for an ARK: what the rule makes of it, or ``scheme://host[:port]/ark:NAAN/name`` for ``h``.
 
-        A scheme of the candidate's own, found by asking, goes before ``scheme``.
+        A scheme of the candidate's own, found by asking, goes before ``scheme``, and port 80 means http.
         Inflection and query string are carried along. Raises DiscoveryError where the rule does not match the ARK,
         or makes a URL at another place of it: that is another candidate, which only a walk may judge.
         """
         if self.substitution is None:
-            port = f":{self.port}" if self.port is not None else ""
-            return f"{self.scheme or scheme}://{self.host}{port}/{ark.resolution}{ark.tail}"
-        if ark.resolution == self.made_for:
+            path = ark.in_url if ark.name else str(ark)  # a bare NAAN without a slash (draft table 1)
+            return f"{url.at(self.host, self.port, self.scheme or scheme)}/{path}{ark.tail}"
+        if ark.in_url == self.made_for:
             return self.target + ark.tail
         try:
-            made = self.substitution.apply(ark.resolution.encode(), Budget(REGEXP_STEPS))
+            made = self.substitution.apply(ark.in_url.encode(), Budget(REGEXP_STEPS))
             text = (made or b"").decode("ascii")
             where = url.parse(text) if made is not None else None
         except (BudgetSpent, ValueError) as error:
@@ -102,25 +105,42 @@ class Candidate(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A candidate and where it stood: the canonical rdata of its record, and which of that record's hosts it is."""
+    """A candidate, its record, and which of that record's hosts it is."""
 
     candidate: Candidate
-    rdata: bytes
+    naptr: Naptr
     nth: int
 
     def rank(self, depth: int) -> tuple[object, ...]:
-        # A path that ends early counts as going on with noughts: the draft holds order and preference at 0,
-        # and then a redirect must not decide.
         path = self.candidate.path
-        padded = path + ((0, 0),) * (depth - len(path))
-        return padded, self.rdata, self.nth, len(path), self.candidate.owner.lower()
+        return _padded(path, depth), self.naptr.canonical(), self.nth, len(path), self.candidate.owner.lower()
 
 
-def rank(found: Sequence[Found]) -> tuple[Candidate, ...]:
-    """Candidates by (order, preference) along their path, then rdata in canonical order; each place once."""
-    depth = max((len(one.candidate.path) for one in found), default=0)
-    ranked: dict[tuple[str, int | None, str], Candidate] = {}
+def _padded(path: tuple[tuple[int, int], ...], depth: int) -> tuple[tuple[int, int], ...]:
+    # A path that ends early counts as going on with noughts: the draft holds order and preference at 0,
+    # and then a redirect must not decide.
+    return path + ((0, 0),) * (depth - len(path))
+
+
+def rank(
+    found: Sequence[Found],
+    ark: Ark,
+    scheme: str = "https",
+    unknown: Sequence[tuple[tuple[int, int], ...]] = (),
+) -> tuple[Candidate, ...]:
+    """Candidates by (order, preference) along their path, then rdata in canonical order; each URL once.
+
+    URLs that differ only in the slash after ``ark:`` are one. ``unknown`` are the paths of records that are for the ARK
+    but make no URL that is known: candidates of a worse rank than one of them are left out.
+    """
+    if len(found) < 2 and not unknown:
+        return tuple([one.candidate for one in found])
+    depth = max(map(len, [*unknown, *[one.candidate.path for one in found]]))
+    if unknown:
+        worst = min(_padded(path, depth) for path in unknown)
+        found = [one for one in found if _padded(one.candidate.path, depth) <= worst]
+    ranked: dict[str, Candidate] = {}
     for one in sorted(found, key=lambda one: one.rank(depth)):
         candidate = one.candidate
-        ranked.setdefault((candidate.host.lower(), candidate.port, candidate.target), candidate)
+        ranked.setdefault(url.same_place(candidate.url(ark, scheme=scheme)), candidate)
     return tuple(ranked.values())

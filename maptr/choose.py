@@ -7,13 +7,19 @@ one silent. Any callable of the same shape will do.
 from __future__ import annotations
 
 import hashlib
-import random
-from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
-from maptr.candidate import Candidate
-from maptr.discovery import Discovery
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
 
-Chooser = Callable[[Discovery], Candidate]
+    from maptr.candidate import Candidate
+    from maptr.discovery import Discovery
+
+Chooser: TypeAlias = "Callable[[Discovery], Candidate]"
+
+CHOOSERS = ("first", "random", "reachable", "own")
+"""The names that the command line and the configuration have for choosers; ``reachable.named`` makes them."""
 
 
 def first(discovery: Discovery) -> Candidate:

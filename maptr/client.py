@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
-from maptr.ark import Ark
+from maptr.ark import Ark, Profile
 from maptr.call import Call, Clock, Options, StepHook, check_whom, listed, prefer
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
@@ -42,19 +42,21 @@ def discover(
     trust_ad: bool = False,
     trust_anchors: TrustAnchors | None = None,
     require: Literal["secure"] | None = None,
+    profile: Profile = "current",
     clock: Clock = time.monotonic,
 ) -> Discovery:
-    """Find the mapping authorities of an ARK (draft-kunze-ark appendix B).
+    """Find the mapping authorities of an ARK (draft-kunze-ark appendix B), or of a bare NAAN (``ark:12345``).
 
     ``resolver`` is a dnspython Resolver, by default the system's, or a ``Stub``. ``nameservers`` instead names plain
-    DNS servers (``"192.0.2.1"``, ``"::1#5353"``), recursive or authoritative, and is several times as fast; or
+    DNS servers (``"192.0.2.1"``, ``"::1#5300"``), recursive or authoritative, and is several times as fast; or
     some by TLS (``"tls://192.0.2.1"``) or HTTPS (``"https://dns.example/dns-query"``), which dnspython asks.
     ``lifetime`` in seconds bounds the whole walk (default 5). ``chooser`` puts its choice first. ``on_step`` gets each
     question of the trace as soon as it is read. ``settings`` says what else a walk may do; its origin gives way to
     ``origin``. With ``raise_on_none=False`` an ARK that nobody serves gives an empty discovery. ``trust_ad`` takes the
     resolver's word on DNSSEC into ``security``: only for one you run, over a safe way. ``trust_anchors`` validates
     every answer here, from the anchors of a ``Validator`` (which remembers), of a file or of a mapping; what is bogus
-    is never a candidate. ``require="secure"`` refuses whatever is not secure throughout.
+    is never a candidate. ``require="secure"`` refuses whatever is not secure throughout. ``profile`` is the version of
+    the draft that text is read by, as for ``Ark.parse``.
 
     Raises ArkSyntaxError; NoMappingAuthority where DNS said there is none; DiscoveryFailed where DNS did not say,
     as DiscoveryTimeout where it stayed silent; ConfigError for a bad origin, server or trust anchor.
@@ -73,6 +75,7 @@ def discover(
         trust_ad=trust_ad,
         trust_anchors=trust_anchors,
         require=require,
+        profile=profile,
         clock=clock,
     )
     ask = asker(resolver, nameservers, run)
@@ -99,10 +102,11 @@ def make_stub(
     trust_ad: bool = False,
     trust_anchors: TrustAnchors | None = None,
     clock: Clock = time.monotonic,
+    lifetime: float | None = None,
 ) -> Stub:
     """A stub for the servers; ConfigError for a bad one, DiscoveryFailed for a name without address."""
     try:
-        return Stub(listed(nameservers), trust_ad=trust_ad, trust_anchors=trust_anchors, clock=clock)
+        return Stub(nameservers, trust_ad=trust_ad, trust_anchors=trust_anchors, clock=clock, lifetime=lifetime)
     except ValueError as error:
         raise ConfigError(str(error), key="nameservers") from None
 
@@ -118,8 +122,10 @@ def whom(
     if any("://" in text for text in nameservers):
         from maptr.resolver import make_resolver
 
-        return make_resolver(nameservers)
-    return make_stub(nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, clock=run.clock)
+        return make_resolver(nameservers, lifetime=run.left)
+    return make_stub(
+        nameservers, trust_ad=run.trust_ad, trust_anchors=run.trust_anchors, clock=run.clock, lifetime=run.left
+    )
 
 
 def asker(resolver: dns.resolver.Resolver | Stub | None, nameservers: Iterable[str] | None, run: Call) -> Ask:
@@ -127,7 +133,12 @@ def asker(resolver: dns.resolver.Resolver | Stub | None, nameservers: Iterable[s
     given = whom(resolver, nameservers, run)
     if isinstance(given, Stub):
         stub = given
-        return lambda question: stub.ask(question.name, run.left)
+
+        def ask(question: Question) -> Answer:
+            known = stub.recall(question)
+            return known or stub.remember(question, stub.ask(question.name, run.left, question.rdtype))
+
+        return ask
     return _ask_validating(given, run) if run.trust_anchors is not None else _ask_dnspython(given, run)
 
 
@@ -142,7 +153,11 @@ def _ask_dnspython(given: dns.resolver.Resolver | None, run: Call) -> Ask:
         started = run.clock()
         try:
             found = resolver.resolve(
-                reading.qname(question), "NAPTR", raise_on_no_answer=False, lifetime=run.time_left(), search=False
+                reading.qname(question),
+                reading.rdtype(question),
+                raise_on_no_answer=False,
+                lifetime=run.time_left(),
+                search=False,
             )
         except Exception as error:
             return reading.read_error(error, run.clock() - started, trust_ad=run.trust_ad)
@@ -160,7 +175,7 @@ def _ask_validating(given: dns.resolver.Resolver | None, run: Call) -> Ask:
 
     def ask(question: Question) -> Answer:
         started = run.clock()
-        inquiry = validator.inquire(question.name)
+        inquiry = validator.inquire(question.name, question.rdtype)
         while inquiry.answer is None:
             need = inquiry.need
             try:

@@ -22,16 +22,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
-from maptr import visit
+from maptr import erc, visit
 from maptr.ark import INFLECTIONS, Ark
-from maptr.call import WalkOptions
+from maptr.call import WalkOptions, as_ark
 from maptr.candidate import Candidate
 from maptr.choose import Chooser
 from maptr.client import discover
 from maptr.discovery import Discovery
+from maptr.erc import Segment
 from maptr.errors import ConfigError, NmaError
 from maptr.reachable import Reachable
-from maptr.registry import anvl
 from maptr.visit import Page
 
 if TYPE_CHECKING:
@@ -40,13 +40,14 @@ if TYPE_CHECKING:
 
     from maptr.stub import Stub
 
+__all__ = ["Description", "DiscoverOptions", "Segment", "describe", "read"]
+
 SECONDS = 10.0  # for the questions to authorities, redirects included
 MAX_SECONDS = 86_400.0  # a longer time is none that anybody waits; timers end somewhere, too
 MAX_AUTHORITIES = 3  # asked in turn where the first cannot be reached
 ACCEPT = "text/plain, text/anvl;q=0.9, */*;q=0.1"
 # Codecs of Python that no page is written in: they fail in ways of their own, or make surrogates of octets.
 NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"})
-KERNEL = ("who", "what", "when", "where")  # the four elements of an ERC written on one line
 
 
 class DiscoverOptions(WalkOptions, total=False):
@@ -57,23 +58,11 @@ class DiscoverOptions(WalkOptions, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
-    """``erc``, ``erc-support`` and the like: elements in order, a label more than once where it was repeated."""
-
-    name: str
-    elements: tuple[tuple[str, str], ...]
-
-    def get(self, label: str) -> str | None:
-        """The first value of a label."""
-        return next((value for known, value in self.elements if known == label), None)
-
-
-@dataclass(frozen=True, slots=True)
 class Description:
     """What the authority said. ``spoken`` is False where that was no description; ``note`` then says what it was.
 
     ``url`` is where the answer came from, after redirects; ``status`` its HTTP status; ``thump`` and ``links`` are the
-    values of the headers.
+    values of the headers, ``HKMP-Status`` counting as ``THUMP-Status``.
     """
 
     ark: Ark
@@ -110,7 +99,7 @@ class Description:
             "links": list(self.links),
             "spoken": self.spoken,
             "note": self.note,
-            "segments": [{"name": s.name, "elements": [list(pair) for pair in s.elements]} for s in self.segments],
+            "segments": [segment.to_dict() for segment in self.segments],
         }
 
 
@@ -137,7 +126,7 @@ def describe(
     """
     if not seconds >= 0:  # NaN is neither
         raise ConfigError(f"{seconds} is no time in seconds", key="seconds")
-    parsed = ark if isinstance(ark, Ark) else Ark.parse(ark)
+    parsed = as_ark(ark, options.get("profile", "current"))
     wanted = tuple(inflections)
     if not wanted:
         raise ConfigError("one at least", key="inflections")
@@ -162,8 +151,8 @@ def describe(
 
 
 def _schemes(candidate: Candidate, scheme: str) -> tuple[str, ...]:
-    """What to ask a candidate by: an ``h`` record says no scheme, and https goes first."""
-    if candidate.target or candidate.scheme or scheme != "https":
+    """What to ask a candidate by: an ``h`` record says no scheme, and https goes first. Port 80 is http."""
+    if candidate.target or candidate.scheme or scheme != "https" or candidate.port == 80:
         return (scheme,)
     return "https", "http"
 
@@ -192,14 +181,15 @@ def read(ark: Ark, asked: str, page: Page) -> Description:
     kind, _, parameters = page.header("content-type").partition(";")
     text = page.body.decode(_charset(parameters), "replace")
     markup = kind.strip().lower() in ("text/html", "application/xhtml+xml")
-    segments = () if markup or page.status >= 400 else _segments(text)
+    segments = () if markup or page.status >= 400 else erc.segments(text)
     note = ""
     if not segments:
         note = f"does not describe it: HTTP status {page.status}, {kind.strip() or 'no content type'}, no erc: record"
     elif page.cut:
         note = f"cut at {visit.MAX_BODY} octets"
     links = tuple(value for name, value in page.headers if name == "link")
-    return Description(ark, asked, page.url, page.status, page.header("thump-status"), links, segments, note)
+    status = page.header("thump-status") or page.header("hkmp-status")  # its name in the 2002 draft, section 6
+    return Description(ark, asked, page.url, page.status, status, links, segments, note)
 
 
 def _charset(parameters: str) -> str:
@@ -215,23 +205,3 @@ def _charset(parameters: str) -> str:
             break
         return "utf-8" if found in NO_CHARSETS else found
     return "utf-8"
-
-
-def _segments(text: str) -> tuple[Segment, ...]:
-    """The ``erc...:`` segments of an ANVL text, whether or not empty lines stand between them."""
-    found: list[tuple[str, list[tuple[str, str]]]] = []
-    for block in anvl.blocks(text.lstrip("\ufeff")):
-        for label, parts in block.pairs:
-            if label.startswith("!"):
-                continue
-            value = anvl.decode(" ".join(filter(None, parts)))
-            if label == "erc" or label.startswith("erc-"):
-                found.append((label, _one_line(value)))
-            elif found:
-                found[-1][1].append((label, value))
-    return tuple(Segment(name, tuple(elements)) for name, elements in found)
-
-
-def _one_line(value: str) -> list[tuple[str, str]]:
-    """``erc: who | what | when | where``, the short form of the four kernel elements."""
-    return list(zip(KERNEL, (part.strip() for part in value.split("|")), strict=False)) if value else []

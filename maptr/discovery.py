@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, Final, overload
+from typing import Any, overload
 
 from maptr import errors, names
 from maptr.ark import Ark
@@ -20,17 +20,17 @@ CLOCK_SLACK = 60.0  # seconds; what was said later than now by more than this wa
 class Discovery(Sequence[Candidate]):
     """The result of a walk: its candidates, best first, and the trace that led to them.
 
-    ``complete`` is False where something was not said or a limit was reached. ``ttl`` is how long the result
-    may be kept, in seconds, and ``expiration`` the same as a time of the driver's clock; both are None
-    where nothing may be kept. ``security`` is what is known of the answers' DNSSEC state.
+    ``trace`` has every question, in the order in which they were read. ``complete`` is False where something was not
+    said or a limit was reached. ``ttl`` is how long the result may be kept, in seconds, and ``expiration`` the same as
+    a time of the driver's clock; both are None where nothing may be kept. ``security`` is what is known of the answers'
+    DNSSEC state.
 
     A cache adds where the answer came from (``source``: dns, memory, disk or natab), whether its time was over
     (``stale``), why it was taken (``reason``), and when the origin of the data said it (``fetched``, by the wall clock;
     None where that is not known).
 
     Its values are not to be changed: ``replace`` makes another. Two are equal where all is equal but times,
-    ``scheme`` and ``reason``. ``trace`` may be given as a function of the ARK, which is called when somebody first
-    looks: writing the reasons down costs more than finding the candidates.
+    ``scheme`` and ``reason``.
 
     >>> found = discover("ark:12345/x6np1wh8k", nameservers=[server])
     >>> [(candidate.host, candidate.order) for candidate in found]
@@ -43,13 +43,26 @@ class Discovery(Sequence[Candidate]):
         *("ark", "candidates", "trace", "complete", "source", "security"),
         *("ttl", "expiration", "scheme", "stale", "reason", "fetched"),
     )
-    __slots__ = tuple("_trace" if name == "trace" else name for name in _ARGUMENTS)
+    __slots__ = _ARGUMENTS
+
+    ark: Ark
+    candidates: tuple[Candidate, ...]
+    trace: tuple[Step, ...]
+    complete: bool
+    source: str
+    security: str
+    ttl: int | None
+    expiration: float | None
+    scheme: str
+    stale: bool
+    reason: str
+    fetched: float | None
 
     def __init__(
         self,
         ark: Ark,
         candidates: tuple[Candidate, ...] = (),
-        trace: tuple[Step, ...] | Callable[[Ark], tuple[Step, ...]] = (),
+        trace: tuple[Step, ...] = (),
         complete: bool = True,
         source: str = "dns",
         security: str = "indeterminate",
@@ -60,26 +73,15 @@ class Discovery(Sequence[Candidate]):
         reason: str = "",
         fetched: float | None = None,
     ) -> None:
-        self.ark: Final = ark
-        self.candidates: Final = candidates
-        self._trace = trace
-        self.complete: Final = complete
-        self.source: Final = source
-        self.security: Final = security
-        self.ttl: Final = ttl
-        self.expiration: Final = expiration
-        self.scheme: Final = scheme
-        self.stale: Final = stale
-        self.reason: Final = reason
-        self.fetched: Final = fetched
+        values = ark, candidates, trace, complete, source, security, ttl, expiration, scheme, stale, reason, fetched
+        for write, value in zip(_WRITERS, values, strict=True):
+            write(self, value)
 
-    @property
-    def trace(self) -> tuple[Step, ...]:
-        """Every question, in the order in which they were read."""
-        trace = self._trace
-        if callable(trace):
-            trace = self._trace = trace(self.ark)
-        return trace
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Discovery does not change: replace({name}=...) makes another one")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("a Discovery does not change")
 
     def replace(self, **changes: Any) -> Discovery:
         """The same with other values, by the names of the constructor."""
@@ -90,7 +92,7 @@ class Discovery(Sequence[Candidate]):
         return Discovery(
             ark,
             self.candidates,
-            self._trace,
+            self.trace,
             self.complete,
             self.source,
             self.security,
@@ -180,7 +182,7 @@ class Discovery(Sequence[Candidate]):
             return
         from maptr import summary
 
-        message = summary.none(self) + summary.advice(self)
+        message = summary.none(self)
         if self.complete:
             raise errors.NoMappingAuthority(message, self)
         timeout = any(step.outcome is Outcome.TIMEOUT for step in self.trace)
@@ -233,6 +235,7 @@ class Discovery(Sequence[Candidate]):
                     "owner": c.owner,
                     "ttl": c.ttl,
                     "source": c.source,
+                    "status": c.status,
                 }
                 for c in self.candidates
             ],
@@ -241,3 +244,4 @@ class Discovery(Sequence[Candidate]):
 
 
 _values = attrgetter(*Discovery.__slots__)
+_WRITERS = [getattr(Discovery, name).__set__ for name in Discovery.__slots__]  # of the slots, for the constructor alone

@@ -14,13 +14,13 @@ from itertools import product
 from typing import Any
 
 from maptr import names, url
-from maptr.ark import Ark
+from maptr.ark import BETANUMERIC, Ark
 from maptr.candidate import Candidate
 from maptr.discovery import Discovery
-from maptr.lint import unusable
-from maptr.plainurl import BETANUMERIC
+from maptr.lint import unpublishable
+from maptr.names import ARK_ARPA
 from maptr.printable import printable
-from maptr.table import Entry, Nma, Table
+from maptr.table import Entry, Nma, Table, unusable
 
 Urls = tuple[str, ...]
 
@@ -36,6 +36,7 @@ class Verdict(enum.StrEnum):
     MISSING = "missing"  # the table has it, DNS says none
     EXTRA = "extra"  # DNS has it, the table not
     DIFFERS = "differs"
+    UNPUBLISHED = "unpublished"  # no zone can hold the shoulder, and DNS gives its ARKs another record's URLs
     STALE = "stale"  # one side says what the other said earlier
     UNKNOWN = "unknown"  # DNS did not say
 
@@ -107,7 +108,7 @@ def reconcile(
     for shoulder in sorted(shoulders):
         entry = shoulders[shoulder]
         probe = probe_of(naan, shoulder, shoulders)
-        yield compare(entry.key, entry if entry.nmas else None, probe, discover(probe), history(entry.key))
+        yield compare(entry.key, entry if entry.key in table else None, probe, discover(probe), history(entry.key))
 
 
 def _is_shown_by_naan(
@@ -126,7 +127,7 @@ def compare(record: str, entry: Entry | None, probe: Ark, found: Discovery, hist
     said = urls_of(found)
     records = tuple(reading.naptr.to_text() for step in found.trace[:1] for reading in step.readings)
     verdict, reason = _judge(entry, table, found, said)
-    if verdict.is_drift:
+    if verdict.is_drift and verdict is not Verdict.UNPUBLISHED:
         if said and said in history.table:
             verdict, reason = Verdict.STALE, "DNS says what the table said earlier"
         elif table and table in history.dns:
@@ -149,6 +150,8 @@ def _judge(entry: Entry | None, table: Urls, found: Discovery, said: Urls) -> tu
         return Verdict.MISSING, f"the table gives {_told(table)}, DNS says none"
     if _means_the_same(table, said):
         return Verdict.SAME, ""
+    if entry.shoulder and (why := unpublishable(entry, found.trace[0].name[1:] if found.trace else ARK_ARPA)):
+        return Verdict.UNPUBLISHED, f"no zone can hold it ({why[0].reason}), DNS gives {_told(said)}"
     if [_place(one) for one in table] == [_place(one) for one in said]:
         if all(_is_bare(candidate) for candidate in found.best):
             return Verdict.LOSSY, "DNS says no more than the hosts"
@@ -170,7 +173,12 @@ def probe_of(naan: str, shoulder: str, shoulders: Iterable[str]) -> Ark:
 
 def expected(entry: Entry, probe: Ark) -> Urls:
     """The URLs that the table gives an ARK, those left out that lint keeps from being published."""
-    return tuple(dict.fromkeys(nma.url(probe, entry.shoulder) for nma in entry.nmas if unusable(nma) is None))
+    made: dict[str, str] = {}
+    for nma in entry.nmas:
+        if unusable(nma) is None:
+            text = nma.url(probe, entry.shoulder)
+            made.setdefault(url.same_place(text), text)
+    return tuple(made.values())
 
 
 def urls_of(found: Discovery) -> Urls:

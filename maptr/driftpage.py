@@ -16,6 +16,7 @@ from maptr.liveness import Liveness
 # Worst first: a square shows the worst of its NAAN and shoulders.
 SEVERITY = (
     Verdict.DIFFERS,
+    Verdict.UNPUBLISHED,
     Verdict.MISSING,
     Verdict.EXTRA,
     Verdict.STALE,
@@ -28,6 +29,7 @@ MEANING = {
     Verdict.LOSSY: "Equal, as far as an h record or a natab can say.",
     Verdict.MISSING: "The table has the record, DNS says there is none.",
     Verdict.EXTRA: "DNS has the record, the table has not.",
+    Verdict.UNPUBLISHED: "No zone can hold the shoulder, and DNS gives its ARKs the URLs of another record.",
     Verdict.DIFFERS: "Both sides have the record, and give different URLs.",
     Verdict.STALE: "One side says what the other said earlier.",
     Verdict.UNKNOWN: "DNS did not say.",
@@ -38,6 +40,7 @@ LETTERS = {
     Verdict.MISSING: "−",
     Verdict.EXTRA: "+",
     Verdict.DIFFERS: "≠",
+    Verdict.UNPUBLISHED: "×",
     Verdict.STALE: "…",
     Verdict.UNKNOWN: "?",
 }
@@ -46,10 +49,10 @@ AGREES = (Verdict.SAME, Verdict.LOSSY)
 STYLE = """
 :root { color-scheme: light dark; --bg: #fbfbf9; --fg: #1c1f23; --soft: #5a626c; --line: #d9dcdf; --card: #fff;
   --same: #b9dcc3; --lossy: #e6e2ae; --missing: #b3261e; --extra: #6a3fb5; --differs: #a8500a; --stale: #6b5d00;
-  --unknown: #4f5a66; --mark: #fff; --link: #0b57a4; }
+  --unpublished: #a1246b; --unknown: #4f5a66; --mark: #fff; --link: #0b57a4; }
 @media (prefers-color-scheme: dark) { :root { --bg: #14171a; --fg: #e7e9ea; --soft: #a2abb5; --line: #333a41;
   --card: #1b1f23; --same: #2c5a3b; --lossy: #465a2c; --missing: #ff8a80; --extra: #c4a7ff; --differs: #ffb070;
-  --stale: #e6d35c; --unknown: #a9b6c4; --mark: #14171a; --link: #8ec2ff; } }
+  --stale: #e6d35c; --unpublished: #ff9ad5; --unknown: #a9b6c4; --mark: #14171a; --link: #8ec2ff; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 76rem; background: var(--bg); color: var(--fg);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: anywhere; }
@@ -76,20 +79,30 @@ code { font: .875em ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
 a.q, .map .q { width: 1.5rem; height: 1.5rem; }
 .same { background: var(--same); } .lossy { background: var(--lossy); } .missing { background: var(--missing); }
 .extra { background: var(--extra); } .differs { background: var(--differs); } .stale { background: var(--stale); }
-.unknown { background: var(--unknown); }
+.unknown { background: var(--unknown); } .unpublished { background: var(--unpublished); }
 article { margin: 0 0 .9rem; padding: .9rem 1rem; background: var(--card); border: 1px solid var(--line);
   border-left: .35rem solid var(--line); border-radius: .5rem; }
 article:target { box-shadow: 0 0 0 3px var(--link); }
 article h3 { display: flex; gap: .6rem; align-items: center; margin: 0 0 .4rem; font-size: 1rem; }
-article.missing, article.extra, article.differs, article.stale, article.unknown { background: var(--card); }
+article.missing, article.extra, article.differs, article.stale, article.unknown,
+article.unpublished { background: var(--card); }
 article.missing { border-left-color: var(--missing); } article.extra { border-left-color: var(--extra); }
 article.differs { border-left-color: var(--differs); } article.stale { border-left-color: var(--stale); }
 article.unknown { border-left-color: var(--unknown); }
+article.unpublished { border-left-color: var(--unpublished); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: 0; }
 dt { color: var(--soft); } dd { margin: 0; min-width: 0; }
 @media (max-width: 36rem) { dl { grid-template-columns: 1fr; } dd { margin-bottom: .35rem; } }
 @media print { body { background: #fff; color: #000; } .q, article { print-color-adjust: exact; } }
 """
+
+
+MARK = '<meta name="generator" content="maptr">'
+
+
+def is_page(octets: bytes) -> bool:
+    """Whether a file is a page made here."""
+    return MARK.encode() in octets[:1000]
 
 
 def render(verdicts: Sequence[Drift], *, table: str, asked: str, origin: str, silent: Sequence[Liveness] = ()) -> str:
@@ -100,6 +113,7 @@ def render(verdicts: Sequence[Drift], *, table: str, asked: str, origin: str, si
     title = f"Drift of {origin} against {table}"
     parts = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        MARK,
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<header>",

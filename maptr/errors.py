@@ -96,7 +96,11 @@ class UnsafePlan(MaptrError):
 
 
 class ZoneError(LocatedError):
-    """A zone that no server should load, or a record that cannot be written."""
+    """A zone that no server should load, or a record that cannot be written; ``owner`` where it is one record's."""
+
+    def __init__(self, message: str, *, filename: str = "", line: int = 0, owner: str = "") -> None:
+        super().__init__(message, filename=filename, line=line)
+        self.owner = owner
 
 
 class JournalError(LocatedError):
@@ -136,6 +140,14 @@ class SigningError(LocatedError):
     """
 
 
+class SignatureError(MaptrError):
+    """A signature is not that of the key for this content; or key or signature cannot be read."""
+
+
+class MissingExtra(ConfigError, SigningError, SignatureError):
+    """A package is not installed that only one of maptr's extras needs; the text says which extra to install."""
+
+
 class FetchError(MaptrError):
     """A file could not be got; the text says from where, and why, in nothing but printable words."""
 
@@ -145,8 +157,8 @@ class FetchError(MaptrError):
         super().__init__(printable(text))
 
 
-class SignatureError(MaptrError):
-    """A signature is not that of the key for this content; or key or signature cannot be read."""
+class ParserFailed(MaptrError):
+    """The process that reads a registry file came to a limit, or could not run; the file itself may be good."""
 
 
 class PullFailed(MaptrError):

@@ -16,10 +16,11 @@ from urllib.parse import urljoin, urlsplit
 
 from maptr import __version__
 from maptr.errors import FetchError, NmaError
+from maptr.limits import MAX_TABLE
 from maptr.visit import MAX_REDIRECTS, PORTS, REDIRECTS, connect, is_local
 
-MAX_OCTETS = 64 << 20  # the real registry has 1.2 million
 SECONDS = 60.0  # for one source, redirects and all
+CONNECT_SECONDS = 8.0  # for addresses and a connection: three tries of TCP (RFC 6298: after 0, 1 and 3 seconds)
 CHUNK = 65_536
 MAX_VALIDATOR = 200  # characters of an ETag or a date that are kept and sent back
 ACCEPT = "application/json, text/plain, application/yaml, */*;q=0.1"
@@ -42,7 +43,7 @@ def fetch(
     modified: str = "",
     cafile: str | None = None,
     seconds: float = SECONDS,
-    max_octets: int = MAX_OCTETS,
+    max_octets: int = MAX_TABLE,
     clock: Callable[[], float] = time.monotonic,
 ) -> Fetched:
     """The file at an http or https URL; with ``etag`` or ``modified`` only if it changed (RFC 9110 section 13).
@@ -96,8 +97,9 @@ def _get(
         headers["If-Modified-Since"] = modified
     watchdog = None
     try:
-        seconds = deadline - clock()
+        seconds = min(deadline - clock(), CONNECT_SECONDS)
         raw = connection.sock = connect(connection.host, connection.port, seconds, allow_private=not only_public)
+        raw.settimeout(max(0.001, deadline - clock()))
         public = not is_local(raw.getpeername()[0])
         if context is not None:
             connection.sock = context.wrap_socket(raw, server_hostname=connection.host)

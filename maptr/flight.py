@@ -9,28 +9,31 @@ from collections.abc import Callable, Iterator
 from math import inf
 
 from maptr.attempt import Asked, Attempt, Server
+from maptr.names import Labels
 from maptr.ports import Port
 from maptr.protocol import MAX_MESSAGE
 from maptr.question import Answer
 from maptr.stub import family, framed
 from maptr.waiters import Waiter
 
-Done = Callable[[Answer], None]
+Done = Callable[[Labels, Answer], None]
 
 
 class Flight:
-    """One question on its way; ``seconds`` bound it from its first packet."""
+    """One question on its way; ``seconds`` bound it from its first packet. ``done`` gets its name and its answer."""
 
-    __slots__ = ("attempt", "deadline", "done", "exchange", "key", "seconds", "started", "tcp")
+    __slots__ = ("attempt", "deadline", "done", "exchange", "ident", "name", "port", "seconds", "started", "tcp")
 
-    def __init__(self, exchange: Asked, done: Done, seconds: float) -> None:
+    def __init__(self, name: Labels, exchange: Asked, done: Done, seconds: float) -> None:
+        self.name = name
         self.exchange = exchange
         self.done = done
         self.seconds = seconds
         self.attempt: Attempt | None = None
         self.started: float | None = None  # when its first packet was sent
         self.deadline = inf
-        self.key: tuple[Port, bytes] | None = None
+        self.port: Port | None = None  # where its message is outstanding, by this ID
+        self.ident = b""
         self.tcp: Connection | None = None
 
     def start(self, now: float) -> None:

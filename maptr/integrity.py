@@ -39,16 +39,16 @@ def check(zone: ZoneView) -> Iterator[Finding]:
             server = names.to_text(host)
             if CNAME in target:
                 reason = f"its server {server} is an alias (RFC 2181 section 10.3)"
-                yield _error("server-alias", shown, reason)
+                yield _error("server-alias", shown, reason, server)
             elif not {A, AAAA} & target.keys():
                 reason = f"its server {server} is in the zone and has no address"
-                yield _error("no-address", shown, reason)
+                yield _error("no-address", shown, reason, server)
 
 
-def _error(code: str, owner: str, reason: str) -> Finding:
+def _error(code: str, owner: str, reason: str, server: str = "") -> Finding:
     from maptr.finding import Finding, Severity  # here, for a good zone has none
 
-    return Finding(Severity.ERROR, code, owner, reason)
+    return Finding(Severity.ERROR, code, owner, reason, server)
 
 
 def _below_dname(zone: ZoneView, owner: Labels) -> Labels:

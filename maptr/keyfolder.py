@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from maptr.errors import SigningError
+from maptr.errors import MissingExtra, SigningError
 from maptr.files import PRIVATE, keep
 from maptr.zonekeys import Algorithm, Key, KeySet, Role, State
 
@@ -44,6 +44,9 @@ def read_keys(folder: Path) -> list[KeyFile]:
     except FileNotFoundError as error:
         advice = f"{error.strerror}; it is made by: maptr zone keys add {folder}"
         raise FileNotFoundError(error.errno, advice, str(folder)) from None
+    if mode & OTHERS and stat.S_ISDIR(mode) and not any(_NAME.fullmatch(path.name) for path in folder.iterdir()):
+        reason = "is no key folder: it holds no key and is open to others; maptr zone keys add makes a new one"
+        raise SigningError(reason, filename=str(folder))
     _check_private(folder, mode, FOLDER_MODE)
     paths = sorted(path for path in folder.iterdir() if path.suffix == ".pem")
     if len(paths) > MAX_KEYS:
@@ -124,9 +127,10 @@ def _read(path: Path) -> Key:
         mode = os.fstat(handle).st_mode
         if not stat.S_ISREG(mode):
             raise SigningError("is no regular file", filename=str(path))
-        _check_private(path, mode, PRIVATE)
+        match = _NAME.fullmatch(path.name)
+        if match is not None:
+            _check_private(path, mode, PRIVATE)
         octets = file.read(MAX_PEM + 1)
-    match = _NAME.fullmatch(path.name)
     if match is not None and match["algorithm"] not in tuple(Algorithm):
         reason = f"maptr signs with {' and '.join(Algorithm)} (RFC 8624 3.1), not with {match['algorithm']}"
         raise SigningError(reason, filename=str(path))
@@ -181,6 +185,6 @@ def _sync(folder: Path) -> None:
 
 
 def require_cryptography() -> None:
-    """SigningError where the package to sign with is missing; what signs cannot even be imported then."""
+    """MissingExtra where the package to sign with is missing; what signs cannot even be imported then."""
     if find_spec("cryptography") is None:
-        raise SigningError("signing needs the package cryptography: pip install 'maptr[dnssec]'")
+        raise MissingExtra("signing needs the package cryptography: pip install 'maptr[dnssec]'")

@@ -7,6 +7,8 @@ REMOVAL_LIMIT = 0.30
 (``max_delete``). A registry file cut cleanly at a line end is valid, and every DNS server would load the zone made
 from it."""
 
+MAX_TABLE = 64 << 20  # octets of a registry file; the real one has 1.2 million, natab for 100,000 NAANs has 8
+
 # Of connections by TCP and TLS, over all addresses together (``serve.connections``).
 MAX_CONNECTIONS = 500  # BIND's tcp-clients is 150, NSD's tcp-count 100; an idle one here costs some kilobytes
 MAX_PER_CLIENT = 50  # RFC 7766 6.2.2 lets a server limit connections of one client

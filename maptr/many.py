@@ -1,38 +1,106 @@
 """Many walks side by side, without I/O: one question for each distinct name, however many ARKs ask it.
 
-What to ask and when it is answered goes through here; how it is asked is the business of ``mux``, of whom that of
-``asking``. Memory is bounded by the walks that a driver starts at once, and by what ``heard`` keeps. Names are in wire
-format: a driver writes them into packets as they are.
+What to ask, and what to do with an answer, is decided here; ``mux`` asks. Memory is bounded by the walks that a driver
+starts at once, and by MAX_KEPT.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import count, islice
+from math import inf
 from typing import Generic, TypeVar
 
 from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery
-from maptr.heard import MAX_KEPT, Heard
-from maptr.onward import Deadlines, Going, Onward
-from maptr.plainreply import PlainReply, Reader
-from maptr.question import Answer, Settings
+from maptr.names import Labels
+from maptr.nfa import Budget
+from maptr.protocol import NAPTR
+from maptr.question import TIME_OVER, Answer, Question, Settings
 from maptr.rulecache import RuleCache
+from maptr.trace import Outcome
 from maptr.walk import Walk
 
-MAX_SAME = 4_096  # NAANs whose reply or discovery is kept for further ARKs; the real registry has 1,432
+MAX_KEPT = 100_000  # records of answers that are kept, an answer without records counting as one: 150 MB at the worst
+MAX_SAME = 4_096  # NAANs whose discovery is kept for further ARKs; the real registry has fewer than 2,000
+STEPS_EACH = 5_000  # of regexps, that each further walk of a NAAN adds to the budget of all its walks
+SLICE = 0.02  # seconds of walking after which the sockets get their turn
+LONG = 0.002  # seconds of computing that are no part of anybody's time
+_PART = 8  # the oldest of so many parts of what is kept makes room for more
 
 Token = TypeVar("Token", bound=Hashable)
+Key = Labels | tuple[int, Labels]  # of an answer: the folded name, with the type where that is not NAPTR
+
+
+class RunClock:
+    """The clock of one run, without the time that the run itself computes: that is not a server's silence."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._own = 0.0
+
+    def __call__(self) -> float:
+        return self._clock() - self._own
+
+    def leave_out(self, seconds: float) -> None:
+        """So many seconds were our own."""
+        if seconds > LONG:
+            self._own += seconds
+
+
+@dataclass(slots=True)
+class _Told(Generic[Token]):
+    """The ARKs with one root name, which is answered, so many seconds after it was asked for them. ``keep`` where there
+    may be more of them; ``same`` is what holds for all of them."""
+
+    arks: deque[tuple[Token, Ark]]
+    answer: Answer
+    keep: bool
+    elapsed: float = 0.0
+    same: Discovery | None = None
+
+
+class Going(Generic[Token]):
+    """A walk that asks further questions; ``open`` are those it waits for, by folded name."""
+
+    __slots__ = ("open", "token", "walk")
+
+    def __init__(self, token: Token, walk: Walk) -> None:
+        self.token = token
+        self.walk = walk
+        self.open: dict[Key, Question] = {}
+
+
+class Onward(Generic[Token]):
+    """A further question, which a redirect led to, and the walks that wait for it, in the order in which they came.
+
+    A walk whose time is over leaves, whoever else waits for the same answer. A question that no walk waits for is
+    dropped, so it has no lifetime of its own. Whoever asks it sets ``unanswered``, which says what the question comes
+    to for a walk that leaves now, and ``drop``, which ends it.
+    """
+
+    __slots__ = ("drop", "name", "rdtype", "unanswered", "walks")
+
+    def __init__(self, name: Labels, rdtype: int) -> None:
+        self.name = name
+        self.rdtype = rdtype
+        self.walks: dict[Going[Token], None] = {}
+        self.unanswered: Callable[[], Answer] = _not_asked
+        self.drop: Callable[[], None] = _nothing
 
 
 class Many(Generic[Token]):
-    """Walks under way, and the answers heard so far; ``done`` holds what is ready to be taken away.
+    """Walks under way, and the answers known so far; ``done`` holds the discoveries that are ready.
 
     An answer counts for the whole run, whatever its TTL, for as long as there is room to keep it. Of ARKs with one
-    NAAN the first walks; where its walk looked at no more of the ARK than that, the others have its discovery.
-    ``reader`` is the one whose plain replies are told. ``lifetime`` bounds each walk, in seconds of ``clock`` from the
-    first packet of its first question; that question is bounded by who asks it. Call ``tick()`` as often as it says.
+    NAAN the first walks; where its walk read no more of the ARK than the NAAN, the others have its discovery.
+    ``lifetime`` bounds each walk, in seconds of ``clock`` from the first packet of its first question; that question
+    is bounded by whoever asks it. Regexps have one budget for each walk, and one for all walks of a NAAN. Call
+    ``tick()`` as often as it says.
     """
 
     def __init__(
@@ -40,26 +108,27 @@ class Many(Generic[Token]):
         settings: Settings,
         *,
         lifetime: float,
-        clock: Callable[[], float],
-        reader: Reader | None = None,
+        clock: RunClock | Callable[[], float],
         max_kept: int = MAX_KEPT,
         now: Callable[[], float] | None = None,
     ) -> None:
         self.done: deque[tuple[Token, Discovery]] = deque()
         self.open = 0
         self._settings = settings
-        self._origin = names.to_wire(settings.origin)
-        self._most = min(names.MAX_LABEL, names.MAX_NAME - 1 - len(self._origin))
-        self._reader = reader or Reader(settings)
-        self._heard = Heard(max_kept)
+        self._origin = names.fold(settings.origin)
+        self._known = _Known(max_kept)
         self._now = now
+        self._clock = clock if isinstance(clock, RunClock) else RunClock(clock)
+        self._until = inf  # when the sockets get their turn
+        self._told: deque[_Told[Token]] = deque()
+        self._budgets: dict[str, Budget] = {}
         self._rules = RuleCache()
-        self._roots: dict[bytes, list[tuple[Token, Ark]]] = {}  # root names asked, in lower case; who waits
-        self._onward: dict[bytes, Onward[Token]] = {}  # other names asked
-        self._deadlines: Deadlines[Token] = Deadlines(lifetime, clock)
-        self._new: list[bytes] = []
+        self._roots: dict[Key, list[tuple[Token, Ark]]] = {}  # folded root names that are asked; who waits for them
+        self._onward: dict[Key, Onward[Token]] = {}  # further questions that are asked
+        self._deadlines: _Deadlines[Token] = _Deadlines(lifetime, self._clock)
+        self._new: list[Labels] = []
         self._new_onward: list[Onward[Token]] = []
-        self._same: dict[str, Discovery | PlainReply] = {}  # by NAAN: what holds for every ARK of it
+        self._same: dict[str, Discovery] = {}  # by NAAN: what holds for every ARK of it
 
     def start(self, token: Token, ark: Ark) -> None:
         """Begin the walk of one ARK. Raises ValueError where NAAN and origin make no domain name."""
@@ -68,28 +137,23 @@ class Many(Generic[Token]):
             self.done.append((token, self._like(same, ark)))
             return
         label = ark.naan.encode()
-        if not 0 < len(label) <= self._most:
-            names.check((label, *self._settings.origin))
-        name = _LENGTHS[len(label)] + label + self._origin
-        key = name.lower()
+        key = (label.lower(), *self._origin)
         self.open += 1
         waiting = self._roots.get(key)
         if waiting is not None:
             waiting.append((token, ark))
             return
-        known = self._heard.get(key)
-        if known is None:
-            if key in self._onward:  # a redirect leads there
-                self._begin(token, Walk(ark, self._settings, reader=self._rules), 0.0)
-                return
-            self._roots[key] = [(token, ark)]
-            self._new.append(name)
-        elif isinstance(known, Answer):
-            self._walk_all([(token, ark)], known, keep=True)
+        known = self._known.get(key)
+        if known is not None:
+            self._walk_all(_Told(deque([(token, ark)]), known, keep=True))
+        elif key in self._onward:  # a redirect of another walk leads there
+            self._begin(token, self._walk(ark), 0.0)
         else:
-            self._give([(token, ark)], self._reader.revive(known, name), keep=True)
+            name = names.check((label, *self._settings.origin))
+            self._roots[key] = [(token, ark)]
+            self._new.append(key if key == name else name)
 
-    def take(self) -> list[bytes]:
+    def take(self) -> list[Labels]:
         """The names to ask now; none of them twice while it is asked or kept."""
         new, self._new = self._new, []
         return new
@@ -102,76 +166,74 @@ class Many(Generic[Token]):
     @property
     def has_new(self) -> bool:
         """True where there is something to take."""
-        return bool(self._new or self._new_onward)
+        return bool(self._new or self._new_onward or self._told)
 
     def tick(self) -> float | None:
         """End the walks whose time is over; seconds until it must be called again, None for never."""
+        self._until = self._clock() + SLICE
+        self._go()
         for going in self._deadlines.overdue():
             self._end(going)
         return self._deadlines.pause
 
-    def tell(self, name: bytes, answer: Answer | PlainReply) -> None:
-        """The answer to a name that was taken, for every walk that waits for it."""
-        key = name.lower()
+    def tell(self, name: Labels, answer: Answer, rdtype: int = NAPTR) -> None:
+        """The answer to a question that was taken, for every walk that waits for it."""
+        key = _key(name, rdtype)
+        self._known.keep(key, answer)
         arks = self._roots.pop(key, None)
         onward = self._onward.pop(key, None) if self._onward else None
-        if isinstance(answer, PlainReply):
-            self._heard.keep_plain(key, answer.kept)
-            if arks is not None:
-                self._give(arks, answer, keep=len(arks) > 1)
-            if onward is None:
-                return
-            answer = self._reader.answer(answer.kept)
-        else:
-            self._heard.keep(key, answer)
-            if arks is not None:
-                self._walk_all(arks, answer, keep=len(arks) > 1, elapsed=answer.elapsed or 0.0)
+        if arks is not None:
+            self._walk_all(_Told(deque(arks), answer, len(arks) > 1, answer.elapsed or 0.0))
         for going in onward.walks if onward is not None else ():
             going.walk.tell(going.open.pop(key), answer)
             self._go_on(going)
 
-    def _give(self, arks: list[tuple[Token, Ark]], reply: PlainReply, *, keep: bool) -> None:
-        """The discoveries of ARKs whose root has a plain reply. ``keep`` where there may be more of them."""
-        naan = arks[0][1].naan
-        expiration = None if self._now is None else self._now() + reply.ttl
-        for token, ark in arks:
-            if ark.naan == naan:
-                self.open -= 1
-                self.done.append((token, reply.discovery(ark, expiration)))
-            else:  # spelt otherwise, and so asked at a name of other letters
-                self._walk_all([(token, ark)], self._reader.answer(reply.kept), keep=False)
-        if keep:
-            self._keep_same(naan, reply)
+    def _walk_all(self, told: _Told[Token]) -> None:
+        """Walk for all of them, now or after others, in the slices of time that ``tick`` begins."""
+        self._told.append(told)
+        self._go()
 
-    def _walk_all(self, arks: list[tuple[Token, Ark]], answer: Answer, *, keep: bool, elapsed: float = 0.0) -> None:
-        """The walks of ARKs with one root name, which is answered, so many seconds after it was asked for them.
-        ``keep`` where there may be more of them."""
-        same: Discovery | None = None
-        for token, ark in arks:
-            if same is not None and same.ark.naan == ark.naan:
-                self.open -= 1
-                self.done.append((token, self._like(same, ark)))
-                continue
-            walk = Walk(ark, self._settings, reader=self._rules)
-            walk.tell(walk.next()[0], answer)
-            self._begin(token, walk, elapsed)
-            if walk.over and not walk.ark_read:
-                same = self.done[-1][1]
-        if keep and same is not None:
-            self._keep_same(same.ark.naan, same)
+    def _go(self) -> None:
+        started = self._clock()
+        now = started
+        while self._told and now < self._until:
+            told = self._told[0]
+            while told.arks and now < self._until:
+                self._walk_one(told, *told.arks.popleft())
+                now = self._clock()
+            if not told.arks:
+                self._told.popleft()
+                if told.keep and told.same is not None:
+                    if len(self._same) >= MAX_SAME:
+                        self._same.clear()
+                    self._same[told.same.ark.naan] = told.same
+        self._clock.leave_out(now - started)
 
-    def _keep_same(self, naan: str, same: Discovery | PlainReply) -> None:
-        """What holds for every ARK of the NAAN."""
-        if len(self._same) >= MAX_SAME:
-            self._same.clear()
-        self._same[naan] = same
+    def _walk_one(self, told: _Told[Token], token: Token, ark: Ark) -> None:
+        if told.same is not None and told.same.ark.naan == ark.naan:
+            self.open -= 1
+            self.done.append((token, self._like(told.same, ark)))
+            return
+        walk = self._walk(ark)
+        walk.tell(walk.next()[0], told.answer)
+        self._begin(token, walk, told.elapsed)
+        if walk.over and not walk.ark_read:
+            told.same = self.done[-1][1]
 
-    def _like(self, same: Discovery | PlainReply, ark: Ark) -> Discovery:
+    def _walk(self, ark: Ark) -> Walk:
+        shared = self._budgets.get(ark.naan)
+        if shared is None:
+            if len(self._budgets) >= MAX_SAME:
+                self._budgets.clear()
+            shared = self._budgets[ark.naan] = Budget(self._settings.regexp_steps)
+        else:
+            shared.steps += STEPS_EACH
+        budget = Budget(self._settings.regexp_steps, shared)
+        return Walk(ark, self._settings, reader=self._rules, budget=budget)
+
+    def _like(self, same: Discovery, ark: Ark) -> Discovery:
         """What was discovered, for another ARK of the NAAN."""
-        expiration = None if same.ttl is None or self._now is None else self._now() + same.ttl
-        if isinstance(same, PlainReply):
-            return same.discovery(ark, expiration)
-        return same.of(ark, expiration)
+        return same.of(ark, None if same.ttl is None or self._now is None else self._now() + same.ttl)
 
     def _begin(self, token: Token, walk: Walk, elapsed: float) -> None:
         """Go on with a walk whose first packet was sent so many seconds ago."""
@@ -186,15 +248,14 @@ class Many(Generic[Token]):
         walk = going.walk
         while not walk.over and (questions := walk.next()):
             for question in questions:
-                name = names.to_wire(question.name)
-                key = name.lower()
-                known = self._heard.get(key)
+                key = _key(question.name, question.rdtype)
+                known = self._known.get(key)
                 if known is not None:
-                    walk.tell(question, known if isinstance(known, Answer) else self._reader.answer(known))
+                    walk.tell(question, known)
                     continue
                 onward = self._onward.get(key)
                 if onward is None:
-                    onward = self._onward[key] = Onward(name)
+                    onward = self._onward[key] = Onward(question.name, question.rdtype)
                     if key not in self._roots:
                         self._new_onward.append(onward)
                 onward.walks[going] = None
@@ -203,7 +264,7 @@ class Many(Generic[Token]):
             self._finish(going.token, walk)
 
     def _end(self, going: Going[Token]) -> None:
-        """The walk's time is over: it leaves with what it heard."""
+        """The walk's time is over: it leaves with what is known."""
         for key, question in going.open.items():
             onward = self._onward[key]
             going.walk.tell(question, onward.unanswered())
@@ -218,4 +279,64 @@ class Many(Generic[Token]):
         self.done.append((token, walk.result(self._now() if self._now is not None else None)))
 
 
-_LENGTHS = [bytes((size,)) for size in range(names.MAX_LABEL + 1)]  # of a label, on the wire
+class _Known:
+    """Answers by folded name, as many as there is room for."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._answers: dict[Key, Answer] = {}
+        self._records = 0
+        self.get = self._answers.get
+
+    def keep(self, key: Key, answer: Answer) -> None:
+        self._answers[key] = answer
+        self._records += len(answer.records) or 1
+        while self._records > self._most:
+            # A part at once: to find the first key of a dict takes longer the more have gone before it.
+            for old in list(islice(self._answers, -(-len(self._answers) // _PART))):
+                self._records -= len(self._answers.pop(old).records) or 1
+
+
+class _Deadlines(Generic[Token]):
+    """When the time of each walk is over. ``lifetime`` is in seconds."""
+
+    def __init__(self, lifetime: float, clock: Callable[[], float]) -> None:
+        self._lifetime = lifetime
+        self._clock = clock
+        self._heap: list[tuple[float, int, Going[Token]]] = []
+        self._numbers = count()
+        self._most = 100
+
+    def set(self, going: Going[Token], elapsed: float) -> None:
+        """The walk's first packet was sent so many seconds ago."""
+        if len(self._heap) > self._most:  # most of these walks have ended, and would be kept until their time is over
+            self._heap = [entry for entry in self._heap if not entry[2].walk.over]
+            heapify(self._heap)
+            self._most = 100 + 2 * len(self._heap)
+        heappush(self._heap, (self._clock() - elapsed + self._lifetime, next(self._numbers), going))
+
+    def overdue(self) -> Iterator[Going[Token]]:
+        """The walks whose time is over, each once."""
+        if self._heap:
+            now = self._clock()
+            while self._heap and self._heap[0][0] <= now:
+                going = heappop(self._heap)[2]
+                if not going.walk.over:
+                    yield going
+
+    @property
+    def pause(self) -> float | None:
+        """Seconds until the next may be overdue, None where none will be."""
+        return max(0.0, self._heap[0][0] - self._clock()) if self._heap else None
+
+
+def _key(name: Labels, rdtype: int) -> Key:
+    return names.fold(name) if rdtype == NAPTR else (rdtype, names.fold(name))
+
+
+def _not_asked() -> Answer:
+    return Answer(Outcome.TIMEOUT, note=TIME_OVER)
+
+
+def _nothing() -> None:
+    pass

@@ -12,7 +12,7 @@ import dns.exception
 import dns.tokenizer
 
 from maptr import names
-from maptr.plainurl import ARK_ARPA
+from maptr.names import ARK_ARPA
 
 BYTE_ORDER_MARK = "\ufeff"
 MARK_REFUSED = "begins with a byte order mark, which name servers take for a part of the first name: save it without"

@@ -13,8 +13,9 @@ import binascii
 import hashlib
 import re
 from dataclasses import dataclass
+from importlib.util import find_spec
 
-from maptr.errors import SignatureError
+from maptr.errors import MissingExtra, SignatureError
 
 MAX_FILE = 8192  # octets of a key or a signature; minisign's own comments end at 1024
 SUFFIX = ".minisig"
@@ -31,7 +32,9 @@ class PublicKey:
 
     @classmethod
     def parse(cls, text: str) -> PublicKey:
-        """The text of a ``.pub`` file, or its second line alone. Raises SignatureError."""
+        """The text of a ``.pub`` file, or its second line alone. Raises SignatureError, and so MissingExtra."""
+        if find_spec("cryptography") is None:
+            raise MissingExtra("signatures need the package cryptography: pip install 'maptr[dnssec]'")
         lines = [line for line in text.splitlines() if line.strip() and not line.startswith("untrusted comment:")]
         octets = _decoded(lines[0]) if len(lines) == 1 else b""
         if len(octets) != 42 or octets[:2] != b"Ed":
@@ -69,11 +72,9 @@ def verify(key: PublicKey, content: bytes, signature: str) -> Signed:
 
 
 def _check(key: PublicKey, signature: bytes, message: bytes, otherwise: str) -> None:
-    try:
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    except ImportError:
-        raise SignatureError("signatures need the package cryptography: pip install 'maptr[dnssec]'") from None
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     try:
         Ed25519PublicKey.from_public_bytes(key.octets).verify(signature, message)
     except (InvalidSignature, ValueError):

@@ -17,9 +17,8 @@ from maptr.attempt import Attempt, Server
 from maptr.flight import Connection, Done, Flight, Overdue
 from maptr.names import Labels
 from maptr.ports import BURST, Port, Ports
-from maptr.protocol import MAX_MESSAGE
+from maptr.protocol import MAX_MESSAGE, NAPTR, UDP_PAYLOAD
 from maptr.question import Answer
-from maptr.reply import Query
 from maptr.stub import Stub
 from maptr.waiters import Waiter
 
@@ -30,8 +29,9 @@ CONCURRENCY = 256  # questions outstanding
 class Mux:
     """Asks what ``ask`` is given, within limits. Call ``tick()`` after every wait, and at least as often as it says.
 
-    ``rate`` is packets a second to each server, without limit where it is None. ``seconds`` bounds each
-    question from its first packet on, but for those whose end ``drop`` is.
+    ``rate`` is packets a second to each server, without limit where it is None. ``seconds`` bounds each question from
+    its first packet on, but for those whose end ``drop`` is. ``leave_out`` is told how many seconds the reading of a
+    large reply took.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Mux:
         concurrency: int = CONCURRENCY,
         rate: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        leave_out: Callable[[float], None] | None = None,
     ) -> None:
         self._stub = stub
         self._waiter = waiter
@@ -50,7 +51,7 @@ class Mux:
         self.concurrency = concurrency
         self._rate = rate
         self._clock = clock
-        self.elsewhere = 0  # questions outstanding that count as ours, too
+        self._leave_out = leave_out
         self._queue: deque[Flight] = deque()
         self._onward: deque[Flight] = deque()
         self._again: deque[Flight] = deque()
@@ -60,19 +61,19 @@ class Mux:
         self._overdue = Overdue()
         self._free_at: dict[Server, float] = {}
 
-    def ask(self, name: Labels, done: Done) -> None:
-        """Queue a question; ``done`` gets its answer, from within ``tick()`` or a callback of the waiter."""
-        self._queue.append(Flight(self._stub.exchange(name), done, self._seconds))
+    def ask(self, name: Labels, done: Done, rdtype: int = NAPTR) -> None:
+        """Queue a question; ``done`` gets name and answer, from within ``tick()`` or a callback of the waiter."""
+        self._queue.append(Flight(name, self._stub.exchange(name, rdtype), done, self._seconds))
 
-    def ask_onward(self, name: Labels, done: Done) -> Flight:
+    def ask_onward(self, name: Labels, done: Done, rdtype: int = NAPTR) -> Flight:
         """A question before all that wait, for a walk whose time runs: until it is answered, or until ``drop``."""
-        flight = Flight(self._stub.exchange(name), done, inf)
+        flight = Flight(name, self._stub.exchange(name, rdtype), done, inf)
         self._onward.append(flight)
         return flight
 
     def unanswered(self, flight: Flight) -> Answer:
         """What an onward question comes to for a walk that leaves now."""
-        attempt = flight.attempt if flight.key or flight.tcp else None  # one that was sent
+        attempt = flight.attempt if flight.port or flight.tcp else None  # one that was sent
         return flight.exchange.unanswered(attempt).after(flight.elapsed(self._clock()))
 
     def drop(self, flight: Flight) -> None:
@@ -86,29 +87,6 @@ class Mux:
         flight.attempt = None
         self._flying -= 1
 
-    def take_over(self, query: Query, server: Server, started: float, done: Done, came: bytes | OSError | None) -> None:
-        """Go on with a question that ``volley`` has put to a server once: what came was no plain reply, or nothing."""
-        flight = Flight(self._stub.exchange(query.name), done, self._seconds)
-        flight.start(started)
-        flight.attempt = flight.exchange.next()
-        if flight.attempt is None or flight.attempt.server != server:  # the order has changed: the first of it
-            self._queue.append(flight)
-            return
-        attempt = flight.attempt = flight.attempt._replace(query=query)
-        self._flying += 1
-        if isinstance(came, bytes):
-            flight.exchange.hear(attempt, came)
-            self._next(flight)
-        elif came is None:
-            self._give_up(flight, attempt, self._clock())
-        else:
-            self._fail(flight, attempt, came, self._clock())
-
-    @property
-    def claimed(self) -> int:
-        """Questions outstanding, and those that wait for their turn."""
-        return self._flying + len(self._queue) + len(self._onward)
-
     @property
     def waiting(self) -> int:
         """Questions not sent yet."""
@@ -117,6 +95,9 @@ class Mux:
     def tick(self) -> float | None:
         """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""
         now = self._clock()
+        if self._overdue.next <= now:  # by the clock; what has come meanwhile is not overdue
+            self._ports.read_all()
+            now = self._clock()
         for flight, attempt in self._overdue.take(now):
             self._give_up(flight, attempt, now)
         held = self._send(now)
@@ -135,7 +116,7 @@ class Mux:
         """Until the queues are empty or a limit holds; seconds until the rate allows more, or 0."""
         held = 0.0
         waiting: list[Flight] = []
-        while self._again or (self.waiting and self._flying + self.elsewhere < self.concurrency):
+        while self._again or (self.waiting and self._flying < self.concurrency):
             fresh = not self._again
             flight = (self._again or self._onward or self._queue).popleft()
             self._flying += fresh
@@ -201,7 +182,7 @@ class Mux:
             packet = ident + packet[2:]
             attempt = flight.attempt = attempt._replace(query=attempt.query._replace(packet=packet))
         port.flights[ident] = flight
-        flight.key = (port, ident)
+        flight.port, flight.ident = port, ident
         try:  # noqa: SIM105 - suppress() takes longer, and every question comes by here
             port.sock.send(packet)
         except BlockingIOError:
@@ -210,26 +191,42 @@ class Mux:
 
     # ---- hearing
 
-    def _read(self, port: Port) -> None:
+    def _read(self, port: Port) -> bool:
+        """Read what has come, a burst of it; False where nothing is left."""
         for _ in range(BURST):
             try:
                 packet = port.sock.recv(MAX_MESSAGE)
             except BlockingIOError:
-                return
+                return False
             except OSError as error:  # an ICMP error says nothing of which message: it is for all of them
                 now = self._clock()
                 for flight in list(port.flights.values()):
                     if flight.attempt is not None:
                         self._fail(flight, flight.attempt, error, now)
-                return
+                return True
             heard = port.flights.get(packet[:2])
-            if heard is not None and heard.attempt is not None and heard.exchange.hear(heard.attempt, packet):
+            if heard is not None and heard.attempt is not None and self._hear(heard, heard.attempt, packet):
                 self._next(heard)
+        return True
+
+    def _hear(self, flight: Flight, attempt: Attempt, packet: bytes) -> bool:
+        """Read a reply; a large one, which takes its time, only where the question has some left."""
+        if len(packet) <= UDP_PAYLOAD:
+            return flight.exchange.hear(attempt, packet)
+        now = self._clock()
+        if now >= flight.deadline:
+            return False
+        heard = flight.exchange.hear(attempt, packet)
+        if self._leave_out is not None:
+            self._leave_out(self._clock() - now)
+        return heard
 
     def _came_by_tcp(self, flight: Flight, attempt: Attempt, came: bytes | OSError) -> None:
         if isinstance(came, OSError):
             self._fail(flight, attempt, came, self._clock())
-        elif flight.exchange.hear(attempt, came):
+        elif len(came) > UDP_PAYLOAD and self._clock() >= flight.deadline:
+            self._give_up(flight, attempt, self._clock())
+        elif self._hear(flight, attempt, came):
             self._next(flight)
         else:
             self._fail(flight, attempt, OSError("a TCP reply to another question"), self._clock())
@@ -259,13 +256,12 @@ class Mux:
         self._flying -= 1
         answer = flight.exchange.answer
         assert answer is not None  # noqa: S101 - next() gives None only then
-        flight.done(answer.after(flight.elapsed(now)))
+        flight.done(flight.name, answer.after(flight.elapsed(now)))
 
     def _hang_up(self, flight: Flight) -> None:
-        if flight.key is not None:
-            port, ident = flight.key
-            port.flights.pop(ident, None)
-            flight.key = None
+        if flight.port is not None:
+            flight.port.flights.pop(flight.ident, None)
+            flight.port = None
         if flight.tcp is not None:
             flight.tcp.end()
             flight.tcp = None

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 Labels = tuple[bytes, ...]
 
+ARK_ARPA: Labels = (b"ark", b"arpa")  # the origin of Maptr (draft-kunze-ark appendix B)
+
 MAX_LABEL = 63  # RFC 1035 2.3.4
 MAX_NAME = 255  # RFC 1035 2.3.4, in octets on the wire, the root label included
 MAX_JUMPS = 126  # a name of 255 octets has no more labels, so no honest one needs more pointers
@@ -19,6 +21,7 @@ ROOT, WILDCARD = b"\0", b"\1*"
 _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_/=~*+"
 
 _PLAIN_NAME = _PLAIN + b"."
+_LENGTHS = [bytes((size,)) for size in range(256)]
 
 
 def parse(text: str) -> Labels:
@@ -63,13 +66,15 @@ def _unescape(octets: object) -> int:
 
 def check(labels: Labels) -> Labels:
     """The same labels; ValueError if a label or the whole is too long or empty (RFC 1035 2.3.4)."""
-    for label in labels:
-        if not label:
-            raise ValueError("empty label")
-        if len(label) > MAX_LABEL:
-            raise ValueError(f"label of {len(label)} octets, {MAX_LABEL} at most")
-    if wire_length(labels) > MAX_NAME:
-        raise ValueError(f"name of {wire_length(labels)} octets, {MAX_NAME} at most")
+    if not labels:
+        return labels
+    sizes = [*map(len, labels)]
+    if not min(sizes):
+        raise ValueError("empty label")
+    if max(sizes) > MAX_LABEL:
+        raise ValueError(f"label of {max(sizes)} octets, {MAX_LABEL} at most")
+    if (size := sum(sizes) + len(sizes) + 1) > MAX_NAME:
+        raise ValueError(f"name of {size} octets, {MAX_NAME} at most")
     return labels
 
 
@@ -89,7 +94,7 @@ def _label_text(label: bytes) -> str:
 
 def to_wire(labels: Labels) -> bytes:
     """Uncompressed wire format (RFC 1035 3.1)."""
-    return b"".join([bytes((len(label),)) + label for label in labels]) + b"\0"
+    return b"".join([_LENGTHS[len(label)] + label for label in labels]) + b"\0"
 
 
 def parent(name: bytes) -> bytes:
@@ -154,9 +159,9 @@ def wire_length(labels: Labels) -> int:
 
 def fold(labels: Labels) -> Labels:
     """The form in which names compare: ASCII lower case (RFC 4343)."""
-    return tuple([label.lower() for label in labels])
+    return tuple(map(bytes.lower, labels))
 
 
 def is_below(labels: Labels, origin: Labels) -> bool:
     """True where the name is the origin or under it."""
-    return not origin or fold(labels)[-len(origin) :] == fold(origin)
+    return not origin or fold(labels[-len(origin) :]) == fold(origin)

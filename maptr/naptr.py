@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # The regexps are imported where a record has one: most have none, and a fresh process waits for what it imports.
 
 SERVICE = b"ark"
+MAX_STRING = 255  # octets of a character-string (RFC 1035 3.3)
 
 Fields = tuple[int, int, bytes, bytes, bytes, Labels]
 """The rdata of a record, in the order of ``Naptr``."""
@@ -61,15 +62,20 @@ class Naptr(NamedTuple):
         return cls(order, preference, flags, service, regexp, names.check(tuple(labels)))
 
     def to_wire(self) -> bytes:
-        """Uncompressed rdata, case kept."""
+        """Uncompressed rdata, case kept; ValueError for a string that is longer than a character-string."""
+        if max(len(self.flags), len(self.service), len(self.regexp)) > MAX_STRING:
+            raise ValueError(f"more than {MAX_STRING} octets in a character-string")
         return self._before_replacement() + names.to_wire(self.replacement)
 
     def canonical(self) -> bytes:
-        """Rdata in the form that sorts (RFC 4034 sections 6.2 and 6.3): the replacement in lower case."""
+        """Rdata in the form that sorts (RFC 4034 sections 6.2 and 6.3): the replacement in lower case.
+
+        A table's own rule may have a regexp of more than 255 octets: it sorts, and has no ``to_wire``.
+        """
         return self._before_replacement() + names.to_wire(self.replacement).lower()  # no length is a letter
 
     def _before_replacement(self) -> bytes:
-        strings = b"".join([bytes((len(s),)) + s for s in (self.flags, self.service, self.regexp)])
+        strings = b"".join([bytes((min(len(s), MAX_STRING),)) + s for s in (self.flags, self.service, self.regexp)])
         return struct.pack("!HH", self.order, self.preference) + strings
 
     def __str__(self) -> str:
@@ -115,7 +121,7 @@ class Rule(NamedTuple):
     naptr: Naptr
     kind: Kind
     notes: tuple[str, ...] = ()
-    hosts: tuple[tuple[str, int | None], ...] = ()
+    hosts: tuple[tuple[url.Host, int | None], ...] = ()
     substitution: Substitution | None = None
 
 
@@ -128,12 +134,12 @@ def read(naptr: Naptr, *, undotted: Labels | None = None, budget: Budget | None 
     zone readers have put behind hosts written without a final dot, as the draft prints them: below it, a host
     that looks whole without the origin is read both ways.
     """
-    if naptr.service.lower() != SERVICE:
-        return Rule(naptr, Kind.OTHER, (f"service is {quote(naptr.service)}, not ark",))
+    service, flags = naptr.service, naptr.flags.lower()
+    if service != SERVICE and service.lower() != SERVICE:
+        return Rule(naptr, Kind.OTHER, (f"service is {quote(service)}, not ark",))
     notes: list[str] = []
-    if naptr.service != SERVICE or naptr.flags != naptr.flags.lower():
+    if service != SERVICE or naptr.flags != flags:
         notes.append("flags or service in upper case")
-    flags = naptr.flags.lower()
     if flags == b"h":
         return _read_host(naptr, notes, undotted)
     if flags == b"u":
@@ -152,7 +158,7 @@ def _read_host(naptr: Naptr, notes: list[str], undotted: Labels | None) -> Rule:
         if _looks_whole(shorter):
             readings.insert(0, shorter)
             notes.append(f"{names.to_text(naptr.replacement)} looks like a host whose final dot was forgotten")
-    hosts: list[tuple[str, int | None]] = []
+    hosts: list[tuple[url.Host, int | None]] = []
     for labels in readings:
         try:
             hosts.append(host_port(labels))
@@ -160,7 +166,7 @@ def _read_host(naptr: Naptr, notes: list[str], undotted: Labels | None) -> Rule:
             notes.append(f"{names.to_text(labels)} is no host: {error}")
     if not hosts:
         return Rule(naptr, Kind.OTHER, tuple(notes))
-    return Rule(naptr, Kind.HOST, tuple(notes), hosts=tuple(hosts))
+    return Rule(naptr, Kind.HOST, tuple(notes), tuple(hosts))
 
 
 def _looks_whole(labels: Labels) -> bool:
@@ -198,18 +204,19 @@ def _read_redirect(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rul
     return Rule(naptr, Kind.REDIRECT, tuple(notes), substitution=substitution)
 
 
-def host_port(labels: Labels) -> tuple[str, int | None]:
+def host_port(labels: Labels) -> tuple[url.Host, int | None]:
     """Host and port of an ``h`` replacement, the port being a ``:port`` at the end of the last label.
 
     Raises ValueError where the labels are no host a URL could hold.
     """
     if not labels:
         raise ValueError("the root")
-    if any(b"." in label for label in labels):
+    joined = b".".join(labels)
+    if joined.count(b".") >= len(labels):
         raise ValueError("a dot inside a label")
     try:
-        text = b".".join(labels).decode("ascii")
+        text = joined.decode("ascii")
     except UnicodeDecodeError:
         raise ValueError("octets beyond ASCII: a host is written in A-labels") from None
     host, colon, port = text.partition(":")
-    return url.parse_host(host).text, url.parse_port(port) if colon else None
+    return url.parse_host(host), url.parse_port(port) if colon else None

@@ -18,17 +18,22 @@ class BudgetSpent(Exception):
 
 
 class Budget:
-    """Steps left for matching; one budget covers a whole walk, whatever its rules."""
+    """Steps left for matching; one budget covers a whole walk, whatever its rules. ``shared`` is that of several walks,
+    which pays too."""
 
-    __slots__ = ("steps",)
+    __slots__ = ("shared", "steps")
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, shared: Budget | None = None) -> None:
         self.steps: int = steps
+        self.shared = shared
 
-    def spend(self, steps: int) -> None:
+    def spend(self, steps: int, *, taken: bool = True) -> None:
+        """Pay for so many steps. Those that were not ``taken``, because their result is known, are the walk's alone."""
         self.steps -= steps
         if self.steps < 0:
             raise BudgetSpent
+        if taken and self.shared is not None:
+            self.shared.spend(steps)
 
 
 SET, SAVE, SPLIT, JUMP, START, END, MATCH = range(7)  # codes of instructions; START and END are anchors

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 TABLE = "naans"  # what ``maptr table pull`` brings, in any registry format
 RUNNING = "up.toml"  # there while ``maptr up`` runs
 LOCAL_CONFIG = "maptr.toml"
+SYSTEM_CONFIG = "/etc/maptr/maptr.toml"  # of the server that the system runs
+SYSTEM_SOCKET = "/run/maptr/maptr.sock"
 NO_HOME = "/nonexistent"  # of a user without one, as Debian has it; "~" would be a folder where the command is given
 MAX_HEAD = 1 << 16  # octets of a configuration that are looked through; longer ones are read in any case
 
@@ -45,12 +47,15 @@ def cache_file(environment: Mapping[str, str]) -> str:
     return f"{_folder(environment, 'XDG_CACHE_HOME', '.cache')}/cache.sqlite"
 
 
-def index_file(environment: Mapping[str, str]) -> str:
-    return f"{_folder(environment, 'XDG_CACHE_HOME', '.cache')}/table.index"
-
-
 def config_file(environment: Mapping[str, str]) -> str:
     return f"{_folder(environment, 'XDG_CONFIG_HOME', '.config')}/maptr.toml"
+
+
+def control_sockets(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Where a server's control socket may be that no configuration names: the user's runtime folder, the system's."""
+    folder = environment.get("XDG_RUNTIME_DIR", "")
+    own = (f"{folder}/maptr/maptr.sock",) if folder.startswith("/") else ()
+    return (*own, SYSTEM_SOCKET)
 
 
 def there(path: str) -> bool:

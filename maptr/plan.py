@@ -18,13 +18,15 @@ from maptr.table import Entry, Table
 class Plan:
     """Changes sorted by key: entries added, entries removed, and (old, new) of those changed.
 
-    False when there is nothing to do. ``size`` is the number of records in the old table.
+    False when there is nothing to do. ``size`` is the number of records in the old table. ``kept`` are entries of it
+    that stay because the new table's source has them in a form that cannot be read: key and reason of each.
     """
 
     added: tuple[Entry, ...] = ()
     removed: tuple[Entry, ...] = ()
     changed: tuple[tuple[Entry, Entry], ...] = ()
     size: int = 0
+    kept: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def between(cls, old: Table, new: Table) -> Plan:
@@ -67,15 +69,16 @@ class Plan:
         return Table([*kept, *self.added], metadata=table.metadata)
 
     def to_text(self) -> str:
-        """One line for each record, ``+``, ``~`` or ``-`` first, sorted by key; "" for an empty plan."""
+        """One line for each record, ``+``, ``~``, ``-`` or, for one that is kept, ``!`` first, sorted by key."""
         lines = [(entry.key, f"+ {entry.key} {_targets(entry)}") for entry in self.added]
         lines += [(entry.key, f"- {entry.key} {_targets(entry)}") for entry in self.removed]
         lines += [(old.key, f"~ {old.key} {'; '.join(differences(old, new))}") for old, new in self.changed]
+        lines += [(key, f"! {key} kept as it was: {reason}") for key, reason in self.kept]
         return "".join(f"{line.rstrip()}\n" for _, line in sorted(lines))
 
     def to_markdown(self) -> str:
         """A table for a ticket or a pull request."""
-        signs = {"+": "added", "~": "changed", "-": "removed"}
+        signs = {"+": "added", "~": "changed", "-": "removed", "!": "kept"}
         counts = f"{len(self.added)} added, {len(self.changed)} changed, {len(self.removed)} removed"
         lines = [f"{counts} of {self.size}", "", "| | record | what |", "|---|---|---|"]
         for line in self.to_text().splitlines():
@@ -90,6 +93,7 @@ class Plan:
             "added": [entry.key for entry in self.added],
             "changed": [{"record": old.key, "differences": list(differences(old, new))} for old, new in self.changed],
             "removed": [entry.key for entry in self.removed],
+            "kept": [{"record": key, "reason": reason} for key, reason in self.kept],
             "size": self.size,
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from maptr.attempt import Server
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 SOCKETS = 4  # for each server: source ports a forger must guess among, on top of ID and letters
 REUSES = 10_000  # questions after which a socket gives way to one with a new port
+MAX_BURSTS = 64  # read from one socket before questions are given up
 BURST = 64  # packets read from one socket before the others get their turn
 RECEIVE_BUFFER = 1 << 20  # octets; the kernel cuts it to net.core.rmem_max
 
@@ -36,9 +38,10 @@ class Port:
 
 
 class Ports:
-    """The ports to each server, used in turn; ``read`` is called with one where something has come by it."""
+    """The ports to each server, used in turn; ``read`` is called with one where something has come by it, and gives
+    whether there may be more."""
 
-    def __init__(self, waiter: Waiter, read: Callable[[Port], None]) -> None:
+    def __init__(self, waiter: Waiter, read: Callable[[Port], bool]) -> None:
         self._waiter = waiter
         self._read = read
         self._ports: dict[Server, list[Port]] = {}
@@ -59,6 +62,14 @@ class Ports:
             port = ports[index] = self._open(server)
         return port
 
+    def read_all(self) -> None:
+        """Read what has come by any of them and was not read yet."""
+        for ports in list(self._ports.values()):
+            for port in list(ports):
+                for _ in range(MAX_BURSTS):
+                    if not port.flights or not self._read(port):
+                        break
+
     def close(self) -> None:
         for ports in self._ports.values():
             for port in ports:
@@ -67,8 +78,11 @@ class Ports:
 
     def _open(self, server: Server) -> Port:
         port = Port(server)
-        self._waiter.watch(port.sock, lambda: self._read(port))
+        self._waiter.watch(port.sock, partial(self._ready, port))
         return port
+
+    def _ready(self, port: Port) -> None:
+        self._read(port)
 
     def _retire(self, port: Port) -> None:
         self._waiter.unwatch(port.sock)

@@ -20,6 +20,8 @@ _SHAPE = re.compile(
 )
 _ONE = re.compile(_LITERAL, re.DOTALL)
 
+PARSE_STEPS = 4  # one search by ``re``: as long as so many steps of a program
+
 
 class Prefix(NamedTuple):
     """One such expression. ``prefixes`` are the texts that may stand first, the preferred one first; the group, if
@@ -31,12 +33,12 @@ class Prefix(NamedTuple):
 
     @classmethod
     def parse(cls, ere: bytes, *, groups_used: int = 0, budget: Budget | None = None) -> Prefix | None:
-        """None where it has another shape, or fewer groups than are used. Costs a step of the budget an octet."""
+        """None where it has another shape, or fewer groups than are used. Costs PARSE_STEPS of the budget."""
         found = _SHAPE.fullmatch(ere)
         if found is None or groups_used > (found["inside"] is not None):
             return None
         if budget is not None:
-            budget.spend(len(ere))
+            budget.spend(PARSE_STEPS)
         before, maybe, after, inside = (_text(found[name]) for name in ("before", "maybe", "after", "inside"))
         # A repeat takes as much as it can, so the text with the optional octet goes before the one without.
         stems = (before + maybe + after, before + after) if maybe else (before,)
@@ -50,7 +52,7 @@ class Prefix(NamedTuple):
     def match(self, text: bytes, budget: Budget) -> Groups | None:
         """Positions by slot, as ``Expression.match`` gives them, or None; raises BudgetSpent."""
         for prefix in self.prefixes:
-            budget.spend(len(prefix) + 1)
+            budget.spend(1)
             if text.startswith(prefix):
                 end = len(text)
                 if self.group:

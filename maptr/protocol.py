@@ -7,6 +7,7 @@ Plain integers, and nothing is imported, for a process that asks once starts wit
 from __future__ import annotations
 
 PORT = 53  # RFC 1035 4.2
+SERVER_PORT = 5300  # of maptr serve and maptr up by default: 53 is for root, 5353 is that of mDNS (RFC 6762)
 
 # Sizes, in octets.
 HEADER_SIZE = 12  # RFC 1035 4.1.1

@@ -5,13 +5,16 @@ The zone file is the truth, but not every truth is meant: a file cut at a line e
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from maptr.errors import ZoneError
 from maptr.limits import REMOVAL_LIMIT
 from maptr.protocol import DNSKEY, RRSIG, ZONEMD
 from maptr.serial import following_serial, is_newer
 from maptr.snapshot import ZoneView
+
+if TYPE_CHECKING:
+    from maptr.zonediff import ZoneDiff
 
 
 class Guards(NamedTuple):
@@ -79,9 +82,14 @@ def decide(old: ZoneView, new: ZoneView, guards: Guards, *, force: bool = False)
             f"serial {new.serial} {how} while the zone changed ({count} RRset{'' if count == 1 else 's'}):"
             " secondaries would not follow (RFC 1982)"
         )
+    check_shrinkage(difference, guards)
+    return new
+
+
+def check_shrinkage(difference: ZoneDiff, guards: Guards) -> None:
+    """ZoneError where the new version has too few of the old one's names."""
     if difference.shrinkage > guards.max_shrink:
         raise ZoneError(
             f"it lost {difference.lost} of {difference.size} names"
             f" ({difference.shrinkage:.0%}, max_shrink is {guards.max_shrink:.0%})"
         )
-    return new

@@ -7,11 +7,10 @@ from typing import NamedTuple, Protocol
 
 from maptr import names
 from maptr.candidate import REGEXP_STEPS
-from maptr.names import Labels
+from maptr.names import ARK_ARPA, Labels
 from maptr.naptr import Naptr, Rule
 from maptr.nfa import Budget
-from maptr.plainurl import ARK_ARPA
-from maptr.protocol import MAX_TTL
+from maptr.protocol import MAX_TTL, NAPTR
 from maptr.trace import Link, Outcome
 
 MAX_DEPTH = 8  # redirects on one path; deeper is a loop or an attack
@@ -25,7 +24,8 @@ TIME_OVER = "the walk's time was over"  # what the trace says of a question that
 class Settings(NamedTuple):
     """What a caller may decide about a walk.
 
-    ``scheme`` is that of an ``h`` candidate's URL. ``allow_private`` lets rules lead to hosts that are not public.
+    ``scheme`` is that of an ``h`` candidate's URL, and of a natab's host; with port 80 both are http.
+    ``allow_private`` lets rules lead to hosts that are not public.
     ``undotted`` is the origin below which a host without final dot is read both ways; by default
     ``ark.arpa`` where that is the origin, and none elsewhere.
     """
@@ -41,7 +41,7 @@ class Settings(NamedTuple):
     regexp_steps: int = REGEXP_STEPS
 
     def reading_origin(self) -> Labels | None:
-        if self.undotted is None and names.fold(self.origin) == ARK_ARPA:
+        if self.undotted is None and (self.origin == ARK_ARPA or names.fold(self.origin) == ARK_ARPA):
             return ARK_ARPA
         return self.undotted
 
@@ -50,11 +50,13 @@ DEFAULTS = Settings()
 
 
 class Question(NamedTuple):
-    """A name to ask NAPTR at. ``path`` holds order and preference of the redirects that led here."""
+    """A name to ask NAPTR at. ``path`` holds order and preference of the redirects that led here. ``rdtype`` is SOA for
+    the one question whether the origin exists."""
 
     name: Labels
     path: tuple[tuple[int, int], ...] = ()
     ttl: int = MAX_TTL
+    rdtype: int = NAPTR
 
     @property
     def depth(self) -> int:
@@ -62,7 +64,11 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What DNS said to one question. ``ttl`` is that of the records, or of the negative answer, in seconds."""
+    """What DNS said to one question. ``ttl`` is that of the records, or of the negative answer, in seconds.
+
+    ``zone`` is, for NXDOMAIN, the owner of the SOA in the reply, which is a zone that exists. It is the name that was
+    asked where an alias stands there, and None where the reply has no SOA.
+    """
 
     outcome: Outcome
     records: Sequence[Naptr] = ()
@@ -72,10 +78,11 @@ class Answer(NamedTuple):
     elapsed: float | None = None
     security: str = "indeterminate"
     links: tuple[Link, ...] = ()
+    zone: Labels | None = None
 
     def after(self, elapsed: float) -> Answer:
         """The same, so many seconds after the question."""
-        return Answer(self.outcome, self.records, self.ttl, self.note, self.server, elapsed, self.security, self.links)
+        return Answer(*self[:5], elapsed, *self[6:])
 
 
 class Reader(Protocol):

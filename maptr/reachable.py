@@ -1,4 +1,4 @@
-"""A chooser that asks: the first candidate that answers, remembered for a while.
+"""Choosers that connect: the first candidate that answers, or the mapping authority that the ARK came with.
 
     find = Reachable()  # keep it: it remembers
     discover("ark:12345/x6np1wh8k", chooser=find).url()
@@ -8,17 +8,20 @@ Candidates are tried in their order, those of higher orders too; an ``h`` candid
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 from maptr import url, visit
 from maptr.candidate import Candidate
+from maptr.choose import Chooser, at_random, first
 from maptr.discovery import Discovery
 from maptr.errors import NmaError
 from maptr.liveness import Suspects, place_of
+from maptr.regexp import Substitution
 
 SECONDS = 2.0  # for one probe
 ALL_SECONDS = 6.0  # for one choice
@@ -59,14 +62,19 @@ class Reachable:
         self._lock = threading.Lock()
 
     def __call__(self, discovery: Discovery) -> Candidate:
+        return self.first(self._in_turn(discovery), discovery) or discovery[0]
+
+    def first(self, candidates: Iterable[Candidate], discovery: Discovery) -> Candidate | None:
+        """The first that answers, with the scheme that it answers by."""
         deadline = self._clock() + ALL_SECONDS
-        for candidate in self._in_turn(discovery):
-            for scheme in ("",) if candidate.target else self._schemes:
-                tried = candidate._replace(scheme=scheme)
+        for candidate in candidates:
+            fixed = candidate.target or candidate.scheme or candidate.port == 80
+            for scheme in ("",) if fixed else self._schemes:
+                tried = candidate._replace(scheme=scheme or candidate.scheme)
                 where = url.parse(tried.url(discovery.ark, scheme=discovery.scheme))
                 if self._answers(where, deadline):
                     return tried
-        return discovery[0]
+        return None
 
     def _in_turn(self, discovery: Discovery) -> list[Candidate]:
         """The candidates in their order, suspects last."""
@@ -103,6 +111,63 @@ class Reachable:
             self._known.move_to_end(place_of(where))
             while len(self._known) > MAX_REMEMBERED:
                 self._known.popitem(last=False)
+
+
+class Own(Reachable):
+    """A chooser: the mapping authority that the ARK was received with, if it answers (draft section 3.4), else the best
+    candidate.
+
+    ``https://example.org/ark:12345/x1`` was received with ``https://example.org/``. If a candidate has that host, that
+    candidate is meant. Otherwise it is a new candidate, whose ``source`` is ``ark``, unless ``found_only``: no DNS and
+    no table vouches for it. ``options`` are those of Reachable.
+    """
+
+    def __init__(self, *, found_only: bool = False, allow_private: bool = False, **options: Any) -> None:
+        super().__init__(allow_private=allow_private, **options)
+        self._found_only = found_only
+        self._allow_private = allow_private
+
+    def __call__(self, discovery: Discovery) -> Candidate:
+        received = _received(discovery, allow_private=self._allow_private)
+        if received is None:
+            return discovery[0]
+        place = received.host.lower(), received.port
+        found = [one for one in discovery if (one.host.lower(), one.port) == place]
+        others = [] if found or self._found_only else [received]
+        return self.first(found or others, discovery) or discovery[0]
+
+
+def named(name: str, *, allow_private: bool = False, require: str | None = None) -> Chooser:
+    """The chooser of a name in CHOOSERS. What connects does not connect to hosts that are not public, unless
+    ``allow_private``. With ``require`` nothing is chosen that was not found."""
+    if name == "random":
+        return at_random(random.Random())
+    if name == "reachable":
+        return Reachable(allow_private=allow_private)
+    if name == "own":
+        return Own(allow_private=allow_private, found_only=require is not None)
+    return first
+
+
+def _received(discovery: Discovery, *, allow_private: bool) -> Candidate | None:
+    """The mapping authority that the ARK was received with, ranked as the best candidate; None where there is none."""
+    ark = discovery.ark
+    scheme, mark, _ = ark.nma.partition("://")
+    base = ark.nma if mark else f"https://{ark.nma}"
+    if not ark.nma or url.refusal(base, allow_private=allow_private):
+        return None
+    where = url.parse(base)
+    if "?" in where.rest or "#" in where.rest or not (mark or "." in where.host.text):
+        return None
+    made = discovery[0]._replace(host=where.host.in_url, port=where.port, owner="", source="ark", scheme="")
+    if where.rest == "/":
+        return made._replace(scheme=scheme.lower() if mark else "", target="", made_for="", substitution=None)
+    whole = Substitution.parse(rb"!^(.*)$!\1!")
+    return made._replace(
+        target=base + ark.resolution,
+        made_for=ark.resolution,
+        substitution=whole._replace(replacement=(base.encode(), 1)),
+    )
 
 
 def connect(*, allow_private: bool = False) -> Probe:

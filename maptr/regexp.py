@@ -28,8 +28,11 @@ from maptr.ere import Expression, RegexpError
 from maptr.nfa import Budget
 from maptr.prefix import Prefix
 
-MAX_FIELD = 255  # octets of a character-string (RFC 1035 3.3)
 MAX_RESULT = 4096  # octets of a substitution's result
+
+
+class ResultTooLongError(ValueError):
+    """A substitution made more than MAX_RESULT octets."""
 
 
 class Substitution(NamedTuple):
@@ -63,7 +66,7 @@ class Substitution(NamedTuple):
         return None if prefix is None else cls(prefix, replacement)
 
     def apply(self, text: bytes, budget: Budget) -> bytes | None:
-        """The text with its match replaced, None where nothing matches; raises BudgetSpent, and ValueError
+        """The text with its match replaced, None where nothing matches; raises BudgetSpent, and ResultTooLongError
         where the result is longer than MAX_RESULT."""
         groups = self.expression.match(text, budget)
         if groups is None:
@@ -74,7 +77,7 @@ class Substitution(NamedTuple):
         )
         result = text[: groups[0]] + made + text[groups[1] :]
         if len(result) > MAX_RESULT:
-            raise ValueError(f"a result of {len(result)} octets, {MAX_RESULT} at most")
+            raise ResultTooLongError(f"makes {len(result)} octets, {MAX_RESULT} at most")
         return result
 
 
@@ -87,8 +90,6 @@ def _split(field: bytes) -> tuple[bytes, tuple[bytes | int, ...], bytes]:
     """Expression, replacement as literals and group numbers, flags (RFC 3402 section 3.2)."""
     if not field:
         raise RegexpError("empty")
-    if len(field) > MAX_FIELD:
-        raise RegexpError(f"{len(field)} octets, {MAX_FIELD} at most")
     if 0 in field:
         raise RegexpError("a NUL")
     delimiter = field[0]

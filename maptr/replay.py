@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from maptr import names, plain
+from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.names import Labels
@@ -20,9 +20,13 @@ Lookup = Callable[[Labels], Answer | None]
 
 
 def answers_of(discovery: Discovery) -> Iterator[tuple[Labels, Answer]]:
-    """Each question that was asked, by its folded name, with its answer; what a limit stopped was not asked."""
+    """Each question that was asked, by its folded name, with its answer; what a limit stopped was not asked.
+
+    NXDOMAIN for the root name is left out unless the origin is known to exist: ``walk_again`` takes that for granted.
+    """
+    origin_unknown = any(step.rdtype == "SOA" and not step.outcome.said for step in discovery.trace)
     for step in discovery.trace:
-        if step.outcome is Outcome.LIMIT:
+        if step.outcome is Outcome.LIMIT or step.rdtype != "NAPTR" or (origin_unknown and step is discovery.trace[0]):
             continue
         records = tuple(reading.naptr for reading in step.readings)
         yield (
@@ -31,18 +35,12 @@ def answers_of(discovery: Discovery) -> Iterator[tuple[Labels, Answer]]:
         )
 
 
-def walk_again(
-    ark: Ark,
-    settings: Settings,
-    lookup: Lookup,
-    reader: Reader | None = None,
-    ranker: plain.Ranker = plain.make_ranking,
-) -> Discovery | None:
+def walk_again(ark: Ark, settings: Settings, lookup: Lookup, reader: Reader | None = None) -> Discovery | None:
     """The discovery that kept answers give; None as soon as a name is not among them.
 
     Raises ValueError where NAAN and origin make no domain name.
     """
-    walk = Walk(ark, settings, reader=reader, ranker=ranker)
+    walk = Walk(ark, settings, reader=reader, origin_known=True)
     while questions := walk.next():
         for question in questions:
             answer = lookup(names.fold(question.name))

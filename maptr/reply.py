@@ -1,7 +1,4 @@
-"""Replies read in full, every section of them: the half of ``wire`` for whatever is not plain.
-
-How names and records lie in them is ``sections.py``'s; here is what they say.
-"""
+"""What a reply says: records, an alias, a referral, none. How names and records lie in it is read in ``sections``."""
 
 from __future__ import annotations
 
@@ -56,7 +53,8 @@ class Referral(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What a reply says. ``rcode`` is the extended one; ``records`` are set for NAPTR, ``addresses`` for A and AAAA."""
+    """What a reply says. ``rcode`` is the extended one; ``records`` are set for NAPTR, ``addresses`` for A and AAAA.
+    ``zone`` is that of ``Answer``."""
 
     rcode: int
     truncated: bool = False
@@ -69,9 +67,10 @@ class Reply(NamedTuple):
     bogus: bool = False
     referral: Referral | None = None
     alias: Labels | None = None
+    zone: Labels | None = None
 
 
-def read_in_full(query: Query, packet: bytes) -> Reply:
+def read_reply(query: Query, packet: bytes) -> Reply:
     """The reply to a query; ValueError, with the reason, for one that cannot be read. RFC 1034 5.3.3, without 4d."""
     _, flags, questions, *counts = _HEADER.unpack_from(packet)
     rcode = flags & RCODE_BITS
@@ -81,52 +80,57 @@ def read_in_full(query: Query, packet: bytes) -> Reply:
     try:
         sections = read_sections(packet, at, counts, query.name)
         bogus = False
-        for record in sections.additional:
-            if record.rdtype == OPT:
-                rcode |= (record.ttl >> 24) << 4
-                bogus = any(code in EDE_BOGUS for code in error_codes(packet, record))
+        for _, rdtype, ttl, start, end in sections.additional:
+            if rdtype == OPT and (ttl >> 24 or start != end):
+                rcode |= (ttl >> 24) << 4
+                bogus = any(code in EDE_BOGUS for code in error_codes(packet, start, end))
         authentic = bool(flags & AD)
         if rcode == NXDOMAIN:
-            ttl = negative_ttl(packet, sections.authority)
-            return Reply(rcode, False, Outcome.NXDOMAIN, ttl=ttl, authentic=authentic, bogus=bogus)
+            least = negative_ttl(packet, sections.authority)
+            zone = next((record.owner for record in sections.authority if record.rdtype == SOA), None)
+            if any(record.rdtype == CNAME for record in sections.answer):
+                zone = query.name  # where an alias stands; what it leads to does not exist
+            return Reply(rcode, False, Outcome.NXDOMAIN, (), (), least, "", authentic, bogus, zone=zone)
         if rcode != NOERROR:
             return Reply(rcode, bogus=bogus)
-        return _noerror(query, flags, sections)._replace(authentic=authentic)
+        return _noerror(query, flags, sections, authentic)
     except (struct.error, IndexError):
         raise ValueError("cut short") from None
 
 
-def _noerror(query: Query, flags: int, sections: Sections) -> Reply:
+def _noerror(query: Query, flags: int, sections: Sections, authentic: bool) -> Reply:
     packet = sections.packet
     found, name, chain, ttl = _follow_chain(query, sections)
     note = f"through CNAME {names.to_text(name)}" if chain else ""
     if found:
-        ttl = min(ttl, *(record.sane_ttl for record in found))
+        ttl = min([ttl, *[record.sane_ttl for record in found]])
         if query.rdtype == NAPTR:
-            records = tuple(naptr_of(packet, record) for record in found)
-            return Reply(NOERROR, False, Outcome.ANSWER, records, ttl=ttl, note=note)
+            records = tuple([naptr_of(packet, record) for record in found])
+            return Reply(NOERROR, False, Outcome.ANSWER, records, (), ttl, note, authentic)
         addresses = addresses_of(packet, found) if query.rdtype in (A, AAAA) else ()
-        return Reply(NOERROR, False, Outcome.ANSWER, addresses=addresses, ttl=ttl, note=note)
+        return Reply(NOERROR, False, Outcome.ANSWER, (), addresses, ttl, note, authentic)
     if not flags & RA:
         soa = any(record.rdtype == SOA for record in sections.authority)
         cut = next((record.owner for record in sections.authority if record.rdtype == NS), None)
         if chain and not soa:
-            return Reply(NOERROR, False, Outcome.REFERRAL, ttl=ttl, note=note, alias=name)
+            return Reply(NOERROR, False, Outcome.REFERRAL, (), (), ttl, note, authentic, alias=name)
         if cut is not None and not soa and not flags & AA:
-            return Reply(NOERROR, False, Outcome.REFERRAL, referral=_referral(cut, sections), note=note)
-    return Reply(NOERROR, False, Outcome.NODATA, ttl=negative_ttl(packet, sections.authority), note=note)
+            referral = _referral(cut, sections)
+            return Reply(NOERROR, False, Outcome.REFERRAL, (), (), None, note, authentic, referral=referral)
+    return Reply(NOERROR, False, Outcome.NODATA, (), (), negative_ttl(packet, sections.authority), note, authentic)
 
 
 def _follow_chain(query: Query, sections: Sections) -> tuple[list[Record], Labels, int, int]:
     """What the answer section has at the end of its CNAMEs, that end, how many they are, and their least TTL."""
-    wanted, name, chain, ttl = names.fold(query.name), query.name, 0, MAX_TTL
-    owners: list[Labels] = []
+    name, chain, ttl = query.name, 0, MAX_TTL
+    found = [r for r in sections.answer if r.rdtype == query.rdtype and r.owner is name]
+    if len(found) == len(sections.answer):
+        return found, name, chain, ttl
+    # Each owner is folded once: five thousand of a hundred labels, for each alias, are a second.
+    owners = [names.fold(record.owner) for record in sections.answer]
+    wanted = names.fold(name)
     while True:
-        if not chain:
-            here = [r for r in sections.answer if r.owner is query.name or names.fold(r.owner) == wanted]
-        else:  # each owner is folded once: five thousand of a hundred labels, for each alias, are a second
-            owners = owners or [names.fold(r.owner) for r in sections.answer]
-            here = [r for r, owner in zip(sections.answer, owners, strict=True) if owner == wanted]
+        here = [record for record, owner in zip(sections.answer, owners, strict=True) if owner == wanted]
         found = [record for record in here if record.rdtype == query.rdtype]
         aliases = [record for record in here if record.rdtype == CNAME]
         if found or not aliases:

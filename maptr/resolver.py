@@ -22,7 +22,7 @@ import dns.rdatatype
 import dns.resolver
 
 from maptr import names, url
-from maptr.errors import ConfigError, DiscoveryFailed
+from maptr.errors import ConfigError, DiscoveryFailed, MissingExtra
 from maptr.naptr import Naptr
 from maptr.protocol import UDP_PAYLOAD
 from maptr.question import Answer, Question
@@ -42,6 +42,11 @@ def qname(question: Question) -> dns.name.Name:
     return dns.name.Name((*question.name, b""))
 
 
+def rdtype(question: Question) -> dns.rdatatype.RdataType:
+    """The type that is asked for."""
+    return dns.rdatatype.RdataType(question.rdtype)
+
+
 def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool = False) -> Answer:
     """A resolver's answer as the walk's. A referral is no answer: its server does not serve the name."""
     server = _server(answer)
@@ -59,6 +64,7 @@ def read_answer(answer: dns.resolver.Answer, elapsed: float, *, trust_ad: bool =
     records = [
         Naptr(rdata.order, rdata.preference, rdata.flags, rdata.service, rdata.regexp, rdata.replacement.labels[:-1])
         for rdata in answer.rrset
+        if rdata.rdtype == dns.rdatatype.NAPTR
     ]
     return Answer(Outcome.ANSWER, records, answer.chaining_result.minimum_ttl, note, server, elapsed, security)
 
@@ -72,9 +78,12 @@ def read_error(error: Exception, elapsed: float, *, trust_ad: bool = False) -> A
         if response.flags & dns.flags.TC:
             return Answer(Outcome.MALFORMED, note=TRUNCATED, elapsed=elapsed)
         security = _security(response, trust_ad)
-        return Answer(Outcome.NXDOMAIN, (), _negative_ttl(response), elapsed=elapsed, security=security)
+        zone = _denying_zone(response)
+        return Answer(Outcome.NXDOMAIN, (), _negative_ttl(response), elapsed=elapsed, security=security, zone=zone)
     if isinstance(error, dns.resolver.YXDOMAIN):
-        return Answer(Outcome.NXDOMAIN, note="a DNAME makes the name too long", elapsed=elapsed)
+        asked = error.kwargs.get("query")
+        zone = asked.question[0].name.labels[:-1] if asked is not None else None  # at or below which the DNAME stands
+        return Answer(Outcome.NXDOMAIN, note="a DNAME makes the name too long", elapsed=elapsed, zone=zone)
     if isinstance(error, dns.exception.Timeout):
         return Answer(Outcome.TIMEOUT, note=_failures(error), elapsed=elapsed)
     if isinstance(error, dns.resolver.NoNameservers):
@@ -137,6 +146,13 @@ def _negative_ttl(response: dns.message.Message) -> int | None:
     return None
 
 
+def _denying_zone(response: dns.message.Message) -> names.Labels | None:
+    """The ``zone`` of an Answer."""
+    if any(rrset.rdtype == dns.rdatatype.CNAME for rrset in response.answer):
+        return response.question[0].name.labels[:-1]
+    return next((rrset.name.labels[:-1] for rrset in response.authority if rrset.rdtype == dns.rdatatype.SOA), None)
+
+
 def default_resolver() -> dns.resolver.Resolver:
     """The system's resolver; DiscoveryFailed where the system has none configured."""
     try:
@@ -150,36 +166,36 @@ def is_url(text: str) -> bool:
     return text.startswith(("https://", "tls://"))
 
 
-def make_resolver(nameservers: Iterable[str]) -> dns.resolver.Resolver:
+def make_resolver(nameservers: Iterable[str], *, lifetime: float | None = None) -> dns.resolver.Resolver:
     """A resolver for servers of which some are ``https://HOST[:PORT]/PATH`` or ``tls://HOST[#PORT]``.
 
-    Certificates are verified, for the host as it is written. Raises ConfigError, for lack of a package too, and
-    DiscoveryFailed for a name without address.
+    ``lifetime`` bounds the look-up of each name, in seconds. Certificates are verified, for the host as it is written.
+    Raises ConfigError, for lack of a package too, and DiscoveryFailed for a name without address.
     """
     made = dns.resolver.Resolver(configure=False)
-    made.nameservers = [server for text in nameservers for server in _nameservers(text)]
+    made.nameservers = [server for text in nameservers for server in _nameservers(text, lifetime)]
     made.use_edns(0, 0, UDP_PAYLOAD)
     return made
 
 
-def _nameservers(text: str) -> list[dns.nameserver.Nameserver]:
+def _nameservers(text: str, lifetime: float | None) -> list[dns.nameserver.Nameserver]:
     scheme, _, rest = text.partition("://")
     if "://" in text and not is_url(text):
         raise ConfigError(f"{text!r} is no server: write HOST, tls://HOST or https://HOST/PATH", key="nameservers")
     try:
         if not is_url(text):
-            return [dns.nameserver.Do53Nameserver(*server) for server in find_servers(text)]
+            return [dns.nameserver.Do53Nameserver(*server) for server in find_servers(text, seconds=lifetime)]
         if scheme == "tls":
             host = rest.partition("#")[0]
-            found = find_servers(rest, DOT_PORT)
+            found = find_servers(rest, DOT_PORT, lifetime)
             name = None if found[0].address == host else host
             return [dns.nameserver.DoTNameserver(server.address, server.port, hostname=name) for server in found]
         host = url.parse(text).host.text
-        found = find_servers(host)
+        found = find_servers(host, seconds=lifetime)
     except ValueError as error:
         raise ConfigError(f"{text}: {error}", key="nameservers") from None
     if not dns.query.have_doh:  # by packages that change with dnspython's version
-        raise ConfigError("DNS over HTTPS needs more packages: pip install 'maptr[doh]'", key="nameservers")
+        raise MissingExtra("DNS over HTTPS needs more packages: pip install 'maptr[doh]'", key="nameservers")
     # Addresses from the system, as for every server given by name: dnspython would ask DNS alone.
     bootstraps = [None] if found[0].address == host else [server.address for server in found]
     return [dns.nameserver.DoHNameserver(text, bootstrap_address=address) for address in bootstraps]

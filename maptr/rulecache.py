@@ -22,10 +22,12 @@ class RuleCache:
         self._size = 0
 
     def __call__(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule:
+        if not naptr.regexp:
+            return read(naptr, undotted=undotted, budget=budget)
         key = naptr, undotted
         known = self._rules.get(key)
         if known is not None:
-            budget.spend(known[1])
+            budget.spend(known[1], taken=False)
             return known[0]
         before = budget.steps
         rule = read(naptr, undotted=undotted, budget=budget)

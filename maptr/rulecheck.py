@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from maptr import names, url
+from maptr.ark import BETANUMERIC
 from maptr.ere import RegexpError
-from maptr.finding import Finding, Severity
+from maptr.finding import Finding, Places, Severity
 from maptr.integrity import cut_above
-from maptr.names import Labels
+from maptr.names import ARK_ARPA, Labels
 from maptr.naptr import SERVICE, Kind, Naptr, quote, read
 from maptr.nfa import Budget, BudgetSpent
-from maptr.plainurl import ARK_ARPA, BETANUMERIC
 from maptr.protocol import HEADER_SIZE, NAPTR, UDP_PAYLOAD
 from maptr.regexp import Substitution
 from maptr.snapshot import ZoneView
@@ -27,42 +27,33 @@ _RECORD = 12  # compressed owner, type, class, TTL, length
 _REGEXP_STEPS = 20_000
 
 
-def check_rules(zone: ZoneView, owners: Iterable[Labels] | None = None) -> list[Finding]:
-    """Every finding, by owner.
+def check_rules(zone: ZoneView, owners: Iterable[Labels] | None = None, places: Places | None = None) -> list[Finding]:
+    """Every finding, by owner, with file and line where ``places`` has them.
 
     ``owners`` are the folded names to look at, where it is known of all others that nothing can be found there and
     that none of their records leads to a name of the zone.
     """
-    return sorted(set(_Rules(zone, owners).findings()), key=lambda f: (f.record, f.code, f.value))
-
-
-def _error(code: str, record: str, reason: str, value: str = "") -> Finding:
-    return Finding(Severity.ERROR, code, record, reason, value)
-
-
-def _warning(code: str, record: str, reason: str, value: str = "") -> Finding:
-    return Finding(Severity.WARNING, code, record, reason, value)
+    found = set(_Rules(zone, owners, places or Places()).findings())
+    return sorted(found, key=lambda f: (f.record, f.line, f.code, f.value))
 
 
 @dataclass(frozen=True, slots=True)
 class _Record:
     owner: Labels
+    rdata: bytes
     naptr: Naptr
-
-    @property
-    def shown(self) -> str:
-        return names.to_text(self.owner)
 
 
 class _Rules:
     """One zone under examination."""
 
-    def __init__(self, zone: ZoneView, owners: Iterable[Labels] | None) -> None:
+    def __init__(self, zone: ZoneView, owners: Iterable[Labels] | None, places: Places) -> None:
         self.zone = zone
+        self.places = places
         self.origin = zone.origin
         nodes = zone.nodes.values() if owners is None else (zone.nodes[owner] for owner in owners)
         self.records = [
-            _Record(node[NAPTR].owner, Naptr.from_wire(rdata))
+            _Record(node[NAPTR].owner, rdata, Naptr.from_wire(rdata))
             for node in nodes
             if NAPTR in node
             for rdata in node[NAPTR].rdatas
@@ -78,6 +69,17 @@ class _Rules:
         yield from self._owners()
         yield from self._sizes()
 
+    def _error(self, code: str, at: _Record | Labels, reason: str, value: str = "") -> Finding:
+        return self._finding(Severity.ERROR, code, at, reason, value)
+
+    def _warning(self, code: str, at: _Record | Labels, reason: str, value: str = "") -> Finding:
+        return self._finding(Severity.WARNING, code, at, reason, value)
+
+    def _finding(self, severity: Severity, code: str, at: _Record | Labels, reason: str, value: str) -> Finding:
+        owner, rdata = (at.owner, at.rdata) if isinstance(at, _Record) else (at, b"")
+        file, line = self.places.find(names.fold(owner), NAPTR, rdata)
+        return Finding(severity, code, names.to_text(owner), reason, value, line, file)
+
     def _regexp(self, record: _Record) -> Iterator[Finding]:
         if not record.naptr.regexp:
             return
@@ -87,24 +89,24 @@ class _Rules:
         except RegexpError as error:
             if error.refused:
                 reason = f"BIND refuses this regexp, in files and in transfers of the whole zone: {error}"
-                yield _error("regexp-refused", record.shown, reason, shown)
+                yield self._error("regexp-refused", record, reason, shown)
             else:
-                yield _warning("regexp-not-understood", record.shown, f"maptr skips this regexp: {error}", shown)
+                yield self._warning("regexp-not-understood", record, f"maptr skips this regexp: {error}", shown)
 
     def _record(self, record: _Record) -> Iterator[Finding]:
         naptr = record.naptr
         rule = read(naptr)
         if rule.kind is Kind.OTHER and not naptr.regexp:
-            yield _error("no-rule", record.shown, "; ".join(rule.notes), naptr.to_text())
+            yield self._error("no-rule", record, "; ".join(rule.notes), naptr.to_text())
         if rule.kind is Kind.HOST and naptr.regexp:
             reason = "h takes the replacement: leave the regexp empty, and names to a TXT record"
-            yield _warning("h-with-regexp", record.shown, reason, quote(naptr.regexp))
+            yield self._warning("h-with-regexp", record, reason, quote(naptr.regexp))
         if rule.kind in (Kind.URL, Kind.REDIRECT) and naptr.regexp and naptr.replacement:
             reason = "regexp and replacement exclude each other (RFC 3403 section 4.1)"
-            yield _warning("both-fields", record.shown, reason, naptr.to_text())
+            yield self._warning("both-fields", record, reason, naptr.to_text())
         for host, _ in rule.hosts:
-            if url.parse_host(host).is_local:
-                yield _warning("not-public", record.shown, "clients refuse a host that is not public", host)
+            if host.is_local:
+                yield self._warning("not-public", record, "clients refuse a host that is not public", host.text)
         if rule.kind is Kind.URL:
             yield from self._makes(record, rule.substitution)
 
@@ -113,11 +115,11 @@ class _Rules:
         try:
             made = substitution.apply(f"ark:{naan}/x1".encode(), Budget(_REGEXP_STEPS)) if substitution else None
         except (BudgetSpent, ValueError) as error:
-            yield _warning("costly-regexp", record.shown, f"clients give up on it: {error}")
+            yield self._warning("costly-regexp", record, f"clients give up on it: {error}")
             return
         if made is not None and (refusal := url.refusal(made.decode("ascii", "backslashreplace"))):
-            yield _warning(
-                "not-followed", record.shown, f"clients refuse what the rule makes: {refusal}", ascii(made)[1:]
+            yield self._warning(
+                "not-followed", record, f"clients refuse what the rule makes: {refusal}", ascii(made)[1:]
             )
 
     def _loops(self) -> Iterator[Finding]:
@@ -135,7 +137,7 @@ class _Rules:
                 del trail[depth:]
                 if name in trail:
                     loop = " -> ".join(names.to_text(part) for part in [*trail[trail.index(name) :], name])
-                    yield _error("redirect-loop", names.to_text(name), "redirects come back to themselves", loop)
+                    yield self._error("redirect-loop", name, "redirects come back to themselves", loop)
                 elif name not in done:
                     done.add(name)
                     trail.append(name)
@@ -144,7 +146,7 @@ class _Rules:
             for target in targets:
                 if self._absent(target):
                     shown = names.to_text(target)
-                    yield _warning("redirect-nowhere", names.to_text(owner), "the zone has no such name", shown)
+                    yield self._warning("redirect-nowhere", owner, "the zone has no such name", shown)
 
     def _absent(self, name: Labels) -> bool:
         if not names.is_below(name, self.origin) or cut_above(self.zone, name):
@@ -158,14 +160,13 @@ class _Rules:
         # A zone that somebody runs below ark.arpa is about one NAAN, and may name its parts as it likes.
         of_one_naan = len(self.origin) > len(ARK_ARPA) and names.is_below(self.origin, ARK_ARPA)
         for owner in sorted({record.owner for record in self.ark}):
-            shown = names.to_text(owner)
             if cut_above(self.zone, names.fold(owner)):
-                yield _error("occluded", shown, "stands at or below a delegation: no server answers with it")
+                yield self._error("occluded", owner, "stands at or below a delegation: no server answers with it")
             label = owner[0].decode("ascii", "replace") if owner else ""
             alone = len(owner) == len(self.origin) + 1 and not of_one_naan and names.fold(owner) not in targets
             if alone and label != "*" and set(label.lower()) - set(BETANUMERIC):
                 reason = "is no NAAN, so nobody asks here: a NAAN is digits and consonants without l"
-                yield _warning("not-a-naan", shown, reason, label)
+                yield self._warning("not-a-naan", owner, reason, label)
 
     def _sizes(self) -> Iterator[Finding]:
         sizes: dict[Labels, int] = {}
@@ -176,9 +177,9 @@ class _Rules:
             if count > MAX_RRSET:
                 limit = f"beyond {MAX_RRSET} a BIND server refuses the zone, by max-records-per-type"
                 reason = f"{count} NAPTR records: {limit}"
-                yield _warning("large-rrset", names.to_text(owner), reason)
+                yield self._warning("large-rrset", owner, reason)
         for owner, size in sorted(sizes.items()):
             total = size + _OVERHEAD + names.wire_length(owner)
             if total > UDP_PAYLOAD:
                 reason = f"the reply has {total} octets: over {UDP_PAYLOAD}, clients ask again by TCP"
-                yield _warning("large-reply", names.to_text(owner), reason)
+                yield self._warning("large-reply", owner, reason)

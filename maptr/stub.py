@@ -11,35 +11,40 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from maptr import resolvconf, url
 from maptr.asking import Exchange, RandomBytes
 from maptr.attempt import Asked, Attempt, Server
-from maptr.errors import ConfigError, DiscoveryFailed, reason_of
+from maptr.errors import ConfigError, DiscoveryFailed, DiscoveryTimeout, reason_of
 from maptr.names import Labels
-from maptr.protocol import MAX_MESSAGE, PORT
-from maptr.question import Answer
+from maptr.protocol import MAX_MESSAGE, NAPTR, PORT, SOA
+from maptr.question import Answer, Question
 
 if TYPE_CHECKING:
     from maptr.trust import TrustAnchors, Validator
 
 MAX_SYSTEM_SERVERS = 3  # MAXNS of resolv.conf(5)
+ORIGIN_SECONDS = 60.0  # an origin that was found to exist, or not to, is not asked for again
+MAX_ORIGINS = 100  # remembered
 MAX_ADDRESSES = 8  # of one server given by name
 
 
 class Stub:
     """Asks the servers given, in order, the silent ones last from then on.
 
-    ``nameservers`` are addresses or names, each with ``#port`` where it is not ``port``. With ``trust_ad`` the
-    servers' word on DNSSEC is taken: only for a validating resolver that you run, reached over loopback or as safe
-    a way (RFC 6840 5.8); with ``trust_anchors`` every answer is validated from these (see ``Validator``).
-    ``randomness`` gives so many random octets, by default the system's. May be shared by threads.
+    ``nameservers`` are addresses or names (or one, as text), each with ``#port`` where it is not ``port``. With
+    ``trust_ad`` the servers' word on DNSSEC is taken: only for a validating resolver that you run, reached over
+    loopback or as safe a way (RFC 6840 5.8); with ``trust_anchors`` every answer is validated from these (see
+    ``Validator``).
+    ``lifetime`` bounds the look-up of names, in seconds. ``randomness`` gives so many random octets, by default the
+    system's. May be shared by threads.
 
-    Raises DiscoveryFailed for a name without address, ValueError for a bad port, ConfigError for bad anchors.
+    Raises DiscoveryFailed for a name without address, as DiscoveryTimeout where that was not found out in time;
+    ValueError for a bad port, ConfigError for bad anchors.
 
-    >>> Stub(["192.0.2.1", "2001:db8::1#5353"]).servers
-    (Server(address='192.0.2.1', port=53), Server(address='2001:db8::1', port=5353))
+    >>> Stub(["192.0.2.1", "2001:db8::1#5300"]).servers
+    (Server(address='192.0.2.1', port=53), Server(address='2001:db8::1', port=5300))
     """
 
     def __init__(
@@ -51,12 +56,18 @@ class Stub:
         trust_anchors: TrustAnchors | None = None,
         randomness: RandomBytes = os.urandom,
         clock: Callable[[], float] = time.monotonic,
+        lifetime: float | None = None,
     ) -> None:
-        self.servers: tuple[Server, ...] = tuple(server for text in nameservers for server in find_servers(text, port))
+        listed = [nameservers] if isinstance(nameservers, str) else nameservers
+        until = None if lifetime is None else clock() + lifetime
+        self.servers: tuple[Server, ...] = tuple(
+            server for text in listed for server in find_servers(text, port, None if until is None else until - clock())
+        )
         self.trust_ad = trust_ad
         self.validator: Validator | None = None if trust_anchors is None else make_validator(trust_anchors, trust_ad)
         self.randomness = randomness
         self._clock = clock
+        self._origins: dict[Labels, tuple[float, Answer]] = {}
 
     def __repr__(self) -> str:
         return f"<Stub of {', '.join(map(str, self.servers))}>"
@@ -76,20 +87,33 @@ class Stub:
         twin.validator = make_validator(trust_anchors, self.trust_ad)
         return twin
 
-    def exchange(self, name: Labels) -> Asked:
+    def exchange(self, name: Labels, rdtype: int = NAPTR) -> Asked:
         """The question, for a driver of one's own."""
         if self.validator is not None:
-            return self.validator.exchange(name, self._signed, self._clock)
-        return Exchange(name, self.servers, self.randomness, trust_ad=self.trust_ad)
+            return self.validator.exchange(name, self._signed, self._clock, rdtype)
+        return Exchange(name, self.servers, self.randomness, rdtype=rdtype, trust_ad=self.trust_ad)
+
+    def recall(self, question: Question) -> Answer | None:
+        """What was said of the origin's SOA in the last ORIGIN_SECONDS; None for any other question."""
+        until, answer = self._origins.get(question.name, (0.0, None)) if question.rdtype == SOA else (0.0, None)
+        return answer if until > self._clock() else None
+
+    def remember(self, question: Question, answer: Answer) -> Answer:
+        """The same answer, kept where ``recall`` gives it."""
+        if question.rdtype == SOA and answer.outcome.said:
+            if len(self._origins) >= MAX_ORIGINS:
+                self._origins.clear()
+            self._origins[question.name] = self._clock() + ORIGIN_SECONDS, answer
+        return answer
 
     def _signed(self, name: Labels, rdtype: int) -> Exchange:
         return Exchange(name, self.servers, self.randomness, rdtype=rdtype, dnssec=True)
 
-    def ask(self, name: Labels, seconds: float) -> Answer:
+    def ask(self, name: Labels, seconds: float, rdtype: int = NAPTR) -> Answer:
         """The NAPTR records at a name, within so many seconds. Whatever goes wrong is in the answer."""
         started = self._clock()
         deadline = started + seconds
-        exchange = self.exchange(name)
+        exchange = self.exchange(name, rdtype)
         while (attempt := exchange.next()) is not None:
             left = deadline - self._clock()
             if left <= 0:
@@ -175,19 +199,61 @@ def framed(packet: bytes) -> bytes:
     return len(packet).to_bytes(2, "big") + packet
 
 
-def find_servers(text: str, port: int = PORT) -> list[Server]:
-    """``address``, ``name``, or either with ``#port``, as addresses to ask.
+def find_servers(text: str, port: int = PORT, seconds: float | None = None) -> list[Server]:
+    """``address``, ``name``, or either with ``#port``, as addresses to ask, found within so many seconds.
 
-    Raises DiscoveryFailed for a name without address, ValueError for a bad port or no host.
+    Raises DiscoveryFailed for a name without address, DiscoveryTimeout where the system took too long to say, and
+    ValueError for a bad port or no host.
     """
     host, port = read_server(text, port)
     if is_address(host):
         return [Server(host, port)]
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        return servers_at(port, _look_up(host, port, seconds))
     except (OSError, UnicodeError) as error:
-        raise DiscoveryFailed(f"no address for the server {host}: {reason_of(error)}") from None
+        raise no_address(host, error) from None
+
+
+Found = list[tuple[Any, ...]]  # what ``getaddrinfo`` gives
+
+
+def servers_at(port: int, found: Found) -> list[Server]:
+    """The addresses that were found for a name."""
     return [Server(address, port) for address in dict.fromkeys(str(entry[4][0]) for entry in found)][:MAX_ADDRESSES]
+
+
+def no_address(host: str, error: Exception) -> DiscoveryFailed:
+    """What a failed look-up of a server's name is, to be raised."""
+    if isinstance(error, TimeoutError):
+        return DiscoveryTimeout(f"no address for the server {host} in time")
+    return DiscoveryFailed(f"no address for the server {host}: {reason_of(error)}")
+
+
+def _look_up(host: str, port: int, seconds: float | None) -> Found:
+    """``getaddrinfo``, which cannot be interrupted, and so is left alone in its thread where its time is over.
+
+    Raises OSError, TimeoutError among them, and UnicodeError.
+    """
+    if seconds is None:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    from threading import Thread  # which few wait for
+
+    ended: list[Found | Exception] = []
+
+    def look() -> None:
+        try:
+            ended.append(socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM))
+        except (OSError, UnicodeError) as error:
+            ended.append(error)
+
+    thread = Thread(target=look, name=f"maptr looks up {host}", daemon=True)
+    thread.start()
+    thread.join(max(0.0, seconds))
+    if not ended:
+        raise TimeoutError
+    if isinstance(ended[0], Exception):
+        raise ended[0]
+    return ended[0]
 
 
 def read_server(text: str, port: int = PORT) -> tuple[str, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maptr import names
 from maptr.printable import printable
 from maptr.trace import Outcome, Step
 
@@ -45,13 +44,12 @@ def none(found: Discovery) -> str:
 
 
 def advice(found: Discovery) -> str:
-    """What is to be known where ark.arpa is asked of a server that has it not."""
-    step = _to_blame(found)
-    if step is None or step.outcome is not Outcome.NXDOMAIN or step.name[-2:] != (b"ark", b"arpa"):
+    """What to do where the origin does not exist in the DNS that was asked; empty where it is not known to be so."""
+    if not any(step.outcome is Outcome.NO_ORIGIN for step in found.trace):
         return ""
     return (
-        ". If no ARK is found at all: ark.arpa is not delegated on the public Internet today; maptr up serves"
-        " it on this machine, @SERVER (nameservers=) names a server that has it, --origin (origin=) another origin"
+        "ark.arpa is not delegated on the public Internet: name a server that has it (@SERVER), or serve it on this"
+        " machine (maptr up)"
     )
 
 
@@ -80,7 +78,7 @@ def _to_blame(found: Discovery) -> Step | None:
 
 
 def _ended(step: Step) -> str:
-    return f"{names.to_text(step.name)} NAPTR: {step.outcome.value}"
+    return step.ended
 
 
 def _note(step: Step) -> str:

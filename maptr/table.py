@@ -13,13 +13,21 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from maptr.ark import MAX_NAAN, Ark
-from maptr.plainurl import BETANUMERIC
+from maptr import url
+from maptr.ark import BETANUMERIC, MAX_NAAN, Ark
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")  # any name, so that a bad one is found and not sent to a server
 
-VARIABLES = ("content", "value", "pid", "suffix")
-"""What a target may ask for: NAAN/name, name, the whole ARK, what follows the shoulder."""
+VARIABLES: Mapping[str, str] = MappingProxyType(
+    {
+        "content": "NAAN and name: `12345/x6np1`",
+        "pid": "the whole ARK: `ark:12345/x6np1`",
+        "value": "the name: `x6np1`",
+        "prefix": "the NAAN: `12345`",
+        "suffix": "what follows the record's shoulder, of a NAAN's record the name: `np1`",
+    }
+)
+"""What a target may ask for as ``${name}``, and what that is, in a record 12345/x6 for ark:12345/x6np1."""
 
 NATAB_PATH = "/ark:/${content}"  # what follows a natab's host or host:port in the target it stands for
 
@@ -30,6 +38,7 @@ MAX_SHOULDER = 63  # the longest registered one has 8; a regexp field of 255 oct
 _NAAN = re.compile(f"[{BETANUMERIC}]+\\Z")
 _SHOULDER = re.compile(r"[A-Za-z0-9=~*+@_$.%-]+\Z")  # what a name may hold (ARK draft 2.4), less its "/"
 _LABEL = re.compile(r"ark:/?", re.IGNORECASE)
+_AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//([^/?#]*)")
 
 
 def example_url(target: str) -> str:
@@ -88,14 +97,47 @@ class Nma:
 
     def url(self, ark: Ark, shoulder: str = "") -> str:
         """The target expanded for an ARK in its resolution form, inflection or query string carried along."""
-        name = ark.resolution.partition("/")[2]
+        pid = ark.resolution.replace("#", "%23")  # as ``Ark.in_url``
+        name = pid.partition("/")[2]
         values = {
             "content": f"{ark.naan}/{name}",
             "value": name,
-            "pid": ark.resolution,
+            "pid": pid,
+            "prefix": ark.naan,
             "suffix": name[len(shoulder) :],
         }
         return _VARIABLE.sub(lambda match: values.get(match[1], match[0]), self.target) + ark.tail
+
+
+def unusable(nma: Nma, *, allow_private: bool = False) -> tuple[str, str] | None:
+    """Why no client can use an NMA, as a code and a reason; None if one can."""
+    for name in variables(nma.target):
+        if name not in VARIABLES:
+            return (
+                "unknown-variable",
+                f"the target asks for ${{{name}}}, which nothing fills in: {nma.target}",
+            )
+    if "${" in authority(nma.target):
+        return "bad-target", f"a variable stands in the host: {nma.target}"
+    try:
+        parsed = url.parse(example_url(nma.target))
+    except ValueError as error:
+        code = "no-public-host" if str(error) == "no host" else "bad-target"
+        return code, f"{error}: {nma.target}"
+    host = parsed.host
+    if allow_private:
+        return None
+    if host.is_local:
+        return "no-public-host", f"{host.text} is not a public host: {nma.target}"
+    if host.address is None and "." not in host.text.strip("."):
+        return "no-public-host", f"{host.text} is a single label, not a public host: {nma.target}"
+    return None
+
+
+def authority(text: str) -> str:
+    """The host and port of what may be no URL; empty where there is none."""
+    match = _AUTHORITY.match(text)
+    return match[1] if match else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +202,23 @@ class Entry:
 class Table(Mapping[str, Entry]):
     """Entries by key, in the order of their source; immutable, equal when the entries and their order are.
 
-    ``metadata`` is what the source says of itself (version, dates, description).
+    ``metadata`` is what the source says of itself (version, dates, description). ``unread`` are the keys of records
+    that stand in the source and could not be read.
 
     >>> table = Table([Entry("12345"), Entry("12345", "x6"), Entry("12345", "x60")])
     >>> [table.lookup(Ark.parse(text)).key for text in ("ark:12345/x6np1", "ark:12345/x601", "ark:12345/b1")]
     ['12345/x6', '12345/x60', '12345']
     """
 
-    __slots__ = ("_entries", "_shoulders", "metadata")
+    __slots__ = ("_entries", "_shoulders", "metadata", "unread")
 
-    def __init__(self, entries: Iterable[Entry] = (), *, metadata: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        entries: Iterable[Entry] = (),
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        unread: Iterable[str] = (),
+    ) -> None:
         self._entries: dict[str, Entry] = {}
         self._shoulders: dict[str, list[Entry]] = {}
         self.metadata: Mapping[str, Any] = MappingProxyType(dict(metadata or {}))
@@ -179,6 +228,7 @@ class Table(Mapping[str, Entry]):
             self._entries[entry.key] = entry
             if entry.shoulder:
                 self._shoulders.setdefault(entry.naan, []).append(entry)
+        self.unread = frozenset(unread) - self._entries.keys()
 
     def __getitem__(self, key: str) -> Entry:
         return self._entries[key]
@@ -198,7 +248,7 @@ class Table(Mapping[str, Entry]):
         return hash(tuple(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Table, metadata=dict(self.metadata)), (tuple(self.values()),)
+        return partial(Table, metadata=dict(self.metadata), unread=self.unread), (tuple(self.values()),)
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.naans())} NAANs, {len(self) - len(self.naans())} shoulders>"
@@ -222,4 +272,5 @@ class Table(Mapping[str, Entry]):
     def without(self, keys: Iterable[str]) -> Table:
         """The same table less some records."""
         gone = frozenset(keys)
-        return Table((entry for key, entry in self.items() if key not in gone), metadata=self.metadata)
+        there = (entry for key, entry in self.items() if key not in gone)
+        return Table(there, metadata=self.metadata, unread=self.unread)

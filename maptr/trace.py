@@ -28,10 +28,12 @@ class Outcome(enum.Enum):
     MALFORMED = "answer cannot be read"
     BOGUS = "answer fails DNSSEC validation"
     LIMIT = "a limit was reached"
+    NO_ORIGIN = "the origin does not exist in this DNS"
 
-    @property
-    def said(self) -> bool:
-        return self in (Outcome.ANSWER, Outcome.NODATA, Outcome.NXDOMAIN)
+    said: bool
+
+    def __init__(self, text: str) -> None:
+        self.said = text in ("answer", "no NAPTR records", "no such name")
 
 
 class Reading(NamedTuple):
@@ -83,8 +85,8 @@ class Link(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One question on the trace, asked or not. ``elapsed`` is in seconds; it, ``ttl`` and ``server``
-    are not compared.
+    """One question on the trace, asked or not; of type SOA where it was asked whether the origin exists. ``elapsed`` is
+    in seconds; it, ``ttl`` and ``server`` are not compared.
 
     ``security`` is that of the answer. ``links`` are those of the chain of trust that were followed for it, where
     maptr validates by itself; what is known from questions before is not asked again, so they are not compared either.
@@ -100,17 +102,23 @@ class Step(NamedTuple):
     elapsed: float | None = None
     security: str = "indeterminate"
     links: tuple[Link, ...] = ()
+    rdtype: str = "NAPTR"
+
+    @property
+    def ended(self) -> str:
+        """The question and how it ended, in words."""
+        outcome = f"no {self.rdtype} records" if self.outcome is Outcome.NODATA else self.outcome.value
+        return f"{names.to_text(self.name)} {self.rdtype}: {outcome}"
 
     def __str__(self) -> str:
         """One printable line: the question, how it ended, who said so, and how long that took."""
         count = f", {len(self.readings)} records" if self.readings else ""
         security = f", {self.security}" if self.security != "indeterminate" else ""
         note = f" ({self.note})" if self.note else ""
-        said = f"{self.outcome.value}{count}{security}{_where(self)}{note}"
-        return printable(f"{names.to_text(self.name)} NAPTR: {said}")
+        return printable(f"{self.ended}{count}{security}{_where(self)}{note}")
 
     def _compared(self) -> tuple[object, ...]:
-        return *self[:5], self.security
+        return *self[:5], self.security, self.rdtype
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Step) and self._compared() == other._compared()
@@ -124,7 +132,7 @@ class Step(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": names.to_text(self.name),
-            "type": "NAPTR",
+            "type": self.rdtype,
             "depth": self.depth,
             "outcome": self.outcome.name.lower(),
             "note": self.note,

@@ -17,8 +17,9 @@ import dns.name
 
 from maptr.asking import Exchange
 from maptr.attempt import Asked
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, MissingExtra
 from maptr.names import Labels
+from maptr.protocol import NAPTR
 
 if TYPE_CHECKING:
     import dns.rdata
@@ -50,7 +51,7 @@ class Validator:
 
         if not dns.dnssecalgs.algorithms:  # without cryptography, or one too old for this dnspython
             newer = "a newer" if find_spec("cryptography") else "the"
-            raise ConfigError(f"validation needs {newer} package cryptography: pip install 'maptr[dnssec]'")
+            raise MissingExtra(f"validation needs {newer} package cryptography: pip install 'maptr[dnssec]'")
         from maptr.validation import anchors as reading
         from maptr.validation.chain import Trust
 
@@ -77,15 +78,19 @@ class Validator:
         return self.trust.recall(dns.name.Name((*name, b""))) is not None
 
     def exchange(
-        self, name: Labels, start: Callable[[Labels, int], Exchange], clock: Callable[[], float] = time.monotonic
+        self,
+        name: Labels,
+        start: Callable[[Labels, int], Exchange],
+        clock: Callable[[], float] = time.monotonic,
+        rdtype: int = NAPTR,
     ) -> Asked:
         """The question of a name, for a driver of ``asking``; ``start`` makes that of a name and type."""
         from maptr.validation.exchange import ValidatedExchange
 
-        return ValidatedExchange(name, self.trust, start, clock)
+        return ValidatedExchange(name, self.trust, start, clock, rdtype)
 
-    def inquire(self, name: Labels) -> Inquiry:
+    def inquire(self, name: Labels, rdtype: int = NAPTR) -> Inquiry:
         """The same, for who asks in another way."""
         from maptr.validation.inquiry import Inquiry
 
-        return Inquiry(self.trust, name)
+        return Inquiry(self.trust, name, rdtype)

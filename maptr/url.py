@@ -16,9 +16,15 @@ MAX_URL = 4096  # octets; RFC 9110 4.1 asks for at least 8000 of a recipient, an
 
 # Written, not compiled: a fresh process compiles what it meets, and ``re`` keeps it.
 _URL = r"(?s)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>.*)\Z"
-_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z"
+_LABEL = "[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NUMBER = r"(?:0[xX][0-9A-Fa-f]*|[0-9]+)\Z"
+_NAME = rf"(?:{_LABEL}\.)*(?!{_NUMBER}){_LABEL}\Z"
+_PORTS = {"http": 80, "https": 443}
 _CLEAN = "".join(c for c in map(chr, range(0x21, 0x7F)) if c not in '<>"\\^`{|}')  # RFC 3986 2: all that a URL holds
+
+
+class TooLongError(ValueError):
+    """A URL of more than MAX_URL octets."""
 
 
 class Host(NamedTuple):
@@ -37,7 +43,7 @@ class Host(NamedTuple):
         """True for ``localhost`` (RFC 6761 6.3) and for every address that is not global (RFC 6890), in IPv6 too."""
         if self.address is None:
             name = self.text.rstrip(".").lower()
-            return name == "localhost" or name.endswith(".localhost")
+            return name.endswith("localhost") and name[-10:-9] in ("", ".")
         import ipaddress  # is there already, or there would be no address
 
         if isinstance(self.address, ipaddress.IPv4Address):
@@ -70,12 +76,12 @@ def parse_host(text: str) -> Host:
     name = text.removesuffix(".")
     if not name:
         raise ValueError("no host")
+    if len(name) <= 253 and re.match(_NAME, name):
+        return Host(text)
     labels = name.split(".")
     if re.match(_NUMBER, labels[-1]):
         return Host(text, _parse_ipv4(labels))
-    if len(name) > 253 or not all(re.match(_LABEL, label) for label in labels):
-        raise ValueError("not a host name")
-    return Host(text)
+    raise ValueError("not a host name")
 
 
 def _parse_ipv4(labels: list[str]) -> ipaddress.IPv4Address:
@@ -145,7 +151,7 @@ def parse_port(text: str) -> int:
 def parse(text: str) -> Url:
     """The parts of an http or https URL (RFC 3986, RFC 9110 4.2); ValueError, with the reason as its text."""
     if len(text) > MAX_URL:
-        raise ValueError(f"longer than {MAX_URL} octets")
+        raise TooLongError(f"longer than {MAX_URL} octets")
     match = re.match(_URL, text)
     if match is None:
         raise ValueError("not an absolute URL")
@@ -166,21 +172,43 @@ def parse(text: str) -> Url:
     return Url(scheme, parse_host(host_text), port, match["rest"])
 
 
-def is_clean(text: str) -> bool:
-    """True where a text is no longer than a URL may be, and without a character that belongs in none."""
-    return len(text) <= MAX_URL and not text.strip(_CLEAN)
-
-
-def refusal(text: str, *, allow_private: bool = False) -> str | None:
-    """Why a URL may not be followed, or None if it may.
+def parse_allowed(text: str, *, allow_private: bool = False) -> Url:
+    """The parts of a URL that may be followed; ValueError, with the reason as its text, for any other.
 
     Refused unless ``allow_private``: loopback, private, link-local and every other address that is not
     global, in any notation, and ``localhost``. A host name is never looked up.
     """
+    url = parse(text)
+    if url.host.is_local and not allow_private:
+        raise ValueError(f"{url.host.text} is not a public host")
+    return url
+
+
+def at(host: str, port: int | None, scheme: str) -> str:
+    """The start of the URL of a host of which no more is known than ``host[:port]``, as in natab and ``h`` records.
+
+    Port 80 means http, whatever the scheme is otherwise: the drafts write ``host:80``.
+    """
+    if port == 80:
+        return f"http://{host}"
+    return f"{scheme}://{host}" if port is None else f"{scheme}://{host}:{port}"
+
+
+def same_place(text: str) -> str:
+    """An ARK's URL in the form that compares: scheme and host in lower case, no port that the scheme has anyway (RFC
+    3986 sections 6.2.2.1 and 6.2.3), and no slash after ``ark:``. What is no URL comes back as it is."""
+    match = re.match(_URL, text)
+    if match is None:
+        return text
+    scheme = match["scheme"].lower()
+    host = match["authority"].lower().removesuffix(f":{_PORTS.get(scheme)}")
+    return f"{scheme}://{host}{match['rest'].replace('ark:/', 'ark:')}"
+
+
+def refusal(text: str, *, allow_private: bool = False) -> str | None:
+    """Why a URL may not be followed (see ``parse_allowed``), or None if it may."""
     try:
-        url = parse(text)
+        parse_allowed(text, allow_private=allow_private)
     except ValueError as error:
         return str(error)
-    if url.host.is_local and not allow_private:
-        return f"{url.host.text} is not a public host"
     return None

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import zip_longest
 from typing import NamedTuple
 from urllib.parse import urljoin
 
@@ -133,7 +134,7 @@ def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> soc
     public = [text for text in addresses if allow_private or not is_local(text)]
     if addresses and not public:
         raise NmaError(f"{host} is not asked: {addresses[0]} is not a public address")
-    tried = public[:MAX_ADDRESSES]
+    tried = _mixed(public)[:MAX_ADDRESSES]
     for number, address in enumerate(tried):
         left = deadline - time.monotonic()
         if left <= 0:
@@ -146,6 +147,13 @@ def connect(host: str, port: int, seconds: float, *, allow_private: bool) -> soc
             sock.settimeout(max(0.001, deadline - time.monotonic()))
             return sock
     raise NmaError(f"{host}: {'; '.join(failures) or 'no answer in time'}")
+
+
+def _mixed(addresses: list[str]) -> list[str]:
+    """IPv6 and IPv4 in turn (RFC 8305 section 4): where one kind goes nowhere, the other is still tried."""
+    first = [address for address in addresses if (":" in address) == (":" in addresses[0])]
+    others = [address for address in addresses if address not in first]
+    return [one for pair in zip_longest(first, others) for one in pair if one]
 
 
 def is_local(address: str) -> bool:

@@ -7,27 +7,20 @@
        all branches, until exhausted.
     5. None found: no mapping authority. Otherwise choose by any criterion.
 
-Everything that decides a discovery lives here and in ``fullwalk``. A driver asks what ``next()`` gives, all at once or
-one by one, and tells the answers in any order; the result is the same, because a depth is read only when all of it is
-told.
-
-A walk whose root says all there is, in the commonest way, ends there by a shortcut: ``plain``. Its trace, which
-costs more than its candidates, is then made by walking again in full, when somebody looks at it. Any other is walked
-in full: ``fullwalk`` reads its records.
+Everything that decides a discovery is here. A driver asks what ``next()`` gives, side by side or one by one, and tells
+the answers in any order. The result is the same, because a depth is read only when all of its answers are known.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
-
-from maptr import names, plain
+from maptr import names, url
 from maptr.ark import Ark
-from maptr.candidate import Candidate
+from maptr.candidate import Candidate, Found, rank
 from maptr.discovery import Discovery
 from maptr.names import Labels
-from maptr.naptr import read
-from maptr.protocol import MAX_TTL
+from maptr.naptr import Kind, Naptr, Rule, read
+from maptr.nfa import Budget, BudgetSpent
+from maptr.protocol import MAX_TTL, NAPTR, SOA
 from maptr.question import (
     DEFAULTS,
     TIME_OVER,
@@ -35,17 +28,18 @@ from maptr.question import (
     Question,
     Reader,
     Settings,
+    question_rank,
     sane_ttl,
 )
-from maptr.trace import Outcome, Step
-
-if TYPE_CHECKING:
-    from maptr.fullwalk import FullWalk
+from maptr.regexp import ResultTooLongError
+from maptr.trace import SECURITY, Outcome, Reading, Step
 
 
 class Walk:
     """One run of the algorithm: ``next()``, ask, ``tell()``, until ``next()`` gives nothing; then ``result()``.
 
+    NXDOMAIN for the root name says that there is no mapping authority only where the origin exists. Where the reply
+    does not show that, and it is not ``origin_known``, the origin's SOA is a further question.
     Raises ValueError where NAAN and origin make no domain name.
     """
 
@@ -55,122 +49,234 @@ class Walk:
         settings: Settings | None = None,
         *,
         reader: Reader | None = None,
-        ranker: plain.Ranker = plain.make_ranking,
-        shortcut: bool = True,
+        origin_known: bool = False,
+        budget: Budget | None = None,
     ) -> None:
         self.ark = ark
-        self.settings = settings or DEFAULTS
-        self.ark_read = False  # beyond its NAAN: by a regexp, so that another ARK may walk elsewhere
+        self.settings = settings = settings or DEFAULTS
+        self.ark_read = False  # a regexp has read the ARK beyond its NAAN: another ARK may walk elsewhere
+        self.steps: list[Step] = []  # the trace so far: every question of the depths that have been read
         self._read = reader or read
-        self._make_ranking = ranker
-        self._shortcut = shortcut
-        self._plain: tuple[tuple[Candidate, ...], Answer] | None = None
-        self._full: FullWalk | None = None  # from the first depth that the shortcut does not take
-        self._level = _Level([Question(names.check((ark.naan.encode(), *self.settings.origin)))])
+        root = names.check((ark.naan.encode(), *settings.origin))
+        self._open = [Question(root)]  # the questions of the depth that is asked now
+        self._answers: dict[Labels, Answer] = {}
+        self._given = False
+        self._asked = {names.fold(root)}
+        self._found: list[Found] = []
+        self._budget = budget or Budget(settings.regexp_steps)
+        self._records_left = settings.max_records
+        self._origin_known = origin_known
+        self._too_long: list[tuple[tuple[int, int], ...]] = []  # paths of records whose URL is too long
+        self._complete = True
+        self._ttl: int | None = None
+        self._security = ""
 
     def next(self) -> list[Question]:
         """The questions that are open and were not given before, best path first; they may be asked side by side.
 
         Empty while answers are outstanding, and when the walk is over.
         """
-        return self._level.take()
+        if self._given:
+            return []
+        self._given = True
+        return list(self._open)
 
     def tell(self, question: Question, answer: Answer) -> None:
         """The answer to an open question, once."""
-        if self._full is None and self._shortcut and (found := self._take_shortcut(question, answer)) is not None:
-            self._plain = found, answer
-            self._level = _OVER
-            return
-        self._level.answers[question.name] = answer
-        if len(self._level.answers) == len(self._level.questions):
-            self._read_level()
-
-    def _take_shortcut(self, question: Question, answer: Answer) -> tuple[Candidate, ...] | None:
-        """The candidates, where the answer at the root is all there is and plain; None for a walk in full."""
-        if answer.outcome is Outcome.ANSWER:
-            if len(answer.records) > min(self.settings.max_candidates, self.settings.max_records):
-                return None
-            ranking = self._make_ranking(
-                answer.records,
-                question.name,
-                sane_ttl(answer.ttl, MAX_TTL),
-                undotted=self.settings.reading_origin(),
-                allow_private=self.settings.allow_private,
-                steps=self.settings.regexp_steps,
-            )
-            if ranking is None:
-                return None
-            self.ark_read = ranking.fixed is None
-            return ranking.candidates(self.ark)
-        return () if answer.outcome.said and not answer.records else None
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The trace so far: every question of the depths that have been read."""
-        if self._plain is not None:
-            return full_trace(self.settings, self._plain[1], self.ark)
-        return () if self._full is None else tuple(self._full.steps)
+        self._answers[question.name] = answer
+        if len(self._answers) == len(self._open):
+            self._read_depth()
 
     @property
     def over(self) -> bool:
-        return not self._level.questions
+        return not self._open
 
     def result(self, now: float | None = None) -> Discovery:
         """The discovery, its expiration counted from ``now``. Questions still open count as without answer in time."""
-        if self._plain is not None:
-            found, answer = self._plain
-            ttl = None if answer.ttl is None else sane_ttl(answer.ttl, 0)
-            return Discovery(
-                self.ark,
-                found,
-                partial(full_trace, self.settings, answer),
-                security=answer.security,
-                ttl=ttl,
-                expiration=None if ttl is None or now is None else now + ttl,
-                scheme=self.settings.scheme,
-            )
-        while not self.over:
-            for question in self._level.questions:
-                if question.name not in self._level.answers:
-                    self._level.answers[question.name] = Answer(Outcome.TIMEOUT, note=TIME_OVER)
-            self._read_level()
-        return self._in_full().result(now)
+        while self._open:
+            for question in self._open:
+                self._answers.setdefault(question.name, Answer(Outcome.TIMEOUT, note=TIME_OVER))
+            self._read_depth()
+        ranked = rank(self._found, self.ark, self.settings.scheme, self._too_long)
+        most = self.settings.max_candidates
+        trace = tuple(self.steps)
+        complete = self._complete
+        if len(ranked) > most:
+            complete = False
+            note = f"{len(ranked)} candidates found, the best {most} kept"
+            trace += (Step(trace[0].name, 0, Outcome.LIMIT, note=note),)
+        ttl = self._ttl if complete else None
+        return Discovery(
+            self.ark,
+            ranked[:most],
+            trace,
+            complete,
+            "dns",
+            self._security,
+            ttl,
+            None if ttl is None or now is None else now + ttl,
+            self.settings.scheme,
+        )
 
-    def _read_level(self) -> None:
-        full = self._in_full()
-        self._level = _Level(full.read(self._level.questions, self._level.answers))
-        self.ark_read = full.ark_read
+    def _read_depth(self) -> None:
+        """Read the answers to all open questions; open those of the next depth."""
+        onward: dict[Labels, Question] = {}
+        answers, self._answers = self._answers, {}
+        root = not self.steps
+        for question in self._open:
+            self.steps.append(self._read_answer(question, answers[question.name], onward))
+        self._open = self._admit(onward) if onward else []
+        if root and self.steps[0].outcome is Outcome.NXDOMAIN and not self._has_origin(answers.popitem()[1]):
+            self._open = [Question(self.settings.origin, rdtype=SOA)]
+        self._given = False
 
-    def _in_full(self) -> FullWalk:
-        if self._full is None:
-            from maptr.fullwalk import FullWalk  # which most walks need not wait for
+    def _has_origin(self, answer: Answer) -> bool:
+        """Whether NXDOMAIN for the root name shows that the origin exists: a zone at or below it denies the name."""
+        return self._origin_known or (answer.zone is not None and names.is_below(answer.zone, self.settings.origin))
 
-            self._full = FullWalk(self.ark, self.settings, self._read, self._level.questions[0].name)
-        return self._full
+    def _read_answer(self, question: Question, answer: Answer, onward: dict[Labels, Question]) -> Step:
+        outcome, records, ttl, note, server, elapsed, security, links, _ = answer
+        if security != self._security:
+            self._security = max(self._security or security, security, key=SECURITY.index)
+        if question.rdtype == SOA:  # records, or none, at an origin that exists
+            records = ()
+            if outcome is Outcome.NXDOMAIN:
+                outcome = Outcome.NO_ORIGIN
+        elif outcome is Outcome.ANSWER and not records:
+            outcome = Outcome.NODATA
+        if not outcome.said:
+            self._complete = False
+        elif ttl is not None:
+            self._ttl = min(sane_ttl(ttl, 0), MAX_TTL if self._ttl is None else self._ttl)
+        here = Question(question.name, question.path, min(question.ttl, sane_ttl(ttl, MAX_TTL)))
+        if len(records) > 1:  # in canonical order, each once
+            unique = {naptr.canonical(): naptr for naptr in records}
+            records = [unique[key] for key in sorted(unique)]
+        if len(records) > self._records_left:
+            self._complete = False
+            over = f"{self._records_left} of {len(records)} records read, {self.settings.max_records} in one walk"
+            note = f"{note}; {over}" if note else over
+            records = records[: self._records_left]
+        self._records_left -= len(records)
+        readings = tuple([self._read_record(here, naptr, onward) for naptr in records])
+        step = Step(question.name, question.depth, outcome, readings, note, ttl, server, elapsed, security, links)
+        return step if question.rdtype == NAPTR else step._replace(rdtype="SOA")
+
+    def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
+        rule: Rule | None = None
+        try:
+            rule = self._read(naptr, undotted=self.settings.reading_origin(), budget=self._budget)
+            if rule.kind is Kind.OTHER:
+                return Reading(naptr, rule.kind, False, rule.notes)
+            if rule.kind is Kind.HOST:
+                reasons = self._host(here, rule)
+            elif rule.kind is Kind.URL:
+                reasons = self._url(here, rule)
+            else:
+                reasons = self._redirect(here, rule, onward)
+        except BudgetSpent:
+            self._complete = False
+            spent = f"not read: the {self.settings.regexp_steps} regexp steps of this walk are spent"
+            return Reading(naptr, rule.kind if rule else Kind.OTHER, False, (*(rule.notes if rule else ()), spent))
+        except _Passed as passed:
+            assert rule is not None  # noqa: S101 - a rule that was read is passed over
+            return Reading(naptr, rule.kind, False, (*rule.notes, str(passed)))
+        return Reading(naptr, rule.kind, True, (*rule.notes, *reasons))
+
+    def _host(self, here: Question, rule: Rule) -> list[str]:
+        order, preference = rule.naptr[:2]
+        path = (*here.path, (order, preference))
+        owner = names.to_text(here.name)
+        taken: list[str] = []
+        refused: list[str] = []
+        for index, (where, port) in enumerate(rule.hosts):
+            host = where.text
+            if not self.settings.allow_private and where.is_local:
+                refused.append(f"{host} is not a public host")
+                continue
+            candidate = Candidate(host, port, order, preference, owner, here.ttl, "dns", "", path)
+            self._found.append(Found(candidate, rule.naptr, index))
+            taken.append(f"candidate {host}:{port}" if port else f"candidate {host}")
+        if not taken:
+            raise _Passed("; ".join(refused))
+        return taken + refused
+
+    def _url(self, here: Question, rule: Rule) -> list[str]:
+        order, preference = rule.naptr[:2]
+        made = ""
+        try:
+            made = self._apply(rule)
+            where = url.parse_allowed(made, allow_private=self.settings.allow_private)
+        except (url.TooLongError, ResultTooLongError) as error:
+            # The record is for this ARK, and its URL is not known: no lesser record may take its place.
+            self._complete = False
+            self._too_long.append((*here.path, (order, preference)))
+            raise _Passed(f"{error}; records of a worse rank are left out") from None
+        except ValueError as error:
+            raise _Passed(f"makes {made[:200]!a}: {error}") from None
+        candidate = Candidate(
+            where.host.in_url,
+            where.port,
+            order,
+            preference,
+            names.to_text(here.name),
+            here.ttl,
+            target=made,
+            path=(*here.path, (order, preference)),
+            made_for=self.ark.in_url,
+            substitution=rule.substitution,
+        )
+        self._found.append(Found(candidate, rule.naptr, 0))
+        return [f"candidate {made}"]
+
+    def _redirect(self, here: Question, rule: Rule, onward: dict[Labels, Question]) -> list[str]:
+        target = rule.naptr.replacement
+        if rule.substitution is not None:
+            made = ""
+            try:
+                made = self._apply(rule)
+                target = names.parse(made)
+            except ResultTooLongError as error:
+                raise _Passed(str(error)) from None
+            except ValueError as error:
+                raise _Passed(f"makes {made[:200]!a}, which is no domain name: {error}") from None
+        shown = names.to_text(target)
+        key = names.fold(target)
+        if key in self._asked:
+            return [f"redirect to {shown}, asked already"]
+        question = Question(target, (*here.path, rule.naptr[:2]), here.ttl)
+        if key in onward:
+            onward[key] = min(onward[key], question, key=question_rank)
+            return [f"redirect to {shown}, asked once for several records"]
+        onward[key] = question
+        return [f"redirect to {shown}"]
+
+    def _apply(self, rule: Rule) -> str:
+        """What the rule makes of the ARK. Raises _Passed, BudgetSpent and ResultTooLongError."""
+        assert rule.substitution is not None  # noqa: S101 - naptr.read gives every such rule one
+        self.ark_read = True
+        made = rule.substitution.apply(self.ark.in_url.encode(), self._budget)
+        if made is None:
+            raise _Passed("its regexp does not match this ARK")
+        return made.decode("ascii", "backslashreplace")
+
+    def _admit(self, onward: dict[Labels, Question]) -> list[Question]:
+        """The questions of the next depth, within the limits; those beyond are on the trace as a limit."""
+        admitted: list[Question] = []
+        for question in sorted(onward.values(), key=question_rank):
+            if question.depth > self.settings.max_depth:
+                self._refuse(question, f"deeper than {self.settings.max_depth} redirects")
+            elif len(self._asked) >= self.settings.max_questions:
+                self._refuse(question, f"more than {self.settings.max_questions} questions")
+            else:
+                self._asked.add(names.fold(question.name))
+                admitted.append(question)
+        return admitted
+
+    def _refuse(self, question: Question, why: str) -> None:
+        self._complete = False
+        self.steps.append(Step(question.name, question.depth, Outcome.LIMIT, note=why))
 
 
-def full_trace(settings: Settings, answer: Answer, ark: Ark) -> tuple[Step, ...]:
-    """The trace of a walk that ended at its root."""
-    walk = Walk(ark, settings, shortcut=False)
-    walk.tell(walk.next()[0], answer)
-    return walk.result().trace
-
-
-class _Level:
-    """The questions of one depth: given out once, read when all are answered."""
-
-    __slots__ = ("answers", "questions", "taken")
-
-    def __init__(self, questions: list[Question]) -> None:
-        self.questions = questions
-        self.answers: dict[Labels, Answer] = {}
-        self.taken = False
-
-    def take(self) -> list[Question]:
-        if self.taken:
-            return []
-        self.taken = True
-        return list(self.questions)
-
-
-_OVER = _Level([])
+class _Passed(Exception):
+    """A record that is a rule but does not count, its text being the reason."""

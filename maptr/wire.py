@@ -1,19 +1,16 @@
-"""DNS messages as a stub resolver needs them: a question written, its reply checked and read, without any library.
+"""DNS queries as a stub resolver needs them: a question written, and a reply recognised as one to it.
 
-Pure: octets in, values out. Replies that are not plain are read in ``reply``. When to ask whom is the business of
-``asking``; sockets are those of ``stub`` and ``bulk``. The server's side of messages is ``packet``, and no code is
-shared (but numbers, those of ``protocol``), so that each can hold the other to the truth in the tests.
+Pure: bytes in, values out. What a reply says is read in ``reply``. When to ask whom is decided in ``asking``; sockets
+are those of ``stub`` and ``mux``. The server's side of messages is ``packet``, and no code is shared (but numbers,
+those of ``protocol``), so that each can hold the other to the truth in the tests.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
 
 from maptr import names
 from maptr.names import Labels
-from maptr.naptr import Naptr
-from maptr.plainwire import NAPTR_IN, OPT_RECORD, mix_case, plain_records
 from maptr.protocol import (
     AD,
     CD,
@@ -22,7 +19,6 @@ from maptr.protocol import (
     HEADER_SIZE,
     IN,
     NAPTR,
-    NOERROR,
     NOTIMP,
     OPT,
     RD,
@@ -30,11 +26,13 @@ from maptr.protocol import (
     SERVFAIL,
     UDP_PAYLOAD,
 )
-from maptr.reply import Query, Reply, read_in_full
-from maptr.trace import Outcome
+from maptr.reply import Query
 
 # Rcodes with which a server may leave the question out of its reply.
 _BARE = frozenset({FORMERR, SERVFAIL, NOTIMP, REFUSED})
+_NAPTR_IN = struct.pack("!HH", NAPTR, IN)
+_LETTERS = bytes(65) + b"\x20" * 26 + bytes(6) + b"\x20" * 26 + bytes(133)  # by octet: the bit that makes it a capital
+_OPT_RECORD = struct.pack("!BHHIH", 0, OPT, UDP_PAYLOAD, 0, 0)
 _DO_RECORD = struct.pack("!BHHIH", 0, OPT, UDP_PAYLOAD, DO, 0)
 # What follows the ID in the header of a query: by whether it asks for AD, and has an OPT.
 _HEADERS = {
@@ -61,34 +59,21 @@ def make_query(
     wire = names.to_wire(name)
     if mix:
         wire = mix_case(wire, randomness[2:])
-    question = wire + (NAPTR_IN if rdtype == NAPTR else struct.pack("!HH", rdtype, IN))
+    question = wire + (_NAPTR_IN if rdtype == NAPTR else struct.pack("!HH", rdtype, IN))
     header = _HEADERS[ask_ad, edns]
-    opt = OPT_RECORD if edns else b""
+    opt = _OPT_RECORD if edns else b""
     if dnssec:
         header = _CD_HEADERS[edns]
         opt = _DO_RECORD if edns else b""
     return Query(name, randomness[:2] + header + question + opt, question, rdtype)
 
 
-def questions(asked: Sequence[bytes], randomness: Callable[[int], bytes]) -> list[bytes]:
-    """The question sections of many queries for NAPTR, with random letters: mixed together, far faster than singly.
-
-    Names go in as in ``names.to_wire``.
-    """
-    plain = NAPTR_IN.join(asked) + NAPTR_IN
-    mixed = mix_case(plain, randomness(len(plain)))
-    made: list[bytes] = []
-    start = 0
-    for name in asked:
-        stop = start + len(name) + len(NAPTR_IN)
-        made.append(mixed[start:stop])
-        start = stop
-    return made
-
-
-def around_question(*, ask_ad: bool = False) -> tuple[bytes, bytes]:
-    """What goes between a query's ID and its question, and after the question: EDNS."""
-    return _HEADERS[ask_ad, True], OPT_RECORD
+def mix_case(octets: bytes, randomness: bytes) -> bytes:
+    """The octets with random letters in capitals, as many octets of randomness deciding which (0x20,
+    draft-vixie-dnsext-dns0x20)."""
+    size = len(octets)
+    flips = int.from_bytes(octets.translate(_LETTERS), "big") & int.from_bytes(randomness[:size], "big")
+    return (int.from_bytes(octets, "big") ^ flips).to_bytes(size, "big")
 
 
 def answers(query: Query, packet: bytes) -> bool:
@@ -98,22 +83,3 @@ def answers(query: Query, packet: bytes) -> bool:
     if packet[4:6] == b"\0\1":
         return packet.startswith(query.question, HEADER_SIZE)
     return packet[4:6] == b"\0\0" and packet[3] & 15 in _BARE
-
-
-def read(query: Query, packet: bytes, *, shortcut: bool = True) -> Reply:
-    """The reply to a query; ValueError, with the reason, for one that cannot be read. RFC 1034 5.3.3, without 4d."""
-    if shortcut and query.rdtype == NAPTR and (reply := read_plain(query.name, query.question, packet)) is not None:
-        return reply
-    return read_in_full(query, packet)
-
-
-def read_plain(name: Labels, question: bytes, packet: bytes) -> Reply | None:
-    """The commonest reply to a question for NAPTR, read by the shortest way: records of the name that was asked, and
-    behind them nothing odd. None for any other, and for any that is damaged: ``read`` then says what it is.
-
-    """
-    plain = plain_records(name, question, packet)
-    if plain is None:
-        return None
-    records, ttl, authentic = plain
-    return Reply(NOERROR, False, Outcome.ANSWER, tuple(map(Naptr._make, records)), (), ttl, "", authentic)

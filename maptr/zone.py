@@ -15,18 +15,18 @@ import dns.rdatatype
 import dns.zonefile
 
 from maptr import names
-from maptr.errors import ZoneError
+from maptr.errors import TableError, ZoneError
+from maptr.lint import LeftOut, publishable
 from maptr.masterfile import BYTE_ORDER_MARK, MARK_REFUSED
-from maptr.names import Labels
-from maptr.naptr import quote
-from maptr.plainurl import ARK_ARPA
-from maptr.rules import fitting
+from maptr.names import ARK_ARPA, Labels
+from maptr.naptr import MAX_STRING, quote
+from maptr.rules import records_by_name
 from maptr.table import Entry, Table
 
 TTL = 86400  # of every record, in seconds
 REFRESH, RETRY, EXPIRE = 3600, 900, 1209600  # SOA timers: an hour, a quarter, two weeks
 MINIMUM = 300  # negative answers (RFC 2308 section 5): a NAAN registered today is found within minutes
-MAX_STRING = 255  # octets of a character-string (RFC 1035 section 3.3)
+MAX_WHO = 4 * MAX_STRING  # octets of a name or acronym, its key included
 LOCALHOST: Labels = (b"localhost",)
 
 
@@ -79,42 +79,48 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A zone's text, and what of the table is not in it: records left out (with the reason), and delegated."""
+    """A zone's text, and what of the table is not in it: left out (with the reason), and delegated."""
 
     text: str
     serial: int
-    left_out: tuple[ZoneError, ...] = ()
+    left_out: LeftOut = field(default_factory=LeftOut)
     delegated: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
 
 
-def build(table: Table, serial: int, settings: Settings | None = None) -> Build:
+def build(table: Table, serial: int, settings: Settings | None = None, *, unread: Iterable[TableError] = ()) -> Build:
     """The zone of a table: for each NAAN its NAPTR rules and a TXT of who it is, NAANs sorted.
 
-    A record whose target fits no rule is left out and reported. Raises ZoneError where the settings make no zone.
+    A record that cannot be published is left out and reported, as are those that could not be read, ``unread``.
+    Raises ZoneError where the settings make no zone.
     """
     settings = settings or Settings()
     origin = names.to_text(settings.origin)
     delegated = {name for file, text in settings.include for name in _delegations(file, text, origin)}
     lines = [*_header(serial, settings)]
-    left_out: list[ZoneError] = []
+    usable, left_out = publishable(table, origin=settings.origin, unread=unread)
     given_up: list[str] = []
     published = rules = 0
     for naan in sorted({entry.naan for entry in table.values()}):
         if (naan.encode(), *settings.origin) in delegated:
             given_up.append(naan)
             continue
-        entry = table.get(naan) or Entry(naan)
-        made = list(fitting(entry, table.shoulders(naan), left_out))
+        entry = usable.get(naan) or Entry(naan)
+        made = list(records_by_name(entry, usable.shoulders(naan), settings.origin))
         published += bool(made)
         rules += len(made)
-        lines += [f"{naan} IN NAPTR {naptr.to_text()}" for naptr in made]
+        below: list[str] = []  # names of shoulders, so that each name's records stand together
+        for owner, naptr in made:
+            name = names.to_text(owner[: len(owner) - len(settings.origin)]).removesuffix(".")
+            (lines if name == naan else below).append(f"{name} IN NAPTR {naptr.to_text()}")
         lines += [f"{naan} IN TXT {strings}" for strings in _who(entry)] if made else []
+        lines += below
+    left_out = LeftOut(finding for finding in left_out if finding.record.partition("/")[0] not in given_up)
     for file, text in settings.include:
         records = text.replace("\r\n", "\n").rstrip("\n")
         lines += [f"; from {file.rpartition('/')[2]}", f"$ORIGIN {origin}", records]
     counts = {"naans": published, "rules": rules}
-    return Build("\n".join(lines) + "\n", serial, tuple(left_out), tuple(given_up), counts)
+    return Build("\n".join(lines) + "\n", serial, left_out, tuple(given_up), counts)
 
 
 def _header(serial: int, settings: Settings) -> Iterator[str]:
@@ -134,10 +140,11 @@ def _header(serial: int, settings: Settings) -> Iterator[str]:
 
 
 def _who(entry: Entry) -> Iterator[str]:
-    """TXT rdata, one ``key=value`` a record (RFC 1464), UTF-8 as ``\\DDD``; a long value goes on in further strings."""
+    """TXT rdata, one ``key=value`` a record (RFC 1464), UTF-8 as ``\\DDD``; a long value goes on in further strings,
+    and is cut where it is longer than MAX_WHO: a record has room for 65,535 octets (RFC 1035 3.2.1)."""
     acronym = entry.who.acronym or next((nma.acronym for nma in entry.nmas if nma.acronym), None)
     for key, value in (("who", entry.who.name), ("native", entry.who.name_native), ("acronym", acronym)):
-        octets = f"{key}={value}".encode()
+        octets = f"{key}={value}".encode()[:MAX_WHO].decode("utf-8", "ignore").encode()
         if value:
             chunks = [octets[at : at + MAX_STRING] for at in range(0, len(octets), MAX_STRING)]
             yield " ".join(quote(chunk) for chunk in chunks)

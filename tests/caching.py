@@ -22,6 +22,7 @@ from maptr.walk import Walk
 
 ARK = "ark:12345/x1"
 HOME = "12345.ark.arpa."
+ZONE = (b"ark", b"arpa")  # which denies names
 SILENT = Answer(Outcome.TIMEOUT, note="silence")
 
 
@@ -38,7 +39,7 @@ def shoulder_redirect(pattern: str, name: str) -> Naptr:
 
 
 def said(*records: Naptr, ttl: int | None = 300) -> Answer:
-    return Answer(Outcome.ANSWER if records else Outcome.NXDOMAIN, records, ttl)
+    return Answer(Outcome.ANSWER if records else Outcome.NXDOMAIN, records, ttl, zone=ZONE)
 
 
 def table(*pairs: tuple[str, str]) -> Table:
@@ -69,7 +70,7 @@ class FakeDns:
     def answer(self, name: Labels) -> Answer:
         text = to_text(name)
         self.questions.append(text)
-        return self.answers.get(text, Answer(Outcome.NXDOMAIN, ttl=60))._replace(security=self.security)
+        return self.answers.get(text, Answer(Outcome.NXDOMAIN, ttl=60, zone=ZONE))._replace(security=self.security)
 
     def _walk(self, ark: Ark, settings: Settings) -> Discovery:
         if self.error is not None:

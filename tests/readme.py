@@ -35,7 +35,7 @@ from typing import BinaryIO
 from tests.peers import PEERS, SEARCH, free_port, require
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-DOCUMENTED_PORTS = ("5353", "5300", "8053", "8080", "9153")
+DOCUMENTED_PORTS = ("5300", "5301", "8053", "8080", "9153")
 COMMAND_SECONDS = 180.0  # on a machine that is busy; a second or two on one that is not
 READY_SECONDS = 60.0
 STOP_SECONDS = 10.0

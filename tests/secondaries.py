@@ -54,7 +54,7 @@ class Secondary(Peer):
     def documented_lines(self, language: str) -> str:
         """What the page says, with the test's own addresses and secret."""
         text = snippet(language).replace("192.0.2.1", self.host).replace("SECRET", SECRET)
-        return re.sub(r"\b5353\b", str(self.primary_port), text)
+        return re.sub(r"\b5300\b", str(self.primary_port), text)
 
 
 class NsdSecondary(Secondary):

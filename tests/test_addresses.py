@@ -63,7 +63,9 @@ class Server:
     def __init__(self, network: Network, *options: str) -> None:
         zone = f"ark.arpa={REPOSITORY / 'zones' / 'ark.arpa.zone'}"
         command = network.command(sys.executable, "-m", "maptr", "serve", "--zone", zone, *options)
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment())
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env={"MAPTR_SERVE_USER": "root"} | environment()
+        )
         self.said = ""
         assert self.process.stderr is not None
         for line in self.process.stderr:
@@ -136,7 +138,7 @@ def test_forged_queries_start_no_loop_and_cost_nobody_a_reply(network: Network, 
     control = str(tmp_path / "control")
     server = Server(network, "--listen", "127.0.0.1:0", "--control", control)
     network.run(sys.executable, "-c", FORGE, server.port)
-    status = json.loads(network.run(sys.executable, "-m", "maptr", "status", "--json", "--socket", control))
+    status = json.loads(network.run(sys.executable, "-m", "maptr", "status", "--json", "--control", control))
     # Of four in the server's own name three are answered, which is the end of it.
     assert status["queries"]["udp"] == {"NOERROR": 151, "FORMERR": 200, "dropped": 251}
     assert status["batches"]["lost"] == 150

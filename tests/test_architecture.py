@@ -22,13 +22,13 @@ LAYERS = (
     # What everything is said in.
     (
         *("errors", "limits", "nearest", "protocol", "names", "printable", "address", "serial", "url"),
-        *("plainwire", "plainurl", "nfa", "ere", "prefix", "regexp", "finding", "ark", "naptr", "duration"),
+        *("nfa", "ere", "prefix", "regexp", "finding", "ark", "naptr", "duration"),
     ),
     # What maptr knows, as functions over values.
     (
-        *("candidate", "trace", "summary", "discovery", "question", "plain", "fullwalk", "walk", "replay", "choose"),
-        *("table", "registry", "plan", "rules", "lint", "drift", "driftpage"),
-        *("zone", "masterfile", "rulecheck", "zonecheck", "zonetext"),
+        *("candidate", "trace", "summary", "discovery", "question", "walk", "replay", "choose"),
+        *("table", "registry", "erc", "plan", "rules", "lint", "drift", "driftpage"),
+        *("zone", "masterfile", "rulecheck", "zonetext"),
         *("packet", "edns", "lookup", "rendering", "answer", "snapshot"),
         *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
         *("signing", "layout", "canonical", "rrsigs", "resign"),
@@ -44,10 +44,6 @@ LAYERS = (
             "attempt",
             "referral",
             "asking",
-            "lonehost",
-            "plainreply",
-            "heard",
-            "onward",
             "rulecache",
             "many",
             "validation",
@@ -57,7 +53,7 @@ LAYERS = (
     ),
     # What asks the network and reads files.
     (
-        *("files", "natabfile", "places", "resolvconf", "fetch", "backups", "pull"),
+        *("files", "places", "resolvconf", "fetch", "confined", "backups", "pull"),
         *(
             "trust",
             "call",
@@ -66,7 +62,6 @@ LAYERS = (
             "flight",
             "waiters",
             "mux",
-            "volley",
             "resolver",
             "client",
             "asyncclient",
@@ -75,7 +70,7 @@ LAYERS = (
             "cache",
             "config",
         ),
-        *("visit", "reachable", "probing", "describe", "keyfolder"),
+        *("visit", "reachable", "probing", "describe", "keyfolder", "zonefile", "zonecheck"),
     ),
     # What people and programs start.
     ("serve", "gateway", "cli"),

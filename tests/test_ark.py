@@ -10,9 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.ark import INFLECTIONS, MAX_TEXT, SHARED_NAANS, Ark, Profile, check_character
-from maptr.errors import ArkSyntaxError
-from maptr.plainurl import BETANUMERIC
+from maptr.ark import (
+    BETANUMERIC,
+    INFLECTIONS,
+    MAX_TEXT,
+    PROFILES,
+    SHARED_NAANS,
+    Ark,
+    Profile,
+    check_character,
+    find_arks,
+)
+from maptr.errors import ArkSyntaxError, ConfigError
 
 VECTORS: dict[str, list[dict[str, Any]]] = tomllib.loads(
     (Path(__file__).parent / "vectors" / "ark.toml").read_text("utf-8")
@@ -25,8 +34,9 @@ def cases(kind: str) -> pytest.MarkDecorator:
 
 @cases("same")
 def test_normal_and_resolution_form(case: dict[str, Any]) -> None:
-    ark = Ark.parse(case["received"], profile=case.get("profile", "draft"))
+    ark = Ark.parse(case["received"], profile=case.get("profile", "current"), bare=case.get("bare", False))
     assert str(ark) == case["normal"]
+    assert list(ark.notes) == case.get("notes", [])
     assert ark.resolution == case["resolution"]
     assert ark.tail == case.get("tail", "")
     assert ark.inflection == case.get("inflection")
@@ -56,7 +66,7 @@ def test_implied(case: dict[str, Any]) -> None:
 @cases("refused")
 def test_refused_with_its_reason(case: dict[str, Any]) -> None:
     with pytest.raises(ArkSyntaxError) as caught:
-        Ark.parse(case["received"])
+        Ark.parse(case["received"], profile=case.get("profile", "current"), bare=case.get("bare", False))
     assert case["because"] in str(caught.value)
     assert str(caught.value).isprintable()
 
@@ -103,7 +113,7 @@ def test_equality_and_hash_ignore_all_but_identity() -> None:
 
 
 @pytest.mark.parametrize("given", [None, 12345, ["ark:12345/x1"], Path("ark:12345/x1"), object()])
-@pytest.mark.parametrize("profile", ["draft", "2002"])
+@pytest.mark.parametrize("profile", PROFILES)
 def test_what_is_no_text_is_a_type_error_that_says_so(given: Any, profile: Profile) -> None:
     with pytest.raises(TypeError, match=f"^an ARK is text, octets or an Ark, and no {type(given).__name__}$"):
         Ark.parse(given, profile=profile)
@@ -117,7 +127,21 @@ def test_shared_naans_have_their_meaning() -> None:
     assert Ark.parse("ark:13030/tf5").shared is None
 
 
+def test_an_unknown_profile_is_an_error_of_the_caller() -> None:
+    with pytest.raises(ConfigError, match="'2003' is none of current, 2019, 2002"):
+        Ark.parse("ark:12345/x1", profile="2003")  # type: ignore[arg-type]
+
+
+@cases("prose")
+def test_arks_in_prose(case: dict[str, Any]) -> None:
+    found = find_arks(case["text"])
+    assert [str(ark) + ark.tail for ark in found] == case["arks"]
+    assert [ark.nma for ark in found] == case.get("nmas", [""] * len(found))
+
+
 # ---- properties
+
+HYPHENS = "-\u00ad\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
 
 names = st.text(alphabet="ab1X./-%=~*+@_$:", min_size=1, max_size=40)
 naans = st.text(alphabet=BETANUMERIC, min_size=1, max_size=16)
@@ -125,16 +149,17 @@ naans = st.text(alphabet=BETANUMERIC, min_size=1, max_size=16)
 
 @given(st.text() | st.binary() | names.map(lambda name: f"ark:12345/{name}") | st.text().map(lambda s: f"ark:1/{s}"))
 def test_nothing_but_ark_syntax_error_escapes(text: str | bytes) -> None:
-    profiles: tuple[Profile, ...] = ("draft", "2002")
-    for profile in profiles:
+    for profile in PROFILES:
         try:
-            ark = Ark.parse(text, profile=profile)
+            ark = Ark.parse(text, profile=profile, bare=True)
         except ArkSyntaxError:
             continue
-        assert str(Ark.parse(str(ark), profile=profile)) == str(ark)
+        again = Ark.parse(str(ark), profile=profile, bare=True)
+        assert again == ark
+        assert str(again) == str(ark)
         assert ark.resolution.isascii()
         assert ark.resolution.isprintable()
-        assert Ark.parse(ark.resolution, profile=profile) == ark
+        assert Ark.parse(ark.resolution, profile=profile, bare=True) == ark
         assert ark.implied()[0] == ark
 
 
@@ -145,12 +170,16 @@ def test_equivalent_spellings_are_equal(naan: str, name: str, data: st.DataObjec
     except ArkSyntaxError:
         return
     at = data.draw(st.integers(0, len(name)))
-    mark = data.draw(st.sampled_from(["-", "\u2010", "\u2015", "\n", " ", "\u200b", "-\n"]))
+    mark = data.draw(st.sampled_from([*HYPHENS, "\n", " ", "\u200b", "-\n"]))
     nma = data.draw(st.sampled_from(["", "https://h.example/", "h.example:8080/p/", "http://[::1]/"]))
-    label = data.draw(st.sampled_from(["ark:", "ark:/", "ARK:", "aRk:/"]))
+    label = data.draw(st.sampled_from(["ark:", "ark:/", "ARK:", "aRk:/", "ark%3A", "ark:%2F", "Ark%3a%2f"]))
+    slash = data.draw(st.sampled_from(["/", "%2F", "%2f"]))
     tail = data.draw(st.sampled_from(["", *INFLECTIONS, "?q=1"]))
     end = data.draw(st.sampled_from(["", "/", ".", "/."]))
-    other = Ark.parse(f"{nma}{label}{naan.upper()}/{name[:at]}{mark}{name[at:]}{end}{tail}")
+    fragment = data.draw(st.sampled_from(["", "#", "#top", "#?info"]))
+    left, right = data.draw(st.sampled_from([("", ""), ("(", ")"), ("<", ">"), ("\u201c", "\u201d")]))
+    text = f"{nma}{label}{naan.upper()}{slash}{name[:at]}{mark}{name[at:]}{end}{tail}{fragment}"
+    other = Ark.parse(f"{left}{text}{right}")
     assert other == ark
     assert hash(other) == hash(ark)
     assert other.tail == tail
@@ -170,3 +199,52 @@ def test_every_slash_and_period_of_a_normal_form_separates(naan: str, name: str)
 def test_an_ark_made_of_its_parts_has_a_resolution_form() -> None:
     ark = Ark("12345", "x54", "/c2.v1")
     assert (ark.resolution, ark) == ("ark:12345/x54/c2.v1", Ark.parse("ark:/12345/x5-4.v1/c2"))
+
+
+PIECES = (
+    *("ark:", "ARK:/", "ark%3A", "12345", "/", "%2F", "x5", "(", ")", ".", ",", "'s", "-", "-\n ", "?", "#", "%", "&"),
+    *("https://", "\u2014", "\u200b", "\ud800", " ", "*", "=", "\u0131", "\u212a"),
+)
+
+
+@given(st.text() | st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
+def test_no_text_is_too_odd_to_look_for_arks_in(text: str) -> None:
+    for profile in PROFILES:
+        for ark in find_arks(text, profile=profile):
+            assert Ark.parse(str(ark), profile=profile) == ark
+
+
+words = st.sampled_from(
+    ["See", "voil\u00e0", "\u53c2\u7167", "\u0441\u043c.", "(e.g.", "\u00ab", "ibid.", "\u2014", "bark", "and"]
+)
+ends = st.sampled_from(
+    ["", ".", ",", ";", ":", "!", "?", ")", ").", "\u3002", "\u00bb", "\u201d,", "'", "'s", "...", "]", "}", ">"]
+)
+
+
+@given(st.lists(st.tuples(words, st.integers(0, 99999), ends), max_size=8))
+def test_every_ark_of_a_sentence_is_found(sentence: list[tuple[str, int, str]]) -> None:
+    text = " ".join(f"{word} ark:/12345/x{number}{end}" for word, number, end in sentence)
+    assert [str(ark) for ark in find_arks(text)] == [f"ark:12345/x{number}" for _, number, _ in sentence]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "ark:",
+        "ark:1/",
+        "ark:1/x(",
+        "ark:1/x)",
+        "ark:1/x-\n",
+        "http://",
+        "/",
+        "\u2014",
+        "%2",
+        "ark:" + "b" * 126,
+        "(",
+        "' ",
+    ],
+)
+def test_a_long_text_is_read_in_linear_time(piece: str) -> None:
+    """By the work done, not by a clock: twice the text takes about twice as long, and a square of it would not end."""
+    find_arks("ark:12345/x" + piece * 200_000 + " ark:12345/y")

@@ -13,7 +13,7 @@ from maptr.trace import Outcome
 from tests.hostile import AA, NAPTR, NS, TC, A, naptr, record, reply
 
 NAME = (b"12345", b"ark", b"arpa")
-ONE, TWO = Server("192.0.2.1"), Server("2001:4860::1", 5353)
+ONE, TWO = Server("192.0.2.1"), Server("2001:4860::1", 5300)
 PUBLIC = Server("8.8.8.8")
 GOOD = [record(None, NAPTR, naptr("h.example."))]
 
@@ -43,7 +43,7 @@ def test_silence_goes_round_the_servers_ever_more_patiently() -> None:
     assert [attempt.seconds for attempt in attempts] == [FIRST_SECONDS * 2**n for n in range(ROUNDS) for _ in range(2)]
     assert asking.answer is not None
     assert asking.answer.outcome is Outcome.TIMEOUT
-    assert "2001:4860::1#5353: no reply" in asking.answer.note
+    assert "2001:4860::1#5300: no reply" in asking.answer.note
     spellings = [attempt.query.question for attempt in attempts]
     assert len(set(spellings[:4])) == 4  # 0x20
     assert spellings[-1] == names.to_wire(NAME) + b"\0\x23\0\1"  # for a server that does not echo the case
@@ -59,7 +59,7 @@ def test_a_server_that_fails_is_not_asked_again() -> None:
     assert asking.next() is None
     assert asking.answer is not None
     assert asking.answer.outcome is Outcome.UNREACHABLE
-    assert asking.answer.note == "192.0.2.1#53: rcode 5; 2001:4860::1#5353: no route"
+    assert asking.answer.note == "192.0.2.1#53: rcode 5; 2001:4860::1#5300: no route"
 
 
 def test_without_edns_then_by_tcp_at_the_same_server() -> None:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -28,8 +28,7 @@ from maptr import (
     discover_async,
     discover_many,
     discover_many_async,
-    names,
-    volley,
+    ports,
 )
 from maptr.answer import respond
 from maptr.ark import Ark
@@ -40,10 +39,12 @@ from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.many import Many
 from maptr.naptr import Naptr
 from maptr.question import Answer, Settings
+from maptr.reply import Query, Reply, read_reply
 from maptr.snapshot import Snapshot
 from maptr.trace import Outcome
 from maptr.waiters import SelectorWaiter
 from tests.hostile import Hostile, hostile, hosts, naptr, question
+from tests.interrupting import interrupted
 from tests.ports import free_port
 
 REGEXP = rb"!^ark:/?1/(.*)$!https://u.example/\1!"
@@ -118,36 +119,35 @@ def test_a_server_that_is_not_there_gives_way_to_the_next(server: Hostile) -> No
     assert found == expected
 
 
-def test_a_volley_is_as_random_as_single_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(volley, "REUSES", 10)
+def test_ids_letters_and_ports_are_random(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "REUSES", 10)
     honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(400)})
     with hostile(honest) as server:
         found = list(discover_many((f"ark:{i}/x" for i in range(400)), nameservers=[server.name], concurrency=16))
         packets = [query for query, _ in server.queries]
-        ports = len(server.clients)
+        clients = len(server.clients)
     assert all(found)
     assert len(packets) == 400
     assert len({packet[:2] for packet in packets}) > 350  # IDs: 400 of 65,536 rarely meet
     assert len({question(packet)[1][-16:-4] for packet in packets}) > 100  # letters of arpa and ark: 7 bits
-    assert ports > 400 / 32  # a socket is left after 10 questions and the batch that was under way
+    assert clients > 400 / 32  # a socket is left after 10 questions and the batch that was under way
 
 
 def test_no_more_questions_are_outstanding_than_was_said() -> None:
     honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(60)})
-    heard: list[bytes] = []
+    heard: list[Answer] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server, closing(SelectorWaiter()) as waiter:
         server.bind(("127.0.0.1", 0))
         server.settimeout(5)
         engine = Bulk(nameservers=[f"127.0.0.1#{server.getsockname()[1]}"], concurrency=8)
-        mux = engine.mux(waiter)
-        shots = engine.volley(mux, waiter, lambda name, answer: heard.append(name), engine.reader())
-        assert shots is not None
-        with closing(shots):
-            shots.ask([names.to_wire((str(i).encode(), b"ark", b"arpa")) for i in range(56)])
+        mux = engine.mux(waiter, engine.clock())
+        with closing(mux):
+            for i in range(56):
+                mux.ask((str(i).encode(), b"ark", b"arpa"), lambda name, answer: heard.append(answer))
             for done in (0, 3):
                 while len(heard) < done:
                     waiter.wait(5)
-                shots.tick()
+                mux.tick()
                 asked = [server.recvfrom(2000) for _ in range(done or 8)]
                 server.setblocking(False)
                 with pytest.raises(BlockingIOError):
@@ -157,7 +157,7 @@ def test_no_more_questions_are_outstanding_than_was_said() -> None:
                     server.sendto(honest(query, "udp")[0], client)
 
 
-def test_forged_replies_to_a_volley_are_as_if_they_had_not_come() -> None:
+def test_forged_replies_are_as_if_they_had_not_come() -> None:
     honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(50)})
     evil = hosts({f"{i}.ark.arpa.": [naptr("evil.example.")] for i in range(50)})
 
@@ -260,10 +260,11 @@ def test_answers_are_kept_within_bounds() -> None:
         records = [Naptr(0, n, b"h", b"ark", b"", (b"h", b"example")) for n in range(3)]
         many.tell(name, Answer(Outcome.ANSWER, records, 60))
     assert len(many.done) == 50
-    assert len(many._heard) == 3
     many.start(99, Ark.parse("ark:49/y"))
     assert many.take() == []
-    assert many.open == 0
+    many.start(100, Ark.parse("ark:0/y"))  # the oldest made room
+    assert len(many.take()) == 1
+    assert many.open == 1
 
 
 def test_bad_options_and_arks(server: Hostile) -> None:
@@ -312,7 +313,7 @@ def test_csv_of_a_file(server: Hostile, tmp_path: Path) -> None:
 
 def test_it_resumes_where_it_was_cut(server: Hostile, tmp_path: Path) -> None:
     text = "".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(50)) + "ark:1/x" + "y" * 9000 + "\nark:1/last\n"
-    for flag, out in (("--jsonl", tmp_path / "o.jsonl"), ("--concurrency=9", tmp_path / "o.csv")):
+    for flag, out in (("--json", tmp_path / "o.jsonl"), ("--concurrency=9", tmp_path / "o.csv")):
         assert run(f"@{server.name}", flag, "-o", str(out), text=text).exit_code == 1
         whole = out.read_bytes()
         for cut in (0, 5, len(whole) // 2, len(whole) - 1):
@@ -335,6 +336,110 @@ def test_bad_usage(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "record 1" in result.stderr
     assert other.read_text() == "a,b\n1,2\n"
+
+
+@pytest.fixture
+def all_but_two() -> Iterator[Hostile]:
+    """A server that answers for all NAANs but 2."""
+    script = hosts(ZONE)
+    with hostile(lambda query, how: [] if question(query)[0][0] == b"2" else script(query, how)) as server:
+        yield server
+
+
+def has(path: Path, text: str) -> Callable[[], bool]:
+    return lambda: path.exists() and text in path.read_text()
+
+
+def test_ctrl_c_says_what_was_kept_and_it_goes_on_from_there(all_but_two: Hostile, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("ark:1/x\n" * 9000 + "ark:2/x\n")
+    line = ["bulk", "in", f"@{all_but_two.name}", "--timeout", "60", "--concurrency", "1"]
+    done = interrupted([*line, "-o", "out"], has(tmp_path / "out", "\n1000,"), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        130,
+        "maptr: interrupted: out has the rows so far; go on with: -o out --resume\n",
+    )
+    (tmp_path / "in").write_text("ark:1/x\n" * 9000)
+    assert run(str(tmp_path / "in"), f"@{all_but_two.name}", "-o", str(tmp_path / "out"), "--resume").exit_code == 0
+    assert len((tmp_path / "out").read_text().splitlines()) == 9001
+
+
+def test_ctrl_c_leaves_what_was_to_be_replaced(all_but_two: Hostile, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("ark:1/x\n" * 9000 + "ark:2/x\n")
+    (tmp_path / "out").write_text("earlier")
+    line = ["bulk", "in", f"@{all_but_two.name}", "--timeout", "60", "-o", "out", "--overwrite"]
+    done = interrupted(line, has(tmp_path / "out.partial", "\n1000,"), cwd=tmp_path)
+    assert (done.returncode, (tmp_path / "out").read_text()) == (130, "earlier")
+    assert "out stays as it was; " in done.stderr
+    assert "go on with: -o " in done.stderr
+    again = run(str(tmp_path / "in"), f"@{all_but_two.name}", "-o", str(tmp_path / "out"), "--overwrite")
+    assert (again.exit_code, (tmp_path / "out").read_text()) == (2, "earlier")
+    assert "a run that was interrupted left it" in again.stderr
+
+
+def test_an_output_that_exists_needs_a_word(server: Hostile, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    out.write_text("my notes\n")
+    result = run(f"@{server.name}", "-o", str(out), text="ark:1/x\n")
+    assert (result.exit_code, out.read_text()) == (2, "my notes\n")
+    assert "--resume goes on with it, --overwrite replaces it" in result.stderr
+    assert run(f"@{server.name}", "-o", str(out), "--overwrite", "--resume", text="ark:1/x\n").exit_code == 2
+    assert run(f"@{server.name}", "-o", str(out), "--overwrite", text="ark:1/x\n").exit_code == 0
+    assert out.read_text().startswith("line,status,ark,url,note\n1,found,ark:1/x,")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv"]
+
+
+@pytest.mark.parametrize("how", ["itself", "hard link", "symbolic link"])
+@pytest.mark.parametrize("flag", [(), ("--overwrite",), ("--resume",)])
+def test_the_input_is_never_the_output(how: str, flag: tuple[str, ...], tmp_path: Path) -> None:
+    source = out = tmp_path / "arks.txt"
+    source.write_text("ark:1/x\n")
+    if how != "itself":
+        out = tmp_path / "out"
+        out.hardlink_to(source) if how == "hard link" else out.symlink_to(source)
+    result = run(str(source), "@127.0.0.1#9", "-o", str(out), *flag)
+    assert (result.exit_code, source.read_text()) == (2, "ark:1/x\n")
+    assert "input and output are the same file" in result.stderr
+
+
+GOOD = "1,found,ark:1/x1,https://ha.example/ark:1/x1,\n"
+HEAD = "line,status,ark,url,note\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "because"),
+    [
+        ("my notes\nall of them\n", "it does not begin with line,status,ark,url,note"),
+        ("my notes without an end of line", "it does not begin with"),
+        ("a,b\n1,2\n", "it does not begin with"),
+        ("line,status,ark,url\n1,found,ark:1/x1,u\n", "it does not begin with"),
+        (f"{HEAD}1,found,ark:1/other,https://x.example/,\n", "its row of line 1 is of another ARK"),
+        (f"{HEAD}{GOOD}4,found,ark:1/x4,https://x.example/,\n", "it has a row of line 4, and the input has 2 lines"),
+        (f"{HEAD}1,found,ark:1/x1\n", "record 2 is none that maptr bulk wrote"),
+        (f"{HEAD}{GOOD}1,found,ark:1/x2,,\n", "line 1 has another row already"),
+        (f"{HEAD}x,found,ark:1/x1,,\n", "record 2"),
+        (f"{HEAD}1,lost,ark:1/x1,,\n", "record 2"),
+        ('{"schema": "maptr/1", "line": 1, "status": "found", "ark": "ark:1/x1", "url": "", "note": ""}\n', "begin"),
+        ("\udcff\udcfe\n", "it does not begin with"),
+        (f"{HEAD}1,found,\udcff,,\n", "record 2"),
+    ],
+)
+def test_what_cannot_be_gone_on_with_is_left_as_it_is(content: str, because: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    octets = content.encode("utf-8", "surrogateescape")
+    out.write_bytes(octets)
+    result = run("@127.0.0.1#9", "-o", str(out), "--resume", text="ark:1/x1\nark:2/x2\n")
+    assert (result.exit_code, out.read_bytes()) == (2, octets)
+    assert because in result.stderr
+
+
+@pytest.mark.parametrize(
+    "content", [f"{HEAD}{GOOD}", "[1]\n", '{"line": 1}\n', '{"schema": "maptr/1", "line": 1}\n', "[" * 9999]
+)
+def test_nor_what_has_another_format(content: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    out.write_text(content)
+    result = run("@127.0.0.1#9", "-o", str(out), "--resume", "--json", text="ark:1/x1\n")
+    assert (result.exit_code, out.read_text()) == (2, content)
 
 
 def test_a_silent_server_is_9() -> None:
@@ -428,3 +533,86 @@ def test_a_bar_on_a_terminal_and_none_in_a_pipe(server: Hostile, tmp_path: Path)
     assert code == 0
     assert "ARKs" in told
     assert "100%" not in told  # nobody knows how much stdin will have
+
+
+# ---- one hostile NAAN among others
+
+HOSTILE = b"!" + b"(" * 12 + b"x?" + b")*" * 12 + b"y$!https://u.example/!"  # read in linear time, but not in little
+
+
+def hostile_records() -> list[bytes]:
+    return [naptr(flags=b"u", regexp=HOSTILE, order=order) for order in range(200)]
+
+
+def test_a_hostile_naan_does_not_starve_the_others() -> None:
+    """200 ARKs of it, and 7 healthy NAANs whose answers lie in the socket meanwhile."""
+    zone = {"666.ark.arpa.": hostile_records()} | {f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(7)}
+    arks = [f"ark:666/{'x' * 200}{i}" for i in range(200)] + [f"ark:{i}/x" for i in range(7)]
+    with hostile(hosts(zone)) as server:
+        found = list(discover_many(arks, nameservers=[server.name], lifetime=1.0))
+    assert [bool(one) for one in found] == [False] * 200 + [True] * 7
+    assert not any(one.complete for one in found[:200])
+    assert all(one.complete for one in found[200:])
+
+
+def test_the_walks_of_a_naan_share_one_budget_for_regexps() -> None:
+    root = Naptr(0, 0, b"u", b"ark", HOSTILE, ())
+    many: Many[int] = Many(Settings(), lifetime=5.0, clock=lambda: 0.0)
+    spent = 0
+    for i in range(50):
+        many.start(i, Ark.parse(f"ark:666/{'x' * 200}{i}"))
+    (name,) = many.take()
+    many.tell(name, Answer(Outcome.ANSWER, [root._replace(order=order) for order in range(30)], 60))
+    reasons = [reading.reasons for _, found in many.done for reading in found.trace[0].readings]
+    spent = sum("steps of this walk are spent" in " ".join(reason) for reason in reasons)
+    assert len(many.done) == 50
+    assert spent > 0.9 * len(reasons)
+
+
+def test_walks_of_one_answer_give_way_to_the_sockets() -> None:
+    """On a clock that each walk moves on: a slice, and then it is the driver's turn."""
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 0.003
+        return now
+
+    many: Many[int] = Many(Settings(), lifetime=500.0, clock=clock)
+    many.tick()
+    for i in range(100):
+        many.start(i, Ark.parse(f"ark:1/x{i}"))
+    (name,) = many.take()
+    many.tell(name, Answer(Outcome.ANSWER, [Naptr(0, 0, b"u", b"ark", REGEXP, ())], 60))
+    assert len(many.done) < 20
+    turns = 0
+    while many.has_new:
+        many.tick()
+        turns += 1
+    assert turns > 5
+    assert [token for token, _ in many.done] == list(range(100))
+    assert all(found for _, found in many.done)
+
+
+def test_a_reply_that_comes_after_the_deadline_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each large reply takes its time: those that come when the walk's time is over are not read any more."""
+    read = 0
+    clock = time.monotonic
+    passed = 0.0
+    real = read_reply
+
+    def slow(query: Query, packet: bytes) -> Reply:
+        nonlocal read, passed
+        read += len(packet) > 1232
+        passed += 0.4 * (len(packet) > 1232)  # on the walk's clock
+        return real(query, packet)
+
+    monkeypatch.setattr("maptr.asking.read_reply", slow)
+    zone = {"1.ark.arpa.": [naptr(f"r{i}.example.", flags=b"") for i in range(31)]}
+    zone |= {f"r{i}.example.": [naptr(f"h{k}.example.") for k in range(80)] for i in range(31)}
+    with hostile(hosts(zone)) as server:
+        found = asyncio.run(
+            discover_async("ark:1/x", nameservers=[server.name], lifetime=1.5, clock=lambda: clock() + passed)
+        )
+    assert read <= 4  # of 31
+    assert not found.complete

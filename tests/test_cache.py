@@ -23,7 +23,7 @@ from maptr.question import Answer
 from maptr.stub import Stub
 from maptr.trace import Outcome
 from maptr.trust import Validator
-from tests.caching import ARK, HOME, SILENT, Rig, host, redirect, said, shoulder_redirect, table, until
+from tests.caching import ARK, HOME, SILENT, ZONE, Rig, host, redirect, said, shoulder_redirect, table, until
 from tests.peers import Maptr
 from tests.test_client import serving
 from tests.test_validation import validator
@@ -110,7 +110,7 @@ def test_another_shoulder_asks_only_where_its_own_redirect_leads() -> None:
 def test_rfc2308_5_a_negative_answer_is_kept_for_its_soa_s_time_and_three_hours_at_most(
     ttl: int | None, kept: int
 ) -> None:
-    rig = Rig({HOME: Answer(Outcome.NXDOMAIN, ttl=ttl)})
+    rig = Rig({HOME: Answer(Outcome.NXDOMAIN, ttl=ttl, zone=ZONE)})
     for _ in range(2):
         with pytest.raises(NoMappingAuthority):
             rig.cache.discover(ARK)

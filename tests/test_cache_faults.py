@@ -263,13 +263,20 @@ def test_natab(fault: str, tmp_path: Path) -> None:
 
 
 def test_natab_never_there_is_not_known_and_dns_answers(tmp_path: Path) -> None:
-    rig = Rig({HOME: said(host("d.example."))}, tmp_path / "natab")
-    assert rig.cache.discover(ARK).source == "dns"
-    only = Cache(tmp_path / "natab", policy="natab-only")
+    to_come = WatchedTable(tmp_path / "natab", clock=time.monotonic)
+    assert Rig({HOME: said(host("d.example."))}, to_come).cache.discover(ARK).source == "dns"
     with pytest.raises(DiscoveryFailed):
-        only.discover(ARK)
-    with pytest.raises(ConfigError):
-        Cache(tmp_path)
+        Cache(to_come, policy="natab-only").discover(ARK)
+
+
+def test_natab_named_and_not_there_is_refused_at_once(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path, reason in ((tmp_path / "natab", "No such file"), (tmp_path, "is a directory"), (loop, "Too many")):
+        with pytest.raises(ConfigError, match=reason):
+            Cache(path)
+        with pytest.raises(ConfigError, match=reason), Cache() as cache:
+            cache.follow(str(path))
 
 
 def test_natab_written_in_place_while_it_is_read_is_never_half_a_table(tmp_path: Path) -> None:
@@ -298,6 +305,12 @@ def test_natab_written_in_place_while_it_is_read_is_never_half_a_table(tmp_path:
         thread.join()
     assert watched.reload().table == first
     assert watched.current().trouble == ""
+
+
+def test_a_pipe_that_nobody_writes_to_is_no_table(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "natab")
+    state = WatchedTable(tmp_path / "natab", clock=time.monotonic).current()
+    assert (state.table, state.trouble) == (None, "is no regular file")
 
 
 def test_natab_unchanged_is_not_parsed_again_whatever_its_date(tmp_path: Path) -> None:
@@ -355,12 +368,23 @@ def corrupt_schema(path: Path) -> None:
     connection.close()
 
 
+def default_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where maptr keeps a cache unless told otherwise."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    (folder / "maptr").mkdir(exist_ok=True)
+    return folder / "maptr" / "cache.sqlite"
+
+
 @pytest.mark.parametrize("corrupt", [corrupt_header, corrupt_middle, corrupt_schema, cut_in_half])
 @pytest.mark.parametrize("when", ["at the start", "in use"])
 def test_disk_corrupted_is_set_aside_reported_and_built_anew(
-    corrupt: Callable[[Path], object], when: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    corrupt: Callable[[Path], object],
+    when: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = tmp_path / "c"
+    path = default_path(tmp_path, monkeypatch)
     first = rig_on(path)
     ask(first)
     if when == "at the start":
@@ -372,8 +396,8 @@ def test_disk_corrupted_is_set_aside_reported_and_built_anew(
     rig.pass_time(301)
     assert ask(rig) == "dns"
     if when == "at the start":
-        assert "set aside as c.corrupt-1" in caplog.text
-        assert (tmp_path / "c.corrupt-1").exists()
+        assert "set aside as cache.sqlite.corrupt-1" in caplog.text
+        assert path.with_name("cache.sqlite.corrupt-1").exists()
         last = rig_on(path)
         last.wall.now = rig.wall.now
         assert ask(last) == "disk"
@@ -441,6 +465,7 @@ def test_disk_at_its_own_limit_drops_what_expires_first(tmp_path: Path) -> None:
 def test_disk_of_another_release_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "c"
     with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE answer (view, name, outcome, more)")
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     before = path.read_bytes()
@@ -449,8 +474,11 @@ def test_disk_of_another_release_is_left_alone(tmp_path: Path, caplog: pytest.Lo
     assert path.read_bytes() == before
 
 
-def test_disk_out_of_reach_and_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "later" / "c"
+def test_disk_out_of_reach_and_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = default_path(tmp_path, monkeypatch)
+    path.parent.rmdir()
     rig = rig_on(path)
     assert ask(rig) == "dns"
     assert f"{path}: there is no folder {path.parent}; going on without the disk cache" in caplog.text

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from maptr.cache import POLICIES
+from maptr.cache.watched import WatchedTable
 from maptr.discovery import Discovery
 from maptr.errors import DiscoveryFailed, NoMappingAuthority
-from tests.caching import ARK, HOME, SILENT, Rig, host, said
+from tests.caching import ARK, HOME, SILENT, Clock, Rig, host, said
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cache.md"
 BEGIN, END = "<!-- policies: begin -->\n", "<!-- policies: end -->\n"
@@ -26,8 +27,10 @@ NATAB = (
     "is stale, has not",
     "is broken, had it",
     "is broken, had it not",
+    "has it, unusable",
 )
 HAS = "12345:\n    t.example.org  ACR\n"
+UNUSABLE = "12345:\n    10.0.0.1  ACR\n"
 HAS_NOT = "23456:\n    t.example.org  ACR\n"
 
 
@@ -35,17 +38,19 @@ def observe(policy: str, dns: str, natab: str, directory: Path) -> str:
     """One word for what a cache answers, for whether it asked DNS, and for what it says of its answer."""
     path = directory / "natab"
     if natab != "is missing":
-        path.write_text(HAS_NOT if natab.endswith("not") else HAS)
+        path.write_text(UNUSABLE if natab.endswith("unusable") else HAS_NOT if natab.endswith("not") else HAS)
     answer = said(host("d.example."))
-    rig = Rig({HOME: answer}, path, policy, table_limit=100.0, patience=5.0)
+    clock = Clock()
+    table = WatchedTable(path, clock=clock)
+    rig = Rig({HOME: answer}, table, policy, table_limit=100.0, patience=5.0, clock=clock)
     rig.wall.now = path.stat().st_mtime if path.exists() else rig.wall.now
     if dns == "silent, older answer kept":
         rig.cache.drift("12345")  # asks DNS, whatever the policy
-        rig.clock.now += 301
+        clock.now += 301
     if natab.startswith("is broken"):
-        rig.cache.table.current()
+        table.reload()
         path.write_text("<html>Not the registry</html>")
-        rig.cache.table.reload()  # type: ignore[attr-defined]
+        table.reload()
     rig.wall.now += 101 if natab.startswith("is stale") else 10
     rig.dns.answers[HOME] = {"answers": answer, "says none": said(), "bogus": answer}.get(dns, SILENT)
     rig.dns.security = "bogus" if dns == "bogus" else "indeterminate"
@@ -112,6 +117,10 @@ WORDS = {
     ("natab-only", "answers", "is broken, had it not"): "not known, unasked",
     ("dns-first", "says none", "is broken, had it not"): "none",
     ("natab-only", "answers", "is missing"): "not known, unasked",
+    ("natab-only", "answers", "has it, unusable"): "not known, unasked",
+    ("natab-first", "answers", "has it, unusable"): "DNS",
+    ("dns-first", "silent", "has it, unusable"): "not known",
+    ("dns-first", "says none", "has it, unusable"): "none",
 }
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from maptr.ark import Ark
+from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
 from maptr.cache.flight import LOST_AFTER, Flights
 from maptr.cache.forklock import ForkLock
@@ -24,7 +25,7 @@ from maptr.cache.memory import Key
 from maptr.cache.sqlitefile import FIRST_PAUSE, REPORT_EVERY, Schema, SqliteFile
 from maptr.cache.watched import TableState
 from maptr.discovery import Discovery
-from maptr.errors import DiscoveryFailed
+from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.names import parse
 from maptr.question import DEFAULTS
 from maptr.table import Entry, Table
@@ -64,6 +65,74 @@ sys.exit(code)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
+
+
+FORKS = 3_000
+
+
+def test_a_child_opens_the_file_anew_at_whatever_moment_its_parent_forked(tmp_path: Path) -> None:
+    """A thread of the parent opens, writes and closes it: a child inherits SQLite's own mutexes as they are."""
+    program = f"""
+import os, signal, threading
+from tests.caching import *
+from maptr.cache.disk import Disk
+path, name, answer = {str(tmp_path / "c")!r}, parse(HOME), said(host("h.example."))
+disk = Disk(path, wall=lambda: 0.0)
+disk.put("", name, answer, 0.0, 1.0)
+done = threading.Event()
+def write():
+    while not done.is_set():
+        Disk(path, wall=lambda: 0.0).put("", name, answer, 0.0, 1.0)
+thread = threading.Thread(target=write, daemon=True)
+thread.start()
+children = []
+for turn in range({FORKS}):
+    children.append(os.fork())
+    if not children[-1]:
+        signal.alarm(60)  # ends one that hangs
+        os._exit(0 if disk.get("", name) else 1)
+    if len(children) == 8:
+        assert os.waitpid(children.pop(0), 0)[1] == 0, turn
+assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(children)
+done.set()
+thread.join()
+assert disk.get("", name)
+"""
+    held = Disk(tmp_path / "c", wall=lambda: 0.0)  # so that no closing is the last one, which would wait for the disk
+    held.get("", KEY[1])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=500)
+    assert (done.returncode, done.stderr) == (0, "")
+    held.close()
+
+
+def test_what_a_child_writes_outlives_its_parent_s_closing(tmp_path: Path) -> None:
+    """SQLite takes a lock of its parent's for the child's own, unless the file was closed before the fork."""
+    program = f"""
+import os, sys
+from tests.caching import *
+from maptr.cache.disk import Disk
+answer = said(host("h.example."))
+names = [parse(f"{{n}}.ark.arpa.") for n in range(3)]
+disk = Disk({str(tmp_path / "c")!r}, wall=lambda: 0.0)
+disk.put("", names[0], answer, 0.0, 1.0)
+closed, tell = os.pipe()
+ready, say = os.pipe()
+child = os.fork()
+if not child:
+    disk.put("", names[1], answer, 0.0, 1.0)
+    os.write(say, b"x")
+    os.read(closed, 1)
+    disk.put("", names[2], answer, 0.0, 1.0)
+    os._exit(0)  # it does not close the file, as a worker that is killed does not
+os.read(ready, 1)
+disk.close()
+os.write(tell, b"x")
+assert os.waitpid(child, 0)[1] == 0
+other = Disk({str(tmp_path / "c")!r}, wall=lambda: 0.0)
+assert [other.get("", name) is not None for name in names] == [True, True, True]
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_lock_of_the_same_process_locks() -> None:
@@ -160,26 +229,133 @@ def test_what_an_old_table_said_is_never_kept_as_the_new_one_s() -> None:
 # ---- files that are not ours, or not now
 
 
-def test_the_database_of_another_program_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for version in (0, 1):
-        path = tmp_path / f"other-{version}"
-        with sqlite3.connect(path) as connection:
-            connection.execute("CREATE TABLE bookmark (url TEXT)")
-            connection.execute(f"PRAGMA user_version = {version}")
-        connection.close()
-        before = path.read_bytes()
-        assert Rig(H, path=path).cache.discover(ARK).source == "dns"
-        assert "of something else" in caplog.text
-        assert path.read_bytes() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["other-0", "other-1"]
+def test_processes_that_open_new_files_at_once_all_get_them(tmp_path: Path) -> None:
+    program = """
+import sys
+from tests.caching import *
+from maptr.cache.disk import Disk
+for number in range(40):
+    disk = Disk(f"{sys.argv[1]}/{number}", wall=lambda: 0.0)
+    print(flush=True)
+    sys.stdin.readline()
+    print(disk.run(lambda connection: True))
+"""
+    pipe = subprocess.PIPE
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path)], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        )
+        for _ in range(3)
+    ]
+    for _ in range(40):
+        for process in processes:
+            assert process.stdout is not None
+            process.stdout.readline()
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "True\n"
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, "")
 
 
-def test_setting_aside_cuts_nothing_that_a_link_leads_to(tmp_path: Path) -> None:
+def database(path: Path, table: str, version: int) -> bytes:
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"CREATE TABLE {table}")
+        connection.execute(f"PRAGMA user_version = {version}")
+    connection.close()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("table", "version"),
+    [
+        *((table, version) for table in ("bookmark (url)", "answer (question, text)") for version in (0, 1, 99)),
+        ("answer (view, name, outcome)", 0),  # ours has had a version in every release
+    ],
+)
+def test_the_database_of_another_program_is_left_alone(
+    table: str, version: int, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "maptr" / "cache.sqlite"
+    path.parent.mkdir()
+    before = database(path, table, version)
+    for options in ({"path": path}, {"history": str(path)}):
+        with pytest.raises(ConfigError, match="something other than a maptr cache"):
+            Rig(H, **options)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert Rig(H, path=path).cache.discover(ARK).source == "dns"
+    assert "something other than a maptr cache: left alone; going on without" in caplog.text
+    assert path.read_bytes() == before
+    assert [path.name for path in path.parent.iterdir()] == ["cache.sqlite"]
+
+
+FOREIGN = {
+    "a text": b"words, " * 1000,
+    "a short text": b"w",
+    "a damaged database": b"SQLite format 3\0" + b"\xff" * 5000,
+}
+
+
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
+def test_a_file_that_is_no_database_is_left_alone(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "thesis"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"{path}: holds something other than a maptr cache"):
+        Cache(path=path)
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_took_the_cache_s_place_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "c"
+    rig = Rig(H, path=path)
+    rig.cache.discover(ARK)
+    for part in tmp_path.iterdir():
+        part.unlink()
+    path.write_bytes(FOREIGN["a text"])
+    rig.pass_time(301)
+    assert rig.cache.discover(ARK).source == "dns"
+    assert "something other than a maptr cache" in caplog.text
+    assert path.read_bytes() == FOREIGN["a text"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_empty_file_and_an_empty_database_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    with sqlite3.connect(tmp_path / "no-tables") as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    connection.close()
+    for name in ("empty", "no-tables"):
+        Rig(H, path=tmp_path / name).cache.discover(ARK)
+        assert Rig(path=tmp_path / name).cache.discover(ARK).source == "disk"
+
+
+def test_a_path_that_cannot_be_used_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "closed").touch(0o400)
+    reasons = {"none/c": "there is no folder", "pipe": "not a regular file", "": "is a directory", "loop": "Too many"}
+    if os.geteuid() != 0:
+        reasons["closed"] = "Permission denied"
+    for name, reason in reasons.items():
+        with pytest.raises(ConfigError, match=reason):
+            Cache(path=tmp_path / name)
+
+
+def test_setting_aside_cuts_nothing_that_a_link_leads_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = tmp_path / "maptr" / "cache.sqlite"
+    path.parent.mkdir()
     (tmp_path / "precious").write_text("words")
-    (tmp_path / "c.lock").symlink_to(tmp_path / "precious")
-    (tmp_path / "c").write_text("not SQLite" * 1000)
-    Rig(H, path=tmp_path / "c").cache.discover(ARK)
-    assert (tmp_path / "c.corrupt-1").exists()
+    Path(f"{path}.lock").symlink_to(tmp_path / "precious")
+    path.write_text("not SQLite" * 1000)
+    Rig(H, path=path).cache.discover(ARK)
+    assert Path(f"{path}.corrupt-1").exists()
     assert (tmp_path / "precious").read_text() == "words"
 
 
@@ -229,9 +405,12 @@ def test_a_disk_that_reads_and_does_not_write_is_told_once_in_a_while(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's files are made by root")
 def test_another_user_s_file_and_folder_cost_no_answer(tmp_path: Path) -> None:
-    """Among them a folder that may not even be looked into, with the table in it, too."""
+    """Where maptr chose the path. What was named is refused at once, as is a table that may not be read."""
     program = """
-import os, sys
+import os, sys, time
+from maptr.cache.disk import Disk
+from maptr.cache.watched import WatchedTable
+from maptr.errors import ConfigError
 from tests.caching import *
 folder = sys.argv[1]
 H = {HOME: said(host("h.example."))}
@@ -247,9 +426,17 @@ os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
 for name in ("theirs", "readable", "new", "closed/natab"):
-    rig = Rig(H, natab="closed/natab", path=name)
-    assert rig.cache.discover(ARK).source == "dns"
-    assert rig.cache.table.current().trouble == "Permission denied"
+    rig = Rig(H, natab=WatchedTable("closed/natab", clock=time.monotonic))
+    rig.cache = Cache(history=Disk(name, wall=rig.wall, own=True), **rig.options)
+    rig.cache.drift("12345")
+    assert rig.cache.discover(ARK).source == "memory"
+    for options in ({"path": name}, {"natab": "closed/natab"}):
+        try:
+            Cache(**options)
+        except ConfigError as error:
+            assert any(word in str(error) for word in ("denied", "no file can be made", "unable to open")), error
+        else:
+            raise AssertionError(options)
 """
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr

@@ -10,13 +10,15 @@ from collections import Counter
 
 import pytest
 
-from maptr import names
+from maptr import names, url
 from maptr.ark import Ark
 from maptr.candidate import Candidate
-from maptr.choose import at_random, first, sticky, weighted
+from maptr.choose import CHOOSERS, at_random, first, sticky, weighted
 from maptr.discovery import Discovery
+from maptr.errors import NmaError
 from maptr.naptr import Naptr
 from maptr.question import Answer
+from maptr.reachable import Own, Reachable, named
 from maptr.trace import Outcome
 from maptr.walk import Walk
 
@@ -124,3 +126,81 @@ def test_the_weights_of_weighted() -> None:
         choose(discovery(("a", 0, 0), ("b", 0, 1), ("c", 0, 3), ("d", 0, 65535))).host for _ in range(7000)
     )
     assert [round(counts[host] / 1000) for host in "abcd"] == [4, 2, 1, 0]
+
+
+# ---- the mapping authority that the ARK was received with (draft section 3.4)
+
+
+class Web:
+    """Servers that answer, by scheme and host; ``asked`` are those that were tried."""
+
+    def __init__(self, *alive: str) -> None:
+        self.alive = alive
+        self.asked: list[str] = []
+
+    def __call__(self, where: url.Url, seconds: float) -> None:
+        port = "" if where.port is None else f":{where.port}"
+        place = f"{where.scheme}://{where.host.in_url}{port}"
+        self.asked.append(place)
+        if place not in self.alive:
+            raise NmaError("silence")
+
+
+@pytest.mark.parametrize(
+    ("received", "alive", "chosen"),
+    [
+        ("https://own.example/", "https://own.example", "https://own.example/ark:12345/x1?info"),
+        ("http://own.example/", "http://own.example", "http://own.example/ark:12345/x1?info"),
+        ("http://own.example/", "https://own.example", "https://a.example/ark:12345/x1?info"),
+        ("own.example/", "http://own.example", "http://own.example/ark:12345/x1?info"),
+        ("own.example:8443/", "https://own.example:8443", "https://own.example:8443/ark:12345/x1?info"),
+        ("https://own.example/a!b/", "https://own.example", "https://own.example/a!b/ark:12345/x1?info"),
+        ("https://B.example/", "https://b.example", "https://b.example/ark:12345/x1?info"),
+        ("", "https://a.example", "https://a.example/ark:12345/x1?info"),
+    ],
+)
+def test_own_is_the_one_received_if_it_answers(received: str, alive: str, chosen: str) -> None:
+    found = discovery(*THREE, ark=f"{received}ark:12345/x1?info")
+    assert found.url(Own(probe=Web(alive))) == chosen
+    silent = Web()
+    assert found.url(Own(probe=silent)) == found.url()
+    assert all("a.example" not in place for place in silent.asked), "nothing else is asked"
+
+
+@pytest.mark.parametrize(
+    "received",
+    [
+        "http://localhost/",
+        "http://127.0.0.1/",
+        "https://u:p@own.example/",
+        "ftp://own.example/",
+        "https://own.example/?q=/",
+        "https://own.example:0/",
+        "javascript:/",
+        "//own.example/",
+    ],
+)
+def test_own_asks_no_host_that_no_rule_may_name(received: str) -> None:
+    web = Web()
+    found = discovery(*THREE, ark=f"{received}ark:12345/x1")
+    assert found.choose(Own(probe=web)) == found[0]
+    assert web.asked == []
+
+
+def test_own_is_ranked_before_what_was_found_and_can_be_limited_to_that() -> None:
+    found = discovery(*THREE, ark="https://own.example/p/ark:12345/x1")
+    preferred = found.preferring(Own(probe=Web("https://own.example")))
+    assert [candidate.source for candidate in preferred] == ["ark", "dns", "dns", "dns"]
+    assert preferred.best[1:] == found.best, "it is of their order"
+    assert preferred.to_dict()["candidates"][0]["url"] == preferred.url() == "https://own.example/p/ark:12345/x1"
+    assert preferred[0].url(Ark.parse("ark:12345/y?info")) == "https://own.example/p/ark:12345/y?info"
+    assert found.choose(Own(found_only=True, probe=Web("https://own.example"))) == found[0]
+    last = discovery(*THREE, ark="https://c.example/ark:12345/x1")
+    assert last.choose(Own(found_only=True, probe=Web("https://c.example"))).host == "c.example"
+
+
+def test_each_name_has_its_chooser() -> None:
+    made = [named(name) for name in CHOOSERS]
+    assert made[0] is first
+    assert made[1](discovery(*THREE)).host in ("a.example", "b.example")
+    assert [type(one) for one in made[2:]] == [Reachable, Own]

@@ -39,7 +39,6 @@ def test_discover_prints_candidates_best_first(at: str) -> None:
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         "https://ark.example.org/ark:/12345/x54?info\t10\t10\t12345.ark.arpa.",
-        "https://ark.example.org/ark:12345/x54?info\t100\t10\t12345.ark.arpa.",
     ]
     assert result.stderr == ""
 
@@ -53,9 +52,28 @@ def test_an_ark_alone_means_discover_and_the_server_may_come_first(at: str) -> N
 def test_short_and_url(at: str) -> None:
     assert run("discover", "--short", "ark:12027/x1", at).stdout.splitlines() == [
         "http://ark.nal.example.org/ark:/12027/x1",
-        "https://ark.nal.example.org/ark:12027/x1",
+    ]
+    assert run("discover", "--short", "--scheme", "http", "ark:12345/x54", at).stdout.splitlines() == [
+        "https://ark.example.org/ark:/12345/x54",
+        "http://ark.example.org/ark:12345/x54",
     ]
     assert run("url", "ark:12027/x1", at).stdout == "http://ark.nal.example.org/ark:/12027/x1\n"
+
+
+def test_the_scheme_of_hosts_may_be_configured(at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    natab = tmp_path / "natab"
+    natab.write_text("12345:\n  a.example.org\n  b.example.org:80\n")
+    monkeypatch.setenv("MAPTR_CLIENT_SCHEME", "http")
+    table = ["--table", str(natab), "--policy", "natab-only"]
+    for scheme, options in (("http", []), ("https", ["--scheme", "https"])):
+        assert run("discover", "--short", "ark:12345/x54", at, *options).stdout.splitlines() == [
+            "https://ark.example.org/ark:/12345/x54",
+            *([f"{scheme}://ark.example.org/ark:12345/x54"] if scheme == "http" else []),
+        ]
+        assert run("discover", "--short", "ark:12345/x54", *table, *options).stdout.splitlines() == [
+            f"{scheme}://a.example.org/ark:/12345/x54",
+            "http://b.example.org/ark:/12345/x54",
+        ]
 
 
 def test_trace_goes_to_stderr_with_a_reason_for_every_record(at: str) -> None:
@@ -96,6 +114,25 @@ def test_exit_codes_none_not_known_and_the_worst_of_several(at: str, silent: str
     assert run("url", "--timeout", "0.2", "ark:12345/x54", GONE, silent).exit_code == 9
 
 
+@pytest.mark.parametrize("command", ["discover", "url", "info"])
+def test_a_word_that_is_not_an_ark_does_not_keep_the_others_from_being_answered(command: str, at: str) -> None:
+    result = run(command, "--json", "nonsense", "ark:12345/x54", at)
+    bad, good = (json.loads(line) for line in result.stdout.splitlines())
+    assert (bad["ark"], bad["error"]) == ("nonsense", "no ark: label in 'nonsense'")
+    assert good["ark"] == "ark:12345/x54"
+    assert "maptr: no ark: label in 'nonsense'\n" in result.stderr
+
+
+def test_the_exit_code_with_a_word_that_is_not_an_ark(at: str, silent: str) -> None:
+    result = run("url", "nonsense", "ark:12345/x54", GONE, at)
+    assert (result.exit_code, result.stdout.splitlines()) == (2, ["", "https://ark.example.org/ark:/12345/x54", ""])
+    assert run("url", "--timeout", "0.2", GONE, "nonsense", silent).exit_code == 9
+
+
+def test_a_server_without_its_mark_is_not_passed_over(at: str) -> None:
+    assert run("url", "ark:12345/x54", at[1:]).exit_code == 2
+
+
 def test_an_ark_without_url_gives_an_empty_line(at: str) -> None:
     result = run("url", GONE, "ark:12027/x1", at)
     assert result.stdout.splitlines() == ["", "http://ark.nal.example.org/ark:/12027/x1"]
@@ -107,15 +144,14 @@ def test_an_ark_without_url_gives_an_empty_line(at: str) -> None:
     ("arguments", "because"),
     [
         (("discover", "nonsense"), "no ark: label"),
-        (("discover", "ark:12345/x1", "nonsense"), "no ark: label"),
         (("discover", "@127.0.0.1"), "no ARK given"),
         (("discover",), "ARK"),
         (("url", "ark:12345/x1", "@127.0.0.1#0"), "no server"),
         (("url", "ark:12345/x1", "@127.0.0.1#x"), "no server"),
         (("url", "ark:12345/x1", "@"), "no server"),
         (("url", "--origin", "a..b", "ark:12345/x1", "@127.0.0.1"), "no domain name"),
-        (("url", "ark:12345/x1", "@127.0.0.1:5353"), "is it 127.0.0.1#5353?"),
-        (("url", "ark:12345/x1", "@[::1]:5353"), "is it ::1#5353?"),
+        (("url", "ark:12345/x1", "@127.0.0.1:5300"), "is it 127.0.0.1#5300?"),
+        (("url", "ark:12345/x1", "@[::1]:5300"), "is it ::1#5300?"),
         (("nonsense",), "No such command"),
     ],
 )
@@ -217,7 +253,7 @@ def test_bulk_validates_too(signed: tuple[str, Path], at: str, tmp_path: Path) -
     (tmp_path / "arks").write_text(f"ark:12345/x54\n{GONE}\n")
     for server, statuses in ((signed[0], ["found", "none"]), (at, ["unknown", "unknown"])):
         secure = ("--trust-anchor", str(signed[1]), "--require", "secure")
-        done = run("bulk", str(tmp_path / "arks"), "--jsonl", server, *secure)
+        done = run("bulk", str(tmp_path / "arks"), "--json", server, *secure)
         assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == statuses, done.stderr
 
 

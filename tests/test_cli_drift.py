@@ -65,10 +65,11 @@ def test_a_history_that_cannot_be_kept_is_said_before_anybody_is_asked(sample: P
     other = sqlite3.connect(tmp_path / "other.sqlite")
     other.execute("CREATE TABLE theirs (id)")
     other.close()
-    for path in (missing, tmp_path / "other.sqlite"):
+    reasons = {missing: "there is no folder", tmp_path / "other.sqlite": "holds something other"}
+    for path, reason in reasons.items():
         code, out, err = run("--table", str(sample), "@192.0.2.1", "--history", str(path))
         assert (code, out) == (8, "")
-        assert f"{path}: cannot be written" in err
+        assert f"{path}: {reason}" in err
     assert run("--table", str(sample), "@192.0.2.1", "--history", str(tmp_path))[0] == 2
 
 
@@ -140,9 +141,9 @@ def test_every_deviating_square_leads_to_its_evidence_and_says_what_it_is(page: 
     _, parsed = page
     links = [attributes for tag, attributes in parsed.tags if tag == "a"]
     ids = [attributes["id"] for _, attributes in parsed.tags if "id" in attributes]
-    assert len(ids) == len(set(ids)) == 6
+    assert len(ids) == len(set(ids)) == 7
     assert {str(link["href"])[1:] for link in links} <= set(ids)
-    assert len(links) == 6, "10000 shows the worst of it and of its shoulder"
+    assert len(links) == 7, "10000 shows the worst of it and of its shoulder"
     assert all(link["aria-label"] for link in links)
 
 

@@ -21,7 +21,7 @@ from maptr.cli import main
         (("nonsense",), "No such command 'nonsense'."),
         (("12345/x6",), "no ark: label in '12345/x6': is it 'ark:12345/x6'?"),
         (("url", "12345/x6"), "no ark: label in '12345/x6': is it 'ark:12345/x6'?"),
-        (("url", "ark:1/x", "127.0.0.1#5353"), "no ark: label in '127.0.0.1#5353': is it '@127.0.0.1#5353'?"),
+        (("url", "ark:1/x", "127.0.0.1#5300"), "no ark: label in '127.0.0.1#5300': is it '@127.0.0.1#5300'?"),
         (("discover", "ark:1/x", "2001:db8::1"), "no ark: label in '2001:db8::1': is it '@2001:db8::1'?"),
         (("url", "https://example.org/x6"), "no ark: label in 'https://example.org/x6'"),
     ],

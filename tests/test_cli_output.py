@@ -94,7 +94,7 @@ def test_a_full_disk_below_stdout_is_exit_8(words: list[str], tmp_path: Path) ->
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    "words", [["bulk", "-", "--natab", "natab", "--policy", "natab-only"], ["table", "check", "table"]]
+    "words", [["bulk", "-", "--table", "natab", "--policy", "natab-only"], ["table", "check", "table"]]
 )
 def test_a_reader_who_has_read_enough_is_no_fault(words: list[str], unbuffered: str, tmp_path: Path) -> None:
     """As of ``maptr bulk | head -1``: nothing is said, by Python at its end neither."""
@@ -127,7 +127,7 @@ def test_a_reader_who_has_read_enough_is_no_fault(words: list[str], unbuffered: 
             "stdout: not all of it is in iso8859-1: give -o FILE",
         ),
         (["bulk", "arks"], 1, "H\\u014dsei"),
-        (["bulk", "arks", "--jsonl"], 1, "H\\u014dsei"),
+        (["bulk", "arks", "--json"], 1, "H\\u014dsei"),
     ],
 )
 def test_a_locale_that_has_not_all_characters(words: list[str], code: int, said: str, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_locale_that_has_not_all_characters(words: list[str], code: int, said:
     text = (done.stdout + done.stderr).decode("ascii")
     assert "Traceback" not in text
     assert (done.returncode, said in text) == (code, True), text
-    if "--json" in words or "--jsonl" in words:
+    if "--json" in words or "--json" in words:
         json.loads(done.stdout)
 
 
@@ -156,7 +156,7 @@ def test_a_file_without_end_is_exit_8(command: list[str], monkeypatch: pytest.Mo
     assert result.stderr == "maptr: <stdin>: longer than 1000 octets\n"
 
 
-BULK = ["bulk", "-", "--natab", "natab", "--policy", "natab-only"]
+BULK = ["bulk", "-", "--table", "natab", "--policy", "natab-only"]
 
 
 def run_without(stream: str, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -179,7 +179,7 @@ def test_rows_for_a_stdout_that_is_closed_are_an_error(tmp_path: Path) -> None:
         (BULK, "maptr: standard input is closed\n"),
         (["table", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
         (["zone", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
-        (["zone", "sign", "-", "keys"], "maptr: standard input is closed\n"),
+        (["zone", "sign", "-", "keys"], "maptr: <stdin>: standard input is closed\n"),
     ],
 )
 def test_a_stdin_that_is_closed_is_a_file_that_cannot_be_read(words: list[str], said: str, tmp_path: Path) -> None:

@@ -83,13 +83,13 @@ def test_every_combination(
     for number, (dns, server) in enumerate(servers.items()):
         monkeypatch.setenv("MAPTR_CACHE_PATH", str(tmp_path / f"{number}.sqlite"))
         word = page[policy, dns, natab]
-        done = run("url", ARK[has], "--natab", str(path), "--policy", policy, f"@{server}")
+        done = run("url", ARK[has], "--table", str(path), "--policy", policy, f"@{server}")
         who, stale = word.removesuffix(", unasked").removesuffix(" (stale)"), "(stale)" in word
         assert done.exit_code == EXIT[who], (dns, word, done.output)
         assert bool(done.stdout.strip()) is (done.exit_code == 0), (dns, word)
         assert ("from the table" in done.stderr) is (who == "natab"), (dns, word, done.stderr)
         assert (" old, stale (" in done.stderr) is stale, (dns, word, done.stderr)
-        many = run("bulk", "--natab", str(path), "--policy", policy, f"@{server}", text=f"{ARK[has]}\n")
+        many = run("bulk", "--table", str(path), "--policy", policy, f"@{server}", text=f"{ARK[has]}\n")
         (row,) = csv.DictReader(many.stdout.splitlines())
         assert many.exit_code == EXIT[who], (dns, word, many.output)
         assert (row["status"], row["url"]) == (STATUS[who], done.stdout.strip()), (dns, word, many.output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +20,11 @@ from maptr.cli.serveoptions import OPTIONS, Line
 TEXTS = {
     "--config": ("maptr.toml", "", "a=b", "-"),
     "--zone": ("ark.arpa=ark.arpa.zone", "a.=b=c", "=", "a", "a..b=c", "\udcff=x"),
-    "--listen": ("127.0.0.1:5353", "[::1]:0", "[0:0::1]:53", "::1:53", "127.0.0.1", "127.0.0.1:99999", "localhost:53"),
+    "--listen": ("127.0.0.1:5300", "[::1]:0", "[0:0::1]:53", "::1:53", "127.0.0.1", "127.0.0.1:99999", "localhost:53"),
     "--metrics": ("127.0.0.1:9153", "x", ""),
+    "--log-level": ("info", "loud", ""),
+    "--log-format": ("json", "text", "xml"),
+    "--query-log": ("1", "0", "-1", "x", ""),
     "--user": ("maptr", "maptr:dns", "", ":"),
     "--control": ("run/maptr.sock", ""),
     "--workers": ("1", "1024", "0", "1025", "-1", "+1", "1_0", " 2", "２", ""),
@@ -30,11 +34,24 @@ TEXTS = {
     "--nsid": ("here", "--help", "ü"),
     "--key": ("xfr=hmac-sha256:MTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTI=", "xfr=hmac-md5:eA==", "x"),
     "--transfer": ("192.0.2.0/24", "192.0.2.1/24", "key:xfr", "2001:db8::/32 key:xfr", "nobody"),
-    "--notify": ("192.0.2.1", "[2001:db8::1]:5353 key:xfr", "ns.example"),
+    "--notify": ("192.0.2.1", "[2001:db8::1]:5300 key:xfr", "ns.example"),
     "--catalog": ("catalog.invalid", "Catalog.Invalid.", "a..b", ""),
     "--state": (".", "/", "/nowhere", __file__),
 }
-ODD = ("--help", "-h", "--check-config", "--check-config=1", "--zon=a=b", "--unknown", "word", "--", "-", "", "--zone")
+ODD: tuple[str, ...] = (
+    "",
+    "--help",
+    "-h",
+    "--check-config",
+    "--check-config=1",
+    "--json",
+    "--zon=a=b",
+    "--unknown",
+    "word",
+    "--",
+    "-",
+)
+ODD += ("--zone",)
 
 
 @st.composite
@@ -81,7 +98,7 @@ def test_every_option_but_one_is_plain(name: str) -> None:
 
 
 def test_each_option_is_tried_here() -> None:
-    assert {option.name for option in OPTIONS} == {*TEXTS, "--check-config"}
+    assert {option.name for option in OPTIONS} == {*TEXTS, "--check-config", "--json"}
 
 
 @pytest.mark.parametrize(
@@ -103,7 +120,7 @@ def test_what_is_odd_is_left_to_click_and_nothing_is_read_twice(words: list[str]
 
 def complaint(*words: str, **options: Any) -> tuple[int, str, str]:
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60, check=False, **options)
-    return done.returncode, done.stdout, done.stderr
+    return done.returncode, done.stdout, re.sub(r"(?m)^20\S+Z ", "", done.stderr)
 
 
 @pytest.mark.parametrize(

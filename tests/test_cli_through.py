@@ -50,7 +50,7 @@ def run(*arguments: str, text: str = "") -> Result:
 
 
 def url_of(file: Path) -> str:
-    result = run("url", ARK, "--natab", str(file), "--policy", "natab-only")
+    result = run("url", ARK, "--table", str(file), "--policy", "natab-only")
     assert result.exit_code == 0, result.output
     return result.stdout.strip()
 
@@ -100,7 +100,7 @@ def test_what_dns_said_is_kept_for_the_next_command(home: Path, server: str, mon
 )
 def test_the_policy_says_who_is_believed(policy: str, source: str, server: str) -> None:
     natab = str(ZONES / "sample.json")
-    document = json.loads(run("url", "--json", ARK, f"@{server}", "--natab", natab, "--policy", policy).stdout)
+    document = json.loads(run("url", "--json", ARK, f"@{server}", "--table", natab, "--policy", policy).stdout)
     assert document["source"] == source
     assert document["url"] == url_of(ZONES / "sample.json")
 
@@ -108,7 +108,7 @@ def test_the_policy_says_who_is_believed(policy: str, source: str, server: str) 
 def test_a_silent_server_costs_patience_and_no_more() -> None:
     with serving(lambda query: None) as port:
         natab = str(ZONES / "sample.natab")
-        result = run("url", "--timeout", "30", ARK, f"@127.0.0.1#{port}", "--natab", natab)
+        result = run("url", "--timeout", "30", ARK, f"@127.0.0.1#{port}", "--table", natab)
     assert result.exit_code == 0, "and not after 30 seconds, by which time the test would have been ended"
     assert "DNS: silent" in result.stderr
 
@@ -139,11 +139,19 @@ def test_the_table_of_a_server_s_configuration_is_the_client_s_too() -> None:
     assert run("table", "drift").exit_code == 9
 
 
+def test_a_configured_table_that_a_pull_will_write_may_be_absent(server: str) -> None:
+    config = f'[client]\nnameservers = ["{server}"]\n[table]\nfile = "naans.json"\n'
+    Path("maptr.toml").write_text(f'{config}url = "https://example.org/naans.json"\n')
+    result = run("url", ARK)
+    assert (result.exit_code, result.stdout) == (0, run("url", ARK, f"@{server}").stdout)
+    assert "naans.json: not there yet; maptr table pull --apply gets it" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "because"),
     [
         (("url", ARK, "--policy", "last"), "'last' is not one of"),
-        (("url", ARK, "--natab", "none"), "does not exist"),
+        (("url", ARK, "--table", "none"), "does not exist"),
         (("url", ARK, "--no-cache", "--policy", "dns-only"), "--no-cache goes with neither"),
         (("table", "drift"), "no table was pulled and none is configured"),
     ],
@@ -172,9 +180,9 @@ def test_ages_are_told_for_people(seconds: float, text: str) -> None:
 def test_a_table_is_as_old_as_its_source_said_so_last(policy: str, tmp_path: Path) -> None:
     source, natab = tmp_path / "source", tmp_path / "natab"
     source.write_text("54321:\n    t.example.org\n")
-    assert run("table", "pull", str(source), "--into", str(natab), "--apply").exit_code == 0
+    assert run("table", "pull", str(source), "--table", str(natab), "--apply").exit_code == 0
     os.utime(natab, (1, 1))
-    words = ("url", "ark:54321/x", "--natab", str(natab), "--policy", policy)
+    words = ("url", "ark:54321/x", "--table", str(natab), "--policy", policy)
     for line in ((*words, f"@{DEAD}"), words) if policy != "dns-first" else ((*words, f"@{DEAD}"),):
         assert re.search(r"from the table, \d+ s old", at(0, *line)[2])
 
@@ -220,11 +228,11 @@ def test_a_clock_set_by_a_day_makes_no_answer_fresh_and_no_age_known(
     code, out, said = at(-3 * 86_400, "url", ARK)
     assert (code, out) == (0, url)
     assert "from the cache on disk, of unknown age, stale (DNS does not say" in said
-    code, out, said = at(-3 * 86_400, "url", "ark:54321/x", "--natab", str(tmp_path / "natab"))
+    code, out, said = at(-3 * 86_400, "url", "ark:54321/x", "--table", str(tmp_path / "natab"))
     assert (code, out) == (0, "https://t.example.org/ark:/54321/x")
     assert "from the table, of unknown age (DNS: silent" in said
     for policy in ("natab-only", "natab-first"):
-        said = at(-3 * 86_400, "url", "ark:54321/x", "--natab", str(tmp_path / "natab"), "--policy", policy)[2]
+        said = at(-3 * 86_400, "url", "ark:54321/x", "--table", str(tmp_path / "natab"), "--policy", policy)[2]
         assert "from the table, of unknown age (the table has it)" in said
     code, out, said = at(3 * 86_400, "url", ARK)
     assert (code, out) == (9, ""), "no answer is kept for ever"
@@ -234,7 +242,7 @@ def test_a_clock_set_by_a_day_makes_no_answer_fresh_and_no_age_known(
 
 
 def bulk(text: str, *arguments: str) -> tuple[int, list[dict[str, object]], str]:
-    result = run("bulk", "--jsonl", *arguments, text=text)
+    result = run("bulk", "--json", *arguments, text=text)
     return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()], result.stderr
 
 
@@ -272,7 +280,7 @@ def test_without_a_resolver_the_table_answers_alone(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("maptr.stub.system_servers", none)
     assert run("bulk", text=f"{ARK}\n").exit_code == 9
-    code, rows, said = bulk(f"{ARK}\nark:54321/x\n", "--natab", str(ZONES / "sample.natab"))
+    code, rows, said = bulk(f"{ARK}\nark:54321/x\n", "--table", str(ZONES / "sample.natab"))
     assert (code, [row["status"] for row in rows]) == (9, ["found", "unknown"])
     assert "0 names asked, 1 from the table" in said
 
@@ -280,7 +288,7 @@ def test_without_a_resolver_the_table_answers_alone(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("policy", ["dns-first", "natab-first"])
 def test_rows_are_in_the_order_of_the_lines_whoever_answers(policy: str, server: str) -> None:
     lines = [("ark:12025/x", "nonsense", "ark:12345/x", "ark:54321/x", "ark:99999/x")[i * i % 5] for i in range(5000)]
-    _, rows, _ = bulk("\n".join(lines), "--natab", str(ZONES / "sample.natab"), "--policy", policy, f"@{server}")
+    _, rows, _ = bulk("\n".join(lines), "--table", str(ZONES / "sample.natab"), "--policy", policy, f"@{server}")
     assert [row["line"] for row in rows] == list(range(1, 5001))
     status = {"nonsense": "bad", "ark:54321/x": "none"}
     assert [row["status"] for row in rows] == [status.get(line, "found") for line in lines]
@@ -300,7 +308,7 @@ def test_rows_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_the_cache_has_to_say_is_said_as_maptr(tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("nothing of any format")
-    words = ["url", "ark:12345/x1", "--natab", "bad", "--policy", "natab-only"]
+    words = ["url", "ark:12345/x1", "--table", "bad", "--policy", "natab-only"]
     done = subprocess.run(
         [sys.executable, "-m", "maptr", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )

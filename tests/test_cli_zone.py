@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import dns.zone
@@ -67,7 +69,7 @@ def test_records_with_errors_are_left_out_and_named(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "12345 IN NAPTR" in result.stdout
     assert "13030" not in result.stdout
-    assert "left out: error 13030 no-public-host" in result.stderr
+    assert "left out: error: 13030: no-public-host" in result.stderr
     assert "vowels" in result.stderr
     assert run("build", "--strict", str(source), "--serial", "1").exit_code == 1
 
@@ -86,8 +88,8 @@ def test_whatever_is_left_out_is_said_even_of_a_zone_that_does_not_change(tmp_pa
     for _ in range(2):
         result = run("build", str(source), "-o", str(target))
         assert result.exit_code == 0
-        assert "left out: warning 12345 no-public-host: 192.168.1.12" in result.stderr
-        assert "left out: record 13030" in result.stderr
+        assert "left out: warning: 12345: no-public-host: 192.168.1.12" in result.stderr
+        assert "left out: error: 13030: rule-too-long" in result.stderr
     assert "unchanged" in result.stderr
     assert run("build", "--strict", str(source), "-o", str(target)).exit_code == 1
 
@@ -126,13 +128,13 @@ def test_servers_ttl_and_included_records(tmp_path: Path) -> None:
 
 def test_a_zone_not_fit_to_be_loaded_is_not_written(tmp_path: Path) -> None:
     target = tmp_path / "zone"
-    target.write_text("the old zone")
+    target.write_text(OLD_ZONE)
     include = tmp_path / "include"
     include.write_text('12346 60 IN NAPTR 0 0 "h" "ark" "USLC" h.example.\n')
     result = run("build", SAMPLE, "-o", str(target), "--include", str(include))
     assert result.exit_code == 1
     assert "regexp-refused" in result.stderr
-    assert target.read_text() == "the old zone"
+    assert target.read_text() == OLD_ZONE
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_check_names_file_line_record_and_reason(tmp_path: Path) -> None:
     lines = len(bad.read_text().splitlines())
     result = run("check", str(bad))
     assert result.exit_code == 1
-    assert result.stdout.startswith(f"{bad}: {lines}: error 12999.ark.arpa. unescaped-port: ")
+    assert result.stdout.startswith(f"{bad}:{lines}: error: 12999.ark.arpa.: unescaped-port: ")
     assert result.stderr == f"{bad}: 1 errors, 0 warnings\n"
     document = json.loads(run("check", "--json", str(bad)).stdout)
     assert document["schema"] == "maptr/1"
@@ -188,3 +190,84 @@ def test_strict_makes_warnings_fail(tmp_path: Path) -> None:
     odd.write_text((ZONES / "ark.arpa.zone").read_text() + 'hello IN NAPTR 0 0 "h" "ark" "" h.example.\n')
     assert run("check", str(odd)).exit_code == 0
     assert run("check", "--strict", str(odd)).exit_code == 1
+
+
+OLD_ZONE = "ark.arpa. 60 IN SOA a. b. 1 2 3 4 5\nark.arpa. 60 IN NS a.\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["my notes\n", '{"data": []}', OLD_ZONE.replace("ark.arpa", "ark.example"), "\udcff"],
+    ids=["text", "registry", "another zone", "octets"],
+)
+def test_a_file_that_is_not_the_zone_is_not_replaced(content: str, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    octets = content.encode("utf-8", "surrogateescape")
+    target.write_bytes(octets)
+    result = run("build", SAMPLE, "-o", str(target))
+    assert (result.exit_code, target.read_bytes()) == (2, octets)
+    assert "maptr did not write it: give --overwrite to replace it" in result.stderr
+    assert run("build", SAMPLE, "-o", str(target), "--overwrite").exit_code == 0
+    assert "12345 IN NAPTR" in target.read_text()
+
+
+@pytest.mark.parametrize("how", ["itself", "hard link", "symbolic link", "another path"])
+def test_the_registry_is_never_the_zone(how: str, tmp_path: Path) -> None:
+    source = out = tmp_path / "r.json"
+    source.write_text(Path(SAMPLE).read_text())
+    if how == "another path":
+        (tmp_path / "d").mkdir()
+        out = tmp_path / "d" / ".." / "r.json"
+    elif how != "itself":
+        out = tmp_path / "out"
+        out.hardlink_to(source) if how == "hard link" else out.symlink_to(source)
+    for words in (["build", str(source)], ["build", SAMPLE, "--include", str(source)]):
+        result = run(*words, "-o", str(out), "--overwrite")
+        assert (result.exit_code, source.read_text()) == (2, Path(SAMPLE).read_text())
+        assert "input and output are the same file" in result.stderr
+
+
+def test_a_zone_that_lost_its_names_is_not_replaced(tmp_path: Path) -> None:
+    target, few = tmp_path / "zone", tmp_path / "few"
+    assert run("build", SAMPLE, "-o", str(target)).exit_code == 0
+    before = target.read_text()
+    few.write_text("12345:\n    h.example.org  ACR\n#--- end of data ---\n")
+    result = run("build", str(few), "-o", str(target))
+    assert (result.exit_code, target.read_text()) == (1, before)
+    assert "stays as it is: it lost" in result.stderr
+    assert run("build", str(few), "-o", str(target), "--force").exit_code == 0
+    assert target.read_text() != before
+
+
+def test_a_zone_is_written_through_a_link_and_to_standard_output(tmp_path: Path) -> None:
+    target, link = tmp_path / "zone", tmp_path / "link"
+    link.symlink_to(target)
+    assert run("build", SAMPLE, "-o", str(link), "--serial", "1").exit_code == 0
+    assert link.is_symlink()
+    for name in ("-", "/dev/stdout"):
+        words = [sys.executable, "-m", "maptr", "zone", "build", SAMPLE, "--serial", "1", "-o", name]
+        with (tmp_path / "out").open("w") as out:
+            subprocess.run(words, stdout=out, check=True, timeout=60)
+        assert (tmp_path / "out").read_text() == target.read_text()
+
+
+def test_build_tells_programs_what_it_did(tmp_path: Path) -> None:
+    target = str(tmp_path / "zone")
+    first, again = (json.loads(run("build", SAMPLE, "-o", target, "--json").stdout) for _ in range(2))
+    assert (first["zone"], first["file"], first["written"]) == ("ark.arpa.", target, True)
+    assert (again["serial"], again["written"]) == (first["serial"], False)
+    assert run("build", SAMPLE, "--json").exit_code == 2
+
+
+def test_check_sign_and_diff_read_what_is_included(tmp_path: Path) -> None:
+    (tmp_path / "part").write_text("12345 60 IN A 192.0.2.1\n")
+    zone = tmp_path / "zone"
+    zone.write_text(f"{OLD_ZONE}$INCLUDE {tmp_path / 'part'}\n")
+    assert run("check", str(zone)).exit_code == 0
+    (tmp_path / "old").write_text(OLD_ZONE)
+    result = run("diff", str(tmp_path / "old"), str(zone))
+    assert (result.exit_code, "12345.ark.arpa." in result.stdout) == (1, True)
+    (tmp_path / "part").unlink()
+    result = run("check", str(zone))
+    assert (result.exit_code, result.stdout) == (8, "")
+    assert f"{tmp_path / 'part'}: No such file or directory" in result.stderr

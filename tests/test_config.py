@@ -21,11 +21,11 @@ from maptr.config.lines import key_lines
 from maptr.config.model import CacheConfig, ClientConfig, ZoneConfig, all_keys
 from maptr.config.reader import environment_names
 from maptr.errors import ConfigError, ConfigErrors
-from maptr.plainurl import ARK_ARPA
+from maptr.names import ARK_ARPA
 
 ISSUE = """\
 [serve]
-listen = ["127.0.0.1:5353", "[::1]:5353"]
+listen = ["127.0.0.1:5300", "[::1]:5300"]
 workers = 1
 nsid = ""                  # and version, hostname; empty = refused
 control = "run/maptr.sock"
@@ -51,7 +51,7 @@ SECRET = "c2VjcmV0IHNlY3JldCE="
 def test_the_configuration_of_the_issue() -> None:
     config = parse(ISSUE, filename="/etc/maptr.toml", directory=Path("/etc"))
     serve = config.serve
-    assert serve.listen == (Address("127.0.0.1", 5353), Address("::1", 5353))
+    assert serve.listen == (Address("127.0.0.1", 5300), Address("::1", 5300))
     assert (serve.workers, serve.nsid, serve.control) == (1, "", Path("/etc/run/maptr.sock"))
     assert serve.tls.listen == (Address("127.0.0.1", 8853),)
     assert (serve.tls.certificate, serve.tls.key) == (Path("/etc/tls.crt"), Path("/etc/tls.key"))
@@ -71,7 +71,7 @@ def test_the_configuration_of_the_issue() -> None:
 def test_nothing_given_is_the_defaults() -> None:
     config = parse()
     assert config == Config(filename="")
-    assert config.serve.listen == (Address("127.0.0.1", 5353),)
+    assert config.serve.listen == (Address("127.0.0.1", 5300),)
     assert config.zones == ()
 
 
@@ -452,7 +452,7 @@ every = "15m"
 drift = ["192.0.2.7"]
 [client]
 origin = "ARK.example"
-nameservers = ["127.0.0.1#5353"]
+nameservers = ["127.0.0.1#5300"]
 [cache]
 path = "cache.sqlite"
 stale_limit = "2d"
@@ -466,7 +466,7 @@ include = ["delegations.zone"]
     config = parse(text, directory=Path("/etc"), environment={"MAPTR_CACHE_POLICY": "natab-first"})
     assert config.table.sources == ("https://one.example/naans", "https://two.example/naans")
     assert (config.table.file, config.table.every, config.table.drift) == (Path("/etc/naans.json"), 900, ("192.0.2.7",))
-    assert config.client == ClientConfig((b"ark", b"example"), ("127.0.0.1#5353",))
+    assert config.client == ClientConfig((b"ark", b"example"), ("127.0.0.1#5300",))
     assert config.cache == CacheConfig(None, Path("/etc/cache.sqlite"), "natab-first", 0.3, 172_800, 0)
     (zone,) = config.zones
     assert (zone.table, zone.include) == (Path("/etc/naans.json"), (Path("/etc/delegations.zone"),))

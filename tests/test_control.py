@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -20,6 +21,7 @@ import dns.rcode
 import pytest
 from click.testing import CliRunner, Result
 
+from maptr import places
 from maptr.cli import main
 from maptr.cli.serve import serve
 from maptr.errors import ConfigError
@@ -210,13 +212,13 @@ def test_a_bad_configuration_leaves_everything(site: Site, change: dict[str, str
     site.write_zone("a.test", zone_text(2, "192.0.2.2"))
     good = site.config.read_text()
     site.configure(**change)  # type: ignore[arg-type] # each has the one that is a text
-    result = site.run("reload", "--socket", str(site.socket))
+    result = site.run("reload", "--control", str(site.socket))
     assert result.exit_code == 1
     assert reason in result.stderr
     assert site.server is not None
     site.server.wait_for("configuration not reloaded, everything stays: ")
     assert address_of("ns.a.test.", port) == "192.0.2.1"
-    status = json.loads(site.run("status", "--json", "--socket", str(site.socket)).stdout)
+    status = json.loads(site.run("status", "--json", "--control", str(site.socket)).stdout)
     assert reason in status["alarms"][0]
     site.config.write_text(good)
     assert site.run("reload").exit_code == 0
@@ -239,6 +241,63 @@ def test_a_zone_that_is_not_served(site: Site) -> None:
     assert "no domain name" in site.run("reload", "a..test").stderr
 
 
+def test_the_usual_places_are_looked_at(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    site.start()
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    monkeypatch.setenv("XDG_DATA_HOME", str(empty))
+    monkeypatch.delenv("MAPTR_CONFIG", raising=False)
+    system = tmp_path / "etc.toml"
+    monkeypatch.setattr(places, "SYSTEM_CONFIG", str(system))
+    monkeypatch.setattr(places, "SYSTEM_SOCKET", str(empty / "none"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    result = CliRunner().invoke(main, ["status"])
+    runtime = tmp_path / "runtime/maptr/maptr.sock"
+    assert (result.exit_code, result.stderr) == (
+        3,
+        f"maptr: not running: there is none of maptr.toml, {system}, run/maptr.sock, {runtime}, {empty / 'none'}; "
+        "a server without a configuration has a control socket where --control names one\n",
+    )
+    runtime.parent.mkdir(parents=True)
+    runtime.symlink_to(site.socket)
+    assert "zone a.test. serial" in CliRunner().invoke(main, ["status"]).stdout
+    runtime.unlink()
+    system.write_text(f"[serve]\ncontrol = '{site.socket}'\n")
+    assert "zone a.test. serial" in CliRunner().invoke(main, ["status"]).stdout
+    system.write_text(f"[serve]\n\ncontrol = '{empty}/no.sock'\n")
+    result = CliRunner().invoke(main, ["reload"])
+    reason = f"there is no socket {empty}/no.sock, which {system}:3 names: no server runs with it"
+    assert (result.exit_code, result.stderr) == (3, f"maptr: not running: {reason}\n")
+
+
+def test_a_socket_that_a_killed_server_left_is_said_to_be_so(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(tmp_path / "s"))
+    (tmp_path / "maptr.toml").write_text("[serve]\ncontrol = 's'\n")
+    result = CliRunner().invoke(main, ["status", "--config", str(tmp_path / "maptr.toml")])
+    assert (result.exit_code, "the server was killed" in result.stderr) == (3, True)
+
+
+def test_status_shows_the_serial_and_age_of_each_secondary(site: Site) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as secondary:
+        secondary.bind(("127.0.0.1", 0))
+        secondary.settimeout(PATIENCE)
+        port = secondary.getsockname()[1]
+        site.config.write_text(
+            site.config.read_text().replace(
+                "[[zone]]", f"[[zone]]\nnotify = ['127.0.0.1:{port}', '127.0.0.2:{port}']", 1
+            )
+        )
+        site.start()
+        query, client = secondary.recvfrom(65535)
+        secondary.sendto(dns.message.make_response(dns.message.from_wire(query)).to_wire(), client)
+        site.servers[-1].wait_for(f"NOTIFY of zone .* to 127.0.0.1:{port}: done")
+    shown = site.run("status").stdout
+    assert re.search(rf"(?m)^  secondary 127[.]0[.]0[.]1:{port} serial \d+, NOTIFY done, \d+ s ago$", shown)
+    assert f"  secondary 127.0.0.2:{port} no serial acknowledged, NOTIFY pending" in shown
+
+
 def test_not_running_is_3(site: Site) -> None:
     for command in ("status", "reload"):
         result = site.run(command)
@@ -254,9 +313,9 @@ def test_without_a_configuration_there_is_no_socket_unless_one_is_asked_for(site
     zone = f"a.test={site.directory}/a.test.zone"
     site.servers.append(Server("--zone", zone, "--listen", "127.0.0.1:0", "--control", str(site.socket)))
     site.servers[0].ready()
-    result = CliRunner().invoke(main, ["status", "--socket", str(site.socket), "--json"])
+    result = CliRunner().invoke(main, ["status", "--control", str(site.socket), "--json"])
     assert json.loads(result.stdout)["config"] is None
-    assert CliRunner().invoke(main, ["reload", "--socket", str(site.socket)]).exit_code == 0
+    assert CliRunner().invoke(main, ["reload", "--control", str(site.socket)]).exit_code == 0
     site.servers.append(Server("--zone", zone, "--listen", "127.0.0.1:0"))
     site.servers[1].ready()
     assert site.servers[1].end() == 0

@@ -18,6 +18,7 @@ from dns.rdtypes.ANY.DS import DS
 
 from maptr import names, wire
 from maptr.protocol import HEADER_SIZE, MAX_MESSAGE
+from maptr.reply import read_reply
 from maptr.trace import Outcome
 from maptr.validation import message
 from tests.hostile import CNAME, NAPTR, NS, SOA, naptr, record, reply
@@ -205,6 +206,6 @@ def test_owners_are_compared_once_however_many_aliases_there_are(monkeypatch: py
     ends = [b"\xc0\x0c", *(b"\1" + bytes((97 + number,)) + b"\0" for number in range(16))]
     aliases = [fields(owner, CNAME, target) for owner, target in pairwise(ends)]
     others = [long_name_first(), *(fields(POINTER, 65280, b"") for _ in range(500))]
-    read = wire.read(QUERY, reply(QUERY.packet, others + aliases))
+    read = read_reply(QUERY, reply(QUERY.packet, others + aliases))
     assert read.note == "through CNAME p."
     assert len(folded) < 3 * len(others)

@@ -36,7 +36,7 @@ ERC = b"""# a comment
 erc:
 who:   Lederberg,
        Joshua
-what:  Studies%20of Human Families \xe2\x80\x94 1
+what:  Studies%spof Human Families \xe2\x80\x94 1
 when:  1974
 where: https://ark.example.org/ark:12345/x1
 !note: private
@@ -141,8 +141,8 @@ def test_a_charset_that_is_none_is_utf_8(charset: str) -> None:
     assert told.segments[0].elements[0] == ("who", "é+2AA-\\ud800")
 
 
-def test_a_decoded_line_end_makes_no_label() -> None:
-    page = Page("http://a/", 200, (), b"erc:\nwho: a%0Aerc-support:%0D%0Awhat: b%C2%85x\n", False)
+def test_a_line_end_in_a_value_makes_no_label() -> None:
+    page = Page("http://a/", 200, (), "erc:\nwho: a\x85erc-support:\u2028what: b\x0bx\n".encode(), False)
     told = read(ARK, "", page)
     assert told.to_text() == "erc:\nwho: a\n\terc-support:\n\twhat: b\n\tx"
     (again,) = read(ARK, "", page._replace(body=told.to_text().encode())).segments

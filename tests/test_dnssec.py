@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import json
 import logging
 import os
 import re
@@ -38,10 +39,11 @@ from maptr.errors import SigningError, ZoneError
 from maptr.keyfolder import add_key, read_keys, remove_key, set_state
 from maptr.resign import is_current
 from maptr.serve import alarm
+from maptr.serve.served import Served, ZoneState
 from maptr.serve.zones import ZoneSource, read_zone
 from maptr.signatures import EXPIRING, Signatures, signature_state
 from maptr.signing import Children, Policy
-from maptr.snapshot import Snapshot, view_zone
+from maptr.snapshot import view_zone
 from maptr.zonekeys import Algorithm, Key, KeySet, Role, State, ds_rdata
 from tests.signing import sign_zone
 
@@ -473,13 +475,47 @@ def test_a_key_of_the_same_tag_signs_anew(keys: dict[Role, Key], monkeypatch: py
     assert not before & after
 
 
-def test_a_zone_can_be_signed_in_place(work: Path) -> None:
-    path = work / "in.zone"
-    assert run("sign", path, work / "keys", "-o", path, "--at", NOW).exit_code == 0
-    assert run("sign", path, work / "keys", "-o", path, "--at", NOW + 8 * 86400).exit_code == 0
-    assert serial(path) == 9
-    view = view_zone(dns.zone.from_text(path.read_text(), "example.", relativize=False))
-    assert signature_state(view, NOW + 8 * 86400).expires == NOW + 22 * 86400
+def test_what_signing_reads_is_never_what_it_writes(work: Path) -> None:
+    path, part = work / "in.zone", work / "part"
+    part.write_text("included A 192.0.2.7\n")
+    with path.open("a") as file:
+        file.write(f"$INCLUDE {part}\n")
+    (key,) = (work / "keys").iterdir()
+    for out in (path, part, key):
+        before = out.read_bytes()
+        done = run("sign", path, work / "keys", "-o", out, "--overwrite")
+        assert (done.exit_code, out.read_bytes()) == (2, before)
+        assert "input and output are the same file" in done.output
+    assert "included.example. " in run("sign", path, work / "keys").output
+
+
+def test_signing_replaces_what_is_the_zone_and_has_its_names(work: Path) -> None:
+    out = work / "out"
+    out.write_text("my notes")
+    assert run("sign", work / "in.zone", work / "keys", "-o", out).exit_code == 2
+    assert out.read_text() == "my notes"
+    done = run("sign", work / "in.zone", work / "keys", "-o", out, "--overwrite", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["written"]) == (0, True)
+    assert json.loads(run("sign", work / "in.zone", work / "keys", "-o", out, "--json").stdout)["written"] is False
+    before = out.read_text()
+    (work / "few").write_text("example. 60 IN SOA a. b. 9999 2 3 4 5\nexample. 60 IN NS a.\n")
+    done = run("sign", work / "few", work / "keys", "-o", out)
+    assert (done.exit_code, out.read_text()) == (1, before)
+    assert "stays as it is: it lost" in done.output
+
+
+@pytest.mark.parametrize("pem", [None, "fullchain.pem"])
+def test_a_folder_that_is_not_of_keys_is_not_to_be_closed(pem: str | None, work: Path) -> None:
+    folder = work / "etc"
+    folder.mkdir(mode=0o755)
+    if pem is not None:
+        (folder / pem).write_text("a certificate")
+    for words in (["sign", work / "in.zone", folder], ["keys", "list", folder], ["keys", "add", folder]):
+        done = run(*words)
+        assert (done.exit_code, "chmod" in done.output) == (1, False)
+        assert f"{folder}: is no key folder" in done.output
+    folder.chmod(0o700)
+    assert "chmod" not in run("sign", work / "in.zone", folder).output
 
 
 def test_what_checks_a_zone_says_that_its_signatures_are_over(work: Path) -> None:
@@ -487,9 +523,9 @@ def test_what_checks_a_zone_says_that_its_signatures_are_over(work: Path) -> Non
     assert run("sign", work / "in.zone", work / "keys", "-o", path, "--at", 1700000000).exit_code == 0
     over = "signatures expired at 2023-11-28T22:13:20Z: validators answer SERVFAIL; sign the zone again"
     checked = run("check", path)
-    assert (checked.exit_code, checked.stdout) == (0, f"{path}: warning example. signatures: {over}\n")
+    assert (checked.exit_code, checked.stdout) == (0, f"{path}: warning: example.: signatures: {over}\n")
     assert run("check", "--strict", path).exit_code == 1
-    serve = ["serve", "--zone", f"example={path}", "--listen", "127.0.0.1:5353", "--check-config"]
+    serve = ["serve", "--zone", f"example={path}", "--listen", "127.0.0.1:5300", "--check-config"]
     started = CliRunner().invoke(main, serve)
     assert (started.exit_code, started.stderr) == (0, f"maptr: zone example.: {over}\n")
     assert run("sign", work / "in.zone", work / "keys", "-o", path).exit_code == 0
@@ -508,25 +544,28 @@ def test_the_same_time_gives_the_same_zone(work: Path) -> None:
         ["zone", "sign", "in.zone", "keys"],
         ["zone", "keys", "add", "keys"],
         ["zone", "keys", "list", "keys"],
+        ["table", "pull", "registry", "--table", "natab", "--public-key", "registry.pub"],
         ["serve", "--config", "maptr.toml", "--check-config"],
     ],
     ids=" ".join,
 )
 def test_without_the_package_to_sign_with_it_is_named(work: Path, words: list[str]) -> None:
     done = _without_cryptography(work, words)
-    assert done.returncode == 1
-    assert done.stderr == "maptr: signing needs the package cryptography: pip install 'maptr[dnssec]'\n"
+    assert done.returncode == 2
+    assert "need" in done.stderr
+    assert "the package cryptography: pip install 'maptr[dnssec]'\n" in done.stderr
 
 
 def test_without_it_a_server_that_is_to_sign_says_so_and_serves_the_other_zones(work: Path) -> None:
     done = _without_cryptography(work, ["serve", "--config", "maptr.toml"], until="ready")
-    refused = "maptr: zone example. not signed, queries get SERVFAIL, next try in 60 s: signing needs the package"
-    assert done.stderr.startswith(refused), done.stderr
+    refused = "ERROR maptr: zone example. not signed, queries get SERVFAIL, next try in 60 s: signing needs the package"
+    assert refused in done.stderr
     assert "ready, serving 1 zone on 127.0.0.1:" in done.stderr
 
 
 def _without_cryptography(work: Path, words: list[str], *, until: str = "") -> subprocess.CompletedProcess[str]:
     """A command in a process that has not the package; one that goes on is ended when it has said a word."""
+    (work / "registry.pub").write_text("")
     (work / "maptr.toml").write_text(
         '[serve]\nlisten = ["127.0.0.1:0"]\nstate = "state"\n'
         '[[zone]]\nname = "example"\nfile = "in.zone"\nkeys = "keys"\n'
@@ -598,7 +637,7 @@ def test_a_byte_order_mark_is_refused_where_it_is(work: Path, name: str) -> None
     if name == "in.zone":
         done = run("sign", work / name, work / "keys")
         assert (done.exit_code, done.stdout) == (1, "")
-        assert f"{work / name}: 1: error the file byte-order-mark: {reason}" in done.output
+        assert f"{work / name}:1: error: the file: byte-order-mark: {reason}" in done.output
         assert "byte-order-mark" in run("check", work / name).output
     with pytest.raises(ZoneError, match=re.escape(f"{work / name}:1: {reason}")):
         read_zone(ZoneSource((b"example",), work / "in.zone"))
@@ -654,6 +693,7 @@ def test_keys_are_listed_moved_and_shown_to_the_parent(work: Path) -> None:
 
 def test_signatures_have_a_state(keys: dict[Role, Key], caplog: pytest.LogCaptureFixture) -> None:
     view = view_zone(sign(keys[Role.CSK]))
+    source = ZoneSource(view.origin, Path("example.zone"))
     end = NOW + Policy().lifetime
     states = {
         NOW: Signatures.OK,
@@ -669,7 +709,7 @@ def test_signatures_have_a_state(keys: dict[Role, Key], caplog: pytest.LogCaptur
         assert (found.state, found.expires) == (state, end)
         caplog.clear()
         with caplog.at_level(logging.WARNING, "maptr.serve"):
-            alarm.tell(Snapshot.of([view]), now)
+            alarm.tell(Served({view.origin: ZoneState(source).serving(view, now)}), now)
         assert bool(caplog.records) is found.is_alarm
         assert all("zone example.: signatures" in record.getMessage() for record in caplog.records)
     assert signature_state(view_zone(zone()), NOW).state is Signatures.UNSIGNED

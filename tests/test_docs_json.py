@@ -14,9 +14,12 @@ from click.testing import CliRunner
 from maptr.ark import Ark
 from maptr.cli import main
 from maptr.describe import Description, Segment
+from maptr.lint import LeftOut, lint
 from maptr.liveness import Liveness
 from maptr.serve.driftreport import DriftReport
 from maptr.serve.served import Outcome
+from maptr.serve.status import describe_left_out
+from maptr.table import Entry, Table
 from maptr.trace import Link, Step
 from maptr.trace import Outcome as Said
 from tests.test_client import serving, zone
@@ -80,11 +83,13 @@ def test_the_commands_that_ask() -> None:
         discovered = run("discover", "ark:12345/x1", "ark:00000/x1", at, "--json")
         discovered[0]["trace"][0]["chain"] = chain
         urls = run("url", "ark:12345/x1", "ark:00000/x1", at, "--json")
-        bulk = run("bulk", "-", at, "--jsonl", text="ark:12345/x1\nnonsense\n")
+        bulk = run("bulk", "-", at, "--json", text="ark:12345/x1\nnonsense\n")
         none = run("info", "ark:00000/x1", at, "--json")
+        arks = run("ark", "ark:12345/x1", "nonsense", "--json")
     assert said("discover", *discovered) == documented("discover")
+    assert said("ark", *arks) == documented("ark")
     assert all(said("url", document) == documented("url") for document in urls)
-    assert all(said("bulk", document) == documented("bulk --jsonl") for document in bulk)
+    assert all(said("bulk", document) == documented("bulk --json") for document in bulk)
     erc = Segment("erc", (("who", "H"),))
     told = Description(Ark.parse("ark:12345/x1"), "?info", "https://h.example/", 200, segments=(erc,))
     assert said("info", told.to_dict(), *none) == documented("info")
@@ -106,8 +111,8 @@ def test_the_commands_of_tables(tmp_path: Path) -> None:
     natab = "".join(f"{naan}:\n    h.example.org  ACR\n" for naan in range(12345, 12355))
     into.write_text(natab)
     other = tmp_path / "other"
-    other.write_text(natab.replace("h.", "i.", 1))
-    pulled = run("table", "pull", other, "--into", into, "--json")
+    other.write_text(natab.replace("h.", "i.", 1).replace("12350:\n    h.", "12350:\n    h!"))
+    pulled = run("table", "pull", other, "--table", into, "--json")
     assert said("table pull", *pulled) == documented("table pull")
     with serving(zone(RECORDS)) as port:
         drifted = run("table", "drift", "--table", into, f"@127.0.0.1#{port}", "--json")
@@ -124,10 +129,20 @@ def test_the_commands_of_zones(tmp_path: Path) -> None:
     new.write_text(old.read_text().replace('"h" "ark" ""', '"h" "ark" "USLC"', 1) + "added 60 IN TXT x\n")
     assert said("zone check", *run("zone", "check", new, "--json")) == documented("zone check")
     assert said("zone diff", *run("zone", "diff", old, new, "--json")) == documented("zone diff")
+    built = run("zone", "build", ZONES / "sample.json", "-o", tmp_path / "built", "--json")
+    assert said("zone build", *built) == documented("zone build")
     CliRunner().invoke(main, ["zone", "keys", "add", str(tmp_path / "keys")])
     assert said("zone keys list", *run("zone", "keys", "list", tmp_path / "keys", "--json")) == documented(
         "zone keys list"
     )
+    signed = run("zone", "sign", tmp_path / "built", tmp_path / "keys", "-o", tmp_path / "signed", "--json")
+    assert said("zone sign", *signed) == documented("zone sign")
+    checking = ("serve", "--check-config", "--json", "--zone")
+    good = run(*checking, f"ark.arpa={old}", "--listen", "127.0.0.1:0")
+    bad = run(*checking, f"ark.arpa={tmp_path / 'none'}")
+    worse = run("serve", "--check-config", "--json", "--config", tmp_path / "none")
+    assert [len(document["errors"]) for document in (*good, *bad, *worse)] == [0, 1, 1]
+    assert said("serve --check-config", *good, *bad, *worse) == documented("serve --check-config")
 
 
 def test_the_server(site: Site) -> None:
@@ -137,7 +152,9 @@ def test_the_server(site: Site) -> None:
     assert said("reload", *[json.loads(site.run("reload", "--json").stdout)]) == documented("reload") - {"error"}
     status: dict[str, Any] = dict(site.status())
     status["table"] = {**dict.fromkeys(("file", "source", "checked", "changed", "error", "failed"))}
+    status["table"]["kept"] = [{"record": "", "reason": ""}]
     status["table"]["drift"] = [DriftReport("192.0.2.1", 1.0, 1).describe(str)]
+    status["zones"][0]["left_out"] = describe_left_out(LeftOut(lint(Table([Entry("12345")]))))
     missing = documented("status") - said("status", status)
     assert said("status", status) <= documented("status")
     assert missing == {path for path in documented("status") if path.startswith("zones[].signing.")}

@@ -9,6 +9,7 @@ from typing import Any
 from maptr.asking import Exchange
 from maptr.attempt import Attempt, Server
 from maptr.flight import Flight, Overdue
+from maptr.names import Labels
 from maptr.question import Answer
 
 NAME = (b"12345", b"ark", b"arpa")
@@ -17,8 +18,8 @@ NAME = (b"12345", b"ark", b"arpa")
 def sent(overdue: Overdue, now: float, seconds: float) -> tuple[Flight, Attempt]:
     """A question whose first message is sent now and waited for so long."""
     exchange = Exchange(NAME, (Server("192.0.2.1"),), lambda size: bytes(size))
-    ignored: Callable[[Answer], Any] = id
-    flight = Flight(exchange, ignored, 10.0)
+    ignored: Callable[[Labels, Answer], Any] = max
+    flight = Flight(NAME, exchange, ignored, 10.0)
     attempt = flight.attempt = exchange.next()
     assert attempt is not None
     overdue.set(flight, attempt, now, now + seconds)

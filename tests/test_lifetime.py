@@ -128,28 +128,24 @@ class Rig:
 
     def redirect(self, naan: str, target: str, elapsed: float) -> None:
         record = Naptr(0, 0, b"", b"ark", b"", names.parse(target))
-        self.many.tell(wire(f"{naan}.ark.arpa."), Answer(Outcome.ANSWER, [record], 60, elapsed=elapsed))
+        self.many.tell(names.parse(f"{naan}.ark.arpa."), Answer(Outcome.ANSWER, [record], 60, elapsed=elapsed))
 
     def host(self, name: str) -> None:
         record = Naptr(0, 0, b"h", b"ark", b"", (b"h", b"example"))
-        self.many.tell(wire(name), Answer(Outcome.ANSWER, [record], 60, elapsed=0.1))
+        self.many.tell(names.parse(name), Answer(Outcome.ANSWER, [record], 60, elapsed=0.1))
 
     def onward(self) -> list[str]:
         taken = self.many.take_onward()
         for onward in taken:
-            name = names.to_text(names.from_wire(onward.name))
+            name = names.to_text(onward.name)
             onward.unanswered = lambda: Answer(Outcome.TIMEOUT, note="no reply")
             onward.drop = lambda name=name: self.dropped.append(name)  # type: ignore[misc]
-        return [names.to_text(names.from_wire(onward.name)) for onward in taken]
+        return [names.to_text(onward.name) for onward in taken]
 
     def done(self) -> dict[str, Discovery]:
         done = dict(self.many.done)
         self.many.done.clear()
         return done
-
-
-def wire(name: str) -> bytes:
-    return names.to_wire(names.parse(name))
 
 
 def test_each_leaves_a_shared_question_when_its_own_time_is_over() -> None:

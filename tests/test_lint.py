@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import tomllib
 from collections import Counter
@@ -10,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from maptr import registry
+from maptr import Ark, registry
 from maptr.finding import Finding, Severity
-from maptr.lint import lint, unusable
-from maptr.table import Entry, Nma, Table
+from maptr.lint import lint
+from maptr.table import Entry, Nma, Table, unusable
 
 HERE = Path(__file__).parent
 VECTORS = tomllib.loads((HERE / "vectors" / "lint.toml").read_text("utf-8"))["vector"]
@@ -55,9 +56,17 @@ def test_shoulders() -> None:
     ]
 
 
+def test_a_shoulder_with_a_hyphen_never_matches() -> None:
+    table = Table([Entry("12345", nmas=(GOOD,)), Entry("12345", "x-6", (GOOD,))])
+    assert of(lint(table)) == [("warning", "12345/x-6", "shoulder-with-hyphen")]
+    found = table.lookup(Ark.parse("ark:12345/x-6np1"))
+    assert found is not None
+    assert found.key == "12345"
+
+
 def test_a_finding_says_itself() -> None:
     finding = lint(Table([Entry("12345")]))[0]
-    assert str(finding) == "error 12345 no-nma: the record names no mapping authority"
+    assert str(finding) == "error: 12345: no-nma: the record names no mapping authority"
     assert finding.to_dict() == {
         "severity": "error",
         "record": "12345",
@@ -65,6 +74,7 @@ def test_a_finding_says_itself() -> None:
         "reason": "the record names no mapping authority",
         "value": "",
         "line": 0,
+        "file": "",
     }
 
 
@@ -94,4 +104,25 @@ def test_real_registry() -> None:
     }
     assert records("shoulder-not-a-label") == {"81986/s6.caida"}
     assert len(records("upper-case-host")) == 22
-    assert Counter(level for level, _, _ in found) == {"error": 4, "warning": 38}
+    assert Counter(level for level, _, _ in found) == {"error": 4, "warning": 39}
+    assert len(records("copied-example")) == 1
+    assert records("no-variable") == records("bare-variable") == records("shoulder-with-hyphen") == set()
+
+
+@pytest.mark.real_data
+def test_real_registry_of_2026() -> None:
+    path = REAL / "naan_records_2026-07-14.json.gz"
+    if not path.exists():
+        pytest.skip(f"no real registry at {path} (set MAPTR_REAL_DATA)")
+    found = lint(registry.read(gzip.decompress(path.read_bytes())))
+
+    def records(code: str) -> set[str]:
+        return {finding.record for finding in found if finding.code == code}
+
+    assert records("no-variable") == {
+        *("53359", "75589", "30786", "36944", "40363", "42073", "49939", "17791", "14372", "23948", "66013")
+    }
+    assert {"53359", "36944", "14372", "75589"} < records("copied-example")
+    assert len(records("copied-example")) == 17
+    assert records("bare-variable") == {"82087", "37285"}
+    assert records("unknown-variable") == {"33181"}

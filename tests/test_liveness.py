@@ -124,7 +124,7 @@ def test_what_is_kept_and_read_again(tmp_path: Path) -> None:
 def test_a_file_of_before_and_one_that_cannot_be_had(tmp_path: Path) -> None:
     Rig({}, path=tmp_path / "c.sqlite").cache.discover(ARK, raise_on_none=False)
     assert ProbeLog(Disk(tmp_path / "c.sqlite", wall=Clock()), wall=Clock()).record(probes(True))
-    nowhere = ProbeLog(Disk(tmp_path / "none" / "c.sqlite", wall=Clock()), wall=Clock())
+    nowhere = ProbeLog(Disk(tmp_path / "none" / "c.sqlite", wall=Clock(), own=True), wall=Clock())
     assert not nowhere.record(probes(False, False, False))
     assert (nowhere.all(), nowhere.is_suspect(url.parse(PLACE))) == ({}, False)
 

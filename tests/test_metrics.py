@@ -26,9 +26,12 @@ from maptr.address import Address
 from maptr.cli.serve import serve
 from maptr.errors import ConfigError
 from maptr.keyfolder import add_key
+from maptr.lint import publishable
 from maptr.serve import conversations, httpd, metrics
 from maptr.serve.conversations import Conversations
 from maptr.serve.counters import GROUPS
+from maptr.serve.status import describe_left_out
+from maptr.table import Entry, Nma, Table
 from maptr.zonekeys import Algorithm, Role, State
 from tests.peers import find
 from tests.running import Running, converse
@@ -170,7 +173,7 @@ def test_a_refused_zone_is_an_alarm_with_its_reason(scraped: Scraped) -> None:
     site.write_zone("a.test", 'a "quoted\\\\" reason\n')
     assert site.run("reload", "a.test").exit_code == 1
     site.config.write_text("rubbish")
-    assert site.run("reload", "--socket", str(site.socket)).exit_code == 1
+    assert site.run("reload", "--control", str(site.socket)).exit_code == 1
     found = scraped.scrape()
     reasons = [dict(labels) for name, labels in found if name == "maptr_zone_refused"]
     assert [reason["zone"] for reason in reasons] == ["a.test."]
@@ -278,6 +281,19 @@ def test_names_are_those_of_the_page_and_of_good_practice(scraped: Scraped) -> N
             [promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
         )
         assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_records_that_a_zone_lacks_are_counted_and_named(scraped: Scraped) -> None:
+    status: Any = scraped.site.status()
+    private = Nma("http://10.0.0.1/${content}")
+    table = Table([Entry("12345", nmas=(Nma("https://h.example/"),)), Entry("12345", "x7", (private, private))])
+    status["zones"][0]["left_out"] = describe_left_out(publishable(table)[1])
+    found = samples(metrics.render(status).decode())
+    zone = status["zones"][0]["zone"]
+    assert value(found, "zone_records_left_out", zone=zone) == 1
+    for code in ("no-public-host", "other-answer"):
+        assert value(found, "zone_record_left_out", zone=zone, record="12345/x7", code=code) == 1
+    assert value(found, "zone_records_left_out", zone=status["zones"][1]["zone"]) is None
 
 
 # --- HTTP
@@ -442,6 +458,7 @@ def test_a_reason_that_is_no_text_spoils_nothing() -> None:
         "warnings": [],
         "error": 'file \udcff\n"x\\' + "y" * 300,
         "failed": None,
+        "left_out": None,
         "signatures": None,
         "signatures_expire": None,
         "signing": None,

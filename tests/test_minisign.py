@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maptr.cache.watched import pull_file, read_pull_file
 from maptr.cli import main
 from maptr.errors import SignatureError
 from maptr.minisign import PublicKey, verify
@@ -80,7 +81,7 @@ def test_no_text_is_a_signature_by_chance_and_none_is_a_crash(text: str, at: int
 
 
 def pull(target: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["table", "pull", *arguments, "--into", str(target), "--apply"])
+    return CliRunner().invoke(main, ["table", "pull", *arguments, "--table", str(target), "--apply"])
 
 
 def test_only_what_is_signed_is_pulled(tmp_path: Path) -> None:
@@ -94,8 +95,14 @@ def test_only_what_is_signed_is_pulled(tmp_path: Path) -> None:
         sends(files.get(path, b""), 200 if path in files else 404)(request)  # type: ignore[arg-type]
 
     with http(serve) as url:
-        assert pull(target, url, "--public-key", str(key)).exit_code == 0
+        result = pull(target, url, "--public-key", str(key))
+        assert (result.exit_code, target.read_bytes()) == (8, OLD), "nothing says when what is there was signed"
+        assert f"{target}.pull is missing, which says when" in result.stderr
+        assert pull(target, url, "--public-key", str(key), "--force").exit_code == 0
         assert target.read_bytes() == NEW
+        pull_file(target).unlink()
+        assert pull(target, url, "--public-key", str(key)).exit_code == 0, "the same again is no older"
+        assert read_pull_file(target)["signed"] == 1_700_000_000
         files["/naans"] = evil = natab(*range(10000, 10012))
         result = pull(target, url, "--public-key", str(key))
         assert result.exit_code == 8

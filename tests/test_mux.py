@@ -108,7 +108,7 @@ class Watched:
 def test_rfc5452_9_2_ports_are_several_and_each_gives_way_when_it_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "REUSES", 2)
     watched = Watched()
-    pool = Ports(watched, lambda port: None)
+    pool = Ports(watched, lambda port: False)
     server = Server("127.0.0.1", 9)
     first = [pool.next(server) for _ in range(SOCKETS)]
     assert len({port.sock.getsockname() for port in first}) == SOCKETS

@@ -83,11 +83,11 @@ def messages() -> list[tuple[str, str]]:
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="log")), args=[ast.Constant(value=str(text)), *_]):
                     found.append((f"{path.relative_to(REPOSITORY)}:{node.lineno}", text))
                 case ast.Call(
-                    func=ast.Attribute(attr="note" | "note_refused" | "_encoded") | ast.Name(id="note_refused"),
+                    func=ast.Attribute(attr="note" | "note_refused" | "_noted") | ast.Name(id="note_refused"),
                     args=[ast.JoinedStr(values=parts) | ast.Lambda(body=ast.JoinedStr(values=parts))],
                 ):
                     text = "".join(str(part.value) if isinstance(part, ast.Constant) else "%s" for part in parts)
-                    found.append((f"{path.relative_to(REPOSITORY)}:{node.lineno}", text.removeprefix("maptr: ")))
+                    found.append((f"{path.relative_to(REPOSITORY)}:{node.lineno}", text))
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="log"))):
                     found.append(
                         (f"{path.relative_to(REPOSITORY)}:{node.lineno}", "\0 a message that is not a literal")

@@ -18,9 +18,9 @@ from maptr.names import from_wire
 from maptr.packed import INERT, PackedNodes, is_text
 from maptr.plainzone import Plain, read_plain
 from maptr.rulecheck import check_rules
-from maptr.serve.zonefile import read_zone_file
 from maptr.serve.zones import ZoneSource, read_zone
 from maptr.snapshot import view_zone
+from maptr.zonefile import read_zone_file
 from tests.test_answer_oracle import ORIGIN, random_zone, zone_text
 
 EXAMPLE = (b"example",)

@@ -190,7 +190,7 @@ def test_the_zone_as_a_whole(text: str, code: str) -> None:
         ("@ SOA ns host 2 7200 3600 1209600 300\n", r"z:5: a second SOA at ark\.arpa\."),
         ("x CNAME ns\nx CNAME y\n", r"z:6: a second CNAME at x\.ark\.arpa\."),
         ("x CNAME ns\nx A 192.0.2.1\n", "z:6: .*CNAME"),
-        ("a DNAME b\nx.a A 192.0.2.1\n", r"z: error x\.a\.ark\.arpa\. below-dname: stands below the DNAME"),
+        ("a DNAME b\nx.a A 192.0.2.1\n", r"z: error: x\.a\.ark\.arpa\.: below-dname: stands below the DNAME"),
         ("@ ZONEMD 1 1 1 " + "00" * 48 + "\n", "z: its ZONEMD does not verify"),
     ],
 )

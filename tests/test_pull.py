@@ -24,11 +24,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from maptr.cache.watched import read_pull_file
+from maptr import confined, registry
+from maptr.cache.watched import WatchedTable, read_pull_file
 from maptr.cli import main
-from maptr.errors import FetchError, PullFailed, TableError, UnsafePlan
+from maptr.errors import FetchError, ParserFailed, PullFailed, TableError, UnsafePlan
 from maptr.fetch import fetch
 from maptr.pull import Demands, Pull, apply, look
+from maptr.table import Table
 from maptr.visit import MAX_ADDRESSES
 from tests.caching import until
 from tests.certificates import write_certificate
@@ -240,6 +242,35 @@ def test_many_silent_addresses_have_the_time_of_one(silent_port: int, monkeypatc
     assert sum(given) < 0.5
 
 
+def test_a_network_that_says_nothing_is_not_waited_for_as_a_slow_server_is(
+    silent_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("maptr.fetch.CONNECT_SECONDS", 0.2)
+    with pytest.raises(FetchError, match=r"in time|timed out"):
+        fetch(f"http://127.0.0.1:{silent_port}/", seconds=3600)
+
+
+def test_an_address_of_the_other_kind_is_tried_where_one_kind_goes_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The public registry's server has four of each."""
+    tried: list[str] = []
+
+    def unreachable(address: tuple[str, int], timeout: float) -> socket.socket:
+        tried.append(address[0])
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr("socket.create_connection", unreachable)
+    six, four = [f"2001:db8::{i}" for i in range(4)], [f"192.0.2.{i}" for i in range(4)]
+    for addresses in ([*six, *four], [*four, *six], six, six[:1] + four):
+        monkeypatch.setattr("maptr.visit.look_up", lambda host, port, seconds, found=addresses: found)
+        tried.clear()
+        with pytest.raises(FetchError, match="unreachable"):
+            fetch("http://h.example/")
+        other = [address for address in addresses if (":" in address) != (":" in addresses[0])]
+        assert tried[0] == addresses[0]
+        assert len(tried) == MAX_ADDRESSES
+        assert not other or tried[1] == other[0]
+
+
 def test_a_silent_address_leaves_time_for_the_next(silent_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with http(sends(NEW)) as url:
         real = socket.create_connection
@@ -289,7 +320,7 @@ def test_a_source_too_big_is_not_read_to_its_end() -> None:
 
 
 def test_a_device_is_not_read_to_its_end(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maptr.pull.MAX_OCTETS", 5000)
+    monkeypatch.setattr("maptr.pull.MAX_TABLE", 5000)
     with pytest.raises(PullFailed, match="/dev/zero: more than 5000 octets"):
         look(target, ["/dev/zero"])
 
@@ -432,13 +463,13 @@ def test_a_file_that_is_no_table_any_more_is_replaced_and_never_kept(content: by
     with http(sends(NEW, ETag='"v1"')) as url:
         apply(look(target, [url]), wall=lambda: 1.0)
         target.write_bytes(content)
-        code, _, err = run(url, "--into", str(target))
+        code, _, err = run(url, "--table", str(target))
         assert (code, target.read_bytes()) == (1, content), "there is something to do"
         assert "is none, to be replaced" in err
         small = natab(10000)
         with http(sends(small)) as few, pytest.raises(UnsafePlan):
             look(target, [few])  # a third of the last good state may not go because the file is broken
-        code, _, err = run(url, "--into", str(target), "--apply")
+        code, _, err = run(url, "--table", str(target), "--apply")
         assert (code, target.read_bytes()) == (0, NEW)
         assert "replaced" in err
     assert (target.parent / "natab.1").read_bytes() == OLD
@@ -462,13 +493,184 @@ def test_a_redirect_is_followed_and_a_local_file_is_a_source_too(target: Path, t
     assert look(tmp_path / "none-yet", [str(source)]).plan.size == 0
 
 
+def test_nothing_is_parsed_before_checksum_and_signature_are_right(target: Path) -> None:
+    from tests.test_minisign import KEY, signature  # here, for it imports this module
+
+    parsed: list[str] = []
+
+    def read(content: bytes, *, filename: str) -> tuple[Table, list[TableError]]:
+        parsed.append(filename)
+        return confined.read(content, filename=filename)
+
+    files = {"/naans": NEW, "/naans.minisig": signature(OLD).encode()}
+    with http(lambda request: sends(files[request.path])(request)) as url:
+        for demands in (Demands("0" * 64), Demands(public_key=KEY)):
+            with pytest.raises(PullFailed):
+                look(target, [url], demands=demands, read=read)
+        assert parsed == [str(target)] * 2
+        files["/naans.minisig"] = signature(NEW).encode()
+        with pytest.raises(PullFailed, match=r"natab\.pull is missing"):
+            look(target, [url], demands=Demands(public_key=KEY), read=read)
+        assert parsed == [str(target)] * 3
+        assert look(target, [url], demands=Demands(public_key=KEY), read=read, force=True).plan
+
+
+def test_a_table_whose_reading_fails_is_not_taken_for_a_broken_one(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be replaced, whatever the source has lost of it."""
+    source = tmp_path / "source"
+    source.write_bytes(natab(10000))
+    monkeypatch.setattr("maptr.confined.PROGRAM", "raise SystemExit(3)")
+    with pytest.raises(ParserFailed, match=f"{target}: the process that reads it ended with status 3"):
+        look(target, [str(source)])
+    code, _, err = run(str(source), "--table", str(target), "--apply")
+    assert (code, target.read_bytes()) == (8, OLD)
+    assert "ended with status 3" in err
+
+
+# --- records that were usable and cannot be read any more
+
+
+def v1(*records: object) -> bytes:
+    return json.dumps({"metadata": {"version": "2"}, "data": records}).encode()
+
+
+def good(naan: int, host: str = "h.example.org") -> dict[str, object]:
+    url = f"https://{host}/ark:/${{content}}"
+    return {"what": str(naan), "where": f"https://{host}", "target": {"url": url, "http_code": 302}}
+
+
+def test_a_record_that_cannot_be_read_any_more_keeps_its_last_good_entry(target: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    bad = {"what": "10003", "where": 7, "target": []}
+    never = {"what": "10010", "where": 7, "target": []}
+    source.write_bytes(v1(*(bad if n == 10003 else good(n, "new.example.org") for n in range(10001, 10004)), never))
+    target.write_bytes(v1(*(good(n) for n in range(10000, 10010))))
+    before = registry.read(target.read_bytes())
+    with pytest.raises(UnsafePlan, match="removes 7 of 10"):
+        look(target, [str(source)])
+    source.write_bytes(v1(*(bad if n == 10003 else good(n) for n in range(10001, 10010)), never, good(10011)))
+    into = (str(source), "--table", str(target))
+    code, out, err = run(*into)
+    assert (code, [line.split()[:2] for line in out.splitlines()]) == (
+        1,
+        [["-", "10000"], ["!", "10003"], ["+", "10011"]],
+    )
+    assert re.fullmatch(r"! 10003 kept as it was: .*(target|where) is not .*", out.splitlines()[1])
+    assert err.splitlines()[0].startswith(f"left out: {source}: record 10010: ")
+    assert err.endswith("1 to add, 0 to change, 1 to remove of 10, 1 kept for they cannot be read\n")
+    assert json.loads(run(*into, "--json")[1])["plan"]["kept"][0]["record"] == "10003"
+    assert "| kept | `10003` |" in run(*into, "--markdown")[1]
+    assert run(*into, "--apply")[0] == 0
+    after = registry.read(target.read_bytes())
+    assert {**after} == {**{key: before[key] for key in before if key != "10000"}, "10011": after["10011"]}
+    assert after.metadata == {"version": "2"}
+    content = target.read_bytes()
+    code, out, _ = run(*into, "--apply")
+    assert (code, out[:8], target.read_bytes()) == (0, "! 10003 ", content), "told until the source is mended"
+    assert not target.with_name("natab.2").exists()
+    code, out, _ = run(*into, "--apply", "--force")
+    assert (code, out.splitlines()) == (0, ["- 10003 https://h.example.org/ark:/${content}"])
+    assert target.read_bytes() == source.read_bytes()
+
+
+def test_all_of_the_source_is_asked_for_while_a_record_is_kept(target: Path) -> None:
+    asked: list[str | None] = []
+    broken = OLD.replace(b"10003:\n    h.", b"10003:\n    h!")
+
+    def handle(request: BaseHTTPRequestHandler) -> None:
+        asked.append(request.headers["If-None-Match"])
+        sends(broken, ETag='"v1"')(request)
+
+    with http(handle) as url:
+        for _ in range(2):
+            found = look(target, [url])
+            apply(found, wall=time.time)
+            assert [key for key, _ in found.plan.kept] == ["10003"]
+            assert found.sha256 == hashlib.sha256(broken).hexdigest()
+    assert asked == [None, None]
+    after, old = registry.read(target.read_bytes()), registry.read(OLD)
+    assert dict(after) == dict(old)
+
+
+def test_a_program_that_follows_the_file_follows_it_into_another_format(target: Path, tmp_path: Path) -> None:
+    """Where an entry is kept, a natab with its end mark becomes JSON, which has none."""
+    source = tmp_path / "source"
+    source.write_bytes(NEW.replace(b"10003:\n    h.", b"10003:\n    h!"))
+    watched = WatchedTable(target, clock=time.monotonic)
+    assert len(watched.current().table or ()) == 10
+    apply(look(target, [str(source)]), wall=time.time)
+    assert target.read_bytes().startswith(b"{")
+    state = watched.reload()
+    assert (state.trouble, len(state.table or ())) == ("", 11)
+
+
+def test_a_record_too_damaged_to_have_a_key_may_be_any_that_is_gone(target: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    target.write_bytes(v1(*(good(n) for n in range(10000, 10010))))
+    source.write_bytes(v1(*(good(n) for n in range(10001, 10010)), {"wot": "10000"}))
+    found = look(target, [str(source)])
+    assert ([key for key, _ in found.plan.kept], found.plan.removed) == (["10000"], ())
+    assert "a record without a key cannot be read: " in found.plan.kept[0][1]
+
+
+def test_what_cannot_be_read_counts_with_what_goes(target: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    target.write_bytes(v1(*(good(n) for n in range(10000, 10010))))
+    records = [good(n, f"{'new' if n < 10002 else 'h'}.example.org") for n in range(10000, 10008)]
+    source.write_bytes(v1(*records, {"what": "10008", "where": 7}, {"what": "10009", "where": 7}))
+    with pytest.raises(UnsafePlan, match="cannot read 4 of 10 records"):
+        look(target, [str(source)])
+
+
+def test_what_only_informs_may_change_in_all_records(target: Path, tmp_path: Path) -> None:
+    """As it did when the registry began to say where an organisation is."""
+    source = tmp_path / "source"
+    target.write_bytes(v1(*(good(n) for n in range(10000, 10010))))
+    source.write_bytes(v1(*({**good(n), "who": {"name": "A", "location": "X"}} for n in range(10000, 10010))))
+    assert len(look(target, [str(source)]).plan.changed) == 10
+
+
+@pytest.mark.real_data
+def test_from_the_registry_of_2024_to_that_of_2026_and_back(real_data: Path, tmp_path: Path) -> None:
+    contents = [gzip.decompress((real_data / name).read_bytes()) for name in REGISTRIES]
+    sources = [tmp_path / name.removesuffix(".gz") for name in REGISTRIES]
+    tables = [registry.read(content, on_bad=lambda error: None) for content in contents]
+    keys = [{record["what"] for record in json.loads(content)["data"]} for content in contents]
+    for source, content in zip(sources, contents, strict=True):
+        source.write_bytes(content)
+    target = tmp_path / "naans"
+    target.write_bytes(contents[0])
+    assert (len(keys[0]), len(keys[1])) == (1704, 2232)
+    code, out, err = run(str(sources[1]), "--table", str(target), "--apply", "--json")
+    plan = json.loads(out)["plan"]
+    assert (code, "left out" in err) == (0, False)
+    assert (set(plan["added"]), set(plan["removed"]), plan["kept"]) == (keys[1] - keys[0], keys[0] - keys[1], [])
+    assert (len(plan["added"]), len(plan["removed"]), plan["size"]) == (529, 1, 1704)
+    assert err.startswith("529 to add, 1703 to change, 1 to remove of 1704\n")
+    assert target.read_bytes() == contents[1]
+    assert dict(registry.read(target.read_bytes())) == dict(tables[1])
+    code, out, err = run(str(sources[0]), "--table", str(target), "--apply")
+    assert (code, target.read_bytes()) == (1, contents[1]), "a third of it would go or lead elsewhere"
+    code, out, err = run(str(sources[0]), "--table", str(target), "--apply", "--force", "--json")
+    plan = json.loads(out)["plan"]
+    assert (code, set(plan["added"]), set(plan["removed"])) == (0, keys[0] - keys[1], keys[1] - keys[0])
+    assert (len(plan["changed"]), plan["size"]) == (1703, 2232)
+    assert dict(registry.read(target.read_bytes())) == dict(tables[0])
+    assert target.with_name("naans.1").read_bytes() == contents[1]
+
+
+REGISTRIES = ("naan_records_2024-06-21.json.gz", "naan_records_2026-07-14.json.gz")
+
+
 def run(*arguments: str) -> tuple[int, str, str]:
     done = CliRunner().invoke(main, ["table", "pull", *arguments])
     return done.exit_code, done.stdout, done.stderr
 
 
 def test_the_command_plans_applies_and_refuses(target: Path) -> None:
-    into = ("--into", str(target))
+    into = ("--table", str(target))
     with http(sends(NEW)) as url, http(sends(natab(10000))) as shrunk, http(sends(b"<html>")) as page:
         code, out, _ = run(url, *into)
         assert (code, out) == (1, "+ 10010 https://h.example.org/ark:/${content}\n")
@@ -487,7 +689,7 @@ def test_the_command_plans_applies_and_refuses(target: Path) -> None:
 
 
 def test_certificates_for_files_are_a_mistake(target: Path, tmp_path: Path) -> None:
-    arguments = ("--into", str(target), "--cafile", "tls.crt")
+    arguments = ("--table", str(target), "--cafile", "tls.crt")
     code, _, err = run("a", "b", *arguments)
     assert (code, "--cafile: nothing uses it: all sources are files" in err) == (2, True)
     key = tmp_path / "key"
@@ -518,7 +720,7 @@ def test_every_goes_on_after_failures(target: Path) -> None:
         answers[min(count, 2) - 1](request)
 
     with http(handle) as url:
-        command = [sys.executable, "-m", "maptr", "table", "pull", url, "--into", str(target), "--apply"]
+        command = [sys.executable, "-m", "maptr", "table", "pull", url, "--table", str(target), "--apply"]
         with subprocess.Popen(
             [*command, "--every", "1s"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         ) as process:

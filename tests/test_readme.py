@@ -102,9 +102,9 @@ def test_a_server_is_waited_for_and_stopped(tmp_path: Path) -> None:
     )
     page = """\
 ```sh
-python serve.py 127.0.0.1:5353 &
-python -c 'import socket; socket.create_connection(("127.0.0.1", 5353)).close()'
-echo 127.0.0.1#5353 port=5353 15353 5353.5
+python serve.py 127.0.0.1:5300 &
+python -c 'import socket; socket.create_connection(("127.0.0.1", 5300)).close()'
+echo 127.0.0.1#5300 port=5300 15300 5300.5
 ```
 """
     serve, connect, echo = commands(page)
@@ -113,8 +113,8 @@ echo 127.0.0.1#5353 port=5353 15353 5353.5
         ready = session.run(serve)
         session.run(connect)
         port = ready.strip().rpartition(":")[2]
-        assert port != "5353"
-        assert session.run(echo) == f"127.0.0.1#{port} port={port} 15353 5353.5\n"
+        assert port != "5300"
+        assert session.run(echo) == f"127.0.0.1#{port} port={port} 15300 5300.5\n"
         session.stop()
         with pytest.raises(DocumentedCommandFailed, match="ConnectionRefused"):
             session.run(connect)

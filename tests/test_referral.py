@@ -17,9 +17,9 @@ def referral(*servers: str, addresses: tuple[str, ...] = ()) -> Referral:
 
 def test_a_public_server_sends_nobody_to_a_local_address() -> None:
     told = ("127.0.0.1", "192.0.2.9", "10.0.0.1", "fe80::1", "8.8.4.4", "2001:4860:0:0:0:0:0:7")
-    public = usable(Server("8.8.8.8", 5353), told)
+    public = usable(Server("8.8.8.8", 5300), told)
     assert [server.address for server in public] == ["8.8.4.4", "2001:4860:0:0:0:0:0:7"]
-    assert {server.port for server in public} == {5353}
+    assert {server.port for server in public} == {5300}
     assert [server.address for server in usable(Server("127.0.0.1"), told)] == list(told)
 
 

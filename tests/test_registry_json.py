@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import tomllib
@@ -87,11 +88,50 @@ def test_what_no_parser_should_see(data: bytes | str, reason: str, line: int) ->
     assert caught.value.line == line
 
 
-def test_a_record_nested_deeply_is_a_bad_record() -> None:
-    text = '{"data": [{"what": "12345", "purpose": ' + "[" * 50 + "]" * 50 + "}]}"
+def test_a_record_nested_deeply_is_a_bad_record_only_where_it_is_needed() -> None:
+    deep = "[" * 50 + "]" * 50
     with pytest.raises(TableError, match="nested deeper") as caught:
-        registry.read(text)
+        registry.read(f'{{"data": [{{"what": "12345", "target": {deep}}}]}}')
     assert caught.value.record == "12345"
+    table = registry.read(f'{{"data": [{{"what": "12345", "purpose": {deep}}}]}}')
+    assert registry.read(registry.write_json(table)) == table
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just("(:unkn)"),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["name", "a", "url"]), inner, max_size=2)
+    ),
+    max_leaves=5,
+)
+INFORMING = ("where", "when", "who", "na_policy", "purpose", "test_identifier", "rtype", "date_created")
+
+
+@given(
+    st.dictionaries(st.sampled_from(INFORMING), anything),
+    st.dictionaries(st.sampled_from(["name", "name_native", "acronym", "location"]), anything),
+    st.dictionaries(st.sampled_from(["orgtype", "policy", "tenure", "policy_url"]), anything),
+    anything,
+)
+def test_no_informing_member_unpublishes_a_naan(
+    record: dict[str, Any], who: dict[str, Any], policy: dict[str, Any], status: object
+) -> None:
+    """Whatever its type, it is kept as it is and written back; null and a missing member are the same."""
+    record = {"who": who, "na_policy": policy} | record
+    record |= {"what": "12345", "target": {"url": "https://a.example.org/${content}", "http_code": status}}
+    table = registry.read(json.dumps({"data": [record]}))
+    assert table["12345"].nmas[0].target == "https://a.example.org/${content}"
+    written = json.loads(registry.write_json(table))
+    assert registry.read(json.dumps(written)) == table
+    back = written["data"][0]
+    for member, value in record.items():
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                assert back[member][name] == inner or inner is None, (member, name)
+        elif isinstance(value, str) and member == "who":
+            assert back["who"]["name"] == value
+        else:
+            assert back[member] == value or value is None, member
 
 
 def test_the_first_bad_record_is_raised_unless_told_otherwise() -> None:
@@ -147,3 +187,18 @@ def test_the_real_registry_comes_back_byte_for_byte() -> None:
     assert len(table.naans()) == 1432
     assert len(table) == 1432 + 368
     assert registry.write_json(table).encode().strip() == data.strip()
+
+
+@pytest.mark.real_data
+def test_the_real_registry_of_2026_comes_back_and_is_refused_where_it_is_cut() -> None:
+    path = REAL / "naan_records_2026-07-14.json.gz"
+    if not path.exists():
+        pytest.skip(f"no real registry at {path} (set MAPTR_REAL_DATA)")
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    table = registry.read(json.dumps(document))
+    assert (len(table.naans()), len(table)) == (1863, 2232)
+    written = json.loads(registry.write_json(table))
+    assert written["data"] == document["data"]
+    assert written["metadata"] == document["metadata"]
+    with pytest.raises(TableError, match="cut short: 2000 of the 2232 records that its index lists"):
+        registry.read(json.dumps({**document, "data": document["data"][:2000]}), on_bad=lambda error: None)

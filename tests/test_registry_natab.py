@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr import registry
+from maptr import registry, rules
 from maptr.errors import TableError
 from maptr.registry import natab
 from maptr.table import Entry, Nma, Policy, Table, Who
@@ -21,9 +22,13 @@ ZONES = Path(__file__).parent.parent / "zones"
 hosts = st.from_regex(r"[a-z][a-z0-9]{0,8}\.example\.org(:[1-9][0-9]{0,3})?", fullmatch=True)
 naans = st.text("0123456789bcdfghjkmnpqrstvwxz", min_size=1, max_size=12).map(lambda text: f"1{text}")
 nmas = st.builds(
-    lambda host, acronym: Nma(f"https://{host}/ark:/${{content}}", host, acronym=acronym),
-    hosts,
-    st.from_regex(r"[A-Z]{0,6}", fullmatch=True),
+    lambda host, acronym: Nma(
+        f"http://{host[:-3]}/ark:/${{content}}" if host.endswith(":80") else f"https://{host}/ark:/${{content}}",
+        host,
+        acronym=acronym,
+    ),
+    hosts | hosts.map(lambda host: host.partition(":")[0] + ":80"),
+    st.from_regex(r"([A-Za-z]{1,6}( [A-Za-z]{1,6})?)?", fullmatch=True),
 )
 entries = st.builds(
     lambda naan, listed, name: Entry(naan, nmas=tuple(listed), who=Who(name)),
@@ -40,6 +45,10 @@ def test_vector(vector: dict[str, Any]) -> None:
     table = registry.read(vector["text"], on_bad=bad.append)
     assert [nma.where for nma in table["12345"].nmas] == vector["nmas"]
     assert list(table) == ["12345"]
+    nmas = table["12345"].nmas
+    assert [nma.acronym for nma in nmas] == vector.get("acronyms", [nma.acronym for nma in nmas])
+    assert [nma.target for nma in nmas] == vector.get("targets", [nma.target for nma in nmas])
+    assert table["12345"].policy.url == vector.get("policy", table["12345"].policy.url)
     assert [error.line for error in bad] == vector["bad"]
 
 
@@ -74,11 +83,11 @@ def test_header_comments_are_metadata() -> None:
 
 def test_a_damaged_entry_takes_its_nmas_with_it() -> None:
     bad: list[TableError] = []
-    text = '12345: <a href="http://x.example.org">p</a>\n  ark.example.org A\n12346:\n  two.example.org B\n'
+    text = "12l345: http://x.example.org\n  ark.example.org A\n12346:\n  two.example.org B\n"
     table = registry.read(text, on_bad=bad.append)
     assert list(table) == ["12346"]
     assert [nma.where for nma in table["12346"].nmas] == ["two.example.org"]
-    assert [(error.line, error.record) for error in bad] == [(1, "12345")]
+    assert [(error.line, error.record) for error in bad] == [(1, "12l345")]
 
 
 def test_a_naan_given_twice_is_refused_the_second_time() -> None:
@@ -99,7 +108,11 @@ def test_an_nma_before_any_entry_is_refused() -> None:
     ("entry", "losses"),
     [
         (Entry("12345", "x6", (Nma("https://a.example.org/ark:/${content}"),)), ["the whole record"]),
-        (Entry("12345", nmas=(Nma("http://a.example.org/ark:/${content}"),)), ["the scheme http"]),
+        (Entry("12345", nmas=(Nma("http://a.example.org:8080/ark:/${content}"),)), ["the scheme http"]),
+        (
+            Entry("12345", nmas=(Nma("https://a.example.org:80/ark:/${content}"),)),
+            ["the NMA https://a.example.org:80/"],
+        ),
         (Entry("12345", nmas=(Nma("https://a.example.org/p/ark:/${content}"),)), ["the path"]),
         (Entry("12345", nmas=(Nma("https://a.example.org/?q=${pid}"),)), ["the template"]),
         (Entry("12345", nmas=(Nma("https:///ark:/${content}"),)), ["the NMA https:///ark:/${content}"]),
@@ -115,7 +128,7 @@ def test_an_nma_before_any_entry_is_refused() -> None:
         (Entry("12345", who=Who("A", "Ä", "AA")), ["the acronym 'AA'", "native name: Ä"]),
         (Entry("12345", who=Who("#--- end of data ---")), ["the organisation's name"]),
         (Entry("12345", who=Who("two\nlines")), ["the organisation's name"]),
-        (Entry("12345", policy=Policy("NP", "OP", "2001", "see me")), ["the policy 'see me'", "orgtype: NP"]),
+        (Entry("12345", policy=Policy("NP", "OP", "2001", "see\nme")), ["the policy 'see\\nme'", "orgtype: NP"]),
         (Entry("12345", extra={"purpose": "maps", "none": None}), ["purpose: maps"]),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -138,12 +151,31 @@ def test_what_natab_can_hold_comes_back(table: Table) -> None:
     assert [back[key].nmas for key in table] == [entry.nmas for entry in table.values()]
 
 
+@pytest.mark.parametrize("form", [registry.write_json, lambda table: registry.write_natab(table)[0]])
+def test_a_record_that_is_http_only_stays_so_whatever_it_is_written_as(form: Callable[[Table], str]) -> None:
+    table = registry.read('{"data": [{"what": "12345", "where": "http://a.example.org"}]}')
+    for _ in range(2):
+        table = registry.read(form(table))
+        assert table["12345"].nmas[0].target == "http://a.example.org/ark:/${content}"
+        ((labels,),) = [[rule.replacement for rule in rules.records(table["12345"]) if rule.flags == b"h"]]
+        assert labels == (b"a", b"example", b"org:80")
+
+
+def test_the_scheme_of_hosts_is_a_setting() -> None:
+    text = "12345:\n  a.example.org A\n  b.example.org:8080\n  c.example.org:80\n"
+    assert [nma.target for nma in registry.read(text, scheme="http")["12345"].nmas] == [
+        "http://a.example.org/ark:/${content}",
+        "http://b.example.org:8080/ark:/${content}",
+        "http://c.example.org/ark:/${content}",
+    ]
+
+
 def test_sample_natab_is_the_sample_as_natab_can_hold_it() -> None:
     table = registry.read((ZONES / "sample.json").read_bytes())
     text, losses = registry.write_natab(table)
     assert text == (ZONES / "sample.natab").read_text("utf-8")
     routing = ("the scheme", "the path", "the template", "the whole record")
     assert {loss.record for loss in losses if loss.what.startswith(routing)} == {
-        *("12027", "13038", "20775", "b9876"),
+        *("13038", "20775", "b9876"),
         *(key for key, entry in table.items() if entry.shoulder),
     }

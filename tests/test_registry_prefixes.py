@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from maptr import registry
+from maptr import Ark, registry
 from maptr.errors import TableError
 from maptr.registry import Format, prefixes
-from maptr.table import Nma, Who
+from maptr.table import Nma, Policy, Who
 
 SAMPLE = """\
 ---
@@ -51,26 +51,68 @@ def test_sample() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("  name: [a, b]", "more YAML"),
-        ("  name: {a: b}", "more YAML"),
-        ("  name: &anchor x", "more YAML"),
-        ("  name: *alias", "more YAML"),
-        ("  name: |", "more YAML"),
-        ("  name: a: b", "more YAML"),
-        ('  name: "open', "more YAML"),
-        ('  name: "\\x41"', "only full YAML knows"),
-        ('  name: "\\ud800"', "only full YAML knows"),
+        ("  redirect: [a, b]", "more YAML"),
+        ("  redirect: {a: b}", "more YAML"),
+        ("  redirect: &anchor x", "more YAML"),
+        ("  redirect: *alias", "more YAML"),
+        ("  redirect: |", "more YAML"),
+        ("  redirect: a: b", "more YAML"),
+        ('  redirect: "open', "more YAML"),
+        ('  redirect: "\\x41"', "only full YAML knows"),
+        ('  redirect: "\\ud800"', "only full YAML knows"),
+        ("  redirect: h.example\n  - item", "not a field"),
+        ("  redirect: h.example\n    - item", "not a field"),
         ("  - item", "not a field"),
-        ("  redirect: https://twice.example.org", "redirect is given twice"),
+        ("  redirect: h.example\n  redirect: https://twice.example.org", "redirect is given twice"),
     ],
 )
-def test_more_than_flat_is_refused_by_line(line: str, reason: str) -> None:
-    text = f"ark:/12345:\n  redirect: https://a.example.org\n{line}\nark:/12346:\n  redirect: b.example.org\n"
+def test_a_redirect_that_is_more_than_flat_is_refused_by_line(line: str, reason: str) -> None:
+    text = f"ark:/12345:\n{line}\nark:/12346:\n  redirect: b.example.org\n"
     bad: list[TableError] = []
     table = registry.read(text, filename="p.yaml", on_bad=bad.append)
     assert list(table) == ["12346"]
-    assert [(error.line, error.record) for error in bad] == [(3, "12345")]
+    assert [(error.line, error.record) for error in bad] == [(line.count("\n") + 2, "12345")]
     assert reason in str(bad[0])
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept"),
+    [
+        ("  more: [a, b]", "[a, b]"),
+        ("  more: {a: b}", "{a: b}"),
+        ("  more: |\n    two\n    lines: of text", "| two lines: of text"),
+        ("  more:\n  - item\n  - redirect: x", "- item - redirect: x"),
+        ("  more:\n    redirect: elsewhere.example.org", "redirect: elsewhere.example.org"),
+        ('  more: "\\x41"', '"\\x41"'),
+        ("  more: a\n  more: b", "a b"),
+    ],
+)
+def test_any_other_field_that_is_more_than_flat_is_kept_as_text(lines: str, kept: str) -> None:
+    entry = prefixes.read(f"ark:/12345:\n{lines}\n  redirect: https://a.example.org/$id\n")["12345"]
+    assert [nma.where for nma in entry.nmas] == ["https://a.example.org/$id"]
+    assert entry.extra == {"more": kept}
+
+
+def test_names_policies_and_dates_are_read_as_parts() -> None:
+    entry = prefixes.read(
+        'ark:/12345:\n  name: "National Library (=) Native Library (=) NLEX"\n  date: "2001.03.08"\n'
+        '  na_policy: "NP | NR, OP, CC | 2001 | https://nlex.example/policy"\n'
+    )["12345"]
+    assert entry.who == Who("National Library", "Native Library", "NLEX")
+    assert entry.when == "2001.03.08"
+    assert entry.policy == Policy("NP", "NR, OP, CC", "2001", "https://nlex.example/policy")
+    assert entry.extra == {}
+
+
+def test_a_redirect_is_whole_as_it_stands() -> None:
+    """ark:/99997/6 of the resolver's own default prefixes leads to one page, whatever follows."""
+    table = prefixes.read(
+        "ark:/99997/6:\n  redirect: id.example.org/nothing_to_subst\nark:/1:\n  redirect: b.org/?q=\n"
+    )
+    entry = table.lookup(Ark.parse("ark:/99997/6andmore"))
+    assert entry is not None
+    assert entry.urls(Ark.parse("ark:/99997/6andmore")) == ["https://id.example.org/nothing_to_subst"]
+    assert table["1"].nmas[0].target == "https://b.org/?q="
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,9 @@ import pytest
 from maptr.ark import Ark
 from maptr.asking import Exchange
 from maptr.attempt import Server
-from maptr.cli import oneshot
 from maptr.discovery import Discovery
 from maptr.errors import DiscoveryError
-from maptr.plainurl import ARK_ARPA
+from maptr.names import ARK_ARPA
 from maptr.question import Question
 from maptr.trace import Outcome
 from maptr.walk import Walk
@@ -117,17 +116,3 @@ def test_every_driver_by_a_server(
     assert found.trace[0].outcome is Outcome[case["outcome"]]
     assert case.get("note", "") in found.trace[0].note
     assert [candidate.host for candidate in found] == case.get("hosts", [])
-
-
-@pytest.mark.parametrize("case", VECTORS, ids=lambda case: case["title"])
-def test_the_shortest_way_of_the_shell_takes_none_that_is_not_plain(
-    case: dict[str, Any], server: Hostile, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """``maptr url`` prints what the walk finds, or leaves the reply to it."""
-    server.script = lambda query, transport: [
-        (query[:2] if octets(case).startswith(ID) else b"..") + spoken(octets(case), question(query)[1])[2:]
-    ]
-    taken = oneshot.answer(["ark:12345/x1", f"@{server.name}"])
-    hosts = case.get("hosts", [])
-    assert taken in ((None, 0) if hosts else (None,))
-    assert capsys.readouterr().out == (f"https://{hosts[0]}/ark:12345/x1\n" if taken == 0 else "")

@@ -191,7 +191,7 @@ def test_an_address_in_use_is_an_error_that_names_it(port: int) -> None:
         daemon.bind()
 
 
-@pytest.mark.parametrize(("wanted", "advised"), [(53, True), (5353, False)])
+@pytest.mark.parametrize(("wanted", "advised"), [(53, True), (5300, False)])
 def test_a_port_for_the_privileged_is_said_to_be_one(
     monkeypatch: pytest.MonkeyPatch, wanted: int, advised: bool
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,12 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import config as configuration
-from maptr import keyfolder
+from maptr import keyfolder, registry
 from maptr.cli import main
 from maptr.config import Config
 from maptr.names import Labels
 from maptr.protocol import RRSIG
-from maptr.serve import driftreport, settings
+from maptr.serve import alarm, driftreport, settings, status
 from maptr.serve.driftreport import DriftReport
 from maptr.serve.overrides import Overrides
 from maptr.serve.publisher import publish, start
@@ -170,6 +172,8 @@ def test_a_check_of_the_configuration_builds_the_zone_aside(tmp_path: Path) -> N
     code, said = check(site)
     assert code == 0
     assert f"2 names, from {site.table}" in said
+    site.table.write_text(SHOULDER)
+    assert "zone ark.arpa.: of its table 2 records left out: a bad-record; 12345/x7 no-public-host" in check(site)[1]
     site.table.write_bytes(b"<html>")
     assert check(site)[0] == 1
     site.table.unlink()
@@ -181,7 +185,6 @@ def test_a_check_of_the_configuration_builds_the_zone_aside(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("extra", "zone", "because"),
     [
-        ("", 'ns = ["ns1"]\n', "zone.ns: name server ns1 is in the zone: give its address"),
         ('[table]\nfile = "naans"\nurl = "x"\npublic_key = "none"\n', "", "table.public_key: "),
         ('[table]\nfile = "naans"\nurl = "x"\npublic_key = "maptr.toml"\n', "", "no public key of minisign"),
     ],
@@ -259,6 +262,59 @@ def test_a_failure_is_told_once_retried_soon_and_forgotten_when_it_is_over(
     assert pulling.published == ["ark.arpa."]
 
 
+def test_a_record_that_cannot_be_read_any_more_is_an_alarm_until_it_can(
+    tmp_path: Path, url: str, answers: dict[str, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n'))
+    good = answers["/naans"]
+    pulling.pull()
+    answers["/naans"] = good.replace(b"10003:\n    h.", b"10003:\n    h!")
+    caplog.clear()
+    for _ in range(2):
+        pulling.pull()
+    told = "1 record keeps its last good entry, for the source has what cannot be read: 10003: no NMA"
+    assert [(record.levelname, told in record.message) for record in caplog.records] == [("ERROR", True)]
+    assert [told in alarm for alarm in pulling.puller.alarms()] == [True]
+    described = pulling.puller.describe(str)
+    assert described is not None
+    assert [kept["record"] for kept in described["kept"]] == ["10003"]
+    assert "10003" in registry.read((tmp_path / "naans").read_bytes())
+    assert pulling.published == ["ark.arpa."], "nothing changed"
+    answers["/naans"] = good
+    pulling.pull()
+    assert pulling.puller.alarms() == []
+
+
+def test_a_pull_that_is_cancelled_leaves_no_process(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n'))
+    monkeypatch.setattr("maptr.confined.PROGRAM", "import time; time.sleep(600)")
+    children: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        children.append(real(*arguments, **options))
+        loops[0].call_soon_threadsafe(started.set)
+        return children[-1]
+
+    async def main() -> None:
+        loops.append(asyncio.get_running_loop())
+        pull = asyncio.create_task(pulling.puller.pull_now())
+        await started.wait()
+        pull.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pull
+        assert [child.returncode for child in children] == [-signal.SIGKILL]
+
+    started = asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+    monkeypatch.setattr("maptr.confined.subprocess.Popen", start)
+    asyncio.run(main())
+    assert pulling.puller.state.error == ""
+    assert not caplog.records
+
+
 def test_drift_names_what_a_server_does_not_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driftreport, "WAITS", (0.0,))
     zone = tmp_path / "served.zone"
@@ -333,3 +389,67 @@ def test_no_table_is_nothing_to_pull_and_nothing_to_say(tmp_path: Path) -> None:
     pulling = Pulling(Site(tmp_path))
     pulling.pull()
     assert (pulling.puller.describe(str), pulling.puller.alarms()) == (None, [])
+
+
+# --- records that the zone lacks
+
+SHOULDER = """
+naa:
+what: 12345
+where: https://main.nlm.nih.gov
+
+naa:
+what: 12345/x7
+where: http://10.0.0.1/
+
+naa:
+what: 13030
+where: https://cdlib.nlm.nih.gov
+
+naa:
+what: a
+where: https://cdlib.nlm.nih.gov
+"""
+
+
+def test_records_that_the_zone_lacks_are_told_by_status_and_log_and_again_each_day(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path)
+    site.table.write_text(SHOULDER)
+    served, _ = site.publish(site.start())
+    (state,) = served.states.values()
+    told = status.describe_zone(state, 0.0)["left_out"]
+    assert (told["records"], [finding["record"] for finding in told["findings"]]) == (
+        2,
+        ["a", "12345/x7", "12345/x7"],
+    )
+    line = "2 records left out: a bad-record; 12345/x7 no-public-host, its ARKs get the answer of 12345"
+    assert told["text"] == line
+    assert list(status.zone_alarms(state, 0.0)) == [f"zone ark.arpa.: of its table {line}"]
+    alarm.tell(served, 0.0)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("ERROR", f"zone ark.arpa.: of its table {line}")
+    ]
+    caplog.clear()
+    site.table.write_text(SHOULDER.replace("/x7", "/x6").replace("10.0.0.1", "x6.nlm.nih.gov"))
+    served, _ = site.publish(served)
+    (state,) = served.states.values()
+    assert list(status.zone_alarms(state, 0.0)) == []
+    alarm.tell(served, 0.0)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_a_table_that_is_refused_leaves_what_is_known_of_the_one_that_is_served(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.table.write_text(SHOULDER)
+    served, _ = site.publish(site.start())
+    known = served.states[ORIGIN].left_out
+    assert known
+    site.table.write_text("nonsense")
+    served, outcome = site.publish(served)
+    assert outcome.result == "refused"
+    assert served.states[ORIGIN].left_out is known
+    served = site.start()  # from the zone's file, whose table nobody has looked at
+    assert served.states[ORIGIN].left_out is None
+    assert status.describe_zone(served.states[ORIGIN], 0.0)["left_out"] is None

@@ -77,9 +77,10 @@ def test_a_trace_is_a_line_for_each_question_record_and_link() -> None:
 
 
 def test_what_asks_and_keeps_says_whom_and_where(tmp_path: Path) -> None:
-    assert repr(Stub(["192.0.2.1", "::1#5353"])) == "<Stub of 192.0.2.1#53, ::1#5353>"
+    assert repr(Stub(["192.0.2.1", "::1#5300"])) == "<Stub of 192.0.2.1#53, ::1#5300>"
     assert repr(Validator(validator().trust.anchors)) == "<Validator from arpa.>"
     natab, kept = tmp_path / "natab", tmp_path / "c"
+    natab.touch()
     assert repr(Cache()) == "<Cache dns-first, no table, no disk>"
     assert repr(Cache(natab, kept)) == f"<Cache dns-first, <table {str(natab)!r}>, <disk {str(kept)!r}>>"
     assert repr(Cache(table(("12345", "t.example")))) == "<Cache dns-first, <Table of 1 NAANs, 0 shoulders>, no disk>"

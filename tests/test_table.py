@@ -17,12 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr import registry
+from maptr import Ark, registry, rules
 from maptr.errors import UnsafePlan
 from maptr.limits import REMOVAL_LIMIT
+from maptr.nfa import Budget
 from maptr.plan import Plan
-from maptr.table import DEFAULT_STATUS, Entry, Nma, Table, Who, parse_key
+from maptr.regexp import Substitution
+from maptr.table import DEFAULT_STATUS, VARIABLES, Entry, Nma, Table, Who, parse_key
 
+PAGE = Path(__file__).parent.parent / "docs" / "maptr.md"
 REAL = Path(os.environ.get("MAPTR_REAL_DATA") or Path(__file__).parent.parent.parent / "shared" / "data")
 
 entries = st.builds(
@@ -129,6 +132,7 @@ def test_plan_as_text_is_sorted_by_key() -> None:
             {"record": "2", "differences": ["target https://a.example.org/ -> https://b.example.org/"]},
         ],
         "removed": ["3"],
+        "kept": [],
         "size": 3,
     }
     assert plan
@@ -212,3 +216,15 @@ def test_an_entry_keeps_extra_fields_that_nobody_can_change() -> None:
     assert entry.extra == {"rtype": "x"}
     with pytest.raises(TypeError):
         entry.extra["rtype"] = "y"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_each_variable_is_what_the_table_of_meanings_says(name: str) -> None:
+    """From the table, by a rule in DNS, and on the page."""
+    expected = VARIABLES[name].rpartition(": ")[2].strip("`")
+    ark = Ark.parse("ark:12345/x6np1")
+    entry = Entry("12345", "x6", (Nma(f"https://h.example/?${{{name}}}"),))
+    assert entry.urls(ark) == [f"https://h.example/?{expected}"]
+    rule = Substitution.parse(rules.regexp(entry, entry.nmas[0]))
+    assert rule.apply(ark.resolution.encode(), Budget(10_000)) == f"https://h.example/?{expected}".encode()
+    assert f"| `{name}` | {VARIABLES[name]} |" in PAGE.read_text("utf-8")

@@ -20,11 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from maptr import places
 from maptr.cache.watched import pull_file
-from maptr.cli.up import PORT
-from maptr.cli.upregistry import SAMPLE
+from maptr.cli import main, shared
+from maptr.cli.upregistry import SAMPLE, find_registry
+from maptr.protocol import SERVER_PORT as PORT
+from maptr.pull import OFFICIAL
 from tests.test_pull import http, natab, sends
 from tests.test_serve_cli import PATIENCE
 
@@ -118,11 +121,11 @@ def user() -> Iterator[User]:
     shutil.rmtree(home)
 
 
-def test_offline_the_sample_answers_every_command_until_it_ends(user: User) -> None:
-    up = user.up("--offline").ready()
+def test_the_sample_answers_every_command_until_it_ends(user: User) -> None:
+    up = user.up("--sample").ready()
     assert "THE SAMPLE" in up.said
     assert "checked: no findings" in up.said
-    second = user.run("up", "--offline")
+    second = user.run("up", "--sample")
     assert second.returncode == 0
     assert f"it is up already, on 127.0.0.1#{up.port}" in second.stderr
     done = user.run("url", ARK)
@@ -136,19 +139,58 @@ def test_offline_the_sample_answers_every_command_until_it_ends(user: User) -> N
     assert not (user.data / "naans").exists(), "what the sample says is not left to answer"
 
 
+def test_without_arguments_it_is_the_public_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert OFFICIAL == "https://cdluc3.github.io/naan_reg_priv/naan_records.json"
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "maptr" / "naans"
+    with http(sends(natab(10000))) as url:
+        monkeypatch.setattr("maptr.cli.upregistry.OFFICIAL", url)
+        found = find_registry((), None, offline=False, force=False)
+        assert (found.file, found.kind, found.pulled["url"]) == (file, "registry", url)
+        other = tmp_path / "other"
+        other.write_bytes(natab(10000, 10001))
+        Path("maptr.toml").write_text(f'[table]\nfile = "configured"\nurl = "{other}"\n')
+        config = shared.configured(None, running=False)
+        assert find_registry((), config, offline=False, force=False).pulled["url"] == str(other)
+        assert (tmp_path / "configured").read_bytes() == other.read_bytes()
+        assert find_registry((str(other),), None, offline=False, force=False).pulled["url"] == str(other)
+        assert file.read_bytes() == other.read_bytes()
+    again = find_registry((), None, offline=False, force=False)
+    assert (again.file, again.pulled["url"]) == (file, url), "as it was pulled before"
+
+
+def test_without_network_and_table_the_sample_is_named_and_not_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for module in ("cli.upregistry", "pull"):
+        monkeypatch.setattr(f"maptr.{module}.OFFICIAL", "http://127.0.0.1:9/naans")
+    for arguments in (["up"], ["up", "--offline"], ["table", "pull"], ["table", "pull", "--apply"]):
+        done = CliRunner().invoke(main, arguments)
+        assert (done.exit_code, done.stdout) == (8, "")
+        assert "maptr up --sample" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "maptr" / "naans").exists()
+    assert CliRunner().invoke(main, ["up", "--sample", "naans.json"]).exit_code == 2
+
+
 def test_status_and_reload_are_of_the_one_that_runs_where_no_other_is_configured(user: User) -> None:
     assert user.run("status").returncode == 3
-    user.up("--offline").ready()
+    user.up("--sample").ready()
     status = user.run("status")
     assert (status.returncode, "zone ark.arpa. serial" in status.stdout) == (0, True), status.stderr
     assert user.run("reload", "ark.arpa").returncode == 0
     (user.home / "maptr.toml").write_text('[[zone]]\nname = "b.example"\nfile = "b.zone"\n')
     status = user.run("status")
-    assert (status.returncode, "not running: run/maptr.sock" in status.stderr) == (3, True)
+    assert (
+        status.returncode,
+        "not running: there is no socket run/maptr.sock, which maptr.toml names" in status.stderr,
+    ) == (3, True)
 
 
 def test_what_is_pulled_while_the_sample_is_served_is_the_user_s_and_not_the_package_s(user: User) -> None:
-    up = user.up("--offline").ready()
+    up = user.up("--sample").ready()
     (user.home / "mine").write_bytes(natab(10000))
     done = user.run("table", "pull", "mine", "--apply", "--force")
     assert (done.returncode, (user.data / "naans").read_bytes()) == (0, natab(10000)), done.stderr
@@ -159,7 +201,7 @@ def test_what_is_pulled_while_the_sample_is_served_is_the_user_s_and_not_the_pac
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_it_ends_clean_however_it_is_told(user: User, number: int) -> None:
-    up = user.up("--offline").ready()
+    up = user.up("--sample").ready()
     assert up.end(number) == 0
     assert not user.running.exists()
 
@@ -196,6 +238,10 @@ def test_the_registry_is_pulled_served_and_kept_for_when_dns_is_gone(user: User)
     gone = user.up(url).ready()
     assert "registry  not pulled: " in gone.said
     assert "as it was pulled before" in gone.said
+    gone.end()
+    offline = user.up("--offline").ready()
+    assert "registry  as it was pulled before" in offline.said
+    assert "pulling from" not in offline.said
 
 
 def test_what_the_configuration_demands_of_a_table_is_demanded_of_each_pull(user: User) -> None:
@@ -220,14 +266,14 @@ def test_what_the_configuration_demands_of_a_table_is_demanded_of_each_pull(user
 
 
 def test_killed_it_leaves_nothing_that_keeps_the_next_from_starting(user: User) -> None:
-    up = user.up("--offline").ready()
+    up = user.up("--sample").ready()
     assert up.end(signal.SIGKILL) == -signal.SIGKILL
     assert user.running.exists()
     assert user.run("url", ARK, "--no-cache", "@127.0.0.1#9").returncode == 9
     user.environment["MAPTR_CLIENT_NAMESERVERS"] = "127.0.0.1#9"
     assert user.run("url", ARK).returncode == 9, "the sample does not answer for a server that is dead"
     del user.environment["MAPTR_CLIENT_NAMESERVERS"]
-    again = user.up("--offline").ready()
+    again = user.up("--sample").ready()
     assert "THE SAMPLE" in again.said
     assert "pulled before" not in again.said, "nor is it taken for a registry that was pulled"
     assert user.run("discover", "--no-cache", ARK).returncode == 0
@@ -238,7 +284,7 @@ def test_a_port_that_is_taken(user: User) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         taken = sock.getsockname()[1]
-        done = user.run("up", "--offline", "--port", str(taken))
+        done = user.run("up", "--sample", "--port", str(taken))
     assert done.returncode == 1
     assert f"127.0.0.1:{taken}" in done.stderr
     assert not user.running.exists()
@@ -249,7 +295,7 @@ def test_another_port_is_found_where_the_usual_one_is_taken(user: User) -> None:
         with suppress(OSError):  # another test has it, and may give it back in time for this one
             sock.bind(("127.0.0.1", PORT))
         ours = sock.getsockname()[1] == PORT
-        up = user.up("--offline").ready()
+        up = user.up("--sample").ready()
     assert not ours or (f"not on port {PORT}, which is taken" in up.said and up.port != PORT)
     assert user.run("url", ARK, f"@127.0.0.1#{up.port}").returncode == 0
     assert up.end() == 0
@@ -257,7 +303,7 @@ def test_another_port_is_found_where_the_usual_one_is_taken(user: User) -> None:
 
 def test_a_configuration_that_goes_before_it_is_named(user: User) -> None:
     (user.home / "maptr.toml").write_text('[client]\nnameservers = ["127.0.0.1#9"]\n')
-    up = user.up("--offline").ready()
+    up = user.up("--sample").ready()
     assert "but maptr.toml goes before it" in up.said
     up.end()
     assert user.run("up", "--origin", "a..b").returncode == 2
@@ -270,7 +316,7 @@ def test_out_of_an_archive_the_sample_is_served_from_a_copy(user: User) -> None:
     """As ``python -m zipapp`` makes one."""
     archive = shutil.make_archive(str(user.home / "maptr"), "zip", SAMPLE.parent.parent, SAMPLE.parent.name)
     user.environment["PYTHONPATH"] = os.pathsep.join([archive, *(path for path in sys.path if path)])
-    up = user.up("--offline").ready()
+    up = user.up("--sample").ready()
     assert user.urls("ark:12345/x60np1wh8k") == ["https://x60.example.net/item/np1wh8k"]
     assert up.end() == 0
     assert (user.data / "up" / "sample.json").exists()

@@ -23,11 +23,13 @@ import dns.rdatatype
 import dns.rrset
 import dns.zone
 import pytest
+from click.testing import CliRunner
 from dns.rdtypes.ANY.DNSKEY import DNSKEY
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.answer import respond
+from maptr.cli import main
 from maptr.context import Transport
 from maptr.errors import ConfigError
 from maptr.question import Answer
@@ -716,6 +718,8 @@ def test_no_file_and_no_cryptography(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("dns.dnssecalgs.algorithms", {})
     with pytest.raises(ConfigError, match=r"needs a newer package cryptography: pip install 'maptr\[dnssec\]'"):
         validator()
+    done = CliRunner().invoke(main, ["url", "ark:12345/x1", "@127.0.0.1", "--trust-anchor", str(tmp_path / "octets")])
+    assert (done.exit_code, "pip install 'maptr[dnssec]'" in done.stderr) == (2, True)
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(ConfigError, match=r"needs the package cryptography: pip install 'maptr\[dnssec\]'"):
         validator()

@@ -54,7 +54,9 @@ def redirect(name: str, order: int = 0, preference: int = 0) -> Naptr:
 def answer(dns: Dns, question: Question, ttls: dict[Labels, int] | None = None) -> Answer:
     said = dns.get(names.fold(question.name), Outcome.NXDOMAIN)
     ttl = (ttls or {}).get(names.fold(question.name), 60)
-    return Answer(said) if isinstance(said, Outcome) else Answer(Outcome.ANSWER, said, ttl)
+    if isinstance(said, Outcome):
+        return Answer(said, zone=question.name)
+    return Answer(Outcome.ANSWER, said, ttl)
 
 
 def run(
@@ -83,7 +85,7 @@ def test_vector(case: dict[str, Any]) -> None:
         for name, records in case["dns"].items()
     }
     ttls = {names.fold(names.parse(name)): ttl for name, ttl in case.get("ttls", {}).items()}
-    settings = Settings(origin=names.parse(case.get("origin", "ark.arpa.")))
+    settings = Settings(origin=names.parse(case.get("origin", "ark.arpa.")), scheme=case.get("scheme", "https"))
     discovery = run(Ark.parse(case["ark"]), table, settings, ttls=ttls)
     assert discovery.urls() == case["urls"]
     assert discovery.complete is case.get("complete", True)
@@ -104,15 +106,30 @@ def test_vector(case: dict[str, Any]) -> None:
             assert not (reading.counted and reading.kind is Kind.OTHER)
 
 
+def test_an_ark_as_long_as_can_be_is_ranked_at_several_hosts() -> None:
+    """Longer than a URL may be that a rule makes."""
+    ark = Ark.parse(f"ark:12345/{'x1' * 4000}")
+    found = run(
+        ark,
+        {
+            names.parse("12345.ark.arpa."): [
+                host(0, 0, "a.example."),
+                host(0, 1, "A.example."),
+                host(0, 2, "b.example."),
+            ]
+        },
+    )
+    assert found.urls() == [f"https://a.example/{ark}", f"https://b.example/{ark}"]
+
+
 @pytest.mark.parametrize("case", URLS, ids=lambda case: case["title"])
 @pytest.mark.parametrize("rule", RULES)
 def test_urls_are_made(rule: str, case: dict[str, str]) -> None:
-    """By the walk, by its shortcut, and by a candidate that was found for another ARK; as a URL that is read again."""
+    """By the walk, and by a candidate that was found for another ARK; as a URL that is read again."""
     ark, root = Ark.parse(case["ark"]), Answer(Outcome.ANSWER, [naptr(RULES[rule])], 60)
-    for shortcut in (True, False):
-        walk = Walk(ark, shortcut=shortcut)
-        walk.tell(walk.next()[0], root)
-        assert walk.result().urls() == [case[rule]]
+    walk = Walk(ark)
+    walk.tell(walk.next()[0], root)
+    assert walk.result().urls() == [case[rule]]
     walk = Walk(ARK)
     walk.tell(walk.next()[0], root)
     assert walk.result()[0].url(ark) == case[rule]
@@ -345,3 +362,30 @@ def test_limits_hold_and_are_told(dns: Dns, questions: int, depth: int, candidat
     assert len(discovery) <= candidates
     assert discovery.complete == all(step.outcome.said for step in discovery.trace)
     assert run(ARK, dns, settings, order=lambda level: level.reverse()) == discovery
+
+
+@pytest.mark.parametrize(
+    "regexp",
+    [r"!^ark:/?12345/(.*)$!https://u.example/\\1\\1\\1\\1\\1!", r"!^ark:/?12345/(.*)$!https://u.example/\\1\\1/!"],
+    ids=["longer than a regexp may make", "longer than a URL may be"],
+)
+def test_a_result_that_is_too_long_is_never_replaced_by_a_lesser_record(regexp: str) -> None:
+    """DESIGN 3: a limit that was reached makes the discovery incomplete; a lesser record is for other ARKs."""
+    ark = Ark.parse("ark:12345/" + "x" * 2040)
+    long = naptr(f'10 10 "u" "ark" "{regexp}" .')
+    root = (b"12345", b"ark", b"arpa")
+    found = run(ark, {root: [long, host(10, 20, "lesser.example"), host(100, 10, "least.example")]})
+    assert (len(found), found.complete) == (0, False)
+    with pytest.raises(DiscoveryFailed):
+        found.url()
+    found = run(
+        ark, {root: [long, host(5, 50, "better.example"), host(10, 10, "equal.example"), host(10, 11, "l.example")]}
+    )
+    assert [candidate.host for candidate in found] == ["better.example", "equal.example"]
+    assert not found.complete
+    for fallback in ([redirect("a.example", 10, 11)], [redirect("a.example", 9, 0), long]):
+        found = run(ark, {root: [long, *fallback], (b"a", b"example"): [host(0, 0, "h.example")]})
+        assert bool(found) == (fallback[0].order == 9)
+        assert not found.complete
+    short = run(ARK, {root: [long, host(100, 10, "least.example")]})
+    assert (len(short), short.complete) == (2, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,40 +53,40 @@ def test_a_good_zone_has_no_findings() -> None:
         ("@ IN SOA ns.example. a.example. 2 3600 900 1209600 300", ("error", "second-of-one", "ark.arpa.", 5)),
         ("x CNAME a.example.\nX.ark.arpa. 1h CNAME b.", ("error", "second-of-one", "X.ark.arpa.", 6)),
         ('x.example. IN TXT "x"', ("error", "out-of-zone", "x.example.", 5)),
-        ('12345 IN NAPTR 0 0 "h" "ark" "USLC" a.example.', ("error", "regexp-refused", "12345.ark.arpa.", 0)),
-        ('12345 IN NAPTR 0 0 "h" "ark" "!x!y!" a.example.', ("warning", "h-with-regexp", "12345.ark.arpa.", 0)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "USLC" a.example.', ("error", "regexp-refused", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "!x!y!" a.example.', ("warning", "h-with-regexp", "12345.ark.arpa.", 5)),
         ('12345 IN NAPTR 0 0 "h" "ark" "" foobar.zaf.org', ("error", "relative-replacement", "12345.ark.arpa.", 5)),
         ('12345 IN NAPTR 0 0 "h" "ark" "" foobar', ("warning", "relative-replacement", "12345.ark.arpa.", 5)),
         ('12345 IN NAPTR 0 0 "" "ark" "" dlc.spct.org', ("error", "relative-replacement", "12345.ark.arpa.", 5)),
         ('12345 IN NAPTR 0 0 "h" "ark" "" gov:8080.', ("error", "unescaped-port", "12345.ark.arpa.", 5)),
-        ('12345 IN NAPTR 0 0 "u" "ark" "!a!b!c!" .', ("error", "regexp-refused", "12345.ark.arpa.", 0)),
-        ('12345 IN NAPTR 0 0 "u" "ark" "!!https://a.example/!" .', ("error", "regexp-refused", "12345.ark.arpa.", 0)),
-        ('12345 IN NAPTR 0 0 "u" "sip" "USLC" .', ("error", "regexp-refused", "12345.ark.arpa.", 0)),
+        ('12345 IN NAPTR 0 0 "u" "ark" "!a!b!c!" .', ("error", "regexp-refused", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "u" "ark" "!!https://a.example/!" .', ("error", "regexp-refused", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "u" "sip" "USLC" .', ("error", "regexp-refused", "12345.ark.arpa.", 5)),
         (
             r'12345 IN NAPTR 0 0 "u" "ark" "!(a)\\1!https://a.example/!" .',
-            ("warning", "regexp-not-understood", "12345.ark.arpa.", 0),
+            ("warning", "regexp-not-understood", "12345.ark.arpa.", 5),
         ),
-        ('12345 IN NAPTR 0 0 "s" "ark" "" a.example.', ("error", "no-rule", "12345.ark.arpa.", 0)),
-        ('12345 IN NAPTR 0 0 "h" "ark" "" .', ("error", "no-rule", "12345.ark.arpa.", 0)),
-        ('12345 IN NAPTR 0 0 "h" "ark" "" 192.168.1.12.', ("warning", "not-public", "12345.ark.arpa.", 0)),
-        ('12345 IN NAPTR 0 0 "u" "ark" "!^.*$!ftp://a.example/!" .', ("warning", "not-followed", "12345.ark.arpa.", 0)),
-        ('12345 IN NAPTR 0 0 "" "ark" "!^.*$!a.example!" b.example.', ("warning", "both-fields", "12345.ark.arpa.", 0)),
-        ('12345 IN NAPTR 0 0 "" "ark" "" 12345', ("error", "redirect-loop", "12345.ark.arpa.", 0)),
+        ('12345 IN NAPTR 0 0 "s" "ark" "" a.example.', ("error", "no-rule", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" .', ("error", "no-rule", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "h" "ark" "" 192.168.1.12.', ("warning", "not-public", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "u" "ark" "!^.*$!ftp://a.example/!" .', ("warning", "not-followed", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "" "ark" "!^.*$!a.example!" b.example.', ("warning", "both-fields", "12345.ark.arpa.", 5)),
+        ('12345 IN NAPTR 0 0 "" "ark" "" 12345', ("error", "redirect-loop", "12345.ark.arpa.", 5)),
         (
             '12345 IN NAPTR 0 0 "" "ark" "" b\nb IN NAPTR 0 0 "" "ark" "" C\nc IN NAPTR 0 0 "" "ark" "" B',
-            ("error", "redirect-loop", "b.ark.arpa.", 0),
+            ("error", "redirect-loop", "b.ark.arpa.", 6),
         ),
-        ('12345 IN NAPTR 0 0 "" "ark" "" nowhere', ("warning", "redirect-nowhere", "12345.ark.arpa.", 0)),
-        ('hello IN NAPTR 0 0 "h" "ark" "" a.example.', ("warning", "not-a-naan", "hello.ark.arpa.", 0)),
+        ('12345 IN NAPTR 0 0 "" "ark" "" nowhere', ("warning", "redirect-nowhere", "12345.ark.arpa.", 5)),
+        ('hello IN NAPTR 0 0 "h" "ark" "" a.example.', ("warning", "not-a-naan", "hello.ark.arpa.", 5)),
         (
             '12345 IN NS ns.example.\n12345 IN NAPTR 0 0 "h" "ark" "" a.example.',
-            ("error", "occluded", "12345.ark.arpa.", 0),
+            ("error", "occluded", "12345.ark.arpa.", 6),
         ),
-        ("@ IN NS ns1", ("error", "no-address", "ark.arpa.", 0)),
-        ("12345 IN NS ns.12345", ("error", "no-address", "12345.ark.arpa.", 0)),
+        ("@ IN NS ns1", ("error", "no-address", "ark.arpa.", 5)),
+        ("12345 IN NS ns.12345", ("error", "no-address", "12345.ark.arpa.", 5)),
         ('12345 IN NAPTR 0 0 "h" "ark" a.example.', ("error", "naptr-fields", "12345.ark.arpa.", 5)),
-        ("12345 IN A 1.2.3", ("error", "not-loaded", "the zone", 0)),
-        ("12345 IN CNAME a.example.\n12345 IN TXT x", ("error", "not-loaded", "the zone", 0)),
+        ("12345 IN A 1.2.3", ("error", "not-loaded", "12345.ark.arpa.", 5)),
+        ("12345 IN CNAME a.example.\n12345 IN TXT x", ("error", "not-loaded", "12345.ark.arpa.", 6)),
     ],
 )
 def test_each_trap(lines: str, finding: tuple[str, str, str, int]) -> None:
@@ -127,7 +129,7 @@ def test_no_zone_at_all() -> None:
 )
 def test_the_zone_is_that_of_its_soa(head: str, owner: str) -> None:
     text = f'{head} 60 IN SOA a. b. 1 2 3 4 5\n 60 IN NS a.\n{owner} 60 IN NAPTR 0 0 "h" "ark" "" 10.0.0.1.\n'
-    assert found(text) == [("warning", "not-public", owner, 0)]
+    assert found(text) == [("warning", "not-public", owner, text.count("\n"))]
 
 
 def test_a_record_outside_the_zone() -> None:
@@ -164,3 +166,44 @@ def test_what_would_cost_too_much_is_a_finding(lines: str, line: int, code: str,
     findings = check_zone(NSEC3_HEAD + lines, origin="ark.arpa.")
     assert [(found.line, found.code) for found in findings] == [(line, code)]
     assert reason in findings[0].reason
+
+
+REASONS = {
+    "x IN A 192.0.2.999": "near '192.0.2.999': bad IPv4 address",
+    "x IN AAAA 2001:::1": "near '2001:::1': bad IPv6 address",
+    "x IN A": "unexpected end of line: a field is missing",
+    "x IN A 192.0.2.1 192.0.2.2": "near '192.0.2.2': more fields than the record has",
+    "x IN FOO bar": "near 'FOO': unknown RR type",
+    "x CH A 192.0.2.1": "near 'CH': the class of the zone is IN",
+    "x IN MX ten mail": "near 'ten': is no number",
+    "x IN MX 99999 mail": "near '99999': is out of range",
+    "x IN NS a..b": "near 'a..b': empty label",
+    'x IN TXT "abc': "unbalanced quotes",
+    "x IN DS 1 8 2 zz": "bad hexadecimal text",
+    "$FOO x": "near '$FOO': unknown directive",
+    "$GENERATE 1-x x$ A 192.0.2.1": "near '1-x': bad range of $GENERATE",
+}
+
+
+@pytest.mark.parametrize("line", REASONS)
+def test_a_reason_is_as_good_as_that_of_a_name_servers_checker(line: str) -> None:
+    (finding,) = check_zone(HEAD + line + "\n", filename="z")
+    where, _, reason = str(finding).partition(": not-loaded: ")
+    assert where in ("z:5: error: x.ark.arpa.", "z:5: error: the zone")
+    assert reason == REASONS[line]
+
+
+def test_what_is_included_is_read_and_has_its_own_lines(tmp_path: Path) -> None:
+    part, zone = tmp_path / "part", tmp_path / "zone"
+    part.write_text('; a comment\n12345 IN NAPTR 0 0 "h" "ark" "" 10.0.0.1.\nb IN NAPTR 0 0 "" "ark" "" dlc.spct\n')
+    text = f'{HEAD}$INCLUDE {part} sub\n12346 IN NAPTR 0 0 "h" "ark" "" 10.0.0.1.\n'
+    found = check_zone(text, filename=str(zone))
+    assert [(f.code, f.record, f.file, f.line) for f in found] == [
+        ("not-public", "12346.ark.arpa.", str(zone), 6),
+        ("not-public", "12345.sub.ark.arpa.", str(part), 2),
+        ("redirect-nowhere", "b.sub.ark.arpa.", str(part), 3),
+        ("relative-replacement", "b.sub.ark.arpa.", str(part), 3),
+    ]
+    part.write_text("\n\nx IN A 192.0.2.999\n")
+    (finding,) = check_zone(text, filename=str(zone))
+    assert str(finding) == f"{part}:3: error: x.sub.ark.arpa.: not-loaded: near '192.0.2.999': bad IPv4 address"

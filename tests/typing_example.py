@@ -42,10 +42,10 @@ def one() -> str:
     best: Candidate = found[0]
     port: int | None = best.port
     several: tuple[Candidate, ...] = found.best
-    discover(Ark.parse(b"ark:12345/x1"), nameservers=["192.0.2.1", "::1#5353"], lifetime=2.0, trust_ad=True)
+    discover(Ark.parse(b"ark:12345/x1"), nameservers=["192.0.2.1", "::1#5300"], lifetime=2.0, trust_ad=True)
     discover("ark:12345/x1", resolver=dns.resolver.Resolver(), origin=dns.name.from_text("ark.example."))
     discover("ark:12345/x1", resolver=Stub(["192.0.2.1"]), require="secure", settings=Settings(scheme="http"))
-    discover_at("192.0.2.1", "ark:12345/x1", port=5353, lifetime=2.0)
+    discover_at("192.0.2.1", "ark:12345/x1", port=5300, lifetime=2.0)
     discover_at("192.0.2.1", "ark:12345/x1", lifetme=2.0)  # type: ignore[call-arg]
     discover("ark:12345/x1", nameservers="https://dns.example/dns-query", require="secure")
     return found.url() + str(port) + str(len(several))
@@ -53,7 +53,7 @@ def one() -> str:
 
 async def remembered() -> list[Discovery]:
     with Cache("naans", "cache.sqlite", policy="natab-first", nameservers=["192.0.2.1"], rate=100.0) as cache:
-        found = cache.discover("ark:12345/x1", nameservers=["::1#5353"], trust_ad=True, require="secure", chooser=first)
+        found = cache.discover("ark:12345/x1", nameservers=["::1#5300"], trust_ad=True, require="secure", chooser=first)
         disk = Disk("probes.sqlite", wall=time.time)
         chooser = Reachable(suspects=ProbeLog(disk, wall=time.time).is_suspect)
         return [found, await cache.discover_async(found.ark, lifetime=1.0, raise_on_none=False, chooser=chooser)]

@@ -71,7 +71,7 @@ class Answering:
         self._flights = Flights(clock)
         self._reader = TableReader(store.reader)
 
-    def steps(self, request: Request, policy: Policy, table: Callable[[str], TableState]) -> Steps:
+    def steps(self, request: Request, policy: Policy, table: Callable[[], TableState]) -> Steps:
         """Ends with the discovery, and when by the steady clock it is to be made anew.
 
         A policy that takes what DNS says whatever the table has is not kept waiting while a table is read.
@@ -90,16 +90,14 @@ class Answering:
             until = min(until, refresh_at)
         return self._made(request, policy.choose(said, natab), found, offered), until
 
-    def unasked(self, request: Request, policy: Policy, table: Callable[[str], TableState]) -> Discovery | None:
+    def unasked(self, request: Request, policy: Policy, table: Callable[[], TableState]) -> Discovery | None:
         """What a policy makes of the table alone; None where it has DNS asked."""
         natab, offered = self._look(request, table)
         if policy.asks(natab):
             return None
         return self._made(request, policy.choose(Dns.UNASKED, natab), None, offered)
 
-    def judge(
-        self, request: Request, policy: Policy, table: Callable[[str], TableState], result: Discovery
-    ) -> Discovery:
+    def judge(self, request: Request, policy: Policy, table: Callable[[], TableState], result: Discovery) -> Discovery:
         """What a policy makes of what DNS said just now to somebody who asked without the cache."""
         if getattr(policy, "takes_dns", False) and result.candidates and result.security != "bogus":
             choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
@@ -113,9 +111,9 @@ class Answering:
             said, found, _ = self._unsaid(request, *_unheard(result))
         return self._made(request, policy.choose(said, natab), found, offered)
 
-    def _look(self, request: Request, table: Callable[[str], TableState]) -> tuple[Natab, Discovery | None]:
+    def _look(self, request: Request, table: Callable[[], TableState]) -> tuple[Natab, Discovery | None]:
         """What the table says."""
-        state = table(request.ark.naan)
+        state = table()
         too_old = (
             self._table_limit is not None
             and state.fetched is not None
@@ -183,10 +181,11 @@ class Answering:
             yield Wait(flight, request, fly=True, seconds=0.0)
 
     def _made(self, request: Request, choice: Choice, found: Discovery | None, offered: Discovery | None) -> Discovery:
+        reason = choice.reason
         if choice.take in (Take.NATAB, Take.NATAB_STALE) and offered is not None:
             made = offered.replace(stale=choice.take is Take.NATAB_STALE)
-            if found is not None:  # written when somebody looks at it, for that is as much work as all the rest
-                made = made.replace(trace=lambda _: (*found.trace, *offered.trace))
+            if found is not None:
+                made = made.replace(trace=(*found.trace, *offered.trace))
         elif choice.take in (Take.DNS, Take.KEPT, Take.NONE) and found is not None:
             made = found
         else:
@@ -194,7 +193,9 @@ class Answering:
             source = "natab" if found is None else found.source
             asked, security = ((), "indeterminate") if found is None else (found.trace, found.security)
             made = Discovery(request.ark, (), asked, complete, source, security, scheme=request.settings.scheme)
-        return made.expiring(self._wall(), reason=choice.reason)
+            if offered is not None and offered.reason:
+                reason = f"{reason}: {offered.reason}"
+        return made.expiring(self._wall(), reason=reason)
 
     # ---- what comes of asking
 

@@ -31,9 +31,13 @@ class Askers:
         return client.discover(ark, **self._defaults.own_stub(options))
 
     async def one_async(self, ark: Ark, **options: Any) -> Discovery:
+        import asyncio
+
         from maptr.asyncclient import discover_async
 
-        return await discover_async(ark, **self._defaults.own_stub(options))
+        if self._defaults.has_stub:
+            return await discover_async(ark, **self._defaults.own_stub(options))
+        return await discover_async(ark, **await asyncio.to_thread(self._defaults.own_stub, options))
 
     def many(self, arks: list[Ark]) -> Iterator[Discovery]:
         """The discovery of each, in order."""

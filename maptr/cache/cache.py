@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from maptr import call
+from maptr import call, places
 from maptr.ark import Ark
 from maptr.cache import DNS_FIRST, PATIENCE, STALE_LIMIT
 from maptr.cache import policy as policies
@@ -74,7 +74,7 @@ class Cache:
         patience: float = PATIENCE,
         stale_limit: float = STALE_LIMIT,
         table_limit: float | None = None,
-        history: str | os.PathLike[str] | None = None,
+        history: str | os.PathLike[str] | Disk | None = None,
         size: int = MAX_NAMES,
         rate: float | None = None,
         ask: Ask | None = None,
@@ -84,10 +84,10 @@ class Cache:
         rng: random.Random | None = None,
     ) -> None:
         self.policy: Policy = policies.named(policy)
-        self.table: TableSource = table_source(natab, clock)
         self._defaults = Defaults(
             nameservers, origin, lifetime, settings, trust=Trust(trust_ad, trust_anchors), require=require
         )
+        self.table: TableSource = table_source(natab, clock, self._defaults.settings.scheme)
         self._clock = clock
         self.disk: Disk | None = _disk(path, wall)
         self.history: Disk | None = _disk(history, wall) or self.disk
@@ -171,7 +171,7 @@ class Cache:
 
     def follow(self, natab: str | os.PathLike[str] | Table | TableSource | None) -> None:
         """Take another table from now on; what DNS said is kept. Raises ConfigError."""
-        self.table = table_source(natab, self._clock)
+        self.table = table_source(natab, self._clock, self._defaults.settings.scheme)
         self._ready.clear()
 
     def forget(self, naan: str) -> None:
@@ -233,12 +233,14 @@ class Cache:
         return found
 
 
-def _disk(path: str | os.PathLike[str] | None, wall: Callable[[], float]) -> Disk | None:
+def _disk(path: str | os.PathLike[str] | Disk | None, wall: Callable[[], float]) -> Disk | None:
     if path is None or path == "":
         return None
     from maptr.cache.disk import Disk  # a cache without one starts without SQLite
 
-    return Disk(path, wall=wall)
+    if isinstance(path, Disk):
+        return path
+    return Disk(path, wall=wall, own=os.fspath(path) == places.cache_file(os.environ))
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:

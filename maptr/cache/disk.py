@@ -1,8 +1,7 @@
 """The cache on disk: answers and the history of verdicts in one SQLite file, shared by the processes of a machine.
 
-A disk that is full, busy or gone costs what would have been kept, never an answer: nothing but ``close`` and the
-constructor's ConfigError is ever raised. A file that is corrupt is set aside beside its path, reported, and
-built anew.
+A disk that is full, busy or gone costs what would have been kept, never an answer: nothing but the constructor's
+ConfigError is ever raised. A corrupt cache is renamed, reported and built anew; see ``sqlitefile``.
 """
 
 from __future__ import annotations
@@ -53,10 +52,12 @@ T = TypeVar("T")
 
 
 class Disk:
-    """The cache in the file at ``path``. For threads, and across a fork. Raises ConfigError for a directory.
+    """The cache in the file at ``path``, for threads and across a fork.
 
-    ``wall`` is the wall clock in seconds: nothing else lasts from one process to the next. ``clock`` is steady, and
-    says when a file that could not be had is tried again.
+    Raises ConfigError for a path that cannot be used and for a file that is not a maptr cache; with ``own``, where the
+    path is maptr's choice, only for a directory, and a damaged file is replaced. ``wall`` is the wall clock in seconds:
+    nothing else lasts from one process to the next. ``clock`` is steady, and says when a file that could not be had is
+    tried again.
     """
 
     def __init__(
@@ -66,8 +67,9 @@ class Disk:
         wall: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
         max_bytes: int = MAX_BYTES,
+        own: bool = False,
     ) -> None:
-        self._file = SqliteFile(path, _SCHEMA, max_bytes=max_bytes, make_room=_drop_a_quarter, clock=clock)
+        self._file = SqliteFile(path, _SCHEMA, max_bytes=max_bytes, make_room=_drop_a_quarter, clock=clock, own=own)
         self.path: Path = self._file.path
         self._wall = wall
         self._writes = 0

@@ -15,7 +15,6 @@ from maptr.discovery import CLOCK_SLACK, Discovery
 from maptr.names import Labels
 from maptr.naptr import Naptr, Rule
 from maptr.nfa import Budget
-from maptr.plain import Rankings
 from maptr.question import Answer, Settings
 from maptr.replay import answers_of, walk_again
 from maptr.rulecache import RuleCache
@@ -67,7 +66,6 @@ class Store:
         self._wall = wall
         self._stale_limit = stale_limit
         self.reader = LockedRules()
-        self.rankings = Rankings()
 
     def learn(self, view: str, discovery: Discovery) -> None:
         """Keep every answer that DNS gave in the course of a discovery."""
@@ -82,7 +80,7 @@ class Store:
     def lacks(self, view: str, ark: Ark, settings: Settings) -> tuple[Found | None, Labels]:
         """The discovery that fresh answers give; or None, and the first name that lacks one."""
         walk = _Rewalk(self, view)
-        discovery = walk_again(ark, settings, walk.look_up, self.reader, self.rankings)
+        discovery = walk_again(ark, settings, walk.look_up, self.reader)
         return (walk.found(discovery), ()) if discovery is not None else (None, walk.lacking)
 
     def all_there_is(
@@ -90,7 +88,7 @@ class Store:
     ) -> Found:
         """The discovery that fresh and stale answers give, the rest unsaid: ``outcome``, with ``why`` as its note."""
         walk = _Rewalk(self, view, unsaid=Answer(outcome, note=why))
-        discovery = walk_again(ark, settings, walk.look_up, self.reader, self.rankings)
+        discovery = walk_again(ark, settings, walk.look_up, self.reader)
         assert discovery is not None  # noqa: S101 - every name got an answer, if only that it is unsaid
         return walk.found(discovery)
 
@@ -104,7 +102,7 @@ class Store:
         """What another ARK's discovery, just made, and the fresh answers kept say of this one; None if they do not."""
         said = {name: answer for name, answer in answers_of(other) if answer.outcome.said}
         walk = _Rewalk(self, view)
-        return walk_again(ark, settings, lambda name: said.get(name) or walk.look_up(name), self.reader, self.rankings)
+        return walk_again(ark, settings, lambda name: said.get(name) or walk.look_up(name), self.reader)
 
     def forget(self, view: str, name: Labels) -> None:
         """Keep nothing for a name any more."""

@@ -26,7 +26,8 @@ class Dns(enum.Enum):
 
 
 class Natab(enum.Enum):
-    """What the table says of an ARK. A stale one is older than allowed; of a broken one the last good state is used."""
+    """What the table says of an ARK. A stale one is older than allowed; of a broken one the last good state is used.
+    An unusable record denies nothing, and gives no answer."""
 
     HAS = "has it"
     HAS_NOT = "has not"
@@ -35,6 +36,7 @@ class Natab(enum.Enum):
     STALE_HAS_NOT = "stale, has not"
     BROKEN_HAS = "broken, had it"
     BROKEN_HAS_NOT = "broken, had it not"
+    UNUSABLE = "has it, unusable"
 
     @property
     def has(self) -> bool:

@@ -72,7 +72,7 @@ class Reconciling:
     def _say(self, ark: Ark) -> Discovery:
         """What DNS says of an ARK, for the verdict: never the table, never stale, never raised."""
         request = self._defaults.request(ark, {})
-        found, _ = self._driver.drive(self._answering.steps(request, DnsOnly(), lambda naan: TableState()))
+        found, _ = self._driver.drive(self._answering.steps(request, DnsOnly(), lambda: TableState()))
         return found.replace(complete=False) if found.stale else found
 
     def _say_after(self, asked: Discovery, ark: Ark) -> Discovery:

@@ -95,7 +95,7 @@ class Defaults:
         """Raises ArkSyntaxError, ConfigError, and TypeError for an option there is none of."""
         if unknown := options.keys() - Options.__annotations__.keys():
             raise TypeError(f"discover() has no option {', '.join(sorted(unknown))}")
-        parsed = ark if isinstance(ark, Ark) else Ark.parse(ark)
+        parsed = call.as_ark(ark, options.get("profile", "current"))
         origin, settings = options.get("origin"), options.get("settings")
         made = self.settings
         if origin is not None or settings is not None:
@@ -140,6 +140,11 @@ class Defaults:
             ask["nameservers"] = self.nameservers
         return self.view if trust is self.trust else _view(None, self.nameservers, trust)
 
+    @property
+    def has_stub(self) -> bool:
+        """Whether ``own_stub`` has nothing to look up."""
+        return self._stub is not None or not self.nameservers
+
     def own_stub(self, ask: dict[str, Any]) -> dict[str, Any]:
         """The same, the cache's own servers as one Stub for every call, which so learns which of them are silent.
 
@@ -151,7 +156,7 @@ class Defaults:
         if ask.get("trust_ad", False) != self.trust.ad or ask.get("trust_anchors") is not self.trust.validator:
             return ask
         if self._stub is None:
-            self._stub = make_stub(own, **self.trust.ask)
+            self._stub = make_stub(own, **self.trust.ask, lifetime=ask.get("lifetime"))
         rest = {name: value for name, value in ask.items() if name not in _STUB_HAS}
         return {**rest, "resolver": self._stub}
 

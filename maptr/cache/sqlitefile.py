@@ -1,7 +1,11 @@
-"""A SQLite file that processes share and that costs no answer: opened when first used, again when it was replaced.
+"""A SQLite file shared by processes: opened when first used, and again when replaced. No fault of it costs an answer.
 
-A file that is full, busy or gone gives nothing, and that is reported to the log; one that is corrupt is set aside
-beside its path, reported, and built anew. What its tables hold is the business of ``disk``.
+A file that is full, busy or gone gives nothing, and the log says so. A corrupt file is renamed, reported and built
+anew, but only if it is a cache (it has our tables) or its path is maptr's own choice. ``disk`` defines the tables.
+
+Before a fork every file of the process is locked and closed; parent and child open it again when they need it. SQLite
+requires that (https://sqlite.org/howtocorrupt.html 2.6): a child inherits SQLite's mutexes as they are, and takes the
+parent's file locks for its own, so that writes are lost when the parent closes the file.
 """
 
 from __future__ import annotations
@@ -9,33 +13,47 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import random
 import sqlite3
+import stat
+import threading
+import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
 
-from maptr.cache.forklock import ForkLock
+from maptr.cache.forklock import ForkGuard
 from maptr.errors import ConfigError
 
 log = logging.getLogger("maptr.cache")
 
 PAGE = 4096
 BUSY_MS = 20  # what a caller may wait for another process's write; then it does without
-BUSY_OPENING_MS = 500  # the same for the making of the tables
+OPENING = 1.0  # seconds that the first opening waits for other processes that open the file, or make its tables
+OPENING_AGAIN = 0.2  # seconds for the later ones, of a file that was busy for all that time
+OPENING_STEP = 0.02  # seconds between tries, at most
 FIRST_PAUSE = 1.0  # seconds until a file that was busy then is opened again; doubled each time
 LONGEST_PAUSE = 60.0
 REPORT_EVERY = 60.0  # seconds in which the same trouble is told once
 
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT}
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
-# Of a schema that holds something, and nothing that any release makes.
-_STRANGE = (
-    "SELECT 1 WHERE EXISTS (SELECT 1 FROM sqlite_master)"
-    " AND NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name IN ('answer', 'verdict', 'probe'))"
+_MAGIC = b"SQLite format 3\0"  # https://sqlite.org/fileformat.html 1.3
+_COLUMNS = (
+    "SELECT t.name, c.name FROM sqlite_master AS t, pragma_table_info(t.name) AS c"
+    " WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'"
 )
+# The tables of every release, by columns that no release goes without.
+_OURS = {"answer": {"view", "name", "outcome"}, "verdict": {"view", "record", "verdict"}, "probe": {"place", "at"}}
+NOT_OURS = "holds something other than a maptr cache: left alone"
 
 T = TypeVar("T")
+
+_forks: ForkGuard[SqliteFile] = ForkGuard()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +65,12 @@ class Schema:
 
 
 class SqliteFile:
-    """The file at ``path``. For threads, and across a fork. Raises ConfigError for a directory, and nothing else.
+    """The file at ``path``, for threads and across a fork.
 
-    ``make_room`` deletes what can be missed from a file that has reached ``max_bytes``. ``clock`` is steady.
+    ``own``: the path is maptr's choice, so a damaged file there is replaced. Otherwise ConfigError is raised for a path
+    that cannot be used and for a file that is not a maptr cache. ConfigError is raised for a directory in any case, and
+    nothing else is ever raised. ``make_room`` deletes what can be missed from a file that has reached ``max_bytes``.
+    ``clock`` is steady.
     """
 
     def __init__(
@@ -60,21 +81,24 @@ class SqliteFile:
         max_bytes: int,
         make_room: Callable[[sqlite3.Connection], object],
         clock: Callable[[], float],
+        own: bool = False,
     ) -> None:
         self.path: Path = Path(path)
         if os.path.isdir(path):  # noqa: PTH112 - False where nobody lets us look
-            raise ConfigError(f"{self.path} is a directory", key="cache.path")
+            raise ConfigError("is a directory", filename=str(self.path))
+        self._own = own
+        self._known: tuple[int, int] | None = None if own else _check(self.path)
         self._schema = schema
         self._make_room = make_room
         self._max_pages = max(16, max_bytes // PAGE)
-        self._lock = ForkLock()
+        self._lock = threading.RLock()  # reentrant, for a thread may fork in a signal handler
         self._connection: sqlite3.Connection | None = None
-        self._identity: tuple[int, int, int] | None = None
+        self._identity: tuple[int, int] | None = None
         self._clock = clock
         self._pause = 0.0
         self._open_at = float("-inf")
         self._told: dict[str, float] = {}
-        self._inherited: list[sqlite3.Connection] = []
+        _forks.add(self)
 
     def run(self, operation: Callable[[sqlite3.Connection], T]) -> T | None:
         """The operation's result, None where the disk has none to give. Heals a corrupt file, once a call."""
@@ -98,25 +122,36 @@ class SqliteFile:
         with self._lock:
             self._close()
 
+    def suspend(self) -> None:
+        """Close the file, and let no thread but the caller's open it until ``resume``."""
+        self._lock.acquire()
+        self._close()
+
+    def resume(self) -> None:
+        self._lock.release()
+
     def __del__(self) -> None:
         # Nothing is lost in a file that was dropped, so nobody needs the warning that SQLite has from Python 3.13 on.
         connection: sqlite3.Connection | None = getattr(self, "_connection", None)
         if connection is not None:
-            connection.close()
+            with _forks.lock:
+                connection.close()
 
     def _recover(self, error: sqlite3.Error, attempt: int) -> bool:
         """Do what the error asks for; True if the operation is worth another try."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if attempt == 1 and code in _CORRUPT and not isinstance(error, _NotOursError):
-            return self._set_aside(str(error))
+            if self._own or (self._known is not None and self._known == _identify(self.path)):
+                return self._set_aside(str(error))
+            error = _NotOursError(NOT_OURS)
         if attempt == 1 and code == sqlite3.SQLITE_FULL and self._shrink():
             return True
-        if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if code not in _BUSY:
             folder = self.path.parent
             lost = code == sqlite3.SQLITE_CANTOPEN and not os.path.lexists(folder)
             self._report(f"there is no folder {folder}" if lost else str(error))
             self._close()
-        elif self._connection is None:  # whoever holds it holds it for longer than the making of tables takes
+        elif self._connection is None:  # held for longer than making the tables takes
             self._report(str(error))
             self._pause = min(LONGEST_PAUSE, 2 * self._pause or FIRST_PAUSE)
             self._open_at = self._clock() + self._pause
@@ -135,24 +170,31 @@ class SqliteFile:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None:
-            if self._identity == self._identify():
+            if self._identity == _identify(self.path):
                 return self._connection
-            if self._identity is not None and self._identity[0] != os.getpid():
-                # Closing here what the parent opened would drop the parent's locks (SQLite's "How To Corrupt", 2.6).
-                self._inherited.append(self._connection)
-                self._connection = None
             self._close()
-        connection = sqlite3.connect(
-            self.path, timeout=BUSY_OPENING_MS / 1000, isolation_level=None, check_same_thread=False
-        )
+        patience = OPENING_AGAIN if self._pause else OPENING
+        give_up = time.monotonic() + patience  # as SQLite's own waiting, by the real clock
+        while True:
+            try:
+                connection = self._connect(patience)
+                break
+            except sqlite3.OperationalError as error:
+                # SQLite does not wait for the lock that turns WAL on: two processes there would wait for each other.
+                if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() >= give_up:
+                    raise
+            time.sleep(OPENING_STEP * random.random())
+        self._connection = connection
+        self._known = self._identity = _identify(self.path)
+        self._pause = 0.0
+        return connection
+
+    def _connect(self, patience: float) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=patience, isolation_level=None, check_same_thread=False)
         try:
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            version = _version(connection)
             if version not in (0, self._schema.version):
-                raise _NotOursError(
-                    f"schema version {version}, this release has {self._schema.version}: used without a disk cache"
-                )
-            if connection.execute(_STRANGE).fetchone() is not None:
-                raise _NotOursError("a database of something else: left alone, and used without a disk cache")
+                raise _NotOursError(f"schema version {version}, this release has {self._schema.version}: left alone")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA max_page_count = {self._max_pages}")
@@ -168,17 +210,7 @@ class SqliteFile:
         except BaseException:
             connection.close()
             raise
-        self._connection, self._identity = connection, self._identify()
-        self._pause = 0.0
         return connection
-
-    def _identify(self) -> tuple[int, int, int] | None:
-        """Which file is at the path, and whose connection this is; None where there is no file."""
-        try:
-            status = os.stat(self.path)  # noqa: PTH116 - on the way of every answer, and Path takes twice as long
-        except OSError:
-            return None
-        return os.getpid(), status.st_dev, status.st_ino
 
     def _set_aside(self, why: str) -> bool:
         """Move a corrupt file out of the way, unless another process has done so already."""
@@ -187,7 +219,7 @@ class SqliteFile:
         try:
             with open(f"{self.path}.lock", "a") as guard:  # noqa: PTH123 - a link may lead to what is not ours to cut
                 fcntl.flock(guard, fcntl.LOCK_EX)
-                if identity is not None and identity != self._identify():
+                if identity is not None and identity != _identify(self.path):
                     return True
                 aside = next(
                     candidate
@@ -222,3 +254,78 @@ class SqliteFile:
 
 class _NotOursError(sqlite3.DatabaseError):
     """The file is another release's, or another program's."""
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    """The version of the schema, 0 for a database without tables. Raises _NotOursError for one that is not a cache."""
+    tables: dict[str, set[str]] = {}
+    connection.execute("BEGIN")  # another process may be making the tables
+    try:
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        for table, column in connection.execute(_COLUMNS):
+            tables.setdefault(table, set()).add(column)
+    finally:
+        connection.execute("ROLLBACK")
+    ours = any(_OURS[name] <= columns for name, columns in tables.items() if name in _OURS)
+    if ours is not bool(version) or bool(tables) is not bool(version):
+        raise _NotOursError(NOT_OURS)
+    return version
+
+
+def _identify(path: Path) -> tuple[int, int] | None:
+    """Which file is at the path; None where there is no file."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - on the way of every answer, and Path takes twice as long
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _check(path: Path) -> tuple[int, int] | None:
+    """Which file is at the path, if it has our tables. Raises ConfigError where no cache can be. Changes nothing."""
+
+    def refused(reason: str) -> ConfigError:
+        return ConfigError(reason, filename=str(path))
+
+    try:
+        try:
+            mode = path.stat().st_mode
+        except FileNotFoundError:
+            if not path.parent.is_dir():
+                raise refused(f"there is no folder {path.parent}") from None
+            if not os.access(path.parent, os.W_OK | os.X_OK):
+                raise refused(f"no file can be made in {path.parent}") from None
+            return None
+        if not stat.S_ISREG(mode):
+            raise refused("is not a regular file")
+        with path.open("r+b") as file:
+            head = file.read(len(_MAGIC))
+        if not head:
+            return None
+        if head != _MAGIC:
+            raise refused(NOT_OURS)
+        return _identify(path) if _look(path) else None
+    except _NotOursError as error:
+        raise refused(str(error)) from None
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF in _BUSY:
+            return None  # it is looked at again when it is opened
+        raise refused(str(error)) from None
+    except sqlite3.Error as error:
+        raise refused(f"{NOT_OURS} ({error})") from None
+    except OSError as error:
+        raise refused(error.strerror or str(error)) from None
+
+
+def _look(path: Path) -> int:
+    """``_version`` of a file that may be another program's, without a change to it."""
+    uri = f"file:{quote(os.fspath(path))}"
+    with _forks.lock:
+        try:
+            with closing(sqlite3.connect(f"{uri}?immutable=1", uri=True)) as connection:
+                return _version(connection)  # no journal is rolled back, and none is made
+        except _NotOursError:
+            raise
+        except sqlite3.Error:  # another process may be writing, and such a reader takes no lock
+            with closing(sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=OPENING)) as connection:
+                return _version(connection)

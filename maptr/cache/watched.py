@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from maptr.cache.forklock import ForkLock
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
-from maptr.natabfile import MAX_FILE
+from maptr.limits import MAX_TABLE
 from maptr.plan import Plan
 from maptr.table import Table
 
@@ -44,8 +44,8 @@ class TableState:
 class TableSource(Protocol):
     """Where a cache finds its table."""
 
-    def current(self, naan: str | None = None) -> TableState:
-        """The state now. Of a NAAN given, its table has all there is; of others it may have nothing."""
+    def current(self) -> TableState:
+        """The state now."""
         ...
 
 
@@ -58,19 +58,20 @@ class FixedTable:
     def __repr__(self) -> str:
         return "no table" if self._state.table is None else repr(self._state.table)
 
-    def current(self, naan: str | None = None) -> TableState:
+    def current(self) -> TableState:
         return self._state
 
 
 class WatchedTable:
     """The table in a file of any registry format. Looking costs one ``stat`` a second; reading is done aside.
 
-    ``clock`` is steady and says when to look; it decides nothing else.
+    ``clock`` is steady and says when to look; it decides nothing else. ``scheme`` is that of the hosts of a natab.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], float]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], float], scheme: str = "https") -> None:
         self.path = Path(path)
         self._clock = clock
+        self._scheme = scheme
         self._state = TableState()
         self._status: tuple[int, ...] = ()
         self._look_at = self._read_at = float("-inf")
@@ -80,8 +81,8 @@ class WatchedTable:
     def __repr__(self) -> str:
         return f"<table {str(self.path)!r}>"
 
-    def current(self, naan: str | None = None) -> TableState:
-        """The state now, of every NAAN. The first call reads the file; later ones never wait for it."""
+    def current(self) -> TableState:
+        """The state now. The first call reads the file; later ones never wait for it."""
         now = self._clock()
         if now < self._look_at:
             return self._state
@@ -144,10 +145,10 @@ class WatchedTable:
         if digest == self._state.digest:
             return TableState(old, "", fetched, digest)
         bad: list[TableError] = []
-        table = registry.read(content, filename=str(self.path), on_bad=bad.append)
+        table = registry.read(content, filename=str(self.path), on_bad=bad.append, scheme=self._scheme)
         marked_end = _has_end(content)
         if old is not None and not force:
-            if self._marked_end and not marked_end:
+            if self._marked_end and not marked_end and content.lstrip()[:1] not in b"{[":  # JSON ends by itself
                 raise TableError("cut short: its end-of-data line is gone", filename=str(self.path))
             table = _with_bad(table, old, bad)
             gone = old.keys() - table.keys()
@@ -169,9 +170,9 @@ def read_once(path: Path) -> tuple[bytes, tuple[int, ...]]:
         if not stat.S_ISREG(found.st_mode):  # a pipe without a writer would hang us
             raise TableError("is no regular file", filename=str(path))
         status = _status(found)
-        if status[2] > MAX_FILE:
-            raise TableError(f"more than {MAX_FILE} octets", filename=str(path))
-        content = file.read(MAX_FILE + 1)
+        if status[2] > MAX_TABLE:
+            raise TableError(f"more than {MAX_TABLE} octets", filename=str(path))
+        content = file.read(MAX_TABLE + 1)
         if _status(os.fstat(file.fileno())) != status or len(content) != status[2]:
             raise ChangedError("the file changed while it was read")
     return content, status
@@ -186,15 +187,16 @@ def _with_bad(table: Table, old: Table, bad: list[TableError]) -> Table:
     whose it was, so a record that went and one that was damaged look alike."""
     if not bad:
         return table
-    return Table([*table.values(), *(entry for key, entry in old.items() if key not in table)], metadata=table.metadata)
+    entries = [*table.values(), *(entry for key, entry in old.items() if key not in table)]
+    return Table(entries, metadata=table.metadata, unread=table.unread)
 
 
 def _has_end(content: bytes) -> bool:
     """True for a natab that says where it ends."""
-    from maptr.registry import natab_lines
+    from maptr.registry import natab
 
     tail = content[-4096:].decode("utf-8", "replace")
-    return any(natab_lines.END.match(line) for line in tail.splitlines() if line.strip())
+    return any(natab.END.match(line) for line in tail.splitlines() if line.strip())
 
 
 def _status(status: os.stat_result) -> tuple[int, ...]:
@@ -222,12 +224,22 @@ def confirmed(path: Path, digest: str) -> float | None:
     return float(checked) if note.get("sha256") == digest and isinstance(checked, int | float) else None
 
 
-def table_source(natab: str | os.PathLike[str] | Table | TableSource | None, clock: Callable[[], float]) -> TableSource:
-    """What a cache was given as its table, as something to ask. Raises ConfigError for a directory."""
+def table_source(
+    natab: str | os.PathLike[str] | Table | TableSource | None, clock: Callable[[], float], scheme: str = "https"
+) -> TableSource:
+    """What a cache was given as its table, as something to ask.
+
+    Raises ConfigError for a file that is not there or cannot be read. A ``WatchedTable`` is taken as it is: its file
+    may come later.
+    """
     if natab is None or isinstance(natab, Table):
         return FixedTable(natab)
     if not isinstance(natab, str | os.PathLike):
         return natab
     if os.path.isdir(natab):  # noqa: PTH112 - False where nobody lets us look
-        raise ConfigError(f"{natab} is a directory", key="natab")
-    return WatchedTable(natab, clock=clock)
+        raise ConfigError("is a directory", filename=str(natab))
+    try:
+        os.close(os.open(natab, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+    except OSError as error:
+        raise ConfigError(error.strerror or str(error), filename=str(natab)) from None
+    return WatchedTable(natab, clock=clock, scheme=scheme)

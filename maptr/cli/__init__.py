@@ -17,6 +17,7 @@ __all__ = ["main"]
 COMMANDS = {
     "discover": ("maptr.cli.discover", "discover", "Find the mapping authorities of ARKs, with the reasons."),
     "url": ("maptr.cli.discover", "url", "Print the URL that answers for each ARK, and nothing else."),
+    "ark": ("maptr.cli.ark", "ark", "Parse ARKs: normal form, shoulder, qualifier, check character."),
     "bulk": ("maptr.cli.bulk", "bulk", "Discover a file of ARKs, hundreds at a time."),
     "info": ("maptr.cli.info", "info", "Ask the mapping authority of each ARK to describe it."),
     "table": ("maptr.cli.table", "table", "Read, check and convert the NAAN registry."),

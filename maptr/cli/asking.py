@@ -6,15 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from maptr import call
-from maptr.ark import Ark
+from maptr.ark import Ark, Profile
 from maptr.cli import output, through
 from maptr.client import discover
 from maptr.discovery import Discovery
-from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, NoMappingAuthority
-from maptr.question import Settings
+from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, MaptrError, NoMappingAuthority
 from maptr.stub import Stub, is_address
 from maptr.trace import Step
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class Options(NamedTuple):
-    """What the commands share, with its defaults: the one place where they stand. ``origin`` None is that of the
-    configuration, or ark.arpa."""
+    """What the commands share, with its defaults: the one place where they stand. ``origin`` and ``scheme`` None
+    are those of the configuration, or ark.arpa and https."""
 
     origin: str | None = None
     timeout: float = 5.0
@@ -33,10 +32,14 @@ class Options(NamedTuple):
     trust_anchor: str | None = None
     require: Literal["secure"] | None = None
     allow_private: bool = False
-    natab: str | None = None
+    table: str | None = None
     policy: str | None = None
     no_cache: bool = False
+    config: str | None = None
     as_json: bool = False
+    scheme: str | None = None
+    profile: Profile = "current"
+    choose: str | None = None
 
 
 DEFAULTS = Options()
@@ -54,21 +57,37 @@ class Way(NamedTuple):
             self.cache.close()
 
 
-def parse_words(words: Sequence[str]) -> tuple[list[Ark], list[str]]:
-    """The ARKs among the arguments, and the ``@SERVER`` ones. Raises ArkSyntaxError, and ConfigError without an ARK."""
-    parsed = [_parse(word) for word in words if not word.startswith("@")]
+class NotArk(NamedTuple):
+    """An argument that is not an ARK, among others that are."""
+
+    word: str
+    error: ArkSyntaxError
+
+    def __str__(self) -> str:
+        return self.word
+
+
+Asked: TypeAlias = Ark | NotArk
+
+
+def parse_words(words: Sequence[str], profile: Profile = "current") -> tuple[list[Asked], list[str]]:
+    """The ARKs among the arguments, and the ``@SERVER`` ones. One that is not an ARK does not keep others from being
+    asked. Raises ArkSyntaxError where none is an ARK or one is a server, and ConfigError without any."""
+    parsed = [_parse(word, profile) for word in words if not word.startswith("@")]
     if not parsed:
         raise ConfigError("no ARK given")
+    if all(isinstance(one, NotArk) for one in parsed):
+        raise next(one.error for one in parsed if isinstance(one, NotArk))
     return parsed, [word[1:] for word in words if word.startswith("@")]
 
 
-def _parse(word: str) -> Ark:
+def _parse(word: str, profile: Profile) -> Asked:
     try:
-        return Ark.parse(word)
+        return call.as_ark(word, profile)
     except ArkSyntaxError as error:
-        if is_address(word.partition("#")[0]):
+        if is_address(word.partition("#")[0]):  # without it the others would be asked elsewhere than was meant
             raise ArkSyntaxError(f"{error}: is it '@{word}'?") from None
-        raise
+        return NotArk(word, error)
 
 
 def whom(servers: list[str], options: Options) -> Way:
@@ -77,9 +96,10 @@ def whom(servers: list[str], options: Options) -> Way:
     Raises ConfigError for what makes no sense, DiscoveryFailed where there is nobody to ask or a server has no
     address, OSError for a configuration that cannot be read.
     """
-    config = through.configured()
+    config = through.configured(options.config)
     if (cache := through.cache_for(servers, options, config)) is not None:
-        return Way(cache.discover, cache)
+        chooser = through.chooser(options, config)
+        return Way(cache.discover if chooser is None else partial(cache.discover, chooser=chooser), cache)
     return Way(_direct(servers, options, config))
 
 
@@ -89,8 +109,9 @@ def _direct(servers: list[str], options: Options, config: Config | None) -> Call
     asked: call.Options = {
         "origin": origin,
         "lifetime": options.timeout,
-        "settings": Settings(allow_private=options.allow_private),
+        "settings": through.settings_of(options, config),
         "require": options.require,
+        "chooser": through.chooser(options, config),
     }
     call.origin_labels(origin)
     if any("://" in server for server in servers):
@@ -110,11 +131,11 @@ def _direct(servers: list[str], options: Options, config: Config | None) -> Call
     return partial(discover, resolver=stub, **asked)
 
 
-def show_urls(arks: Sequence[Ark], way: Way, options: Options) -> int:
+def show_urls(arks: Sequence[Asked], way: Way, options: Options) -> int:
     """One line for each ARK, empty where it has no URL; the exit code."""
     code = output.EXIT_OK
     for ark, found, error in _each(arks, way, trace=False):
-        code = max(code, _code(error))
+        code = max(code, code_of(error))
         made = found.url() if found and error is None else None  # what is not secure enough has candidates
         if options.as_json:
             told = {name: getattr(found, name, None) for name in ("source", "stale", "reason")}
@@ -130,12 +151,12 @@ def show_urls(arks: Sequence[Ark], way: Way, options: Options) -> int:
 
 
 def show_discoveries(
-    arks: Sequence[Ark], way: Way, options: Options, *, short: bool = False, trace: bool = False
+    arks: Sequence[Asked], way: Way, options: Options, *, short: bool = False, trace: bool = False
 ) -> int:
     """The candidates of each ARK, best first; the exit code."""
     code = output.EXIT_OK
     for ark, found, error in _each(arks, way, trace=trace and not options.as_json):
-        code = max(code, _code(error))
+        code = max(code, code_of(error))
         if options.as_json:
             document: dict[str, Any] = found.to_dict() if found is not None else {"ark": str(ark)}
             if error is not None:
@@ -151,22 +172,47 @@ def show_discoveries(
 
 
 def _each(
-    arks: Sequence[Ark], way: Way, *, trace: bool
-) -> Iterator[tuple[Ark, Discovery | None, DiscoveryError | None]]:
+    arks: Sequence[Asked], way: Way, *, trace: bool
+) -> Iterator[tuple[Asked, Discovery | None, ArkSyntaxError | DiscoveryError | None]]:
     """Each ARK with its discovery and what went wrong."""
+    advice = ""
     try:
-        for ark in arks:
+        for answered, ark in enumerate(arks):
+            if isinstance(ark, NotArk):
+                yield ark, None, ark.error
+                continue
+            for note in ark.notes if trace else ():
+                output.talk(f"maptr: {ark}: {note}")
             try:
                 with _shown(ark) if trace else nullcontext() as on_step:
                     found = way.ask(ark, on_step=on_step)
+            except KeyboardInterrupt:
+                output.interrupted(answers_kept(answered, len(arks)))
             except DiscoveryError as error:
+                advice = advice or advice_of(error.discovery)
                 yield ark, error.discovery, error
             else:
                 if not found.complete and found.source == "dns":
                     output.talk(f"maptr: {ark}: this may not be all: {found.unsaid()}")
                 yield ark, found, None
+        if advice:
+            output.talk(f"maptr: {advice}")
     finally:
         way.close()
+
+
+def answers_kept(answered: int, asked: int) -> str:
+    """What an interruption leaves."""
+    return f"{answered} of {asked} ARKs were answered; ask again for the others"
+
+
+def advice_of(found: Discovery | None) -> str:
+    """What to do where the origin does not exist; empty for any other outcome."""
+    if found is None or found.complete:
+        return ""
+    from maptr import summary
+
+    return summary.advice(found)
 
 
 def _tell_source(found: Discovery) -> None:
@@ -190,7 +236,10 @@ def _shown(ark: Ark) -> Iterator[Callable[[Step], None]]:
     yield tell
 
 
-def _code(error: DiscoveryError | None) -> int:
+def code_of(error: MaptrError | None) -> int:
+    """That of one ARK; of several the greatest counts: an answer that may still come before a word that never will."""
     if error is None:
         return output.EXIT_OK
+    if isinstance(error, ArkSyntaxError):
+        return output.EXIT_USAGE
     return output.EXIT_NONE if isinstance(error, NoMappingAuthority) else output.EXIT_NO_ANSWER

@@ -2,8 +2,7 @@
 
 ``maptr url ARK... [@SERVER]...``, ``maptr discover ...`` and ``maptr ARK ...``, without any option. What they do is
 ``asking``, with its defaults. And ``maptr serve``, with nearly all of its options (``serveoptions``). What is odd about
-them is left to click, before anything was asked or said. The plainest of all, one ARK for ``maptr url``, need less
-still: they are those of ``oneshot``.
+them is left to click, before anything was asked or said.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import time
 
 from maptr.cli import COMMANDS
 
@@ -19,6 +17,7 @@ TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+INTERRUPTED = 130  # as in ``output``
 COMPLETION = "_MAPTR_COMPLETE"  # set by a shell that asks click for completions
 
 
@@ -26,11 +25,12 @@ def means_discover(word: str) -> bool:
     """True for a first word that is a server or an ARK, if one without its label, and not a command."""
     if word in COMMANDS:
         return False
-    return "ark:" in word.lower() or word.startswith("@") or (word[:1].isdigit() and "/" in word)
+    lower = word.lower()
+    return "ark:" in lower or "ark%3a" in lower or word.startswith("@") or (word[:1].isdigit() and "/" in word)
 
 
-def answer(words: Sequence[str], environment: Mapping[str, str], *, spent: float = 0.0) -> int | None:
-    """The exit code of a line that was answered; None for one that is click's. ``spent``: seconds of its time gone."""
+def answer(words: Sequence[str], environment: Mapping[str, str]) -> int | None:
+    """The exit code of a line that was answered; None for one that is click's."""
     if not words or COMPLETION in environment:
         return None
     if words[0] == "serve":
@@ -46,12 +46,11 @@ def answer(words: Sequence[str], environment: Mapping[str, str], *, spent: float
     with output.LastResort():
         try:
             arks, servers = asking.parse_words(rest)
-            options = asking.DEFAULTS._replace(timeout=max(0.0, asking.DEFAULTS.timeout - spent))
-            way = asking.whom(servers, options)
+            way = asking.whom(servers, asking.DEFAULTS)
         except MaptrError:
             return None  # click says what is wrong, and how the command is used
         show = asking.show_urls if command == "url" else asking.show_discoveries
-        return show(arks, way, options)
+        return show(arks, way, asking.DEFAULTS)
 
 
 def serve(words: Sequence[str]) -> int | None:
@@ -78,32 +77,27 @@ def serve(words: Sequence[str]) -> int | None:
     return output.EXIT_OK
 
 
-def at_once(words: Sequence[str]) -> int | None:
-    """``answer``, but that a line of ``oneshot`` ends the process here."""
-    started = time.monotonic()
-    if words[:1] == ["url"] and COMPLETION not in os.environ:
-        from maptr.cli import oneshot, output
-
-        with output.LastResort():
-            code = oneshot.answer(words[1:])
-        if code is not None:
-            # All is written, and nothing is open that anybody waits for. Python would take itself to pieces for two
-            # milliseconds, a fifth of what it took to start.
-            os._exit(code)
-    return answer(words, os.environ, spent=time.monotonic() - started)
-
-
 def run() -> None:
     """The ``maptr`` command."""
     try:
-        code = at_once(sys.argv[1:])
+        _run()
+    except SystemExit as leaving:
+        if leaving.code == INTERRUPTED:
+            os._exit(INTERRUPTED)  # all is said; threads that still wait for something are not waited for
+        raise
+
+
+def _run() -> None:
+    try:
+        code = answer(sys.argv[1:], os.environ)
         if code is None:
             from maptr.cli import main
 
             main(prog_name="maptr")
     except KeyboardInterrupt:
-        sys.stderr.write("Aborted!\n")  # as click says it
-        sys.exit(1)
+        from maptr.cli import output
+
+        output.interrupted()
     except OSError as error:  # of the help, or of a pipe whose reader has read enough
         from maptr.cli import output
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import json
+import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -17,7 +17,9 @@ from maptr.cli import output, shared, through
 from maptr.cli.asking import Options
 from maptr.cli.completion import files
 from maptr.cli.lines import Lines, source_of
+from maptr.cli.resume import Kept, kept_rows
 from maptr.cli.rows import BAD, FOUND, NONE, UNKNOWN, Rows, writer
+from maptr.cli.target import output_option, overwrite_option, refuse_input
 from maptr.errors import ConfigError, DiscoveryError
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from maptr.cache.cache import Cache
     from maptr.config import Config
     from maptr.discovery import Discovery
+
+PARTIAL = ".partial"  # beside an OUT that is replaced
 
 
 @click.command(
@@ -39,42 +43,26 @@ Exit codes:
 """
 )
 @click.argument("words", nargs=-1, metavar="[FILE] [@SERVER[#PORT]]...", shell_complete=files)
-@click.option(
-    "-o", "--output", "target", type=click.Path(path_type=Path), metavar="OUT", help="Write here, not stdout."
-)
+@output_option("Write here, not stdout.", "OUT")
 @click.option("--resume", is_flag=True, help="Keep the rows that OUT has, and go on with the other lines.")
-@click.option("--jsonl", is_flag=True, help="One JSON document a line, instead of CSV.")
+@overwrite_option("Replace OUT, whatever it is, when all rows are written.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document a line, instead of CSV.")
 @click.option("--unordered", is_flag=True, help="Rows as they are ready, not in the order of the file.")
 @click.option(
     "--concurrency", default=256, show_default=True, type=click.IntRange(1, 10_000), help="Questions at once."
 )
 @click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Packets a second to each server.")
-@shared.ORIGIN_OPTION
-@click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For each ARK, once it is asked.")
-@click.option("--allow-private", is_flag=True, help="Take candidates on hosts that are not public.")
-@click.option("--trust-ad", is_flag=True, help="Take the servers' word on DNSSEC: only for a validating one of yours.")
-@click.option(
-    "--trust-anchor", metavar="FILE", shell_complete=files, help="Validate DNSSEC from these DS or DNSKEY records."
-)
-@click.option("--require", type=click.Choice(["secure"]), help="What is not signed throughout is unknown.")
-@shared.cache_options
+@shared.discovery_options("For each ARK, once it is asked.")
 def bulk(
     words: tuple[str, ...],
     target: Path | None,
     resume: bool,
-    jsonl: bool,
+    overwrite: bool,
+    as_json: bool,
     unordered: bool,
     concurrency: int,
     rate: float | None,
-    origin: str | None,
-    timeout: float,
-    allow_private: bool,
-    trust_ad: bool,
-    trust_anchor: str | None,
-    require: Literal["secure"] | None,
-    natab: str | None,
-    policy: str | None,
-    no_cache: bool,
+    **options: Any,
 ) -> None:
     """Discover every ARK of FILE, one a line; - or nothing is stdin.
 
@@ -84,23 +72,32 @@ def bulk(
     unknown, bad), ark, url and note. A line that is no ARK has its row too, and does not stop the rest. Empty lines
     are passed over.
 
+    An OUT that exists needs --resume, or --overwrite, which replaces it when all rows are there: until then they are
+    in OUT.partial. --resume first checks that each row of OUT is that of its line.
+
     \b
     Examples:
-      maptr bulk arks.txt @127.0.0.1#5353 -o urls.csv
-      maptr bulk arks.txt @127.0.0.1#5353 -o urls.csv --resume
-      cut -f1 list.tsv | maptr bulk --jsonl @127.0.0.1#5353
+      maptr bulk arks.txt @127.0.0.1#5300 -o urls.csv
+      maptr bulk arks.txt @127.0.0.1#5300 -o urls.csv --resume
+      cut -f1 list.tsv | maptr bulk --json @127.0.0.1#5300
     """
     servers = [word[1:] for word in words if word.startswith("@")]
     files = [word for word in words if not word.startswith("@")]
     if len(files) > 1:
         raise click.UsageError("one FILE at most")
-    if resume and target is None:
-        raise click.UsageError("--resume needs -o OUT")
-    config = shared.configured()
-    given = Options(origin, timeout, trust_ad, trust_anchor, require, allow_private, natab, policy, no_cache)
+    source_name = files[0] if files else "-"
+    if (resume or overwrite) and target is None:
+        raise click.UsageError("--resume and --overwrite need -o OUT")
+    if resume and overwrite:
+        raise click.UsageError("--resume keeps OUT, --overwrite does not: give one of them")
+    given = Options(**options)
+    refuse_input(target, [source_name, given.table, given.trust_anchor, given.config])
+    if target is not None and target.is_file() and not (resume or overwrite):
+        raise click.UsageError(f"{target}: exists: --resume goes on with it, --overwrite replaces it")
+    config = shared.configured(given.config)
     with ExitStack() as stack:
         try:
-            cache = through.cache_for(servers, given, config, many=True)
+            cache = through.cache_for(servers, given, config)
             if cache is not None:
                 stack.enter_context(cache)
             engine = _engine(servers, given, config, cache, concurrency=concurrency, rate=rate)
@@ -109,20 +106,32 @@ def bulk(
         except DiscoveryError as error:
             output.fail(str(error), output.EXIT_NO_ANSWER)
         try:
-            done = stack.enter_context(_resumed(target, jsonl)) if resume and target is not None else None
-            source = stack.enter_context(source_of(files[0] if files else "-"))
-            sink = stack.enter_context(output.stream(target, append=done is not None))
+            source = stack.enter_context(source_of(source_name, twice=resume))
+            kept = (
+                kept_rows(target, source, as_json=as_json, profile=given.profile)
+                if resume and target is not None
+                else None
+            )
+            sink = stack.enter_context(_sink(target, kept, overwrite=overwrite))
             advance = stack.enter_context(_progress(source, target))
-            write = writer(sink, jsonl, header=done is None or (target is not None and not target.stat().st_size))
-            rows = Rows(write, cache, ordered=not unordered, require=require)
+            write = writer(sink, as_json, header=not (kept and kept.whole))
+            chooser = through.chooser(given, config)
+            rows = Rows(write, cache, ordered=not unordered, require=given.require, chooser=chooser)
+            stack.callback(rows.close)
             asked = 0
-            for lines in Lines(source, done or bytearray(), rows, advance).parts():
+            for lines in Lines(source, kept or Kept(), rows, advance, given.profile).parts():
                 for number, discovery in engine.run(lines, ordered=not unordered) if engine else _nobody(lines):
                     rows.found(number, discovery)
                 asked += engine.questions if engine else 0
+            rows.finish()
         except OSError as error:
             if target is None and error.filename is None:
                 raise  # stdout is full, or its reader has read enough: the same for every command
+            if isinstance(error, FileExistsError):
+                raise click.UsageError(
+                    f"{error.filename}: exists: a run that was interrupted left it; go on with"
+                    f" -o {error.filename} --resume, or remove it"
+                ) from None
             output.fail(f"{error.filename or target}: {error.strerror}", output.EXIT_UNREADABLE)
     counts = rows.counts
     table = f", {counts['table']} from the table" if counts["table"] else ""
@@ -131,6 +140,8 @@ def bulk(
         f"{counts[NONE]} none, {counts[UNKNOWN]} unknown, {counts[BAD]} bad; "
         f"{asked} names asked{table}"
     )
+    if rows.advice:
+        output.talk(f"maptr: {rows.advice}")
     if counts[UNKNOWN]:
         sys.exit(output.EXIT_NO_ANSWER)
     sys.exit(output.EXIT_NONE if counts[NONE] or counts[BAD] else output.EXIT_OK)
@@ -147,7 +158,6 @@ def _engine(
 ) -> Bulk | None:
     """What asks DNS; None where there is nobody to ask, but a table that may answer. Raises as ``Bulk`` does."""
     from maptr.bulk import Bulk
-    from maptr.question import Settings
 
     servers = through.servers_of(servers, config)
     if url := next((server for server in servers if "://" in server), None):
@@ -157,7 +167,7 @@ def _engine(
             nameservers=servers or None,
             origin=through.origin_of(given.origin, config),
             lifetime=given.timeout,
-            settings=Settings(allow_private=given.allow_private),
+            settings=through.settings_of(given, config),
             concurrency=concurrency,
             rate=rate,
             trust_ad=given.trust_ad,
@@ -178,37 +188,41 @@ def _nobody(lines: Iterable[tuple[int, Ark]]) -> Iterator[tuple[int, Discovery]]
 
 
 @contextmanager
-def _resumed(target: Path, jsonl: bool) -> Iterator[bytearray]:
-    """One octet for each line of the input, 1 where the output has its row; a row cut short is taken off."""
-    done = bytearray()
-    if target.exists():
-        _cut_last_row(target)
-        with target.open(encoding="utf-8", newline="") as file:
-            for number in _numbers(file, jsonl, target):
-                if number >= len(done):
-                    done.extend(bytes(max(number + 1 - len(done), len(done), 1024)))
-                done[number] = 1
-    yield done
+def _sink(target: Path | None, kept: Kept | None, *, overwrite: bool) -> Iterator[TextIO]:
+    """Where rows go: after those that are ``kept``, or beside a file that they replace when all are written.
+
+    What an interruption leaves is said, and how to go on.
+    """
+    if target is None:
+        with _said(None, None), output.stream(None) as sink:
+            yield sink
+        return
+    if kept is not None and target.exists():
+        os.truncate(target, kept.whole)
+    if not overwrite or not target.is_file():
+        with _said(target, None), target.open("w" if kept is None else "a", encoding="utf-8", newline="") as sink:
+            yield sink
+        return
+    target = Path(os.path.realpath(target))
+    partial = target.with_name(f"{target.name}{PARTIAL}")
+    with _said(partial, target):
+        with partial.open("x", encoding="utf-8", newline="") as sink:
+            partial.chmod(stat.S_IMODE(target.stat().st_mode))
+            yield sink
+            sink.flush()
+            os.fsync(sink.fileno())
+        partial.replace(target)
 
 
-def _numbers(file: Iterable[str], jsonl: bool, target: Path) -> Iterator[int]:
-    for count, row in enumerate(map(json.loads, file) if jsonl else csv.DictReader(file), 1):
-        try:
-            number = int(row["line"])
-            if not 0 < number < 1 << 31:
-                raise ValueError
-        except (ValueError, KeyError, TypeError):
-            raise click.UsageError(f"{target}: record {count} is none that maptr bulk wrote in this format") from None
-        yield number
-
-
-def _cut_last_row(target: Path) -> None:
-    with target.open("rb+") as file:
-        size = file.seek(0, 2)
-        start = max(0, size - (1 << 20))
-        file.seek(start)
-        tail = file.read()
-        file.truncate(start + tail.rfind(b"\n") + 1)
+@contextmanager
+def _said(written: Path | None, old: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        stays = f"{old} stays as it was; " if old is not None else ""
+        if written is None:
+            output.interrupted("rows so far were written; with -o OUT it could go on later, by --resume")
+        output.interrupted(f"{stays}{written} has the rows so far; go on with: -o {written} --resume")
 
 
 @contextmanager

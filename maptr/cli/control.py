@@ -17,6 +17,7 @@ from maptr.cli import output
 from maptr.cli.completion import files
 from maptr.errors import ConfigError
 from maptr.names import to_text
+from maptr.places import LOCAL_CONFIG
 
 STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read
@@ -28,12 +29,12 @@ _FILE = click.option(
     metavar="FILE",
     shell_complete=files,
     help="The server's configuration, which names its socket.  [default: MAPTR_CONFIG, else maptr.toml here, else that "
-    "of the maptr up that runs]",
+    "of the maptr up that runs, else /etc/maptr/maptr.toml]",
 )
 _SOCKET = click.option(
-    "--socket",
+    "--control",
     "path",
-    metavar="PATH",
+    metavar="SOCKET",
     shell_complete=files,
     help="The server's control socket, whatever its file says.",
 )
@@ -75,7 +76,10 @@ def reload(zone: str | None, force: bool, file: str | None, path: str | None, as
       8  the configuration cannot be read
     """
     request = {"command": "reload", "zone": zone, "force": force}
-    reply = _ask(_socket(file, path), request, RELOAD_SECONDS)
+    try:
+        reply = _ask(_socket(file, path), request, RELOAD_SECONDS)
+    except KeyboardInterrupt:
+        output.interrupted("the server goes on with it; maptr status says what became of it")
     if as_json:
         output.json_data(reply)
     elif "zones" in reply:
@@ -132,10 +136,11 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
             due = f", to be signed again {zone['signing']['due']}" if zone["signing"] and zone["signing"]["due"] else ""
             output.data(f"zone {zone['zone']} serial {zone['serial']}, {zone['names']} names{loaded}{signed}{due}")
         for told in zone["secondaries"]:
-            if told["notify"] not in (None, "done"):
-                output.data(f"  NOTIFY to {told['secondary']} {told['notify']} since {told['since']}")
+            output.data(f"  {_secondary(told)}")
         for warning in zone["warnings"]:
             output.data(f"  {warning}")
+        if zone["left_out"] and zone["left_out"]["findings"]:
+            output.data(f"  of its table {zone['left_out']['text']}")
     if table := reply["table"]:
         source = f", from {table['source']}" if table["source"] else ""
         output.data(f"table {table['file']}, pulled {table['checked'] or 'never yet'}{source}")
@@ -156,6 +161,14 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
         output.data(f"ALARM {alarm}")
 
 
+def _secondary(told: dict[str, Any]) -> str:
+    """A secondary, the last serial that it acknowledged, and how long ago that was."""
+    serial = "no serial acknowledged" if told["serial"] is None else f"serial {told['serial']}"
+    age = "" if told["age"] is None else f", {_duration(told['age'])} ago"
+    state = "not told yet" if told["notify"] is None else f"NOTIFY {told['notify']}"
+    return f"secondary {told['secondary']} {serial}, {state}{age}"
+
+
 def _duration(seconds: float) -> str:
     minutes, _ = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
@@ -164,10 +177,15 @@ def _duration(seconds: float) -> str:
     return " ".join(parts) or f"{int(seconds)} s"
 
 
-def _socket(file: str | None, path: str | None) -> Path:
+def _socket(file: str | None, path: str | None) -> tuple[Path, str]:
+    """The control socket to ask, and what names it; ends the command where there is none to ask."""
     if path is not None:
-        return Path(path)
+        return Path(path), ""
     named = Path(file) if file is not None else configuration.find(os.environ) or _up()
+    if named is None and places.there(places.SYSTEM_CONFIG):
+        named = Path(places.SYSTEM_CONFIG)
+    if named is None and (found := next(filter(places.there, places.control_sockets(os.environ)), None)):
+        return Path(found), ""
     try:
         config = configuration.load(named, environment=os.environ, secrets=False)
     except ConfigError as error:
@@ -176,7 +194,17 @@ def _socket(file: str | None, path: str | None) -> Path:
         output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
     if config.serve.control is None:
         output.fail(f"{config.filename}: serve.control: is empty: the server has no control socket", output.EXIT_NONE)
-    return config.serve.control
+    if config.filename or "serve.control" in config.places:
+        filename, line = config.places.get("serve.control", (config.filename, 0))
+        return config.serve.control, f"{filename}:{line}" if line else filename
+    looked = (LOCAL_CONFIG, places.SYSTEM_CONFIG, str(config.serve.control), *places.control_sockets(os.environ))
+    if not config.serve.control.exists():
+        output.fail(
+            f"not running: there is none of {', '.join(looked)}; a server without a configuration has a control socket "
+            "where --control names one",
+            output.EXIT_NOT_RUNNING,
+        )
+    return config.serve.control, ""
 
 
 def _up() -> Path | None:
@@ -184,8 +212,9 @@ def _up() -> Path | None:
     return None if made is None else Path(made)
 
 
-def _ask(path: Path, request: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """The server's reply to a request; ends the command where there is none."""
+def _ask(where: tuple[Path, str], request: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """The server's reply to a request by that socket, and what names it; ends the command where there is none."""
+    path, source = where
     try:
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(seconds)
@@ -198,6 +227,11 @@ def _ask(path: Path, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         output.fail(f"{path}: no answer within {seconds:.0f} seconds", output.EXIT_NOT_RUNNING)
     except PermissionError as error:
         output.fail(f"{path}: {error.strerror}: this is for the user that the server runs as", output.EXIT_UNREADABLE)
+    except FileNotFoundError:
+        named = f", which {source} names: no server runs with it" if source else ""
+        output.fail(f"not running: there is no socket {path}{named}", output.EXIT_NOT_RUNNING)
+    except ConnectionRefusedError:
+        output.fail(f"not running: nobody listens on {path} any more: the server was killed", output.EXIT_NOT_RUNNING)
     except OSError as error:
         output.fail(f"not running: {path}: {error.strerror or error}", output.EXIT_NOT_RUNNING)
     except ValueError:

@@ -9,31 +9,11 @@ from typing import Any
 import click
 
 from maptr.cli import asking, shared
-from maptr.cli.asking import DEFAULTS
-from maptr.cli.completion import files
 from maptr.errors import ConfigError
 
 _COMMON = (
     click.argument("arks", nargs=-1, required=True, metavar="ARK... [@SERVER[#PORT]]..."),
-    shared.ORIGIN_OPTION,
-    click.option(
-        "--timeout",
-        default=DEFAULTS.timeout,
-        show_default=True,
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="SECONDS",
-        help="For one whole discovery.",
-    ),
-    click.option("--trust-ad", is_flag=True, help="Take the server's word on DNSSEC: only a validating one of yours."),
-    click.option(
-        "--trust-anchor",
-        shell_complete=files,
-        metavar="FILE",
-        help="Validate DNSSEC from these DS or DNSKEY records: a zone file's, or BIND's trust-anchors.",
-    ),
-    click.option("--require", type=click.Choice(["secure"]), help="Take nothing less: an answer not signed is none."),
-    click.option("--allow-private", is_flag=True, help="Take candidates on hosts that are not public."),
-    *shared.OPTIONS,
+    shared.discovery_options("For one whole discovery."),
     click.option("--json", "as_json", is_flag=True, help="One JSON document for each ARK, trace included."),
 )
 
@@ -42,8 +22,9 @@ _EXIT = """
 Exit codes:
   0  found, for every ARK
   1  nobody serves one of them, as DNS says, or a table that may
-  2  bad usage: an argument that is no ARK among it
+  2  bad usage; or an argument is not an ARK, and the others were asked
   9  DNS did not say, and no table, for one of them
+Of several ARKs, the greatest of these.
 """
 
 
@@ -69,9 +50,9 @@ def discover(arks: tuple[str, ...], short: bool, trace: bool, **options: Any) ->
 
     \b
     Examples:
-      maptr discover ark:12345/x6np1wh8k @127.0.0.1#5353
+      maptr discover ark:12345/x6np1wh8k @127.0.0.1#5300
       maptr discover --trace https://n2t.net/ark:/12345/x6np1wh8k?info
-      maptr discover ark:12345/x6np1wh8k --natab naans.json --policy natab-first
+      maptr discover ark:12345/x6np1wh8k --table naans.json --policy natab-first
     """
     given = asking.Options(**options)
     sys.exit(_usage(asking.show_discoveries, *shared.parse_words(arks, given), given, short=short, trace=trace))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr.cli import output, shared, through
+from maptr.cli.asking import DEFAULTS
 from maptr.cli.source import read_table
+from maptr.cli.target import overwrite_option, refuse_foreign, refuse_input
 from maptr.errors import ConfigError, DiscoveryFailed
 
 if TYPE_CHECKING:
@@ -24,12 +27,14 @@ if TYPE_CHECKING:
 @click.argument("what", nargs=-1, metavar="[NAAN]... [@SERVER[#PORT]]")
 @shared.TABLE_OPTION
 @shared.ORIGIN_OPTION
-@click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="For one record.")
+@shared.timeout_option(5.0, "For one record.")
+@shared.CONFIG_OPTION
 @click.option(
     "--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Packets a second to each server at most."
 )
 @click.option("--history", metavar="FILE", type=click.Path(dir_okay=False), help="SQLite file that remembers verdicts.")
 @click.option("--all", "everything", is_flag=True, help="Print records that agree, too.")
+@overwrite_option("Replace the page even if it is not one of maptr's.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.option(
     "--html", "page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="A map of it all."
@@ -39,9 +44,11 @@ def drift(
     file: str | None,
     origin: str | None,
     timeout: float,
+    config: str | None,
     rate: float | None,
     history: str | None,
     everything: bool,
+    overwrite: bool,
     as_json: bool,
     page: Path | None,
 ) -> None:
@@ -50,12 +57,13 @@ def drift(
     @SERVER may be @tls://HOST or @https://HOST/PATH, which takes a connection for each record, and longer.
 
     Prints "verdict record: reason" for records that do not agree. The verdicts: same; lossy (equal as far as an
-    h record or natab can say); missing (DNS says none); extra (only DNS has it); differs; stale (one side says what
-    the other said earlier, by --history); unknown (DNS did not say).
+    h record or natab can say); missing (DNS says none); extra (only DNS has it); differs; unpublished (no
+    zone can hold the shoulder, and DNS gives its ARKs the URLs of another record); stale (one side says what the
+    other said earlier, by --history); unknown (DNS did not say).
 
     \b
     Examples:
-      maptr table drift --table natab @127.0.0.1#5353
+      maptr table drift --table natab @127.0.0.1#5300
       maptr table drift --table naans.json --history h.sqlite --html drift.html
 
     \b
@@ -69,18 +77,28 @@ def drift(
     """
     from maptr.cache import DNS_ONLY
     from maptr.cache.cache import Cache
+    from maptr.cache.disk import Disk
     from maptr.liveness import places_of
 
     servers = [word[1:] for word in what if word.startswith("@")]
     if len(servers) > 1:
         raise click.UsageError("one @SERVER at most")
     naans = shared.parse_naans([word for word in what if not word.startswith("@")])
-    config = shared.configured()
-    named = shared.find_table(file, config)
-    origin, servers = through.origin_of(origin, config), through.servers_of(servers, config)
-    table, bad = read_table(named)
+    known = shared.configured(config)
+    named = shared.find_table(file, known)
+    if page is not None:
+        from maptr.driftpage import is_page
+
+        refuse_input(page, [named, history])
+        refuse_foreign(page, is_page, overwrite=overwrite)
+    origin, servers = through.origin_of(origin, known), through.servers_of(servers, known)
+    table, bad = read_table(named, through.settings_of(DEFAULTS, known).scheme)
     for record in bad:
         output.talk(f"left out: {record}")
+    try:
+        verdicts = Disk(history, wall=time.time) if history else None
+    except ConfigError as error:
+        output.fail(str(error), output.EXIT_UNREADABLE)
     try:
         cache = Cache(
             table,
@@ -89,14 +107,18 @@ def drift(
             nameservers=servers or None,
             origin=origin,
             lifetime=timeout,
-            history=history,
+            history=verdicts,
             rate=rate,
         )
         with cache:
             # A drift that nobody remembers is told again as if it were new.
             if cache.history is not None and not cache.history.can_write():
                 output.fail(f"{history}: cannot be written", output.EXIT_UNREADABLE)
-            found = _collect(cache.drift_many(naans or None), len(naans) or len(table.naans()))
+            try:
+                found = _collect(cache.drift_many(naans or None), len(naans) or len(table.naans()))
+            except KeyboardInterrupt:
+                remembered = "verdicts so far are in the history" if cache.history is not None else "nothing was kept"
+                output.interrupted(f"{remembered}; run it again")
             silent = _silent(found, places_of(table, naans), cache.history)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None

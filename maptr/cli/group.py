@@ -12,6 +12,7 @@ from maptr import __version__
 from maptr.cli import COMMANDS, output
 from maptr.cli.brief import means_discover
 
+FORMERLY = {"natab": "table", "into": "table", "socket": "control", "jsonl": "json"}  # options' names of old
 LIKE_ENOUGH = 0.6  # difflib's own measure of a word that was meant
 
 
@@ -69,7 +70,10 @@ class LazyGroup(Group):
 
 @click.group(
     cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda word: FORMERLY.get(word, word),
+    },
     epilog="maptr ARK is short for maptr discover ARK. Each command has its own --help.",
 )
 @click.version_option(__version__, "-V", "--version", prog_name="maptr")

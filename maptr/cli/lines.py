@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from shutil import copyfileobj
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING
 
-from maptr.ark import MAX_TEXT, Ark
+from maptr.ark import MAX_TEXT, Ark, Profile
+from maptr.call import as_ark
 from maptr.cli import output
 from maptr.cli.rows import Rows, bad_row
 from maptr.errors import ArkSyntaxError
+
+if TYPE_CHECKING:
+    from maptr.cli.resume import Kept
 
 PART = 2_000  # lines read at a time where the table answers some: meanwhile nobody listens to DNS
 
@@ -19,15 +25,18 @@ PART = 2_000  # lines read at a time where the table answers some: meanwhile nob
 class Lines:
     """The ARKs of a file that DNS has to be asked for, by line number; the other lines have their rows at once."""
 
-    def __init__(self, source: IO[bytes], done: bytearray, rows: Rows, advance: Callable[[int], None]) -> None:
+    def __init__(
+        self, source: IO[bytes], done: Kept, rows: Rows, advance: Callable[[int], None], profile: Profile
+    ) -> None:
         self._source = source
         self._done = done
         self._rows = rows
         self._advance = advance
+        self._profile = profile
 
     def parts(self) -> Iterator[Iterator[tuple[int, Ark]]]:
         """Those of all lines, or of so many lines at a time."""
-        lines = enumerate(_read_lines(self._source, self._advance), 1)
+        lines = enumerate(read_lines(self._source, self._advance), 1)
         if not self._rows.may_be_answered:
             yield self._to_be_asked(lines)
             return
@@ -36,10 +45,10 @@ class Lines:
 
     def _to_be_asked(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Ark]]:
         for number, line in lines:
-            if not line.strip() or (number < len(self._done) and self._done[number]):
+            if not line.strip() or number in self._done:
                 continue
             try:
-                ark = Ark.parse(line)
+                ark = as_ark(line, self._profile)
             except ArkSyntaxError as error:
                 self._rows.put(number, bad_row(number, line, str(error)))
                 continue
@@ -47,7 +56,7 @@ class Lines:
                 yield number, ark
 
 
-def _read_lines(source: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
+def read_lines(source: IO[bytes], advance: Callable[[int], None] = lambda octets: None) -> Iterator[bytes]:
     """Lines without the rest of those that are longer than any ARK may be, so that memory is bounded."""
     while line := source.readline(MAX_TEXT + 2):
         advance(len(line))
@@ -59,9 +68,13 @@ def _read_lines(source: IO[bytes], advance: Callable[[int], None]) -> Iterator[b
 
 
 @contextmanager
-def source_of(name: str) -> Iterator[IO[bytes]]:
-    if name == "-":
-        yield output.standard_input()
-        return
-    with Path(name).open("rb") as file:
-        yield file
+def source_of(name: str, *, twice: bool = False) -> Iterator[IO[bytes]]:
+    """The file, or stdin for ``-``; one that can be read ``twice`` is a copy where it is a pipe."""
+    with nullcontext(output.standard_input()) if name == "-" else Path(name).open("rb") as file:
+        if not twice or file.seekable():
+            yield file
+            return
+        with TemporaryFile() as copy:
+            copyfileobj(file, copy)
+            copy.seek(0)
+            yield copy

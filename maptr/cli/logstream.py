@@ -6,6 +6,7 @@ everybody. Others have the same stderr, so it is not made one that never waits; 
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import select
@@ -20,9 +21,50 @@ PATIENCE = 0.1  # seconds that a reader gets to make room; then none until it ha
 CHUNK = 512  # octets that any pipe that has room takes at once (POSIX's least PIPE_BUF)
 
 
-def configure(level: int) -> None:
-    """Have what is logged go to stderr."""
-    logging.basicConfig(level=level, format=output.LOG_FORMAT, handlers=[_handler()])
+TEXT_FORMAT = "%(asctime)s %(levelname)s maptr: %(message)s"
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # RFC 3339
+
+
+def configure(level: int, form: logging.Formatter | None = None) -> None:
+    """Have what is logged go to stderr, by default without time and level."""
+    handler = _handler()
+    handler.setFormatter(form or logging.Formatter(output.LOG_FORMAT))
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+def formatter(form: str) -> logging.Formatter:
+    """That of ``text`` or ``json``; the journal of systemd has time and level of its own, so text has none there."""
+    if form == "json":
+        return JsonFormatter()
+    made = logging.Formatter(output.LOG_FORMAT if _is_journal() else TEXT_FORMAT, TIME_FORMAT)
+    made.converter = time.gmtime
+    return made
+
+
+def _is_journal() -> bool:
+    """Whether systemd's journal reads stderr: it says by which device and inode (systemd.exec(5))."""
+    try:
+        status = os.fstat(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: ``time``, ``level``, ``logger``, ``message``, and ``error`` with a traceback."""
+
+    converter = staticmethod(time.gmtime)
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": self.formatTime(record, TIME_FORMAT),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line)
 
 
 def _handler() -> logging.Handler:
@@ -57,7 +99,7 @@ class LogStream(logging.Handler):
             self._lost += 1
             return
         if self._lost:
-            line = self._encoded(f"maptr: {self._lost} lines of the log lost: there was no room for them") + line
+            line = self._noted(f"{self._lost} lines of the log lost: there was no room for them") + line
         left = self._put(line)
         if len(left) == len(line):
             self._lost += 1
@@ -66,6 +108,10 @@ class LogStream(logging.Handler):
 
     def _encoded(self, text: str) -> bytes:
         return f"{text}\n".encode(self._encoding, "backslashreplace")
+
+    def _noted(self, text: str) -> bytes:
+        """A line of our own, in the form of the others."""
+        return self._encoded(self.format(logging.LogRecord("maptr.serve", logging.WARNING, "", 0, text, (), None)))
 
     def _put(self, octets: bytes) -> bytes:
         """What there was no room for."""

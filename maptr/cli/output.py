@@ -1,6 +1,6 @@
 """The one place where the command line writes: data on stdout, talk on stderr, exit codes by name.
 
-Light to import, for ``oneshot``.
+Light to import, for ``brief``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ SCHEMA = "maptr/1"
 # Exit codes are dig's where dig has one.
 EXIT_OK = 0  # found, clean, applied
 EXIT_NONE = 1  # none found, drift, check failed, plan not empty
-EXIT_USAGE = 2  # click's own
+EXIT_USAGE = 2  # click's own; or what is asked for needs an extra that is not installed
 EXIT_NOT_RUNNING = 3  # the daemon is not running
 EXIT_UNREADABLE = 8  # a file cannot be read or written
 EXIT_NO_ANSWER = 9  # DNS did not answer
 EXIT_INTERNAL = 10  # a bug in maptr
+EXIT_INTERRUPTED = 130  # by Ctrl-C, as shells count: 128 and the number of SIGINT
 
 LOG_FORMAT = "maptr: %(message)s"  # of what the library has to say, on stderr beside ``fail``
 
@@ -146,8 +147,15 @@ def unwritable(error: OSError) -> NoReturn:
     fail(reason_of(error), EXIT_UNREADABLE)
 
 
+def interrupted(kept: str = "nothing was changed; run it again") -> NoReturn:
+    """Leave because of Ctrl-C, and say what was kept and how to go on."""
+    let_go_of_stdout()  # its reader had the same Ctrl-C
+    fail(f"interrupted: {kept}", EXIT_INTERRUPTED)
+
+
 class LastResort:
-    """A context in which what no command foresaw leaves with an exit code of its own, never as "none found"."""
+    """A context in which what no command foresaw, Ctrl-C too, leaves with an exit code of its own, never as "none
+    found"."""
 
     def __init__(self, *, passing: tuple[type[BaseException], ...] = ()) -> None:
         self._passing = passing
@@ -156,8 +164,14 @@ class LastResort:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            interrupted()
         if not isinstance(error, Exception) or isinstance(error, self._passing):
             return
+        from maptr.errors import MissingExtra
+
+        if isinstance(error, MissingExtra):
+            fail(str(error), EXIT_USAGE)
         if isinstance(error, OSError):
             if error.errno != errno.EPIPE:  # whoever read stdout has read enough
                 unwritable(error)

@@ -14,6 +14,7 @@ import click
 
 from maptr import places
 from maptr.cli import output, shared, through
+from maptr.cli.asking import DEFAULTS
 from maptr.cli.source import read_table
 from maptr.errors import ConfigError
 
@@ -36,9 +37,8 @@ MAX_CONCURRENCY = 32
 @click.option(
     "--concurrency", default=8, show_default=True, type=click.IntRange(1, MAX_CONCURRENCY), help="Probes at a time."
 )
-@click.option(
-    "--timeout", default=5.0, show_default=True, type=click.FloatRange(0.1, 60), metavar="SECONDS", help="For one."
-)
+@shared.timeout_option(5.0, "For one server.")
+@shared.CONFIG_OPTION
 @click.option("--allow-private", is_flag=True, help="Probe servers that are not public, too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def probe(
@@ -48,6 +48,7 @@ def probe(
     again: bool,
     concurrency: int,
     timeout: float,
+    config: str | None,
     allow_private: bool,
     as_json: bool,
 ) -> None:
@@ -72,21 +73,30 @@ def probe(
     from maptr.liveness import Outcome, places_of
     from maptr.probing import MIN_AGE, Prober
 
-    config = shared.configured()
-    named = shared.find_table(file, config)
+    settings = shared.configured(config)
+    named = shared.find_table(file, settings)
     wanted = shared.parse_naans(naans)
-    table, _ = read_table(named)
+    table, _ = read_table(named, through.settings_of(DEFAULTS, settings).scheme)
     try:
-        disk = Disk(history or through.disk(config) or places.cache_file(os.environ), wall=time.time)
+        default = places.cache_file(os.environ)
+        path = history or through.disk(settings) or default
+        disk = Disk(path, wall=time.time, own=path == default)
     except ConfigError as error:
-        raise click.UsageError(str(error)) from None
+        output.fail(str(error), output.EXIT_UNREADABLE)
     remembered = ProbeLog(disk, wall=time.time)
     known, now = remembered.all(), time.time()
     found = places_of(table, wanted)
     due = [place for place in found if again or place not in known or not 0 <= now - known[place].at < MIN_AGE]
     random.shuffle(due)  # so that the names of one host do not stand in line
     prober = Prober(concurrency=concurrency, seconds=timeout, allow_private=allow_private)
-    probes = _collect(prober.probe(due), len(due), as_json)
+    probes: list[Probe] = []
+    try:
+        _collect(prober.probe(due), probes, len(due), as_json)
+    except KeyboardInterrupt:
+        kept = remembered.record(probes)
+        disk.close()
+        so_far = f"{len(probes)} of {len(due)} servers were probed"
+        output.interrupted(f"{so_far}{' and are remembered' if kept else ''}; run it again for the others")
     counts = Counter(one.outcome for one in probes)
     lost = counts[Outcome.SILENT] > 1 and not counts[Outcome.ANSWERED]
     kept = lost or remembered.record(probes)
@@ -105,9 +115,8 @@ def probe(
     sys.exit(output.EXIT_NONE if counts[Outcome.SILENT] else output.EXIT_OK)
 
 
-def _collect(probes: Iterable[Probe], size: int, quiet: bool) -> list[Probe]:
-    """All of them, told as they come, with a progress bar where a person may be looking."""
-    found: list[Probe] = []
+def _collect(probes: Iterable[Probe], found: list[Probe], size: int, quiet: bool) -> None:
+    """Put all of them into ``found``, told as they come, with a progress bar where a person may be looking."""
 
     def tell(one: Probe) -> None:
         found.append(one)
@@ -121,4 +130,3 @@ def _collect(probes: Iterable[Probe], size: int, quiet: bool) -> list[Probe]:
     else:
         for one in probes:
             tell(one)
-    return found

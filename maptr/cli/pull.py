@@ -17,7 +17,7 @@ from maptr.cli import output, shared
 from maptr.cli.completion import files
 from maptr.cli.duration import Duration
 from maptr.duration import jittered
-from maptr.errors import MaptrError, PullFailed, SignatureError, UnsafePlan
+from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, UnsafePlan
 
 if TYPE_CHECKING:
     from maptr.pull import Demands, Pull
@@ -26,14 +26,18 @@ if TYPE_CHECKING:
 @click.command(short_help="Get the registry from its source, safely.")
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", shell_complete=files)
 @click.option(
-    "--into",
+    "--table",
     "target",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
     help="The table to compare with and, with --apply, to replace.  [default: as configured, or where discover looks]",
 )
 @click.option("--apply", "act", is_flag=True, help="Do it; without, only the plan is shown.")
-@click.option("--force", is_flag=True, help="Even if more than 30 % of the records go or change.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Take the source as it is: more than 30 % may go or change, nothing is kept of what cannot be read.",
+)
 @click.option("--sha256", metavar="HEX", help="What the content must hash to.")
 @click.option(
     "--public-key",
@@ -50,7 +54,8 @@ if TYPE_CHECKING:
 @click.option(
     "--cafile", metavar="FILE", shell_complete=files, help="Trust the certificates in FILE instead of the system's."
 )
-@click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS", help="For each source, all in all.")
+@shared.timeout_option(60.0, "For each source, all in all.")
+@shared.CONFIG_OPTION
 @click.option(
     "--every", type=Duration(1), metavar="TIME", help="Go on for ever, pulling every 1h or 15m; needs --apply."
 )
@@ -66,6 +71,7 @@ def pull(
     signature: str | None,
     cafile: str | None,
     timeout: float,
+    config: str | None,
     every: int | None,
     form: str | None,
 ) -> None:
@@ -73,16 +79,19 @@ def pull(
 
     Shows what would change, one record a line ("+" added, "~" changed, "-" removed). With --apply it replaces
     FILE, whole or not at all, and keeps the last three states as FILE.1 to FILE.3. A source that is down, sends a
-    web page, half a file or a third of the registry less is passed over, and FILE stays as it is.
+    web page, half a file or a third of the registry less is passed over, and FILE stays as it is. A record that was
+    usable and cannot be read any more is kept as it was ("!").
 
     Without a source, those of [table] in the configuration are tried, with what it says of checksum, key and
-    certificates. Without --into, FILE is that of [table], or the one where maptr discover looks for a table.
+    certificates; without these, the public NAAN registry. Without --table, FILE is that of [table], or the one where
+    maptr discover looks for a table.
 
     \b
     Examples:
+      maptr table pull --apply
       maptr table pull https://registry.example/naans.json --apply
       maptr table pull https://one.example/naans https://two.example/naans \\
-          --into natab --apply --every 1h
+          --table natab --apply --every 1h
       maptr table pull https://one.example/naans --public-key registry.pub
 
     \b
@@ -100,8 +109,8 @@ def pull(
         raise click.UsageError("--sha256 wants 64 hexadecimal digits")
     if signature is not None and public_key is None:
         raise click.UsageError("--signature needs --public-key")
-    config = None if sources and target else shared.configured()
-    known = config.table if config is not None else None
+    configured = None if sources and target else shared.configured(config)
+    known = configured.table if configured is not None else None
     if not sources and known is not None and known.sources:
         sources = known.sources
         sha256, public_key, cafile = (
@@ -109,17 +118,23 @@ def pull(
             public_key or known.public_key,
             cafile or _text(known.cafile),
         )
+    official = not sources
     if not sources:
-        raise click.UsageError("no source: give a URL or a file, or [table] with a url in the configuration")
+        from maptr.pull import OFFICIAL
+
+        sources = (OFFICIAL,)
     if cafile is not None and not any("://" in where for where in (*sources, signature or "")):
         raise click.UsageError("--cafile: nothing uses it: all sources are files")
     into = target or (known.file if known is not None and known.file else _default(act))
-    job = _Job(sources, into, act, force, _demands(sha256, public_key, signature), cafile, timeout, form)
-    if every is None:
-        sys.exit(_once(job))
-    while True:
-        _once(job)
-        time.sleep(jittered(every, random.uniform))
+    job = _Job(sources, into, act, force, _demands(sha256, public_key, signature), cafile, timeout, form, official)
+    try:
+        if every is None:
+            sys.exit(_once(job))
+        while True:
+            _once(job)
+            time.sleep(jittered(every, random.uniform))
+    except KeyboardInterrupt:
+        output.interrupted(f"{into} is as it was last pulled; run it again")
 
 
 def _default(act: bool) -> Path:
@@ -142,6 +157,8 @@ def _demands(sha256: str | None, public_key: Path | None, signature: str | None)
         key = None if public_key is None else PublicKey.parse(public_key.read_text("utf-8", "replace"))
     except OSError as error:
         output.fail(f"{public_key}: {error.strerror or error}", output.EXIT_UNREADABLE)
+    except MissingExtra:
+        raise
     except SignatureError as error:
         output.fail(f"{public_key}: {error}", output.EXIT_UNREADABLE)
     return Demands(sha256 or None, key, signature)
@@ -158,6 +175,7 @@ class _Job(NamedTuple):
     cafile: str | None
     timeout: float
     form: str | None
+    official: bool  # nobody named a source
 
 
 def _once(job: _Job) -> int:
@@ -179,7 +197,10 @@ def _once(job: _Job) -> int:
     except PullFailed as error:
         for reason in error.reasons:
             output.talk(f"maptr: {reason}")
-        output.talk(f"maptr: no source had a registry; {target} stays as it is")
+        if job.official and not target.exists():
+            output.talk("maptr: no registry; maptr table pull URL takes another, maptr up --sample serves an example")
+        else:
+            output.talk(f"maptr: no source had a registry; {target} stays as it is")
     except MaptrError as error:
         output.talk(f"maptr: {error}")
     except OSError as error:
@@ -201,9 +222,8 @@ def _tell(found: Pull, form: str | None) -> None:
         )
     elif form == "markdown":
         output.data(found.plan.to_markdown().rstrip("\n"))
-    elif found.plan:
+    elif found.plan or found.plan.kept:
         output.data(found.plan.to_text().rstrip("\n"))
     plan = found.plan
-    output.talk(
-        f"{len(plan.added)} to add, {len(plan.changed)} to change, {len(plan.removed)} to remove of {plan.size}"
-    )
+    counts = f"{len(plan.added)} to add, {len(plan.changed)} to change, {len(plan.removed)} to remove of {plan.size}"
+    output.talk(counts + (f", {len(plan.kept)} kept for they cannot be read" if plan.kept else ""))

@@ -6,21 +6,27 @@ import csv
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, TextIO
 
+from maptr.ark import Ark, Profile
+from maptr.call import as_ark, prefer
 from maptr.cli import output, through
-from maptr.errors import DiscoveryError, NoMappingAuthority
+from maptr.cli.asking import advice_of
+from maptr.errors import ArkSyntaxError, DiscoveryError, NoMappingAuthority
 from maptr.printable import printable
 
 if TYPE_CHECKING:
-    from maptr.ark import Ark
     from maptr.cache.cache import Cache
+    from maptr.choose import Chooser
     from maptr.discovery import Discovery
 
 COLUMNS = ("line", "status", "ark", "url", "note")
-FOUND, NONE, UNKNOWN, BAD = "found", "none", "unknown", "bad"
+FOUND, NONE, UNKNOWN, BAD = STATUSES = "found", "none", "unknown", "bad"
 
 MAX_SHOWN = 20  # bad lines told one by one on stderr; every one has its row
+CHOOSING = 16  # choosers that connect, at a time
 MAX_HELD = 100_000  # rows; those beyond are written out of order
 
 Row = dict[str, object]
@@ -47,8 +53,24 @@ def row_of(number: int, discovery: Discovery, require: str | None) -> Row:
 
 def bad_row(number: int, line: bytes, why: str) -> Row:
     """That of a line that is no ARK."""
-    shown = line.strip()[:200].decode("utf-8", "backslashreplace")
-    return {"line": number, "status": BAD, "ark": shown, "url": "", "note": why}
+    return {"line": number, "status": BAD, "ark": _shown(line), "url": "", "note": why}
+
+
+def ark_of(line: bytes, profile: Profile) -> str:
+    """What the row of a line has for an ARK."""
+    try:
+        return str(as_ark(line, profile))
+    except ArkSyntaxError:
+        return _shown(line)
+
+
+def _shown(line: bytes) -> str:
+    return line.strip()[:200].decode("utf-8", "backslashreplace")
+
+
+def csv_text(value: object) -> str:
+    """A value as it stands in CSV, which people open in other programs."""
+    return printable(str(value))
 
 
 def writer(sink: TextIO, jsonl: bool, *, header: bool) -> Callable[[Row], None]:
@@ -57,7 +79,7 @@ def writer(sink: TextIO, jsonl: bool, *, header: bool) -> Callable[[Row], None]:
     rows = csv.DictWriter(sink, COLUMNS, extrasaction="ignore", lineterminator="\n")
     if header:
         rows.writeheader()
-    return lambda row: rows.writerow({key: output.held(sink, printable(str(value))) for key, value in row.items()})
+    return lambda row: rows.writerow({key: output.held(sink, csv_text(value)) for key, value in row.items()})
 
 
 def _write_json(sink: TextIO, row: Row) -> None:
@@ -65,33 +87,50 @@ def _write_json(sink: TextIO, row: Row) -> None:
 
 
 class Rows:
-    """Where the rows go, and what a cache makes of what DNS said, where there is one."""
+    """Where the rows go, and what a cache makes of what DNS said, where there is one. ``finish`` writes the last."""
 
     def __init__(
-        self, write: Callable[[Row], None], cache: Cache | None, *, ordered: bool, require: str | None
+        self,
+        write: Callable[[Row], None],
+        cache: Cache | None,
+        *,
+        ordered: bool,
+        require: str | None,
+        chooser: Chooser | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._write = write
         self._order = InOrder(write) if ordered else None
         self._cache = cache
         self._require = require
+        self.advice = ""  # of the discoveries so far, to be said once
+        self._choosing = Choosing(chooser, lambda number, found: self.put(number, row_of(number, found, require)))
         self.may_be_answered = cache is not None and not getattr(cache.policy, "takes_dns", False)
 
     def answered(self, number: int, ark: Ark) -> bool:
         """True where the table answers and DNS is not asked; else the row is awaited."""
         found = self._cache.unasked(ark) if self._cache is not None and self.may_be_answered else None
-        if found is not None:
-            self.put(number, row_of(number, found, self._require))
-            return True
         if self._order is not None:
             self._order.announce(number)
-        return False
+        if found is None:
+            return False
+        self._choosing.take(number, found)
+        return True
 
     def found(self, number: int, discovery: Discovery) -> None:
         """What DNS said, or did not."""
         if self._cache is not None:
             discovery = self._cache.judge(discovery)
-        self.put(number, row_of(number, discovery, self._require))
+        self.advice = self.advice or advice_of(discovery)
+        self._choosing.take(number, discovery)
+
+    def finish(self) -> None:
+        """Wait for the choosers, and write what they chose."""
+        self._choosing.finish()
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        self._choosing.close()
 
     def put(self, number: int, row: Row) -> None:
         self.counts[str(row["status"])] += 1
@@ -103,6 +142,51 @@ class Rows:
             self._order.put(number, row)
         else:
             self._write(row)
+
+
+class Choosing:
+    """Applies a chooser. One that connects to servers runs in threads, while DNS is asked for other ARKs."""
+
+    def __init__(self, chooser: Chooser | None, put: Callable[[int, Discovery], None]) -> None:
+        self._chooser = chooser
+        self._put = put
+        self._pool: ThreadPoolExecutor | None = None
+        self._chosen: SimpleQueue[tuple[int, Discovery | BaseException]] = SimpleQueue()
+        self._awaited = 0
+        if getattr(chooser, "waits", False):
+            self._pool = ThreadPoolExecutor(CHOOSING, "maptr-choose")
+
+    def take(self, number: int, found: Discovery) -> None:
+        """Hand the discovery on, the choice first, now or later."""
+        if self._pool is None or not found.candidates:
+            self._put(number, prefer(found, self._chooser))
+            return
+        self._awaited += 1
+        self._pool.submit(self._choose, number, found)
+        while not self._chosen.empty() or self._awaited > MAX_HELD:
+            self._hand_on()
+
+    def finish(self) -> None:
+        while self._awaited:
+            self._hand_on()
+
+    def close(self) -> None:
+        """Begin with no further one."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _choose(self, number: int, found: Discovery) -> None:
+        try:
+            self._chosen.put((number, prefer(found, self._chooser)))
+        except BaseException as error:
+            self._chosen.put((number, error))
+
+    def _hand_on(self) -> None:
+        number, chosen = self._chosen.get()
+        self._awaited -= 1
+        if isinstance(chosen, BaseException):
+            raise chosen
+        self._put(number, chosen)
 
 
 class InOrder:

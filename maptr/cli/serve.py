@@ -57,8 +57,8 @@ def serve(**values: Any) -> None:
     Serves any zone, over UDP, TCP and TLS, IPv4 and IPv6, and says on stderr when it is ready:
 
     \b
-        maptr serve --zone ark.arpa=ark.arpa.zone --listen 127.0.0.1:5353
-        maptr: ready, serving 1 zone on 127.0.0.1:5353 (udp, tcp)
+        maptr serve --zone ark.arpa=ark.arpa.zone --listen 127.0.0.1:5300
+        maptr: ready, serving 1 zone on 127.0.0.1:5300 (udp, tcp)
 
     With a configuration, maptr serve --config maptr.toml. Every setting of its [serve] can be given in the
     environment too: MAPTR_SERVE_LISTEN=127.0.0.1:53,[::1]:53 goes before the file, and options go before both.

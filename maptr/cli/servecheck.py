@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from maptr.address import Address
 from maptr.cli import output
-from maptr.errors import ConfigError, SigningError, ZoneError
+from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError, reason_of
 from maptr.names import to_text
 from maptr.packed import count_names
 from maptr.serve import alarm, settings, signer, zones
@@ -21,54 +21,109 @@ if TYPE_CHECKING:
     from maptr.config import Config
 
 
-def check(config: Config) -> None:
+class Report:
+    """What a check found: mistakes as they come, to people at once, to programs in one document at the end."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.code = output.EXIT_OK
+        self._as_json = as_json
+        self._errors: list[dict[str, object]] = []
+        self._zones: list[dict[str, object]] = []
+
+    def error(self, error: MaptrError | OSError) -> None:
+        """A mistake; the exit code is the greatest of all."""
+        code = output.EXIT_UNREADABLE if isinstance(error, OSError) else output.EXIT_NONE
+        self.code = max(self.code, output.EXIT_USAGE if isinstance(error, MissingExtra) else code)
+        for each in error.all if isinstance(error, ConfigError) else [error]:
+            self._one(each)
+
+    def _one(self, error: MaptrError | OSError) -> None:
+        if not self._as_json:
+            output.talk(f"maptr: {reason_of(error)}")
+        place = {name: getattr(error, name, None) for name in ("filename", "line", "key")}
+        self._errors.append(
+            {
+                "file": place["filename"] or "",
+                "line": place["line"] or 0,
+                "key": place["key"] or "",
+                "reason": getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error),
+            }
+        )
+
+    def zone(self, source: ZoneSource, checked: zones.Checked, warnings: list[str]) -> None:
+        """A zone that is fit to be served."""
+        name, names = to_text(source.origin), count_names(checked.view)
+        file = source.path if source.table is None else source.table.table
+        keys = None if source.signing is None else str(source.signing.keys)
+        if not self._as_json:
+            signed = "" if keys is None else f", signed with {keys}"
+            output.data(f"zone {name} serial {checked.view.serial}, {names} names, from {file}{signed}")
+            for warning in warnings:
+                output.talk(f"maptr: zone {name}: {warning}")
+        self._zones.append(
+            {
+                "zone": name,
+                "serial": checked.view.serial,
+                "names": names,
+                "file": str(file),
+                "keys": keys,
+                "warnings": warnings,
+            }
+        )
+
+    def end(self, config: Config | None) -> None:
+        """Where it would listen; ends the command where there are mistakes."""
+        serve = None if config is None or self.code else config.serve
+        listen = {
+            "listen": [str(address) for address in serve.listen] if serve else [],
+            "listen_tls": [str(address) for address in serve.tls.listen] if serve else [],
+            "metrics": str(serve.metrics) if serve and serve.metrics else None,
+        }
+        if self._as_json:
+            output.json_data({"errors": self._errors, "zones": self._zones, **listen})
+        elif serve is not None:
+            for address in serve.listen:
+                output.data(f"listen {address} (udp, tcp)")
+            for address in serve.tls.listen:
+                output.data(f"listen {address} (tls)")
+            if serve.metrics is not None:
+                output.data(f"metrics {serve.metrics} (http)")
+        if self.code:
+            raise SystemExit(self.code)
+
+
+def check(config: Config, *, as_json: bool = False) -> None:
     """Print what would be served, or what is wrong, every bad zone of it."""
-    code = output.EXIT_OK
+    report = Report(as_json=as_json)
     for error in misplaced(config):
-        output.talk(f"maptr: {error}")
-        code = output.EXIT_NONE
+        report.error(error)
     if tls := settings.tls_of(config):
         from maptr.serve.tls import make_context
 
         try:
             make_context(tls)
         except ConfigError as error:
-            output.talk(f"maptr: {error}")
-            code = output.EXIT_NONE
+            report.error(error)
     for source in settings.sources_of(config):
         try:
             if source.signing is not None:
                 signer.check(source.signing)
             checked = _read(source)
         except (ZoneError, SigningError) as error:
-            output.talk(f"maptr: {error}")
-            code = max(code, output.EXIT_NONE)
+            report.error(error)
         except OSError as error:
             table = None if source.table is None else source.table.table
             if table is not None and config.table.url and config.table.file == table and error.filename == str(table):
                 output.talk(f"maptr: zone {to_text(source.origin)}: {table} is not pulled yet")
                 continue
-            output.talk(f"maptr: {error.filename}: {error.strerror}")
-            code = output.EXIT_UNREADABLE
+            report.error(error)
         else:
-            names = count_names(checked.view)
-            zone = to_text(source.origin)
-            origin = source.path if source.table is None else source.table.table
-            signed = "" if source.signing is None else f", signed with {source.signing.keys}"
-            output.data(f"zone {zone} serial {checked.view.serial}, {names} names, from {origin}{signed}")
-            for warning in checked.warnings:
-                output.talk(f"maptr: zone {zone}: {warning}")
+            warnings = list(checked.warnings)
             now = time.time()
             if source.signing is None and (found := signature_state(checked.view, now)).is_alarm:
-                output.talk(f"maptr: zone {zone}: {alarm.words(found, now)}")
-    if code:
-        raise SystemExit(code)
-    for address in config.serve.listen:
-        output.data(f"listen {address} (udp, tcp)")
-    for address in config.serve.tls.listen:
-        output.data(f"listen {address} (tls)")
-    if config.serve.metrics is not None:
-        output.data(f"metrics {config.serve.metrics} (http)")
+                warnings.append(alarm.words(found, now))
+            report.zone(source, checked, warnings)
+    report.end(config)
 
 
 def misplaced(config: Config) -> Iterator[ConfigError]:
@@ -110,4 +165,7 @@ def _read(source: ZoneSource) -> zones.Checked:
         if source.path.exists():
             path.write_bytes(source.path.read_bytes())
         copy = source._replace(path=path, state=None)
-        return zones.read_checked(tables.prepared(copy, time.time()))
+        reading, left_out = tables.prepared(copy, time.time())
+        checked = zones.read_checked(reading)
+    lacking = (f"of its table {left_out}",) if left_out and left_out.records else ()
+    return checked._replace(warnings=(*checked.warnings, *lacking))

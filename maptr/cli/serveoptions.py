@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maptr.address import Address
 from maptr.names import fold, parse, to_text
+from maptr.protocol import SERVER_PORT
 
 if TYPE_CHECKING:
     from maptr.acl import Key, NotifyTarget, Rule
@@ -40,6 +41,7 @@ class Line(NamedTuple):
     transfer: tuple[Rule, ...]
     notify: tuple[NotifyTarget, ...]
     check: bool
+    as_json: bool
     settings: dict[str, tuple[object, str]]  # by key: a value as TOML would have it, and the option
 
     @classmethod
@@ -57,6 +59,7 @@ class Line(NamedTuple):
             transfer=values["--transfer"],
             notify=values["--notify"],
             check=values["--check-config"],
+            as_json=values["--json"],
             settings=found,
         )
 
@@ -67,7 +70,7 @@ def plain(words: Sequence[str]) -> Line | None:
     Not one with ``--key``: its file may be a pipe, and then click could not read it again.
     """
     values: dict[str, Any] = {option.name: () if option.repeatable else None for option in OPTIONS}
-    values["--check-config"] = False
+    values |= {option.name: False for option in OPTIONS if option.flag}
     known = {option.name: option for option in OPTIONS if not option.flag and option.name != "--key"}
     rest = iter(words)
     for word in rest:
@@ -104,6 +107,12 @@ def _key(text: str) -> Key:
     if secret.startswith("@"):
         secret = Path(secret[1:]).read_text(encoding="ascii", errors="replace")
     return Key.of(name, algorithm, secret)
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"{text!r} is no number")
+    return int(text)
 
 
 def _rule(text: str) -> Rule:
@@ -148,8 +157,8 @@ OPTIONS = (
     ),
     Option(
         "--listen",
-        "Where to answer, UDP and TCP: 127.0.0.1:5353 or [::1]:5353; port 0 takes a free one. Repeatable.  "
-        "[default: 127.0.0.1:5353]",
+        f"Where to answer, UDP and TCP: 127.0.0.1:{SERVER_PORT} or [::1]:{SERVER_PORT}; port 0 takes a free one. "
+        f"Repeatable.  [default: 127.0.0.1:{SERVER_PORT}]",
         "HOST:PORT",
         _address,
         "serve.listen",
@@ -225,8 +234,28 @@ OPTIONS = (
         "serve.state",
     ),
     Option(
+        "--log-level",
+        "The least of what the log tells: debug, info, warning or error.  [default: info]",
+        "LEVEL",
+        key="serve.log_level",
+    ),
+    Option(
+        "--log-format",
+        "text, or json for one JSON object a line.  [default: text]",
+        "FORMAT",
+        key="serve.log_format",
+    ),
+    Option(
+        "--query-log",
+        "Also log one of so many queries, 1 for each, at most 100 a second.  [default: none]",
+        "N",
+        _number,
+        "serve.query_log.every",
+    ),
+    Option(
         "--check-config",
         "Read and check everything, print what would be served, and leave. Nothing is bound.",
         flag=True,
     ),
+    Option("--json", "What --check-config finds as one JSON document.", flag=True),
 )

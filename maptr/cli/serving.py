@@ -11,11 +11,11 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from maptr import config as configuration
 from maptr.cli import logstream, output
-from maptr.errors import ConfigError, MaptrError, raise_all
+from maptr.errors import ConfigError, MaptrError, MissingExtra, raise_all
 from maptr.serve import privileges, publisher, settings, signals, statelock
 from maptr.serve.daemon import Daemon
 from maptr.serve.descriptors import fitting
@@ -60,20 +60,22 @@ def serve(line: Line) -> None:
         raise_all(sorted(errors, key=lambda error: error.line))
         return config
 
+    if line.as_json and not line.check:
+        raise Misuse("--json goes with --check-config")
     listening = None
     if privileges.is_root():
-        first, errors = _or_fail(lambda: examine(secrets=False))
+        first, errors = _or_fail(lambda: examine(secrets=False), as_json=line.as_json)
         if not errors:
-            listening = _or_fail(lambda: _leave_root(first, check=line.check))
-    config = _or_fail(read)
+            listening = _or_fail(lambda: _leave_root(first, check=line.check), as_json=line.as_json)
+    config = _or_fail(read, as_json=line.as_json)
     if not config.zones:
         if path is None:
             raise Misuse("there is no zone to serve: give --zone ORIGIN=FILE, or --config FILE")
-        output.fail(str(config.error("zone", "there is no zone to serve")), output.EXIT_NONE)
+        _fail(config.error("zone", "there is no zone to serve"), as_json=line.as_json)
     if line.check:
         from maptr.cli import servecheck
 
-        servecheck.check(config)
+        servecheck.check(config, as_json=line.as_json)
         return
     _or_fail(lambda: settings.make_state(config))
     try:
@@ -99,7 +101,8 @@ def _leave_root(config: Config, *, check: bool) -> Listening | None:
 
 
 def _serve(config: Config, read: Callable[[], Config], listening: Listening | None) -> None:
-    logstream.configure(logging.INFO)
+    level = getattr(logging, config.serve.log_level.upper())
+    logstream.configure(level, logstream.formatter(config.serve.log_format))
     if privileges.is_root() and not config.serve.user:
         log.warning("running as root: serve.user, or --user, names a user to run as once the sockets are bound")
     if config.serve.workers != 1:
@@ -124,6 +127,7 @@ def daemon_of(
 ) -> Daemon:
     """The daemon of a configuration and its zones. Raises ConfigError."""
     sockets = 2 * len(config.serve.listen) + len(config.serve.tls.listen)
+
     return Daemon(
         served,
         config.serve.listen,
@@ -153,14 +157,25 @@ def _file(named: str | None, has_zones: bool) -> Path | None:
     return None if has_zones and configuration.FILE_VARIABLE not in os.environ else found
 
 
-def _or_fail(read: Callable[[], T]) -> T:
+def _or_fail(read: Callable[[], T], *, as_json: bool = False) -> T:
     try:
         return read()
-    except ConfigError as error:
-        if all(each.filename.startswith("--") for each in error.all):
-            raise Misuse("; ".join(f"{each.filename}: {each.reason}" for each in error.all)) from None
-        for each in error.all:
-            output.talk(f"maptr: {each}")
-        raise SystemExit(output.EXIT_NONE) from None
-    except OSError as error:
+    except (ConfigError, OSError) as error:
+        _fail(error, as_json=as_json)
+
+
+def _fail(error: ConfigError | OSError, *, as_json: bool) -> NoReturn:
+    if as_json:
+        from maptr.cli.servecheck import Report
+
+        report = Report(as_json=True)
+        report.error(error)
+        report.end(None)
+    if isinstance(error, OSError):
         output.fail(f"{error.filename}: {error.strerror}", output.EXIT_UNREADABLE)
+    if all(each.filename.startswith("--") for each in error.all):
+        raise Misuse("; ".join(f"{each.filename}: {each.reason}" for each in error.all)) from None
+    for each in error.all:
+        output.talk(f"maptr: {each}")
+    missing = all(isinstance(each, MissingExtra) for each in error.all)
+    raise SystemExit(output.EXIT_USAGE if missing else output.EXIT_NONE) from None

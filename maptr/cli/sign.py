@@ -13,7 +13,10 @@ import click
 from maptr.cli import output
 from maptr.cli.completion import files, folders
 from maptr.cli.duration import Duration
-from maptr.errors import SigningError, ZoneError, reason_of
+from maptr.cli.source import examined, read_text
+from maptr.cli.target import output_option, overwrite_option, refuse_input, write
+from maptr.cli.zonetarget import existing_zone, guard
+from maptr.errors import MissingExtra, SigningError, ZoneError, reason_of
 from maptr.finding import Severity
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ def told() -> Iterator[None]:
     """Errors of files and keys as one line and an exit code."""
     try:
         yield
+    except MissingExtra:
+        raise  # the same for every command
     except (SigningError, ZoneError) as error:
         output.fail(str(error), output.EXIT_NONE)
     except OSError as error:
@@ -37,9 +42,8 @@ def told() -> Iterator[None]:
 @click.command()
 @click.argument("file", metavar="FILE", shell_complete=files)
 @click.argument("keys", metavar="KEYS", shell_complete=folders, type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--output", "target", metavar="OUT", shell_complete=files, help="Write OUT, whole or not at all; else stdout."
-)
+@output_option("Write OUT, whole or not at all; else stdout.", "OUT")
+@overwrite_option("Replace OUT even if it is not a zone of this name.")
 @click.option("--origin", metavar="NAME", help="The zone's name.  [default: the owner of its SOA]")
 @click.option("--lifetime", type=Duration(), default="14d", show_default=True, help="How long signatures last.")
 @click.option("--inception", type=Duration(), default="1h", show_default=True, help="How long ago they begin.")
@@ -56,8 +60,12 @@ def told() -> Iterator[None]:
 )
 @click.option("--dnskey-ttl", type=Duration(), help="Of DNSKEY, CDS and CDNSKEY.  [default: that of the SOA]")
 @click.option(
-    "--force", is_flag=True, help="Make every signature anew, even where OUT is good for longer than --refresh."
+    "--force",
+    is_flag=True,
+    help="Make every signature anew, even where OUT is good for longer than --refresh; and even if more than 30 % of "
+    "the names of OUT go.",
 )
+@click.option("--json", "as_json", is_flag=True, help="What was done as one JSON document; needs -o.")
 @click.option(
     "--at",
     type=click.IntRange(0, 2**32 - 1),
@@ -67,7 +75,8 @@ def told() -> Iterator[None]:
 def sign(
     file: str,
     keys: Path,
-    target: str | None,
+    target: Path | None,
+    overwrite: bool,
     origin: str | None,
     lifetime: int,
     inception: int,
@@ -76,6 +85,7 @@ def sign(
     cds: str,
     dnskey_ttl: int | None,
     force: bool,
+    as_json: bool,
     at: int | None,
 ) -> None:
     """Sign the zone in FILE with the keys in the folder KEYS, with NSEC.
@@ -83,15 +93,15 @@ def sign(
     Run it after each change, and once a day besides: where OUT has the same records, signed by the same keys, its
     signatures last longer than --refresh, and FILE's serial is not beyond its own, nothing is written. The serial is
     that of FILE; where this is not greater than that of OUT, it is the one after OUT's, so that secondaries follow.
-    Signatures in OUT that are new enough are kept. FILE may be OUT. DNSKEY, CDS, CDNSKEY and whatever else signing
+    Signatures in OUT that are new enough are kept. FILE cannot be OUT. DNSKEY, CDS, CDNSKEY and whatever else signing
     makes are taken from KEYS alone, not from FILE.
 
     \b
     Exit codes:
       0  signed, or OUT is good
-      1  FILE has errors, or the keys make no chain, are open to others, or the
-         package to sign with is missing
-      2  bad usage
+      1  FILE has errors, or lost more than 30 % of OUT's names; or the keys make
+         no chain or are open to others
+      2  bad usage, or the package to sign with is not installed
       8  FILE or KEYS cannot be read, or OUT cannot be written
     """
     from maptr import keyfolder
@@ -103,31 +113,32 @@ def sign(
     from maptr.serve.zones import uncollected
     from maptr.signing import Children, Policy
 
+    if as_json and target is None:
+        raise click.UsageError("--json needs -o OUT: standard output has the zone")
+    refuse_input(target, [file, *keys.glob("*.pem")])
     now = int(time.time()) if at is None else at
     with told(), uncollected():
         policy = Policy(lifetime, inception, refresh, zonemd, Children(cds), dnskey_ttl)
         signers = keyfolder.read_key_set(keys)
-        octets, zone = _read_zone(file, origin)
-        old, holds = _read_old(target, octets, zone)
+        zone, included = _read_zone(file, origin)
+        refuse_input(target, included)
+        old = existing_zone(target, zone.origin, overwrite=overwrite)
+        holds = _holds(old, target)
         renewal = Renewal(signers, policy, now, force=force or not holds)
         with _progress(target) as progress:
             signed = renewal.renew(zone, old, progress)
     if signed is old:
         _tell_unchanged(signed, target, now, policy)
-        return
-    text = zonetext.to_text(signed)
-    if target is None:
-        click.echo(text, nl=False)
     else:
-        try:
-            output.write_atomically(Path(target), text)
-        except OSError as error:
-            output.fail(f"{target}: {error.strerror}", output.EXIT_UNREADABLE)
-    _tell_signed(signed, signers, now, policy)
+        guard(target, old, signed, force=force)
+        write(target, zonetext.to_text(signed))
+        _tell_signed(signed, signers, now, policy)
+    if as_json:
+        output.json_data({**_report(signed, signers, now, policy), "file": str(target), "written": signed is not old})
 
 
 @contextmanager
-def _progress(target: str | None) -> Iterator[Callable[[int, int], None]]:
+def _progress(target: Path | None) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr where there can be one; otherwise nothing."""
     if not output.shows_progress(target):
         yield lambda done, total: None
@@ -140,27 +151,23 @@ def _progress(target: str | None) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _read_zone(file: str, origin: str | None) -> tuple[bytes, ZoneView]:
-    """The file and the zone in it, free of what zone check calls an error; else the program ends."""
+def _read_zone(file: str, origin: str | None) -> tuple[ZoneView, list[Path]]:
+    """The zone in a file, free of what zone check calls an error, and the files it includes; else the program ends."""
     from maptr.masterfile import soa_owner
-    from maptr.zonecheck import examine, is_clean
+    from maptr.zonecheck import is_clean
 
-    octets = output.standard_input().read() if file == "-" else Path(file).read_bytes()
-    try:
-        text = octets.decode()
-    except UnicodeDecodeError as error:
-        output.fail(f"{file}: not UTF-8: {error}", output.EXIT_UNREADABLE)
+    text = read_text(file)
     origin = origin or soa_owner(text)
-    plain = _read_plain(octets, origin)
+    plain = _read_plain(text.encode(), origin)
     if plain is not None and is_clean(plain):
-        return octets, plain.view
-    findings, view = examine(text, origin=origin, filename=file)
+        return plain.view, []
+    findings, view, included = examined(text, origin, file)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     for finding in errors:
-        output.talk(f"{file}: {finding}")
+        output.talk(str(finding))
     if errors or view is None:
         output.fail(f"{file} is not signed: it has errors", output.EXIT_NONE)
-    return octets, view
+    return view, [path for path, _ in included]
 
 
 def _read_plain(octets: bytes, origin: str) -> Plain | None:
@@ -173,43 +180,35 @@ def _read_plain(octets: bytes, origin: str) -> Plain | None:
         return None  # whoever reads it in full says why
 
 
-def _read_old(target: str | None, source: bytes, zone: ZoneView) -> tuple[ZoneView | None, bool]:
-    """What was signed before, and whether it is as it was: None where there is nothing, or no zone of this name.
-
-    ``source`` is the file that ``zone`` was read from: where they are one, it is read once.
-    """
-    import dns.exception
-    import dns.name
-    import dns.zone
-
+def _holds(old: ZoneView | None, target: Path | None) -> bool:
+    """Whether what was signed before is as it was then."""
     from maptr.integrity import check_digest
-    from maptr.serve.zones import read_plain
-    from maptr.snapshot import view_zone
 
-    if target is None or not Path(target).exists():
-        return None, True
-    octets = Path(target).read_bytes()
-    plain = None if octets == source else read_plain(octets, zone.origin)
     try:
-        if octets == source:
-            view = zone
-        elif plain is not None:
-            view = plain.view
-        else:
-            origin = dns.name.Name((*zone.origin, b""))
-            view = view_zone(dns.zone.from_text(octets.decode(), origin=origin, relativize=False))
-    except (dns.exception.DNSException, KeyError, ValueError) as error:
-        output.talk(f"{target} is no zone and is replaced, its serial not known: {error}")
-        return None, True
-    try:
-        check_digest(view)
+        if old is not None:
+            check_digest(old)
     except ZoneError as error:
         output.talk(f"{target}: {error}; no signature in it is kept")
-        return view, False
-    return view, True
+        return False
+    return True
 
 
-def _tell_unchanged(view: ZoneView, target: str | None, now: int, policy: Policy) -> None:
+def _report(signed: ZoneView, keys: KeySet, now: int, policy: Policy) -> dict[str, object]:
+    """For programs: what ``_tell_signed`` says."""
+    from maptr import names
+    from maptr.packed import longest_ttl
+    from maptr.resign import due
+
+    return {
+        "zone": names.to_text(signed.soa.owner),
+        "serial": signed.serial,
+        "signed_until": _date(due(signed, policy, now) + policy.refresh),
+        "keys": list(map(str, dict.fromkeys([*keys.dnskey_signers, *keys.zone_signers]))),
+        "longest_ttl": longest_ttl(signed),
+    }
+
+
+def _tell_unchanged(view: ZoneView, target: Path | None, now: int, policy: Policy) -> None:
     from maptr.resign import due
 
     when = due(view, policy, now)

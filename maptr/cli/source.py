@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from maptr import registry
 from maptr.cli import output
-from maptr.errors import TableError
+from maptr.errors import TableError, reason_of
 from maptr.table import Table
+
+if TYPE_CHECKING:
+    from maptr.zonecheck import Examined
 
 MAX_OCTETS = 1 << 28  # 256 MiB: 200 times the real registry; a device that never ends is no file
 
@@ -35,11 +39,21 @@ def read_text(file: str) -> str:
         output.fail(f"{shown(file)}: not UTF-8: {error}", output.EXIT_UNREADABLE)
 
 
-def read_table(file: str) -> tuple[Table, list[TableError]]:
-    """The table of a registry in any format, and its bad records, which are not in it."""
+def examined(text: str, origin: str | None, file: str) -> Examined:
+    """What ``zonecheck`` finds in the text of a zone file, and in those that it includes."""
+    from maptr.zonecheck import examine
+
+    try:
+        return examine(text, origin=origin, filename=shown(file))
+    except OSError as error:
+        output.fail(f"{shown(file)}: $INCLUDE: {reason_of(error)}", output.EXIT_UNREADABLE)
+
+
+def read_table(file: str, scheme: str = "https") -> tuple[Table, list[TableError]]:
+    """The table of a registry in any format, and its bad records, which are not in it. ``scheme`` is natab's hosts'."""
     bad: list[TableError] = []
     try:
-        return registry.read(read_octets(file), filename=shown(file), on_bad=bad.append), bad
+        return registry.read(read_octets(file), filename=shown(file), on_bad=bad.append, scheme=scheme), bad
     except TableError as error:
         output.fail(str(error), output.EXIT_UNREADABLE)
 

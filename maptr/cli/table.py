@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -16,7 +17,9 @@ from maptr.cli.drift import drift
 from maptr.cli.group import Group
 from maptr.cli.probe import probe
 from maptr.cli.pull import pull
-from maptr.cli.source import read_table
+from maptr.cli.source import read_table, shown
+from maptr.cli.target import output_option, overwrite_option, refuse_foreign, refuse_input, write
+from maptr.errors import TableError
 from maptr.finding import Finding, Severity
 from maptr.lint import lint
 from maptr.table import Table
@@ -38,7 +41,8 @@ def table() -> None:
 def check(file: str, as_json: bool, strict: bool) -> None:
     """List what is wrong with the registry in FILE (- for standard input).
 
-    Each finding is one line on standard output: "severity record code: reason", the record - where it has no key.
+    Each finding is one line on standard output: "FILE:LINE: severity: record: code: reason", without the line where
+    that is not known, the record - where it has no key.
     An error means that the record cannot be read, or has no usable public http or https host and is not published.
     A warning is published all the same. A summary goes to standard error.
 
@@ -50,7 +54,7 @@ def check(file: str, as_json: bool, strict: bool) -> None:
       8  FILE cannot be read, or is no registry
     """
     read, bad = read_table(file)
-    findings = lint(read)
+    findings = [replace(finding, file=shown(file)) for finding in lint(read, unread=bad)]
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if as_json:
         output.json_data(
@@ -63,8 +67,8 @@ def check(file: str, as_json: bool, strict: bool) -> None:
         )
     else:
         for error in bad:
-            line = f"line {error.line}: " if error.line else ""
-            output.data(f"error {error.record or '-'} bad-record: {line}{error.reason}")
+            found = Finding(Severity.ERROR, "bad-record", error.record or "-", error.reason, line=error.line)
+            output.data(str(replace(found, file=shown(file))))
         for finding in findings:
             output.data(str(finding))
         output.talk(_summary(read, len(bad), findings))
@@ -75,18 +79,21 @@ def check(file: str, as_json: bool, strict: bool) -> None:
 @table.command(short_help="Write a registry in another format.")
 @click.argument("source", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option("--to", "form", type=click.Choice(["json", "natab"]), required=True, help="The format to write.")
+@output_option("Write here, atomically, instead of standard output.")
+@overwrite_option("Replace the file even if maptr table convert did not write it as it is.")
 @click.option(
-    "-o",
-    "--output",
-    "target",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write here, atomically, instead of standard output.",
+    "--scheme",
+    type=click.Choice(["https", "http"]),
+    default="https",
+    show_default=True,
+    help="Of the hosts in a natab; port 80 means http.",
 )
-def convert(source: str, form: str, target: Path | None) -> None:
+def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme: str) -> None:
     """Write the registry in SOURCE (- for standard input) in another format.
 
     JSON holds everything. natab holds a NAAN's hosts with their ports, acronyms, the organisation's name and
-    the policy URL; everything else is listed on standard error: "lost record: what; what".
+    the policy URL; everything else is listed on standard error: "lost record: what; what". A host that is reached
+    by http is written with port 80, which means http.
 
     \b
     Exit codes:
@@ -95,16 +102,14 @@ def convert(source: str, form: str, target: Path | None) -> None:
       2  bad usage
       8  SOURCE cannot be read or is no registry, or the file cannot be written
     """
-    read, bad = read_table(source)
+    refuse_input(target, [source])
+    refuse_foreign(target, lambda octets: _is_written(octets, form), overwrite=overwrite)
+    read, bad = read_table(source, scheme)
     if bad:
         for error in bad:
             output.talk(f"maptr: {error}")
         sys.exit(output.EXIT_NONE)
-    losses: list[registry.Loss] = []
-    if form == "json":
-        text = registry.write_json(read)
-    else:
-        text, losses = registry.write_natab(read)
+    text, losses = _written(read, form)
     for record, group in groupby(losses, key=attrgetter("record")):
         output.talk(f"lost {record}: {'; '.join(loss.what for loss in group)}")
     if target is None:
@@ -112,10 +117,19 @@ def convert(source: str, form: str, target: Path | None) -> None:
             output.fail(f"stdout: not all of it is in {sys.stdout.encoding}: give -o FILE", output.EXIT_UNREADABLE)
         output.data(text.removesuffix("\n"))
         return
+    write(target, text)
+
+
+def _written(table: Table, form: str) -> tuple[str, list[registry.Loss]]:
+    return (registry.write_json(table), []) if form == "json" else registry.write_natab(table)
+
+
+def _is_written(octets: bytes, form: str) -> bool:
+    """Whether a file is what maptr writes of the table in it, so that nobody put more into it."""
     try:
-        output.write_atomically(target, text)
-    except OSError as error:
-        output.fail(f"{target}: {error.strerror or error}", output.EXIT_UNREADABLE)
+        return _written(registry.read(octets), form)[0].encode() == octets
+    except TableError:
+        return False
 
 
 def _summary(read: Table, bad: int, findings: list[Finding]) -> str:

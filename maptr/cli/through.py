@@ -17,22 +17,24 @@ if TYPE_CHECKING:
     from typing import Any
 
     from maptr.cache.cache import Cache
+    from maptr.choose import Chooser
     from maptr.cli.asking import Options
     from maptr.config import Config
     from maptr.discovery import Discovery
     from maptr.errors import DiscoveryError
+    from maptr.question import Settings
 
 ORIGIN = "ark.arpa."
 _OURS = (b"client", b"cache", b"table")
 
 
-def configured(*, running: bool = True) -> Config | None:
-    """The configuration that says something of discovering, None where nothing is set up: that of MAPTR_CONFIG, else
-    the first of ``maptr.toml`` here, the user's, and that of a ``maptr up`` that is running, unless that is not wanted.
+def configured(file: str | None = None, *, running: bool = True) -> Config | None:
+    """The configuration that says something of discovering, None where nothing is set up: FILE, that of MAPTR_CONFIG,
+    or the first of ``maptr.toml`` here, the user's, and, if wanted, that of a running ``maptr up``.
 
     Raises ConfigError and OSError.
     """
-    files = set_up(running=running)
+    files = set_up(file, running=running)
     if files is None:
         return None
     from pathlib import Path
@@ -46,10 +48,10 @@ def configured(*, running: bool = True) -> Config | None:
     return configuration.load(None, environment=os.environ, secrets=False)
 
 
-def set_up(*, running: bool = True) -> list[str] | None:
+def set_up(file: str | None = None, *, running: bool = True) -> list[str] | None:
     """The files to look into for that, None where neither a file nor the environment may say something of it."""
     environment = os.environ
-    named = environment.get("MAPTR_CONFIG")
+    named = file or environment.get("MAPTR_CONFIG")
     files = [named] if named else [places.LOCAL_CONFIG, places.config_file(environment)]
     # To read one costs more than to ask DNS: a server's own, which says nothing of clients, is not read for them.
     files = [file for file in files if named or (places.there(file) and places.mentions(file, _OURS))]
@@ -78,6 +80,24 @@ def servers_of(given: list[str], config: Config | None) -> list[str]:
     return given or (list(config.client.nameservers) if config is not None else [])
 
 
+def chooser(given: Options, config: Config | None) -> Chooser | None:
+    """The chooser of the option or of the configuration; None for the first candidate."""
+    name = given.choose or (config.client.choose if config is not None else "first")
+    if name == "first":
+        return None
+    from maptr.reachable import named
+
+    return named(name, allow_private=given.allow_private, require=given.require)
+
+
+def settings_of(given: Options, config: Config | None) -> Settings:
+    """What is decided about a walk: by the command line, else by the configuration."""
+    from maptr.question import Settings
+
+    scheme = given.scheme or (config.client.scheme if config is not None else "https")
+    return Settings(allow_private=given.allow_private, scheme=scheme)
+
+
 def table(config: Config | None) -> str | None:
     """The table configured, or the one that ``maptr table pull`` brought; None where there is neither."""
     if config is not None and (file := config.cache.natab or config.table.file):
@@ -91,35 +111,43 @@ def has_cache(config: Config | None) -> bool:
     return config is not None and any(key.startswith("cache.") for key in config.places)
 
 
-def cache_for(servers: list[str], given: Options, config: Config | None, *, many: bool = False) -> Cache | None:
+def cache_for(servers: list[str], given: Options, config: Config | None) -> Cache | None:
     """The cache to go through where one is set up and no server named; None where DNS is asked directly.
 
-    With ``many`` ARKs to come the table is read whole, and followed. Raises ConfigError for what makes no sense.
+    Raises ConfigError for what makes no sense.
     """
-    wanted = given.natab is not None or given.policy is not None
+    wanted = given.table is not None or given.policy is not None
     if given.no_cache and wanted:
         from maptr.errors import ConfigError
 
-        raise ConfigError("--no-cache goes with neither --natab nor --policy")
+        raise ConfigError("--no-cache goes with neither --table nor --policy")
     if not given.no_cache and (wanted or not servers):
-        natab = given.natab or table(config)
+        natab = given.table or table(config)
         if natab is not None or given.policy is not None or has_cache(config):
-            return cached(servers, given, config, natab, many=many)
+            if natab is not None and natab != given.table and _to_come(natab, config):
+                natab = None
+            return cached(servers, given, config, natab)
     return None
 
 
-def cached(
-    servers: list[str], given: Options, config: Config | None, natab: str | None, *, many: bool = False
-) -> Cache:
+def _to_come(natab: str, config: Config | None) -> bool:
+    """True for a configured table that is not there yet, and that a pull will write."""
+    if config is None or not config.table.url or natab != str(config.table.file) or places.there(natab):
+        return False
+    from maptr.cli import output
+
+    output.talk(f"maptr: {natab}: not there yet; maptr table pull --apply gets it")
+    return True
+
+
+def cached(servers: list[str], given: Options, config: Config | None, natab: str | None) -> Cache:
     """The cache to go through, as the command line and the configuration have it. Raises ConfigError."""
     import logging
 
     from maptr.cache import DNS_FIRST
     from maptr.cache.cache import Cache
-    from maptr.cache.once import OnceTable
     from maptr.cli import output
     from maptr.errors import DiscoveryError
-    from maptr.question import Settings
     from maptr.stub import system_servers
 
     options: dict[str, Any] = {}
@@ -135,16 +163,15 @@ def cached(
         servers = servers_of(servers, config) or system_servers()
     except DiscoveryError as error:
         servers, options["ask"] = [], _fails(error)
-    index = places.index_file(os.environ)
     logging.basicConfig(level=logging.WARNING, format=output.LOG_FORMAT)  # what the cache has to say
     return Cache(
-        natab if natab is None or many else OnceTable(natab, index=index, clock=time.monotonic),
+        natab,
         disk(config),
         policy,
         nameservers=servers,
         origin=origin_of(given.origin, config),
         lifetime=given.timeout,
-        settings=Settings(allow_private=given.allow_private),
+        settings=settings_of(given, config),
         trust_ad=given.trust_ad,
         trust_anchors=given.trust_anchor,
         require=given.require,

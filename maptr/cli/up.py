@@ -20,23 +20,23 @@ import click
 
 from maptr import config as configuration
 from maptr import places
-from maptr.cli import logstream, output, shared, through
+from maptr.cli import logstream, output, shared, through, upregistry
 from maptr.cli.completion import files
 from maptr.cli.serving import daemon_of
 from maptr.cli.source import read_table
-from maptr.cli.upregistry import Registry, find_registry
+from maptr.cli.upregistry import Registry
 from maptr.config import Config
 from maptr.errors import ConfigError
 from maptr.files import name_for, write_atomically
 from maptr.lint import publishable
 from maptr.names import Labels, fold, parse, to_text
+from maptr.protocol import SERVER_PORT
 from maptr.serve import publisher, settings
 from maptr.serve.control import MAX_SOCKET_PATH
 from maptr.serve.daemon import Daemon
 from maptr.serve.served import Served, ZoneState
 
 HOST = "127.0.0.1"
-PORT = 5353
 FREE_PORTS = 3  # tried one after the other where that is taken
 LOCK_TRIES = 5
 LOCK_PAUSE = 0.05  # seconds
@@ -45,21 +45,32 @@ LOCK_PAUSE = 0.05  # seconds
 @click.command(short_help="Pull the registry, serve it on this machine, and point maptr at it.")
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", shell_complete=files)
 @click.option("--origin", metavar="NAME", help=f"The zone's name.  [default: {through.ORIGIN}, or as configured]")
-@click.option("--port", type=click.IntRange(1, 65535), help=f"On {HOST}.  [default: {PORT}, or a free one]")
-@click.option("--offline", is_flag=True, help="Pull nothing: the table that is there, or the sample.")
+@click.option("--port", type=click.IntRange(1, 65535), help=f"On {HOST}.  [default: {SERVER_PORT}, or a free one]")
+@shared.CONFIG_OPTION
+@click.option("--offline", is_flag=True, help="Pull nothing: the table that was pulled before.")
+@click.option("--sample", is_flag=True, help="Pull nothing: a small sample of example organisations.")
 @click.option("--force", is_flag=True, help="Take a registry even if more than 30 % of it went or changed.")
-def up(sources: tuple[str, ...], origin: str | None, port: int | None, offline: bool, force: bool) -> None:
+def up(
+    sources: tuple[str, ...],
+    origin: str | None,
+    port: int | None,
+    config: str | None,
+    offline: bool,
+    sample: bool,
+    force: bool,
+) -> None:
     """Pull the registry from the first source that has it, build and check its zone, serve that on this machine, and
     have every maptr command of this user ask there, until Ctrl-C.
 
-    Without a source it is that of [table] in the configuration; where there is none, or none has a registry, the
-    table pulled before; and where there never was one, a small sample of example organisations.
+    Without a source it is that of [table] in the configuration, or the public NAAN registry
+    (https://cdluc3.github.io/naan_reg_priv/naan_records.json); where none answers, the table pulled before.
     The table stays when this ends, and answers where DNS does not: maptr table pull keeps it up to date.
 
     \b
     Examples:
+      maptr up
       maptr up https://registry.example/naans.json
-      maptr up --offline
+      maptr up --sample
 
     \b
     Exit codes:
@@ -67,16 +78,22 @@ def up(sources: tuple[str, ...], origin: str | None, port: int | None, offline: 
       1  the zone is not fit to be served, the port is taken, or the
          configuration is bad
       2  bad usage
-      8  a file cannot be read or written
+      8  there is no registry; or a file cannot be read or written
     """
-    config = shared.configured(running=False)  # not by what one that was killed left
-    labels = _labels(through.origin_of(origin, config))
+    if sample and (sources or offline or force):
+        raise click.UsageError("--sample pulls nothing: no source, --offline or --force goes with it")
+    known = shared.configured(config, running=False)  # not by what one that was killed left
+    labels = _labels(through.origin_of(origin, known))
     folder = Path(places.data_folder(os.environ)) / "up"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _only_one(Path(places.lock_file(os.environ))):
-            registry = find_registry(sources, config, offline=offline, force=force)
-            _serve(registry, labels, folder, [port] if port else [PORT, *_free_ports()], force=force)
+            registry = (
+                upregistry.sample()
+                if sample
+                else upregistry.find_registry(sources, known, offline=offline, force=force)
+            )
+            _serve(registry, labels, folder, [port] if port else [SERVER_PORT, *_free_ports()], force=force)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
     except OSError as error:
@@ -159,6 +176,8 @@ def _zone(config: Config, *, force: bool) -> tuple[Served, ZoneState]:
     names = f"{state.names:,} names" if state.names else "as before"
     output.talk(f"zone      {to_text(state.source.origin)} serial {state.view.serial}, {names}, checked: {findings}")
     output.talk(f"          {state.source.path}")
+    if state.left_out and state.left_out.records:
+        output.talk(f"          of its table {state.left_out}")
     return served, state
 
 
@@ -206,7 +225,7 @@ def _tell(daemon: Daemon, state: ZoneState, registry: Registry, file: Path) -> N
     naan = _example(registry.file)
     output.talk(f"serving   {daemon.bound[0]} (udp, tcp)")
     output.talk("client    every maptr command of yours asks there, until this ends")
-    now = shared.configured()
+    now = shared.configured(None)
     if now is not None and now.filename != str(file):
         output.talk(f"          but {now.filename} goes before it, and says whom to ask")
     output.talk("ready; try, in another shell (Ctrl-C here ends it):")

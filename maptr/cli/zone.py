@@ -14,6 +14,8 @@ from maptr.cli.completion import files
 from maptr.cli.group import Group
 from maptr.cli.keys import keys
 from maptr.cli.sign import sign
+from maptr.cli.target import output_option, overwrite_option, refuse_input, shown, write
+from maptr.cli.zonetarget import existing_zone, guard
 from maptr.errors import ZoneError
 from maptr.finding import Finding, Severity
 
@@ -34,14 +36,9 @@ zone.add_command(keys)
 
 @zone.command()
 @click.argument("source", metavar="SOURCE", shell_complete=files)
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    metavar="FILE",
-    shell_complete=files,
-    help="Write FILE, whole or not at all; else stdout.",
-)
+@output_option("Write FILE, whole or not at all; else stdout.")
+@overwrite_option("Replace FILE even if it is not a zone of this name.")
+@click.option("--force", is_flag=True, help="Replace FILE even if more than 30 % of its names go.")
 @click.option("--origin", default=DEFAULT_ORIGIN, show_default=True, metavar="NAME", help="The zone's name.")
 @click.option(
     "--serial",
@@ -61,45 +58,60 @@ zone.add_command(keys)
 @click.option(
     "--include", multiple=True, metavar="FILE", shell_complete=files, help="Records merged as they are, repeatable."
 )
+@click.option(
+    "--scheme",
+    type=click.Choice(["https", "http"]),
+    default="https",
+    show_default=True,
+    help="Of the hosts in a natab; port 80 means http.",
+)
 @click.option("--strict", is_flag=True, help="Exit 1 if any record of SOURCE is left out.")
+@click.option("--json", "as_json", is_flag=True, help="What was done as one JSON document; needs -o.")
 def build(
     source: str,
-    target: str | None,
+    target: Path | None,
+    overwrite: bool,
+    force: bool,
     origin: str,
     serial: str,
     ns: tuple[str, ...],
     contact: str,
     ttl: int,
     include: tuple[str, ...],
+    scheme: str,
     strict: bool,
+    as_json: bool,
 ) -> None:
     """Build the zone of SOURCE: a registry in any format (JSON, ANVL, natab, prefixes), or - for stdin.
 
     Records that lint calls errors are left out and listed on stderr; `maptr table check` says more of them.
-    The zone is checked before FILE is replaced.
+    The zone is checked before FILE is replaced, which must be a zone of the same name, if it is there.
+
+    A shoulder that is left out is an error: the zone is written, for its NAAN must stay published, and gives the
+    shoulder's ARKs the URLs of the NAAN.
 
     \b
     Exit codes:
       0  written
-      1  with --strict, a record was left out; or the zone made is not fit to
-         be loaded
+      1  written, but a shoulder was left out whose ARKs get the URLs of its
+         NAAN, or, with --strict, any record; or the zone made is not fit to
+         be loaded, or lost more than 30 % of FILE's names, and nothing was
+         written
       2  bad usage
       8  SOURCE or an included file cannot be read, or FILE cannot be written
     """
     from maptr import names
     from maptr import zone as zones
     from maptr.cli.source import read_table, read_text
-    from maptr.lint import publishable
     from maptr.serial import next_serial
-    from maptr.zonecheck import check_zone
+    from maptr.zonecheck import examine
 
-    target = None if target == "-" else target
-    table, refused = read_table(source)
-    table, unfit = publishable(table)
-    errors = [finding for finding in unfit if finding.severity is Severity.ERROR]
-    for line in [*map(str, refused), *map(str, unfit)]:
-        output.talk(f"left out: {line}")
+    refuse_input(target, [source, *include])
+    if as_json and target is None:
+        raise click.UsageError("--json needs -o FILE: standard output has the zone")
     labels = _name("--origin", origin)
+    old = existing_zone(target, labels, overwrite=overwrite)
+    table, unread = read_table(source, scheme)
     try:
         settings = zones.Settings(
             origin=labels,
@@ -110,27 +122,42 @@ def build(
         )
         before = zones.serial_of(_lines(target))
         number = next_serial(serial, time.time(), before[0] if before else None)
-        built = zones.build(table, number, settings)
+        built = zones.build(table, number, settings, unread=unread)
     except (ValueError, ZoneError) as error:
         if isinstance(error, ZoneError) and error.filename:  # it is in an included file
             output.fail(str(error), output.EXIT_UNREADABLE)
         raise click.UsageError(str(error)) from None
-    for left_out in built.left_out:
-        output.talk(f"left out: {left_out}")
+    for finding in built.left_out:
+        output.talk(f"left out: {finding}")
     for naan in built.delegated:
         output.talk(f"delegated: {naan} is left to the included records")
-    done = output.EXIT_NONE if strict and (refused or errors or built.left_out) else output.EXIT_OK
+    misled = built.left_out.answered_by_others
+    report = {
+        "zone": names.to_text(labels),
+        "file": str(target),
+        "serial": number,
+        **built.counts,
+        "left_out": [*map(str, built.left_out)],
+        "delegated": list(built.delegated),
+    }
+    done = output.EXIT_NONE if misled or (strict and built.left_out.records) else output.EXIT_OK
     after = zones.serial_of(built.text.splitlines())
     alone = "" if ns else "; its name server is localhost, for this machine alone: --ns names others"
     if before and after and before[1] == after[1] and not serial.isdigit():
         output.talk(f"unchanged: {target} keeps serial {before[0]}{alone}")
+        if as_json:
+            output.json_data({**report, "serial": before[0], "written": False})
         sys.exit(done)
-    bad = [f for f in check_zone(built.text, filename=target or "-") if f.severity is Severity.ERROR]
+    findings, new, _ = examine(built.text, origin=names.to_text(labels), filename=shown(target))
+    bad = [finding for finding in findings if finding.severity is Severity.ERROR]
     for finding in bad:
         output.talk(str(finding))
-    if bad:
+    if bad or new is None:
         output.fail("the zone made is not fit to be loaded; nothing was written", output.EXIT_NONE)
-    _write(target, built.text)
+    guard(target, old, new, force=force)
+    write(target, built.text)
+    if as_json:
+        output.json_data({**report, "written": True})
     counts = f"{built.counts['naans']} NAANs, {built.counts['rules']} rules"
     output.talk(f"zone {names.to_text(labels)} serial {number}: {counts}{alone}")
     sys.exit(done)
@@ -156,16 +183,17 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
       8  FILE cannot be read
     """
     from maptr import names
-    from maptr.cli.source import read_text
+    from maptr.cli.source import examined, read_text
+    from maptr.cli.source import shown as shown_source
     from maptr.signatures import signature_state
-    from maptr.zonecheck import examine
 
     text = read_text(file)
-    findings, view = examine(text, origin=origin, filename=file)
+    findings, view, _ = examined(text, origin, file)
     if view is not None and (found := signature_state(view, now := time.time())).is_alarm:
         from maptr.serve.alarm import words
 
-        findings.append(Finding(Severity.WARNING, "signatures", names.to_text(view.origin), words(found, now)))
+        owner = names.to_text(view.origin)
+        findings.append(Finding(Severity.WARNING, "signatures", owner, words(found, now), file=shown_source(file)))
     _report(findings, file, as_json)
     fatal = [f for f in findings if strict or f.severity is Severity.ERROR]
     sys.exit(output.EXIT_NONE if fatal else output.EXIT_OK)
@@ -219,7 +247,7 @@ def _report(findings: list[Finding], file: str, as_json: bool) -> None:
         output.json_data({"file": file, "findings": [finding.to_dict() for finding in findings]})
         return
     for finding in findings:
-        output.data(f"{file}: {finding}")
+        output.data(str(finding))
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
     output.talk(f"{file}: {errors} errors, {len(findings) - errors} warnings")
 
@@ -233,19 +261,9 @@ def _name(option: str, text: str) -> Labels:
         raise click.UsageError(f"{option}: {text} is no domain name: {error}") from None
 
 
-def _lines(target: str | None) -> list[str]:
+def _lines(target: Path | None) -> list[str]:
     """The lines of the zone that is there already; none if there is none, or it cannot be read as text."""
     try:
-        return Path(target).read_text("utf-8").splitlines() if target and Path(target).is_file() else []
+        return target.read_text("utf-8").splitlines() if target and target.is_file() else []
     except (OSError, UnicodeDecodeError):
         return []
-
-
-def _write(target: str | None, text: str) -> None:
-    if target is None:
-        click.echo(text, nl=False)
-        return
-    try:
-        output.write_atomically(Path(target), text)
-    except OSError as error:
-        output.fail(f"{target}: {error.strerror}", output.EXIT_UNREADABLE)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from maptr import rrl
 from maptr.address import Address, Network, read_network
 from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
+from maptr.choose import CHOOSERS
 from maptr.config import values
 from maptr.config.tables import Field, Table, about, is_key, section, sections, setting
 from maptr.config.values import Secret
@@ -28,7 +29,7 @@ from maptr.limits import (
     REMOVAL_LIMIT,
 )
 from maptr.names import Labels
-from maptr.protocol import UDP_PAYLOAD
+from maptr.protocol import SERVER_PORT, UDP_PAYLOAD
 
 if TYPE_CHECKING:
     from maptr.acl import NotifyTarget, Rule
@@ -45,6 +46,9 @@ def _target(text: str) -> NotifyTarget:
 
     return NotifyTarget.from_text(text)
 
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
 
 _ADDRESS = values.TEXT.then(lambda text: Address.from_text(text) if text else None)
 _ADDRESSES = values.list_of(values.TEXT.then(Address.from_text))
@@ -89,6 +93,13 @@ class TcpConfig(Table):
     idle_timeout: float = setting(values.number(0.1, 3600), IDLE_TIMEOUT)  # seconds
 
 
+class QueryLogConfig(Table):
+    """``[serve.query_log]``: which queries have a line in the log."""
+
+    every: int = setting(values.integer(0, 1_000_000_000), 0)  # one of so many; 0: none
+    rate: int = setting(values.integer(1, 100_000), 100)  # lines a second at most
+
+
 class CatalogConfig(Table):
     """``[serve.catalog]``: a catalog zone (RFC 9432) of all zones served; none without a name."""
 
@@ -100,7 +111,7 @@ class CatalogConfig(Table):
 class ServeConfig(Table):
     """``[serve]``."""
 
-    listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", 5353),))
+    listen: tuple[Address, ...] = setting(_ADDRESSES, (Address("127.0.0.1", SERVER_PORT),))
     user: str = setting(values.TEXT, "")  # to run as, where root starts it: NAME or NAME:GROUP
     workers: int = setting(values.integer(1, 1024), 1)
     nsid: str = setting(values.SHORT_TEXT, "")
@@ -115,6 +126,9 @@ class ServeConfig(Table):
     cookies: CookieConfig = section(CookieConfig)
     tcp: TcpConfig = section(TcpConfig)
     catalog: CatalogConfig = section(CatalogConfig)
+    log_level: str = setting(values.choice(*LOG_LEVELS), "info")
+    log_format: str = setting(values.choice(*LOG_FORMATS), "text")
+    query_log: QueryLogConfig = section(QueryLogConfig)
 
 
 class KeyConfig(Table):
@@ -179,6 +193,8 @@ class ClientConfig(Table):
 
     origin: Labels = setting(values.NAME, (b"ark", b"arpa"))
     nameservers: tuple[str, ...] = setting(values.list_of(values.TEXT), ())  # none: the system's
+    choose: str = setting(values.choice(*CHOOSERS), CHOOSERS[0])
+    scheme: str = setting(values.choice("https", "http"), "https")  # of hosts that come without one
 
 
 class CacheConfig(Table):

@@ -16,7 +16,8 @@ from itertools import islice
 from typing import Any
 
 from maptr.errors import TableError
-from maptr.registry import anvl, json_text, json_v1, json_v2, natab, natab_lines, prefixes
+from maptr.limits import MAX_TABLE
+from maptr.registry import anvl, json_text, json_v1, json_v2, natab, prefixes
 from maptr.registry.json_v1 import write as write_json
 from maptr.registry.natab import Loss
 from maptr.registry.natab import write as write_natab
@@ -26,6 +27,8 @@ from maptr.table import Table, parse_key
 __all__ = ["Format", "Loss", "OnBad", "read", "recognise", "write_json", "write_natab"]
 
 _ANVL = re.compile(r"(?:erc|naa)\s*:\s*(?!/)", re.IGNORECASE)
+MAX_LINES = 4_000_000  # the real registry as natab has 10,000
+_LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # of str.splitlines
 _SOME = 4096  # characters of a text that are split into lines at a time
 _YAML_FIELD = re.compile(r"\s+[\w.-]+\s*:(?:\s|\Z)")
 
@@ -40,11 +43,12 @@ class Format(enum.Enum):
     PREFIXES = "prefixes"
 
 
-def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
+def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None, scheme: str = "https") -> Table:
     """The table in a registry file of any format, recognised by content, never by the file's name.
 
     A bad record raises TableError with file, line or record; with ``on_bad`` it is told there and left out.
-    What is no registry at all (empty, cut short, a web page, not UTF-8) raises TableError either way.
+    ``scheme`` is that of the hosts of a natab, which says none (port 80 means http).
+    What is no registry at all (empty, cut short, a web page, not UTF-8, beyond a limit) raises TableError either way.
     Nothing but TableError, and what ``on_bad`` itself raises, ever leaves this function.
     """
     text = _text(data, filename)
@@ -53,7 +57,9 @@ def read(data: bytes | str, *, filename: str = "", on_bad: OnBad | None = None) 
         return json_v1.read(document, filename=filename, on_bad=on_bad)
     if kind is Format.JSON_V2:
         return json_v2.read(document, filename=filename, on_bad=on_bad)
-    reader = {Format.ANVL: anvl.read, Format.NATAB: natab.read, Format.PREFIXES: prefixes.read}[kind]
+    if kind is Format.NATAB:
+        return natab.read(text, filename=filename, on_bad=on_bad, scheme=scheme)
+    reader = anvl.read if kind is Format.ANVL else prefixes.read
     return reader(text, filename=filename, on_bad=on_bad)
 
 
@@ -81,7 +87,7 @@ def _recognise(text: str, filename: str) -> tuple[Format, Any]:
             return Format.ANVL, None
         if prefixes.KEY.match(line):
             return Format.PREFIXES, None
-        if natab_lines.END.match(line) or (_begins_natab(line) and not _YAML_FIELD.match(following)):
+        if natab.END.match(line) or (_begins_natab(line) and not _YAML_FIELD.match(following)):
             return Format.NATAB, None
     raise TableError("not a registry: no entry of any known format", filename=filename, line=1)
 
@@ -97,7 +103,7 @@ def _lines(text: str) -> Iterator[str]:
 
 def _begins_natab(line: str) -> bool:
     """True for an entry line, its policy in whatever state; the digit tells ``12345:`` from ``Note:``."""
-    match = natab_lines.ENTRY.match(line.strip())
+    match = natab.ENTRY.match(line.strip())
     try:
         return match is not None and any(map(str.isdigit, parse_key(match["naan"])[0]))
     except ValueError:
@@ -105,6 +111,8 @@ def _begins_natab(line: str) -> bool:
 
 
 def _text(data: bytes | str, filename: str) -> str:
+    if len(data) > MAX_TABLE:
+        raise TableError(f"not a registry: longer than {MAX_TABLE} octets", filename=filename, line=1)
     if isinstance(data, str):
         try:
             data.encode()
@@ -123,4 +131,6 @@ def _text(data: bytes | str, filename: str) -> str:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise TableError("not text: a NUL character", filename=filename, line=line)
+    if len(text) > MAX_LINES and sum(map(text.count, _LINE_ENDS)) > MAX_LINES:
+        raise TableError(f"not a registry: more than {MAX_LINES} lines", filename=filename, line=1)
     return text.removeprefix("\ufeff")

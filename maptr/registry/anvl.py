@@ -16,7 +16,7 @@ table, nor any message. Other labels are kept in ``Entry.extra``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from maptr.errors import TableError
@@ -24,7 +24,19 @@ from maptr.registry import where as where_
 from maptr.registry.records import OnBad, Records, shown
 from maptr.table import Entry, Nma, Policy, Table, Who
 
-_ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+# Kernel Metadata and ERCs 9.5, and the 2002 draft 7.6. A pair of hexadecimal digits is not among them: it belongs to
+# the value, often an ARK, and decoded it would make another (ARK draft 3.2).
+_LETTERS = "ex dq ns do pe am sq op cp as pl co pd sl cn sc lt eq gt qu at ox ls cx vb sp nu"
+_CODES = {"%": "%", "!": "|", ".": ",", "_": ""} | dict(
+    zip(_LETTERS.split(), "!\"#$%&'()*+,./:;<=>?@[\\]| \0", strict=True)
+)
+_ESCAPE = re.compile(rf"%([{{}}]|{'|'.join(map(re.escape, _CODES))})")
+_URL = re.compile("https?://|ark:", re.IGNORECASE)
+_GOES_ON = re.compile(r"(?!https?:|ark:)[^\s|;(]\S*\Z", re.IGNORECASE)
+MISSING = frozenset({"unac", "unal", "unap", "unas", "unav", "unkn", "none", "null", "tba"})
+"""The codes that stand for a missing value (Kernel Metadata 9.3, 2002 draft 7.5)."""
+
+_CODE = re.compile(r"\s*(?:\[[^]]*\]\s*)?\(:([0-9A-Za-z]+)\)")
 _KNOWN = ("who", "what", "when", "where", "how")
 _PRIVATE = "!"
 
@@ -50,7 +62,7 @@ class Block:
         found: dict[str, list[str]] = {}
         for label, parts in self.pairs:
             if not label.startswith(_PRIVATE):
-                found.setdefault(label, []).append(" ".join(filter(None, parts)))
+                found.setdefault(label, []).append(joined(label, parts))
         return found
 
 
@@ -89,8 +101,38 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def decode(value: str) -> str:
-    """ANVL's %-escapes read as UTF-8; a ``%`` that escapes nothing stands for itself."""
-    return _ESCAPES.sub(_unescape, value)
+    """A value with the escapes of ANVL and ERC decoded, and no white space between ``%{`` and ``%}``.
+
+    A ``%`` that escapes nothing stands for itself; so does one before two hexadecimal digits.
+    """
+    pieces = _ESCAPE.split(value)  # text and code in turn
+    closed = len(pieces) - 1 - pieces[::-1].index("}") if "}" in pieces[1::2] else 0
+    decoded: list[str] = []
+    inside = False
+    for number, piece in enumerate(pieces):
+        if number % 2:
+            inside = number < closed and (inside or piece == "{") and piece != "}"
+            decoded.append(_CODES.get(piece, ""))
+        else:
+            decoded.append("".join(piece.split()) if inside else piece)
+    return "".join(decoded)
+
+
+def joined(label: str, parts: list[str]) -> str:
+    """The lines of a folded value as one: with a space between, but for a URL of ``where``, which has none."""
+    pieces: list[str] = []
+    within_url = False
+    for part in filter(None, parts):
+        within_url = within_url and _GOES_ON.match(part) is not None
+        pieces.append(part if within_url or not pieces else f" {part}")
+        within_url = within_url or (label.startswith("where") and _URL.match(part.split()[-1]) is not None)
+    return "".join(pieces)
+
+
+def code_of(value: str) -> str | None:
+    """The controlled code that a value begins with: ``unkn`` of ``(:unkn) Anonymous``."""
+    found = _CODE.match(value)
+    return found[1] if found else None
 
 
 def _take(block: Block, number: int, line: str) -> None:
@@ -103,7 +145,7 @@ def _take(block: Block, number: int, line: str) -> None:
             value.append(line.strip())
         return
     label, colon, text = line.partition(":")
-    label = decode(label).strip()
+    label = decode(label.replace("%21", "!")).strip()  # privately, however it is written
     if label.startswith(_PRIVATE):
         # Only the label is remembered: a continuation line needs something to vanish into.
         block.pairs.append((label, []))
@@ -114,10 +156,6 @@ def _take(block: Block, number: int, line: str) -> None:
         block.pairs.append((label, [text.strip()]))
 
 
-def _unescape(match: re.Match[str]) -> str:
-    return bytes.fromhex(match[0].replace("%", "")).decode("utf-8", "replace")
-
-
 def _entry(block: Block, records: Records) -> Entry:
     fields = block.fields()
     what = [decode(value) for value in fields.get("what", ())]
@@ -126,20 +164,17 @@ def _entry(block: Block, records: Records) -> Entry:
         raise records.error(block.flaw[1], line=block.flaw[0], record=name)
     if fields.pop(block.kind, None) != [""] or block.kind != "naa":
         raise records.error("the block does not start with naa:", line=block.line, record=name)
-    for label in _KNOWN:
-        if label != "where" and len(fields.get(label, ())) > 1:
-            raise records.error(f"{label} is given twice", line=block.line, record=name)
+    if len(what) > 1:
+        raise records.error("what is given twice", line=block.line, record=name)
     if not what:
         raise records.error("no what: the record names no NAAN", line=block.line)
     naan, shoulder = records.key(what[0], line=block.line)
-    try:
-        who, policy = _who(_one(fields, "who")), _policy(_one(fields, "how"))
-        nmas = tuple(_nma(decode(value)) for value in fields.get("where", ()) if _known(value))
-    except ValueError as error:
-        raise records.error(str(error), line=block.line, record=name) from None
+    nmas = tuple(_nma(decode(value)) for value in fields.get("where", ()) if _known(value))
+    who, policy = read_who(_one(fields, "who")), read_policy(_one(fields, "how"))
     when = decode(_one(fields, "when"))
-    extra = _others(fields, _KNOWN)
-    return Entry(naan, shoulder, nmas, who, when, policy, extra, line=block.line)
+    # Of a label that informs and is given twice, the first counts and all are kept.
+    known = tuple(label for label in _KNOWN if label == "where" or len(fields.get(label, ())) < 2)
+    return Entry(naan, shoulder, nmas, who, when, policy, _others(fields, known), line=block.line)
 
 
 def _one(fields: dict[str, list[str]], label: str) -> str:
@@ -147,25 +182,22 @@ def _one(fields: dict[str, list[str]], label: str) -> str:
 
 
 def _known(value: str) -> bool:
-    return bool(value) and not value.startswith(where_.UNKNOWN)
+    return bool(value) and code_of(value) not in MISSING
 
 
-def _who(value: str) -> Who:
-    """``name``, ``name (=) ACRONYM`` or ``name (=) native name (=) ACRONYM``."""
+def read_who(value: str, decode: Callable[[str], str] = decode) -> Who:
+    """``name``, ``name (=) ACRONYM`` or ``name (=) native name (=) ACRONYM``; the whole where it has more parts."""
     parts = [decode(part).strip() for part in value.split("(=)")] if _known(value) else [""]
     if len(parts) > 3:
-        raise ValueError("who has more than a name, a native name and an acronym")
+        return Who(decode(value))
     native = parts[1] if len(parts) == 3 else ""
     acronym = parts[-1] if len(parts) > 1 else ""
     return Who(parts[0], native or None, acronym or None)
 
 
-def _policy(value: str) -> Policy:
+def read_policy(value: str, decode: Callable[[str], str] = decode) -> Policy:
     """``NP | policy | tenure | url``; the registry writes an unknown policy out, so it is kept as text."""
-    parts = [decode(part).strip() or None for part in value.split("|")] if value else []
-    if len(parts) > 4:
-        raise ValueError("how has more than orgtype, policy, tenure and url")
-    return Policy(*parts)
+    return Policy(*(decode(part).strip() or None for part in value.split("|", 3)))
 
 
 def _nma(where: str) -> Nma:

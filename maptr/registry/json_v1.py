@@ -6,22 +6,26 @@ not know are kept in ``Entry.extra`` and written back. Because it loses nothing 
 an entry that the shape has no room for (several NMAs, or an NMA with an acronym of its own) gets one more
 member, ``nmas``, a list of ``{where, target, acronym}``, which other readers pass over. Extra fields of
 another format whose names mean something here go into the member ``more``.
+
+Only what resolution needs (key and target) can make a record bad. A member that informs may have any type: what is not
+text is kept in ``Entry.extra`` under the name of the object it stands in, and written back in its place.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from maptr.errors import TableError
 from maptr.registry import where as where_
-from maptr.registry.json_text import flaw
+from maptr.registry.json_text import Repeated, flaw, kept
 from maptr.registry.records import OnBad, Records, shown
 from maptr.table import Entry, Nma, Policy, Table, Who
 
 _RTYPE = {False: "PublicNAAN", True: "PublicNAANShoulder"}
 _KNOWN = ("what", "naan", "shoulder", "where", "target", "when", "who", "na_policy", "nmas", "more")
+_NEEDED = ("what", "naan", "shoulder", "target", "nmas")  # to resolve an ARK; and where, without a target
 _WHO = ("name", "name_native", "acronym")
 _POLICY = ("orgtype", "policy", "tenure", "policy_url")
 _TARGET = ("url", "http_code")
@@ -61,84 +65,124 @@ def entry(record: Any, records: Records, name: str) -> Entry:
     what = record.get("what")
     if isinstance(what, str) and what:
         name = shown(what)
-    if reason := flaw(record):
+    target = record.get("target")
+    where = () if _has_target(record) else ("where",)
+    needed = {key: record[key] for key in (*_NEEDED, *where) if key in record}
+    if isinstance(target, dict):
+        needed["target"] = {"url": target.get("url")}  # the rest of it informs
+    if reason := flaw(needed) or _given_twice(record, needed) or _given_twice(target, ("url",)):
         raise records.error(reason, record=name)
     naan, shoulder = _key(record, records, name)
-    fields = _Fields(record, records, name)
-    who = fields.part("who", text="name")
-    policy = fields.part("na_policy")
-    kept = {key: value for key, value in record.items() if key not in _KNOWN}
-    for part, known in _PARTS.items():
-        value = record.get(part)
-        if isinstance(value, dict) and (unknown := {k: v for k, v in value.items() if k not in known}):
-            kept[part] = unknown
-    if kept.get("rtype") == _RTYPE[bool(shoulder)]:
-        del kept["rtype"]  # the key says it already
-    more = record.get("more", {})
-    if not isinstance(more, dict):
-        raise records.error("more is not an object", record=name)
+    whole = record if flaw(record) is None else kept(record)  # a flaw in what only informs
+    who, policy = (_part(whole, part) for part in ("who", "na_policy"))
+    when = whole.get("when" if whole.get("when") is not None else "date_created")
     return Entry(
         naan,
         shoulder,
-        nmas=_nmas(record, records, name),
-        who=Who(who.text("name") or "", who.text("name_native"), who.text("acronym")),
-        when=fields.text("when" if record.get("when") is not None else "date_created") or "",
-        policy=Policy(*(policy.text(key) for key in _POLICY)),
-        extra=kept | more,
+        nmas=_nmas(whole, records, name),
+        who=Who(_text(who.get("name")) or "", _text(who.get("name_native")), _text(who.get("acronym"))),
+        when=when if isinstance(when, str) else "",
+        policy=Policy(*(_text(policy.get(key)) for key in _POLICY)),
+        extra=_extra(whole, bool(shoulder)),
     )
 
 
 def record(entry: Entry) -> dict[str, Any]:
     """One entry as the registry's record, its members in the registry's order."""
     extra = dict(_plain(entry.extra))
-    inner = {part: extra.pop(part) if isinstance(extra.get(part), dict) else {} for part in _PARTS}
+    first = entry.nmas[0] if entry.nmas else None
+    how = (entry.policy.orgtype, entry.policy.policy, entry.policy.tenure, entry.policy.url)
+    members: dict[str, Any] = {
+        "where": first.where if first else None,
+        "target": _target(first) if first else {},
+        "when": entry.when,
+        "who": {key: getattr(entry.who, key) for key in _WHO},
+        "na_policy": dict(zip(_POLICY, how, strict=True)),
+    }
+    for part, known in _PARTS.items():
+        value = extra.get(part)
+        if isinstance(value, dict) and all(key not in known or _is_odd(part, key, item) for key, item in value.items()):
+            members[part] |= extra.pop(part)
+    in_place = {"when": not entry.when, "where": first is not None and first.target and not first.where}
+    in_place |= {"who": entry.who == Who(""), "na_policy": entry.policy == Policy()}
+    for member, empty in in_place.items():
+        value = extra.get(member)
+        text = isinstance(value, str) and member != "na_policy"
+        if empty and value is not None and not text and not (isinstance(value, dict) and member in _PARTS):
+            members[member] = extra.pop(member)
+    members["target"] = members["target"] or None
     rtype = _RTYPE[bool(entry.shoulder)]
     more = {name: extra.pop(name) for name in list(extra) if name in _KNOWN or (name, extra[name]) == ("rtype", rtype)}
     rtype = extra.pop("rtype", rtype)
-    first = entry.nmas[0] if entry.nmas else None
-    where: dict[str, Any] = {
-        "where": first.where if first else None,
-        "target": (_target(first) if first else {}) | inner["target"] or None,
-    }
-    when = {"when": entry.when}
-    who = {"who": {key: getattr(entry.who, key) for key in _WHO} | inner["who"]}
-    how = (entry.policy.orgtype, entry.policy.policy, entry.policy.tenure, entry.policy.url)
-    policy = {"na_policy": dict(zip(_POLICY, how, strict=True)) | inner["na_policy"]}
     if entry.shoulder:
         head: dict[str, Any] = {"shoulder": entry.shoulder, "naan": entry.naan, "what": entry.key}
-        found = head | who | where | when | policy
+        order = ("who", "where", "target", "when", "na_policy")
     else:
-        found = {"what": entry.key} | where | when | who | policy
+        head = {"what": entry.key}
+        order = ("where", "target", "when", "who", "na_policy")
+    found = head | {member: members[member] for member in order}
     if len(entry.nmas) > 1 or any(nma.acronym for nma in entry.nmas):
         found["nmas"] = [{"where": nma.where, "target": _target(nma), "acronym": nma.acronym} for nma in entry.nmas]
     return found | extra | {"rtype": rtype} | ({"more": more} if more else {})
 
 
-class _Fields:
-    """An object whose members must be text or null."""
+def _given_twice(record: Any, needed: Iterable[str]) -> str | None:
+    names = record.names.intersection(needed) if isinstance(record, Repeated) else ()
+    return f"gives {min(names)!r} twice" if names else None
 
-    def __init__(self, value: Mapping[str, Any], records: Records, name: str, part: str = "") -> None:
-        self._value, self._records, self._name, self._part = value, records, name, part
 
-    def text(self, key: str) -> str | None:
-        value = self._value.get(key)
-        if value is not None and not isinstance(value, str):
-            raise self._records.error(f"{self._part}{key} is not text", record=self._name)
-        return value
+def _has_target(record: Mapping[str, Any]) -> bool:
+    """True where the record says itself where to go, so that ``where`` only informs."""
+    target = record.get("target")
+    url = target.get("url") if isinstance(target, dict) else target
+    return record.get("nmas") is None and isinstance(url, str) and bool(url)
 
-    def part(self, key: str, *, text: str = "") -> _Fields:
-        """An inner object; plain text stands for its member ``text`` where that is given, null for {}."""
-        value = self._value.get(key)
-        if text and isinstance(value, str):
-            value = {text: value}
-        if not isinstance(value, dict | None):
-            raise self._records.error(f"{key} is not an object", record=self._name)
-        return _Fields(value or {}, self._records, self._name, f"{key}.")
+
+def _part(record: Mapping[str, Any], part: str) -> dict[str, Any]:
+    """An inner object, empty where there is none; a plain text for ``who`` is the name."""
+    value = record.get(part)
+    if isinstance(value, str) and part == "who":
+        return {"name": value}
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    """The text of a member that informs; a list of texts is one text, None stands for anything else."""
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return ", ".join(value)
+    return value if isinstance(value, str) else None
+
+
+def _is_odd(part: str, key: str, value: Any) -> bool:
+    """True for a member of an inner object that an Entry has no room for, by its type."""
+    if (part, key) == ("target", "http_code"):
+        return value is not None and not _is_redirect(value)
+    return value is not None and not isinstance(value, str)
+
+
+def _is_redirect(status: Any) -> bool:
+    return type(status) is int and 300 <= status <= 399
+
+
+def _extra(record: Mapping[str, Any], is_shoulder: bool) -> dict[str, Any]:
+    """What an Entry has no other room for: members not known here, and known ones of another type than text."""
+    kept = {key: value for key, value in record.items() if key not in _KNOWN}
+    if kept.get("rtype") == _RTYPE[is_shoulder]:
+        del kept["rtype"]  # the key says it already
+    for part, known in _PARTS.items():
+        value = record.get(part)
+        if isinstance(value, dict):
+            if rest := {key: item for key, item in value.items() if key not in known or _is_odd(part, key, item)}:
+                kept[part] = rest
+        elif value is not None and not (isinstance(value, str) and part != "na_policy"):
+            kept[part] = value
+    kept |= {key: record[key] for key in ("where", "when") if not isinstance(record.get(key), str | None)}
+    more = record.get("more")
+    return kept | (more if isinstance(more, dict) else {} if more is None else {"more": more})
 
 
 def _key(record: dict[str, Any], records: Records, name: str) -> tuple[str, str]:
-    fields = _Fields(record, records, name)
-    what, naan, shoulder = fields.text("what"), fields.text("naan"), fields.text("shoulder")
+    what, naan, shoulder = (_needed_text(record, key, records, name) for key in ("what", "naan", "shoulder"))
     if what is None:
         if naan is None:
             raise records.error("no what: the record names no NAAN", record=name)
@@ -149,7 +193,15 @@ def _key(record: dict[str, Any], records: Records, name: str) -> tuple[str, str]
     return found
 
 
-def _nmas(record: dict[str, Any], records: Records, name: str) -> tuple[Nma, ...]:
+def _needed_text(value: Mapping[str, Any], key: str, records: Records, name: str, part: str = "") -> str | None:
+    """A member that must be text or null."""
+    found = value.get(key)
+    if found is not None and not isinstance(found, str):
+        raise records.error(f"{part}{key} is not text", record=name)
+    return found
+
+
+def _nmas(record: Mapping[str, Any], records: Records, name: str) -> tuple[Nma, ...]:
     listed = record.get("nmas")
     if listed is None:
         nma = _nma(record, records, name)
@@ -159,24 +211,25 @@ def _nmas(record: dict[str, Any], records: Records, name: str) -> tuple[Nma, ...
     return tuple(nma for item in listed if (nma := _nma(item, records, name)))
 
 
-def _nma(record: dict[str, Any], records: Records, name: str) -> Nma | None:
-    fields = _Fields(record, records, name)
-    where = fields.text("where") or ""
-    target = fields.part("target", text="url")
-    url = target.text("url")
-    if isinstance(record.get("target"), str) and url is not None:
+def _nma(record: Mapping[str, Any], records: Records, name: str) -> Nma | None:
+    target = record.get("target")
+    if not isinstance(target, dict | str | None):
+        raise records.error("target is not an object", record=name)
+    part = target if isinstance(target, dict) else {"url": target}
+    url = _needed_text(part, "url", records, name, "target.")
+    if isinstance(target, str) and url is not None:
         # The registry's earlier form, by its own schema: $arkpid the whole ARK, $pid NAAN/name.
         url = url.replace("$arkpid", "${pid}").replace("$pid", "${content}")
+    said = record.get("where")
+    where = (said if isinstance(said, str) else "") if url else _needed_text(record, "where", records, name) or ""
     known = where.strip() and not where.strip().startswith(where_.UNKNOWN)
     if not url and not known:
         return None
-    status = record["target"].get("http_code") if isinstance(record.get("target"), dict) else None
-    if status is None:
+    status: Any = part.get("http_code")
+    if not _is_redirect(status):
         status, _ = where_.split_status(where)
-    if not isinstance(status, int) or not 300 <= status <= 399:
-        raise records.error("target.http_code is no redirect (300 to 399)", record=name)
-    acronym = fields.text("acronym") or ""
-    return Nma(url or where_.to_target(where), where, status, acronym)
+    acronym = record.get("acronym")
+    return Nma(url or where_.to_target(where), where, status, acronym if isinstance(acronym, str) else "")
 
 
 def _target(nma: Nma) -> dict[str, Any]:

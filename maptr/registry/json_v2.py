@@ -7,8 +7,8 @@ comes with an ``index``. No published description fixes its shape, so this reade
 * without those, records in ``index`` itself, if that holds objects;
 * ``target`` as an object or as plain text; ``when``, or ``date_created`` in its place.
 
-An ``index`` beside the records is a check on them: a key that it lists and the records lack is a bad record
-(the file has been cut). Only readable: version 1 holds all of it.
+An ``index`` beside the records is a check on them. It lists keys, or lists of a key and a position as the registry's
+does; a file with fewer records than its index has been cut, and is refused. Only readable: version 1 holds all of it.
 """
 
 from __future__ import annotations
@@ -57,14 +57,15 @@ def read(document: Any, *, filename: str = "", on_bad: OnBad | None = None) -> T
         metadata = inner | metadata
     if reason := flaw(metadata) or flaw(inner):
         raise records.error(f"metadata: {reason}", line=1)
-    for name, record in _items(document[source], source, records):
+    items = _items(document[source], source, records)
+    for name, record in items:
         try:
             records.add(json_v1.entry(record, records, name))
         except TableError as error:
             records.refuse(error)
     table = records.table(metadata)
     if source != "index":
-        _check_index(document.get("index"), table, records)
+        _check_index(document.get("index"), len(items), table, records)
     return table
 
 
@@ -81,13 +82,18 @@ def _items(data: Any, source: str, records: Records) -> list[tuple[str, Any]]:
     ]
 
 
-def _check_index(index: Any, table: Table, records: Records) -> None:
+def _check_index(index: Any, count: int, table: Table, records: Records) -> None:
+    """Records that the index lists and the file lacks: a cut file is refused as a whole, else each is a bad record."""
     if not isinstance(index, dict | list):
         return
+    keys = [item[0] if isinstance(item, list) and item else item for item in index]
     try:
-        keys = ["/".join(filter(None, parse_key(key))) for key in index if isinstance(key, str)]
+        listed = {"/".join(filter(None, parse_key(key))): None for key in keys if isinstance(key, str)}
     except ValueError:
         return  # an index by something else than keys says nothing about them
-    for key in keys:
-        if key not in table and key not in records.refused:
-            records.bad("stands in the index and not among the records", record=key)
+    missing = [key for key in listed if key not in table and key not in records.refused]
+    if missing and count < len(listed):
+        reason = f"cut short: {count} of the {len(listed)} records that its index lists, without {missing[0]}"
+        raise records.error(f"not a registry: {reason}", line=1)
+    for key in missing:
+        records.bad("stands in the index and not among the records", record=key)

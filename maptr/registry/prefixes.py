@@ -4,10 +4,16 @@
       type: "naan"
       name: "National Library of Examples"
       redirect: "https://ark.nlex.example/ark:$id"
+      date: "2001.03.08"
+      na_policy: "NP | NR, OP, CC | 2001 | https://nlex.example/policy"
+
+A redirect is whole as it stands: nothing is appended to one without variables. ``name`` and ``na_policy`` have the
+parts that ``who`` and ``how`` have in ANVL.
 
 It is YAML; a registry needs only its flattest part, read here by hand: keys at the start of a line, one
 level of indented ``key: value`` below, plain or quoted scalars, comments and ``---``. Anything beyond is
-refused by line. Prefixes of other schemes (``doi:``, ``hdl:``, ``ark:`` itself) are passed over.
+kept as text, and refused by line where it is the redirect. Prefixes of other schemes (``doi:``, ``hdl:``, ``ark:``
+itself) are passed over.
 """
 
 from __future__ import annotations
@@ -17,9 +23,10 @@ import re
 from dataclasses import dataclass, field
 
 from maptr.errors import TableError
+from maptr.registry import anvl
 from maptr.registry import where as where_
 from maptr.registry.records import OnBad, Records, shown
-from maptr.table import Entry, Nma, Table, Who
+from maptr.table import Entry, Nma, Table
 
 KEY = re.compile(r"(?P<quote>[\"']?)(?P<key>ark:/?[^\s\"'#]+?)(?P=quote)\s*:\s*(?:#.*)?\Z", re.IGNORECASE)
 _OTHER = re.compile(r"(?P<quote>[\"']?)[^\s\"'#]+?(?P=quote)\s*:\s*(?:#.*)?\Z")
@@ -27,6 +34,7 @@ _FIELD = re.compile(r"\s+(?P<quote>[\"']?)(?P<name>[\w.-]+)(?P=quote)\s*:(?:\s+(
 _SKIP = re.compile(r"\s*(?:#.*)?\Z|---\s*(?:#.*)?\Z|\.\.\.\s*\Z")
 _DOUBLE = re.compile(r"(\"(?:[^\"\\]|\\.)*\")\s*(?:#.*)?\Z")
 _SINGLE = re.compile(r"'((?:[^']|'')*)'\s*(?:#.*)?\Z")
+_NEEDED = ("", "redirect")  # what may stand above a line and cannot be kept as text
 _NULL = ("", "~", "null", "Null", "NULL")
 
 
@@ -36,6 +44,8 @@ class _Prefix:
     key: str
     fields: dict[str, str | None] = field(default_factory=dict)
     flaw: tuple[int, str] | None = None
+    depth: int = 0  # the indentation of its fields
+    last: str = ""  # the field above
 
 
 def read(text: str, *, filename: str = "", on_bad: OnBad | None = None) -> Table:
@@ -82,17 +92,29 @@ def scalar(text: str) -> str | None:
 
 
 def _take(prefix: _Prefix, number: int, line: str) -> None:
+    """A line below a prefix: a field, or more of the value of the field above, which is kept as text."""
     match = _FIELD.match(line)
-    if match is None:
-        prefix.flaw = (number, f"not a field: {shown(line.strip())}")
+    depth = len(line) - len(line.lstrip())
+    if match is None or depth > prefix.depth > 0:
+        if prefix.last in _NEEDED:
+            prefix.flaw = (number, f"not a field: {shown(line.strip())}")
+        else:
+            prefix.fields[prefix.last] = f"{prefix.fields[prefix.last] or ''} {line.strip()}".strip()
         return
-    if match["name"] in prefix.fields:
-        prefix.flaw = (number, f"{match['name']} is given twice")
+    prefix.depth = depth
+    name, text = match["name"], (match["value"] or "").strip()
+    if name in prefix.fields and name in _NEEDED:
+        prefix.flaw = (number, f"{name} is given twice")
         return
+    prefix.last = name
     try:
-        prefix.fields[match["name"]] = scalar((match["value"] or "").strip())
+        value = scalar(text)
     except ValueError as error:
-        prefix.flaw = (number, f"{match['name']}: {error}")
+        if name in _NEEDED:
+            prefix.flaw = (number, f"{name}: {error}")
+            return
+        value = text
+    prefix.fields[name] = value if name not in prefix.fields else f"{prefix.fields[name] or ''} {value or ''}".strip()
 
 
 def _close(prefix: _Prefix | None, records: Records) -> None:
@@ -107,11 +129,15 @@ def _close(prefix: _Prefix | None, records: Records) -> None:
         records.refuse(error)
         return
     fields = dict(prefix.fields)
-    name, redirect = fields.pop("name", None), fields.pop("redirect", None)
+    name, redirect, when, policy = (
+        fields.pop(label, None) or "" for label in ("name", "redirect", "date", "na_policy")
+    )
     nmas = (_nma(redirect),) if redirect and not redirect.startswith(where_.UNKNOWN) else ()
-    records.add(Entry(naan, shoulder, nmas, Who(name or ""), extra=fields, line=prefix.line))
+    who = anvl.read_who(name, decode=str)
+    how = anvl.read_policy(policy, decode=str)
+    records.add(Entry(naan, shoulder, nmas, who, when, how, extra=fields, line=prefix.line))
 
 
 def _nma(redirect: str) -> Nma:
     status, _ = where_.split_status(redirect)
-    return Nma(where_.to_target(redirect), redirect, status)
+    return Nma(where_.expand(redirect), redirect, status)

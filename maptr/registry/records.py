@@ -5,7 +5,8 @@ Not here: how any one format looks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from maptr.errors import TableError
@@ -81,7 +82,14 @@ class Records:
         return list(self._entries.values())
 
     def table(self, metadata: Mapping[str, Any] | None = None) -> Table:
-        return Table(self._entries.values(), metadata=metadata)
+        return Table(self._entries.values(), metadata=metadata, unread=self.unread)
+
+    @property
+    def unread(self) -> Iterator[str]:
+        """The keys of the records that were refused, where they have one."""
+        for record in self.refused:
+            with suppress(ValueError):
+                yield "/".join(filter(None, parse_key(record)))
 
 
 def shown(text: str) -> str:

@@ -28,6 +28,13 @@ UNKNOWN = "(:unkn)"
 """How the registry writes that a value is not known (ANVL's own convention)."""
 
 
+def expand(redirect: str) -> str:
+    """The target that a redirect means which is whole as it stands: variables are replaced, and nothing is appended."""
+    _, text = split_status(redirect)
+    text = _with_scheme(text)
+    return _lower_host(_VARIABLE.sub(_replace, text))
+
+
 def to_target(where: str) -> str:
     """The target that a ``where`` means. Never an error: no URL comes back as it stands, for lint to find.
 
@@ -36,11 +43,9 @@ def to_target(where: str) -> str:
     wants the rest only. A fragment is dropped: no server ever sees it. A host without scheme is https.
     """
     _, text = split_status(where)
+    text = _with_scheme(text)
     if not _ORIGIN.match(text):
-        host = _HOST_FIRST.match(text)
-        if host is None or not _is_domain(host[0]):
-            return text
-        text = f"https://{text}"
+        return text
     if _VARIABLE.search(text):
         return _lower_host(_VARIABLE.sub(_replace, text))
     if text.endswith(("?", "=")):
@@ -66,6 +71,15 @@ def _replace(match: re.Match[str]) -> str:
     meaning = _MEANING.get(name, f"${{{name}}}")
     # Two slashes are never meant: ark:/$id and ark:$id are the same wish.
     return meaning if meaning.startswith("/") else match["slash"] + meaning
+
+
+def _with_scheme(text: str) -> str:
+    """The same with a scheme, where it is a host without one."""
+    host = _HOST_FIRST.match(text)
+    if _ORIGIN.match(text) or host is None or not _is_domain(host[0]):
+        return text
+    where = url.parse(f"https://{host[0]}")
+    return url.at(where.host.in_url, where.port, "https") + text[host.end() :]
 
 
 def _is_domain(host: str) -> bool:

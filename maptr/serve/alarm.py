@@ -1,36 +1,37 @@
-"""The alarm over signatures: zones whose signatures have ended or soon will, said in the log.
+"""The alarms that the log repeats: signatures that have ended or soon will, and records that a zone lacks.
 
-At start, after each reload and once a day. Status and metrics ask ``maptr.signatures.signature_state`` themselves.
+At start, after each reload and once a day. Status and metrics have the same from the same ``ZoneState``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import time
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from maptr.names import Labels, to_text
-from maptr.serve.background import in_thread
-from maptr.signatures import EXPIRING, Signatures, SignatureState, signature_state
-from maptr.snapshot import Snapshot
+from maptr.names import to_text
+from maptr.signatures import Signatures, SignatureState
+
+if TYPE_CHECKING:
+    from maptr.serve.served import Served
 
 log = logging.getLogger("maptr.serve")
 
-NO_OTHER: Mapping[Labels, int] = MappingProxyType({})
 INTERVAL = 86400.0  # seconds; signatures.EXPIRING is two days, so nobody misses it
 
 
-def tell(snapshot: Snapshot, now: float, expiring: Mapping[Labels, int] = NO_OTHER) -> None:
-    """A line for each zone whose signatures need attention, by the seconds before their end that are given for some
-    zones, or EXPIRING. Looks at every signature, so it belongs in a thread."""
-    for zone in snapshot.zones.values():
-        found = signature_state(zone, now, expiring=expiring.get(zone.origin, EXPIRING))
+def tell(served: Served, now: float) -> None:
+    """A line for each zone whose signatures need attention, and for each that lacks records of its table."""
+    for origin, state in served.states.items():
+        found = state.signatures(now)
         if found.is_alarm:
             level = logging.WARNING if found.state is Signatures.EXPIRING else logging.ERROR
-            log.log(level, "zone %s: %s", to_text(zone.origin), words(found, now))
+            log.log(level, "zone %s: %s", to_text(origin), words(found, now))
+        if state.left_out and state.left_out.records:
+            level = logging.ERROR if state.left_out.answered_by_others else logging.WARNING
+            log.log(level, "zone %s: of its table %s", to_text(origin), state.left_out)
 
 
 def words(found: SignatureState, now: float) -> str:
@@ -44,16 +45,12 @@ def words(found: SignatureState, now: float) -> str:
 
 
 async def watch(
-    current: Callable[[], Snapshot],
-    expiring: Callable[[], Mapping[Labels, int]] = lambda: NO_OTHER,
-    *,
-    clock: Callable[[], float] = time.time,
-    interval: float = INTERVAL,
+    current: Callable[[], Served], *, clock: Callable[[], float] = time.time, interval: float = INTERVAL
 ) -> None:
     """Tell now and every ``interval`` seconds, until cancelled."""
     while True:
         try:
-            await in_thread(functools.partial(tell, current(), clock(), expiring()))
+            tell(current(), clock())
         except Exception:
-            log.exception("internal error, signatures not looked at")
+            log.exception("internal error, alarms not looked at")
         await asyncio.sleep(interval)

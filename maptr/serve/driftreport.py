@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maptr import registry
+from maptr import confined
 from maptr.cache import DNS_ONLY
 from maptr.cache.cache import Cache
+from maptr.cache.disk import Disk
 from maptr.errors import MaptrError, reason_of
 from maptr.names import to_text
 from maptr.serve.background import in_thread
@@ -80,7 +81,7 @@ def _report(config: Config, file: Path, server: str, clock: Callable[[], float])
     state = config.serve.state
     verdicts: list[Drift] = []
     try:
-        table = registry.read(file.read_bytes(), on_bad=lambda error: None)
+        table, _ = confined.read(file.read_bytes(), filename=str(file))
         for origin in _origins(config):
             with Cache(
                 table,
@@ -88,7 +89,7 @@ def _report(config: Config, file: Path, server: str, clock: Callable[[], float])
                 DNS_ONLY,
                 nameservers=[server],
                 origin=origin,
-                history=None if state is None else state / HISTORY,
+                history=None if state is None else Disk(state / HISTORY, wall=clock, own=True),
                 rate=RATE,
             ) as cache:
                 verdicts += [one for group in cache.drift_many() for one in group]

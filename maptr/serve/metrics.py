@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from maptr.context import Transport
-from maptr.errors import ConfigError
+from maptr.errors import MissingExtra
 from maptr.serve.counters import RCODES
 from maptr.serve.httpd import Reply
 from maptr.serve.notify import Told
@@ -32,10 +32,10 @@ MAX_REASON = 200  # characters of a reason in a label: whoever wants all of it a
 
 
 def check() -> None:
-    """ConfigError where the package to make metrics with is missing."""
+    """MissingExtra where the package to make metrics with is missing."""
     if find_spec("prometheus_client") is None:
         reason = "needs the package prometheus-client: pip install 'maptr[metrics]'"
-        raise ConfigError(reason, key="serve.metrics")
+        raise MissingExtra(reason, key="serve.metrics")
 
 
 def reply(path: str, status: Status) -> Reply:
@@ -159,6 +159,16 @@ def _zones(zones: list[Status]) -> Iterator[tuple[str, str, list[str], list[Samp
     text = "When what is served was loaded or signed."
     yield "zone_load_time_seconds", text, one, each(lambda z: _optional(z["loaded"]))
     yield "zone_warnings", "Findings in what is served.", one, each(lambda z: len(z["warnings"]))
+    text = "Records of its table that the zone lacks."
+    yield "zone_records_left_out", text, one, each(lambda z: (z["left_out"] or {}).get("records"))
+    text = "1 for a record that the zone lacks, by the code of its finding; the first of many."
+    lacking = dict.fromkeys(
+        (zone["zone"], _short(finding["record"]), finding["code"])
+        for zone in zones
+        for finding in (zone["left_out"] or {}).get("findings", ())
+        if finding["severity"] == "error"
+    )
+    yield "zone_record_left_out", text, ["zone", "record", "code"], [([*labels], 1.0) for labels in lacking]
     text = "1 while the last file of a zone is refused; the reason is cut to 200 characters."
     yield "zone_refused", text, ["zone", "reason"], reasons(lambda z: z["error"])
     text = "When the file was refused that is refused now."

@@ -20,6 +20,7 @@ from maptr.serve.zones import ZoneSource, read_checked
 from maptr.snapshot import ZoneView
 
 if TYPE_CHECKING:  # signed zones import what they need: a start answers sooner
+    from maptr.lint import LeftOut
     from maptr.serve.signer import Signed
 
 log = logging.getLogger("maptr.serve")
@@ -123,7 +124,7 @@ def _publish(
     name, old, plain = to_text(source.origin), state.view, state.plain()
     reading = source
     try:
-        reading = _prepared(source, now, starting)
+        reading, left_out = _prepared(source, now, starting)
         checked = read_checked(reading)
         read = checked.view if source.signing is None else _stripped(checked.view)
         view = _numbered(source, read, plain, now)
@@ -142,7 +143,7 @@ def _publish(
         serial = None if old is None else old.serial
         failed = state._replace(error=reason, failed_at=now)
         return failed, Outcome(name, "refused", serial, serial, reason)
-    state = state._replace(error="", failed_at=None)
+    state = state._replace(error="", failed_at=None, left_out=left_out)
     warnings = _few(checked.warnings)
     for warning in warnings if view is not plain else ():
         log.warning("zone %s: %s", name, warning)
@@ -189,10 +190,11 @@ def _now_served(state: ZoneState, view: ZoneView, now: float, warnings: tuple[st
     return state, Outcome(name, result, view.serial, was, "", warnings)
 
 
-def _prepared(source: ZoneSource, now: float, starting: bool) -> ZoneSource:
-    """The file to read: the zone's own, or what its table makes now. Raises ZoneError and OSError."""
+def _prepared(source: ZoneSource, now: float, starting: bool) -> tuple[ZoneSource, LeftOut | None]:
+    """The file to read: the zone's own, or what its table makes now, and what that leaves out. Raises ZoneError and
+    OSError."""
     if source.table is None:
-        return source
+        return source, None
     from maptr.serve import tables  # and with it every reader of registries, of which most servers need none
 
     return tables.prepared(source, now, starting=starting)

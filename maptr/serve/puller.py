@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from maptr import confined
 from maptr.duration import jittered
 from maptr.errors import MaptrError, reason_of
 from maptr.names import to_text
@@ -36,7 +37,7 @@ Publish = Callable[[str], Awaitable[dict[str, Any]]]
 @dataclass(frozen=True, slots=True)
 class PullState:
     """The last pull that went well, the failure since (``error`` is "" where there is none), and the drift. Times are
-    seconds since 1970."""
+    seconds since 1970; ``kept`` has key and reason of each record that keeps its last good entry."""
 
     source: str = ""
     checked_at: float | None = None
@@ -44,6 +45,7 @@ class PullState:
     error: str = ""
     failed_at: float | None = None
     failures: int = 0
+    kept: tuple[tuple[str, str], ...] = ()
     drift: tuple[DriftReport, ...] = ()
 
 
@@ -94,7 +96,11 @@ class Puller:
             self.state = PullState()  # whatever there was to say is over
             return
         table, file = config.table, config.table.file
-        changed = await in_thread(lambda: self._pull(config, file)) if table.url else False
+        parser = confined.Parser()
+        try:
+            changed = await in_thread(lambda: self._pull(config, file, parser)) if table.url else False
+        finally:
+            parser.stop()
         if changed:
             for zone in self._zones(file):
                 await self._publish(zone)
@@ -117,7 +123,7 @@ class Puller:
 
     # ---- pulling
 
-    def _pull(self, config: Config, file: Path) -> bool:
+    def _pull(self, config: Config, file: Path, parser: confined.Parser) -> bool:
         """True where the table is another one now. Reads and writes files, so it belongs in a thread."""
         table = config.table
         try:
@@ -127,9 +133,12 @@ class Puller:
                 table.sources,
                 demands=settings.demands_of(config),
                 cafile=None if table.cafile is None else str(table.cafile),
+                read=parser.read,
             )
             apply(found, wall=self._clock)
         except (MaptrError, OSError) as error:
+            if parser.is_stopped:
+                return False  # the server ends
             reason = reason_of(error)
             if reason != self.state.error:
                 log.error("table %s not pulled, the old one stays: %s", file, reason)
@@ -138,13 +147,16 @@ class Puller:
             return False
         for reason in found.passed_over:
             log.warning("table %s: passed over: %s", file, reason)
+        kept = found.plan.kept
+        if kept and kept != self.state.kept:
+            log.error("table %s: %s", file, _kept(kept))
         if found.plan:
             log.info("table %s pulled from %s: %s", file, found.source, _counted(found.plan))
         elif self.state.error or not self.state.checked_at:
             log.info("table %s up to date with %s", file, found.source)
         now = self._clock()
         changed = now if found.plan else self.state.changed_at
-        self.state = PullState(found.source, now, changed, drift=self.state.drift)
+        self.state = PullState(found.source, now, changed, kept=kept, drift=self.state.drift)
         return bool(found.plan)
 
     async def _look_for_drift(self, config: Config, file: Path) -> None:
@@ -171,15 +183,24 @@ class Puller:
             "changed": time_text(state.changed_at),
             "error": state.error,
             "failed": time_text(state.failed_at),
+            "kept": [{"record": key, "reason": reason} for key, reason in state.kept],
             "drift": [report.describe(time_text) for report in state.drift],
         }
 
     def alarms(self) -> list[str]:
         """What somebody should see to."""
         found = [f"the table was not pulled, the old one stays: {self.state.error}"] if self.state.error else []
+        if self.state.kept:
+            found.append(_kept(self.state.kept))
         return found + [
             f"drift of {report.server} against the table: {report}" for report in self.state.drift if report.is_bad
         ]
+
+
+def _kept(kept: tuple[tuple[str, str], ...]) -> str:
+    count = f"{len(kept)} record{' keeps its' if len(kept) == 1 else 's keep their'} last good entry"
+    (key, reason), more = kept[0], len(kept) - 1
+    return f"{count}, for the source has what cannot be read: {key}: {reason}{f' and {more} more' if more else ''}"
 
 
 def _counted(plan: Plan) -> str:

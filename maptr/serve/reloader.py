@@ -77,7 +77,7 @@ class Reloader:
     def start(self) -> None:
         """From now on reload when that is wanted, sign and pull when it is due, and tell of signatures that end."""
         loop = asyncio.get_running_loop()
-        watch = alarm.watch(lambda: self._state.snapshot, lambda: self.served.expiring())
+        watch = alarm.watch(lambda: self.served)
         self._tasks += [loop.create_task(work) for work in (self._reload_when_wanted(), watch, self._sign_when_due())]
         self._pull()
 
@@ -116,7 +116,7 @@ class Reloader:
                 if zone is None:
                     self.config_error = ""
                     self._pull()
-                await in_thread(lambda: alarm.tell(again.state.snapshot, self._clock(), again.served.expiring()))
+                alarm.tell(again.served, self._clock())
                 return reply
             finally:
                 sdnotify.notify(sdnotify.READY)

@@ -22,6 +22,7 @@ from maptr.protocol import UDP_PAYLOAD
 from maptr.ready import ID, Ready, Zone, kind_number, kind_of, truncated
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
 from maptr.serve.counters import Counters
+from maptr.serve.querylog import QueryLog
 from maptr.serve.seldom import Seldom
 from maptr.snapshot import Snapshot
 
@@ -69,7 +70,9 @@ class Responder:
         udp_payload: int = UDP_PAYLOAD,
         idle_timeout: float = IDLE_TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
+        query_log: QueryLog | None = None,
     ) -> None:
+        self.query_log = query_log
         self.context = Context(
             identity=identity,
             cookies=fresh_cookies() if cookies is None else cookies,
@@ -98,6 +101,8 @@ class Responder:
 
         Raises ZoneError, logged, where a transfer cannot go on. A bug in answering costs its query, not the server.
         """
+        if self.query_log is not None:
+            self.query_log.note(query, transport, client)
         state, ready = self.state, self._ready.get(transport)
         if state is None or ready is None:
             return ()

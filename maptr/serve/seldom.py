@@ -16,11 +16,14 @@ class Seldom:
     ``clock`` is in seconds, and never goes back.
     """
 
-    def __init__(self, most: int = MAX_LINES, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, most: int = MAX_LINES, clock: Callable[[], float] = time.monotonic, *, interval: float = INTERVAL
+    ) -> None:
         self._most = most
+        self._interval = interval
         self._clock = clock
         self._lock = threading.Lock()
-        self._since = -INTERVAL
+        self._since = -interval
         self._said = self._left_out = 0
 
     def left_out(self) -> int | None:
@@ -28,7 +31,7 @@ class Seldom:
         now = self._clock()
         with self._lock:
             left_out = 0
-            if now - self._since >= INTERVAL:
+            if now - self._since >= self._interval:
                 left_out = self._left_out
                 self._since, self._said, self._left_out = now, 0, 0
             if self._said >= self._most:

@@ -15,6 +15,7 @@ from maptr.serve.zones import ZoneSource
 from maptr.snapshot import Snapshot, ZoneView
 
 if TYPE_CHECKING:  # signed zones import what they need: a start answers sooner
+    from maptr.lint import LeftOut
     from maptr.serve.signer import Signed
     from maptr.signatures import SignatureState, Validity
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:  # signed zones import what they need: a start answers sooner
 class ZoneState(NamedTuple):
     """One zone now. Without a ``view`` it never loaded and answers SERVFAIL; ``error`` is the last refusal, "" when
     the last file was good; times are seconds since 1970. ``validity`` is that of the view's signatures; ``signed`` is
-    for zones that the server signs."""
+    for zones that the server signs, ``left_out`` for those built from a table: None where that was not looked at."""
 
     source: ZoneSource
     view: ZoneView | None = None
@@ -33,6 +34,7 @@ class ZoneState(NamedTuple):
     warnings: tuple[str, ...] = ()
     validity: Validity | None = None
     signed: Signed | None = None
+    left_out: LeftOut | None = None
 
     def serving(self, view: ZoneView, now: float) -> ZoneState:
         """The zone from the moment on in which it is served as this."""
@@ -101,10 +103,6 @@ class Served(NamedTuple):
         """Whether queries get the same from both: the very same views of the same zones."""
         mine, others = self.states, other.states
         return mine.keys() == others.keys() and all(mine[origin].view is others[origin].view for origin in mine)
-
-    def expiring(self) -> dict[Labels, int]:
-        """For each zone that is signed here, when its signatures are an alarm."""
-        return {origin: state.expiring for origin, state in self.states.items() if state.source.signing is not None}
 
     def snapshot(self) -> Snapshot:
         """What is answered from; raises nothing, for origins are keys."""

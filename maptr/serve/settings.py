@@ -5,6 +5,7 @@ A setting that is accepted and not obeyed is worse than one that is refused: its
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from maptr.config import Config, ZoneConfig
 from maptr.context import NO_COOKIES, Context, Identity
 from maptr.cookies import CookieSettings
-from maptr.errors import ConfigError, SignatureError, ZoneError, raise_all
+from maptr.errors import ConfigError, MissingExtra, SignatureError, ZoneError, raise_all
 from maptr.names import Labels, fold, parse, to_text
 from maptr.publish import Guards
 from maptr.rrl import RrlSettings
@@ -25,6 +26,7 @@ from maptr.serve.zones import ZoneSource
 if TYPE_CHECKING:
     from maptr.pull import Demands
     from maptr.serve.primary import PrimarySettings
+    from maptr.serve.querylog import QueryLog
     from maptr.serve.signer import Signing
     from maptr.serve.tables import TableBuild
     from maptr.serve.tls import TlsSettings
@@ -109,7 +111,17 @@ def responder_of(config: Config) -> Responder:
         rrl=rrl_of(config),
         udp_payload=config.serve.udp_payload,
         idle_timeout=config.serve.tcp.idle_timeout,
+        query_log=query_log_of(config),
     )
+
+
+def query_log_of(config: Config) -> QueryLog | None:
+    how = config.serve.query_log
+    if not how.every:
+        return None
+    from maptr.serve.querylog import QueryLog
+
+    return QueryLog(how.every, how.rate)
 
 
 def rrl_of(config: Config) -> RrlSettings:
@@ -198,6 +210,8 @@ def demands_of(config: Config) -> Demands:
     table = config.table
     try:
         key = None if table.public_key is None else PublicKey.parse(table.public_key.read_text("utf-8", "replace"))
+    except MissingExtra:
+        raise
     except (OSError, SignatureError) as error:
         raise config.error(
             "table.public_key", f"{table.public_key}: {getattr(error, 'strerror', '') or error}"

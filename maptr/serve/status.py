@@ -14,9 +14,12 @@ from maptr.serve.alarm import words
 from maptr.serve.counters import GROUPS, Counters
 
 if TYPE_CHECKING:
+    from maptr.lint import LeftOut
     from maptr.serve.daemon import Daemon
     from maptr.serve.reloader import Reloader
     from maptr.serve.served import ZoneState
+
+MAX_FINDINGS = 100  # of what a zone lacks; ``maptr table check`` has them all
 
 
 @dataclass(slots=True)
@@ -68,7 +71,7 @@ def describe(daemon: Daemon, now: float, live: Live) -> dict[str, Any]:
         "listen": [str(address) for address in daemon.bound],
         "listen_tls": [str(address) for address in daemon.tls_bound],
         "metrics": None if daemon.metrics_bound is None else str(daemon.metrics_bound),
-        "zones": [{**describe_zone(state, now), "secondaries": _secondaries(daemon, state)} for state in states],
+        "zones": [{**describe_zone(state, now), "secondaries": _secondaries(daemon, state, now)} for state in states],
         "reloads": reloader.reloads.to_dict(),
         "config_error": reloader.config_error,
         "certificate_error": reloader.certificate_error,
@@ -92,6 +95,8 @@ def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
     found = state.signatures(now)
     if found.is_alarm:
         yield f"zone {name}: {words(found, now)}"
+    if state.left_out and state.left_out.answered_by_others:
+        yield f"zone {name}: of its table {state.left_out}"
 
 
 def _alarms(reloader: Reloader) -> Iterator[str]:
@@ -114,19 +119,30 @@ def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
         "error": state.error,
         "failed": _time(state.failed_at),
         "warnings": list(state.warnings),
+        "left_out": None if state.left_out is None else describe_left_out(state.left_out),
         "signatures": None if state.view is None else str(signatures.state),
         "signatures_expire": _time(signatures.expires),
         "signing": _signing(state),
     }
 
 
-def _secondaries(daemon: Daemon, state: ZoneState) -> list[dict[str, Any]]:
+def describe_left_out(left_out: LeftOut) -> dict[str, Any]:
+    """How many records the zone lacks, and which; of many the first."""
+    return {
+        "records": len(left_out.records),
+        "findings": [finding.to_dict() for finding in left_out[:MAX_FINDINGS]],
+        "text": str(left_out),
+    }
+
+
+def _secondaries(daemon: Daemon, state: ZoneState, now: float) -> list[dict[str, Any]]:
     """Who is told of the zone's serials, and how that stands."""
     return [
         {
             "secondary": str(target),
             "notify": None if news is None else str(news.state),
             "since": _time(None if news is None else news.at),
+            "age": None if news is None else round(max(0.0, now - news.at), 3),
             "serial": None if news is None else news.serial,
         }
         for target, news in daemon.primary.news(state.source.origin)

@@ -6,25 +6,22 @@ what was published last, and a table that is worse meets the same guards as a zo
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maptr import registry, zone
-from maptr.errors import TableError, ZoneError
+from maptr import confined, zone
+from maptr.errors import ParserFailed, TableError, ZoneError
 from maptr.files import read_whole, write_atomically
-from maptr.lint import publishable
-from maptr.names import Labels, to_text
-from maptr.natabfile import MAX_FILE
+from maptr.limits import MAX_TABLE
+from maptr.lint import LeftOut
+from maptr.names import Labels
 from maptr.serial import next_serial
 from maptr.zone import NameServer
 
 if TYPE_CHECKING:
     from maptr.serve.zones import ZoneSource
-
-log = logging.getLogger("maptr.serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +35,22 @@ class TableBuild:
     include: tuple[Path, ...] = ()
 
 
-def prepared(source: ZoneSource, now: float, *, starting: bool = False) -> ZoneSource:
+def prepared(source: ZoneSource, now: float, *, starting: bool = False) -> tuple[ZoneSource, LeftOut | None]:
     """The source to read: itself where it is no table's, or at a start has what was published last; else the
-    candidate that the table makes now, which ``settle`` puts in its place or takes away.
+    candidate that the table makes now, which ``settle`` puts in its place or takes away. And what of the table is not
+    in it, None where the table was not looked at.
 
     Raises ZoneError where the table makes no zone, OSError where a file cannot be read or written.
     """
     if source.table is None or (starting and source.path.exists()):
-        return source
-    text = built(source, now)
+        return source, None
+    text, left_out = built(source, now)
     if text is None:
-        return source
+        return source, left_out
     candidate = source.path.with_name(f".{source.path.name}.next")
     source.path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(candidate, text.encode())
-    return source._replace(path=candidate)
+    return source._replace(path=candidate), left_out
 
 
 def settle(source: ZoneSource, reading: ZoneSource, *, published: bool) -> None:
@@ -66,34 +64,29 @@ def settle(source: ZoneSource, reading: ZoneSource, *, published: bool) -> None:
             reading.path.unlink()
 
 
-def built(source: ZoneSource, now: float) -> str | None:
-    """The text of the zone that the table makes, None where it says what the zone's file has. Raises as above."""
+def built(source: ZoneSource, now: float) -> tuple[str | None, LeftOut]:
+    """The text of the zone that the table makes, None where it says what the zone's file has; and what of the table
+    is not in it. Raises as above."""
     made = source.table
     assert made is not None  # noqa: S101 - else nobody asks
     with made.table.open("rb") as file:
-        octets = file.read(MAX_FILE + 1)
-    if len(octets) > MAX_FILE:
-        raise ZoneError(f"more than {MAX_FILE} octets", filename=str(made.table))
-    bad: list[TableError] = []
+        octets = file.read(MAX_TABLE + 1)
+    if len(octets) > MAX_TABLE:
+        raise ZoneError(f"more than {MAX_TABLE} octets", filename=str(made.table))
     try:
-        table, unfit = publishable(registry.read(octets, filename=str(made.table), on_bad=bad.append))
+        table, unread = confined.read(octets, filename=str(made.table))
     except TableError as error:
         raise ZoneError(error.reason, filename=error.filename, line=error.line) from None
+    except ParserFailed as error:
+        raise ZoneError(str(error)) from None
     include = tuple((str(path), read_whole(path).decode()) for path in made.include)
     settings = zone.Settings(source.origin, made.servers, made.contact, made.ttl, include)
     before = zone.serial_of(read_whole(source.path).decode().splitlines()) if source.path.exists() else None
-    result = zone.build(table, _serial(source.guards.serial, now, before[0] if before else None), settings)
-    left_out = [*map(str, bad), *map(str, unfit), *map(str, result.left_out)]
-    if left_out:
-        log.warning(
-            "zone %s: %d records of %s left out, the first: %s",
-            to_text(source.origin),
-            len(left_out),
-            made.table,
-            left_out[0],
-        )
+    serial = _serial(source.guards.serial, now, before[0] if before else None)
+    result = zone.build(table, serial, settings, unread=unread)
     after = zone.serial_of(result.text.splitlines())
-    return None if before is not None and after is not None and before[1] == after[1] else result.text
+    same = before is not None and after is not None and before[1] == after[1]
+    return None if same else result.text, result.left_out
 
 
 def _serial(style: str, now: float, before: int | None) -> int:

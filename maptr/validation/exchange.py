@@ -11,6 +11,7 @@ from collections.abc import Callable
 from maptr.asking import Exchange
 from maptr.attempt import Attempt
 from maptr.names import Labels
+from maptr.protocol import NAPTR
 from maptr.question import Answer
 from maptr.trace import Outcome
 from maptr.validation.chain import Trust
@@ -24,10 +25,15 @@ class ValidatedExchange:
     type, with ``dnssec``; ``clock`` tells how long each took, in seconds."""
 
     def __init__(
-        self, name: Labels, trust: Trust, start: Callable[[Labels, int], Exchange], clock: Callable[[], float]
+        self,
+        name: Labels,
+        trust: Trust,
+        start: Callable[[Labels, int], Exchange],
+        clock: Callable[[], float],
+        rdtype: int = NAPTR,
     ) -> None:
         self.answer: Answer | None = None
-        self._inquiry = Inquiry(trust, name)
+        self._inquiry = Inquiry(trust, name, rdtype)
         self._start = start
         self._clock = clock
         self._current = self._begin()

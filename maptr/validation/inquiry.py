@@ -20,7 +20,7 @@ import dns.rdatatype
 import dns.rrset
 from dns.flags import RA
 from dns.rdataclass import IN
-from dns.rdatatype import CNAME, DNAME, NAPTR
+from dns.rdatatype import CNAME, DNAME, NAPTR, RdataType
 
 from maptr import names
 from maptr.names import Labels
@@ -41,9 +41,9 @@ INDETERMINATE, BOGUS = "indeterminate", "bogus"
 class Inquiry:
     """One question of a walk: ask ``need``, ``tell()`` what was heard, until there is an ``answer``."""
 
-    def __init__(self, trust: Trust, name: Labels) -> None:
+    def __init__(self, trust: Trust, name: Labels, rdtype: int = NAPTR) -> None:
         self.answer: Answer | None = None
-        self._steps = _Inquiry(trust).run(dns.name.Name((*name, b"")))
+        self._steps = _Inquiry(trust, RdataType(rdtype)).run(dns.name.Name((*name, b"")))
         self.need: Need = next(self._steps)
 
     def tell(self, heard: Heard) -> None:
@@ -62,17 +62,20 @@ class _TooLong(Exception):
 class _Inquiry:
     """One question under way: what was validated so far, along its aliases."""
 
-    def __init__(self, trust: Trust) -> None:
+    def __init__(self, trust: Trust, rdtype: RdataType) -> None:
         self._trust = trust
+        self._rdtype = rdtype
         self._budget = Budget()
         self._chain = Chain(trust, self._budget)
         self._found: set[str] = set()
         self._ttl = MAX_TTL
         self._aliases = 0
+        self._asked: Labels = ()
         self._note = ""
 
     def run(self, name: dns.name.Name) -> Asking[Answer]:
-        need = Need(name, NAPTR)
+        self._asked = name.labels[:-1]
+        need = Need(name, self._rdtype)
         heard = yield need
         try:
             while heard.message is not None and _is_said(heard.message):
@@ -80,10 +83,10 @@ class _Inquiry:
                     answer = yield from self._read(need.name, heard)
                 except _TooLong:  # RFC 6672 2.2
                     self._note = "a DNAME makes the name too long"
-                    answer = self._answer(Outcome.NXDOMAIN, heard)
+                    answer = self._answer(Outcome.NXDOMAIN, heard, zone=self._asked)
                 if isinstance(answer, Answer):
                     return answer
-                need = Need(answer, NAPTR)  # where an alias leads
+                need = Need(answer, self._rdtype)  # where an alias leads
                 heard = yield need
         except Bogus as error:
             self._chain.link(need, heard, BOGUS, str(error))
@@ -103,7 +106,7 @@ class _Inquiry:
         message = heard.said
         start = name
         while True:
-            records = reading.rrset(message.answer, name, NAPTR)
+            records = reading.rrset(message.answer, name, self._rdtype)
             if records is not None:
                 return (yield from self._positive(name, records, heard))
             target = yield from self._alias(name, heard)
@@ -122,9 +125,11 @@ class _Inquiry:
         rcode = heard.said.rcode()
         if rcode != dns.rcode.NOERROR:
             raise Bogus(f"records with rcode {dns.rcode.to_text(rcode)}")
-        yield from self._take(Need(name, NAPTR), records, heard)
+        yield from self._take(Need(name, self._rdtype), records, heard)
         naptrs = [
-            Naptr(r.order, r.preference, r.flags, r.service, r.regexp, r.replacement.labels[:-1]) for r in records
+            Naptr(r.order, r.preference, r.flags, r.service, r.regexp, r.replacement.labels[:-1])
+            for r in records
+            if self._rdtype == NAPTR
         ]
         return self._answer(Outcome.ANSWER, heard, naptrs)
 
@@ -182,16 +187,18 @@ class _Inquiry:
         absent = message.rcode() == dns.rcode.NXDOMAIN
         zone = yield from self._zone(name, reading.deniers(message))
         ttl = reading.negative_ttl(message)
-        what = Need(name, NAPTR)
+        what = Need(name, self._rdtype)
         if zone is None or zone.keys is None:
             self._worth(what, heard, zone, MAX_TTL)
         else:
             proofs, kept = reading.proofs(message, zone.keys, self._trust.clock(), self._budget)
-            security = proofs.name_error(name) if absent else proofs.no_data(name, NAPTR)
+            security = proofs.name_error(name) if absent else proofs.no_data(name, self._rdtype)
             self._found.add(security)
             self._chain.link(what, heard, security, f"{zone.name} proves that there are none")
             ttl = None if ttl is None else min(ttl, kept)
-        return self._answer(Outcome.NXDOMAIN if absent else Outcome.NODATA, heard, (), ttl)
+        # An alias on the way stands at or below the origin.
+        denied = self._asked if self._aliases else reading.denying_zone(message)
+        return self._answer(Outcome.NXDOMAIN if absent else Outcome.NODATA, heard, (), ttl, denied)
 
     def _zone(self, owner: dns.name.Name, signed_by: Iterable[dns.name.Name]) -> Asking[Zone | None]:
         """The zone that has to have signed something; without keys where it cannot have, None where nobody knows.
@@ -223,12 +230,17 @@ class _Inquiry:
         self._ttl = min(self._ttl, ttl)
 
     def _answer(
-        self, outcome: Outcome, heard: Heard, records: Iterable[Naptr] = (), ttl: int | None = MAX_TTL
+        self,
+        outcome: Outcome,
+        heard: Heard,
+        records: Iterable[Naptr] = (),
+        ttl: int | None = MAX_TTL,
+        zone: Labels | None = None,
     ) -> Answer:
         security = max(self._found, key=SECURITY.index)
         ttl = None if ttl is None else min(ttl, self._ttl)
         links = tuple(self._chain.links)
-        return Answer(outcome, tuple(records), ttl, self._note, heard.server, heard.elapsed, security, links)
+        return Answer(outcome, tuple(records), ttl, self._note, heard.server, heard.elapsed, security, links, zone)
 
 
 def _is_said(message: dns.message.Message) -> bool:

@@ -162,6 +162,11 @@ def proofs(message: dns.message.Message, keys: Keys, now: float, budget: Budget)
     return hashed, ttl
 
 
+def denying_zone(message: dns.message.Message) -> tuple[bytes, ...] | None:
+    """The owner of the SOA of a negative answer, None where it has none."""
+    return next((candidate.name.labels[:-1] for candidate in message.authority if candidate.rdtype == SOA), None)
+
+
 def negative_ttl(message: dns.message.Message) -> int | None:
     """Seconds that a negative answer may be kept (RFC 2308 5); None where it has no SOA."""
     for candidate in message.authority:

@@ -1,8 +1,13 @@
-"""Reading natab in blocks is reading it in order, only later: the same table, the same errors, of any text."""
+"""natab against a second reader that takes one line after the other: the same table, the same errors, of any text.
+
+The reader of the package tells sound lines by one pattern and makes their entries later. This one has no pattern, and
+makes every entry at once.
+"""
 
 from __future__ import annotations
 
 import pickle
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -10,9 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from maptr.errors import TableError
-from maptr.registry import natab, natab_blocks, natab_lines
-from maptr.registry.records import OnBad, Records
-from maptr.table import Entry, Table
+from maptr.registry import natab
+from maptr.registry.records import OnBad, Records, shown
+from maptr.table import Entry, Nma, Policy, Table, Who
 
 SAMPLE = (Path(__file__).parent.parent / "zones" / "sample.natab").read_text("utf-8")
 
@@ -24,7 +29,21 @@ HOSTS = [
     *("a-b", "a-b.c-d", "h.example-1", "h.1-a", "h.example.org/p", "h.éxample", ".".join(["abcdefghi"] * 30)),
     *(f"{'a' * 63}.example", f"{'a' * 64}.example"),
 ]
-ACRONYMS = ["", " A", "  UC-1&x", "  lower", "  A B", " A_.-", " Ä", " A ", " A\u00a0"]
+ACRONYMS = [
+    "",
+    " A",
+    "  UC-1&x",
+    "  lower",
+    "  A B",
+    " A_.-",
+    " Ä",
+    " A ",
+    " A\u00a0",
+    " BnF",
+    " # note",
+    " #A",
+    "\u00a0A",
+]
 POLICIES = [
     *(
         "",
@@ -68,18 +87,98 @@ CUT = st.tuples(st.integers(0, len(SAMPLE)), st.integers(0, 40), st.sampled_from
 )
 
 
+HEADERS = ("Last change", "Reload from", "Mirrored at", "To register")
+
+
+def plain_lines(text: str) -> list[str]:
+    """The lines up to the end of the data, without tabs and without an indentation of the whole."""
+    text = text.expandtabs() if "\t" in text else text
+    if not any(line and line[0] not in " \t" for line in text.split("\n")):
+        text = textwrap.dedent(text)
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    ends = (at for at, line in enumerate(lines) if line.lower().strip(" #-").split() == ["end", "of", "data"])
+    return lines[: next(filter(lambda at: natab.END.match(lines[at]), ends), len(lines))]
+
+
+class InOrder:
+    """Where the reading stands: the entry begun, its NMAs, the comments above it."""
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self.metadata: dict[str, str] = {}
+        self.begun: tuple[str, str, str | None, int] | None = None
+        self.nmas: list[Nma] = []
+        self.comments: list[str] = []
+        self.refused = False
+
+    def take(self, number: int, line: str) -> None:
+        if line.lstrip()[:1] in ("", "#"):
+            text = line.strip().lstrip("#").strip()
+            name, _, value = text.partition(":")
+            if name in HEADERS and value[:1].isspace() and value.strip():
+                self.metadata[name] = value.strip()
+                text = ""
+            self.comments = [*self.comments, text] if text else []
+            return
+        try:
+            if line[0] == " ":
+                self.nma(number, line.split())
+            else:
+                self.close()
+                self.begin(number, line)
+        except TableError as error:
+            self.records.refuse(error)
+        self.comments = []
+
+    def begin(self, number: int, line: str) -> None:
+        naan, colon, rest = line.partition(":")
+        self.refused = False
+        if not (naan.isascii() and naan.isalnum() and colon) or (rest and not rest[0].isspace()):
+            raise self.records.error(f"neither comment, entry nor NMA: {shown(line)}", line=number)
+        self.refused = True
+        naan, _ = self.records.key(naan, line=number)
+        self.refused = False
+        self.begun = naan, self.comments[0] if len(self.comments) == 1 else "", rest.strip() or None, number
+
+    def nma(self, number: int, words: list[str]) -> None:
+        if self.refused:
+            return
+        record = self.begun[0] if self.begun else ""
+        try:
+            host, port = natab.host_port(words[0])
+        except ValueError as error:
+            text = shown(" ".join(words))
+            raise self.records.error(f"no NMA ({error}): {text}", line=number, record=record) from None
+        if self.begun is None:
+            raise self.records.error(f"an NMA before any entry: {shown(words[0])}", line=number)
+        place = f"http://{host}" if port == 80 else f"https://{host}:{port}" if port else f"https://{host}"
+        acronym = "" if words[1:] and words[1][0] == "#" else " ".join(words[1:])
+        self.nmas.append(Nma(f"{place}/ark:/${{content}}", words[0], acronym=acronym))
+
+    def close(self) -> None:
+        if self.begun is not None:
+            naan, name, policy, line = self.begun
+            entry = Entry(naan, nmas=tuple(self.nmas), who=Who(name), policy=Policy(url=policy), line=line)
+            self.begun, self.nmas = None, []
+            self.records.add(entry)
+
+
 def in_order(text: str, on_bad: OnBad | None) -> Table:
-    return natab.read_in_order(natab_lines.plain(text), Records("natab", on_bad))
+    reader = InOrder(Records("natab", on_bad))
+    for number, line in enumerate(plain_lines(text), 1):
+        reader.take(number, line.rstrip())
+    reader.close()
+    return reader.records.table(reader.metadata)
 
 
-def in_blocks(text: str, on_bad: OnBad | None) -> Table:
+def ours(text: str, on_bad: OnBad | None) -> Table:
     return natab.read(text, filename="natab", on_bad=on_bad)
 
 
 def same(text: str) -> None:
     """Both ways give one table and one list of errors, and without a place for errors raise the same one."""
     told: tuple[list[TableError], list[TableError]] = ([], [])
-    one, other = in_order(text, told[0].append), in_blocks(text, told[1].append)
+    one, other = in_order(text, told[0].append), ours(text, told[1].append)
     assert list(other) == list(one)
     assert [(repr(entry), entry.line) for entry in other.values()] == [
         (repr(entry), entry.line) for entry in one.values()
@@ -89,7 +188,7 @@ def same(text: str) -> None:
         (str(error), error.line, error.record) for error in told[0]
     ]
     if told[0]:
-        for read in (in_order, in_blocks):
+        for read in (in_order, ours):
             with pytest.raises(TableError) as caught:
                 read(text, None)
             assert str(caught.value) == str(told[0][0])
@@ -119,40 +218,29 @@ def test_any_text_is_read_as_in_order(text: str) -> None:
         *(f"54321:\n{comment}\n# A" for comment in COMMENTS),
     ],
 )
-def test_a_line_between_ordinary_blocks_is_read_as_in_order(lines: str) -> None:
+def test_a_line_between_sound_ones_is_read_as_in_order(lines: str) -> None:
     same(f"10000:\n    a.example\n{lines}\n10001:\n    b.example\n# Name\n10002:\n    c.example\n")
 
 
 def test_a_large_table_is_read_as_in_order() -> None:
-    """Past the chunks in which lines are counted, with odd blocks here and there."""
+    """Odd entries here and there."""
     hosts = ("1.2.3.4" if n % 97 == 0 else f"h{n}.example" for n in range(1000))
     blocks = [f"# Org {n}\n{10000 + n}:{' http://p.example/' * (n % 2)}\n    {host}\n" for n, host in enumerate(hosts)]
     same("".join(blocks))
     same("".join([*blocks[:700], "damage\n", *blocks[700:]]))
 
 
-def test_ordinary_blocks_wait_and_the_rest_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-    entry = natab_blocks._Blocks.entry
-
-    def watched(self: natab_blocks._Blocks, at: int) -> Entry:
-        made.append(at)
-        return entry(self, at)
-
-    monkeypatch.setattr(natab_blocks._Blocks, "entry", watched)
+def test_an_entry_is_made_once() -> None:
     table = natab.read("".join(f"{naan}:\n    h{naan}.example.org  ACR\n" for naan in range(1000, 2000)))
     assert len(table) == 1000
     assert "1500" in table
     assert "999" not in table
-    assert made == []
     assert table["1500"] is table["1500"]
-    assert made == [500]
     assert table["1500"].line == 1001
     assert table.naans()[0] == "1000"
-    assert made == [500]
 
 
-def test_a_table_in_blocks_can_be_pickled_compared_and_cut() -> None:
+def test_a_table_can_be_pickled_compared_and_cut() -> None:
     table = natab.read(SAMPLE)
     back = pickle.loads(pickle.dumps(table))
     assert back == table == natab.read(SAMPLE)
