@@ -17,7 +17,6 @@ from typing import Any
 
 from maptr.address import Address
 from maptr.config import Config
-from maptr.errors import ConfigError
 from maptr.serve import batch, control, httpd, metrics, sdnotify, status
 from maptr.serve.background import in_thread
 from maptr.serve.bind import Sockets, bound_at

@@ -5,7 +5,6 @@ A setting that is accepted and not obeyed is worse than one that is refused: its
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
