@@ -53,6 +53,7 @@ FLAGS = frozenset(bytes((rd, ad_cd)) for rd in (0, 1) for ad_cd in (0, 0x10, 0x2
 ONE_QUESTION = b"\0\1\0\0\0\0"
 CLIENT_OPTION, WHOLE_OPTION = (struct.pack("!HH", COOKIE, size) for size in (CLIENT_COOKIE, WHOLE_COOKIE))
 TC = 0x02  # in the first byte of the flags
+ANY_LIMIT = b"\0\0"  # in keys: as long as a limit, or a key could end in bytes of the question
 
 ARENA_SIZE = 1 << 26  # bytes, of which only those written take memory
 MAX_ANSWERS = 1 << 17  # responses by question, some 300 bytes each, and as many by query
@@ -161,7 +162,7 @@ class Ready:
         self._forms: dict[bytes, Form] = {}
         self._gaps = 0
         self._full = False
-        self._no_edns = Form(b"\0", b"\0" + self._limit(MIN_PAYLOAD))
+        self._no_edns = Form(b"\0" + ANY_LIMIT, b"\0" + self._limit(MIN_PAYLOAD))
         self._zones = {zone.origin: zone for zone in zones}
         self._others = frozenset(map(to_wire, others))
         self._children: dict[bytes, frozenset[bytes]] = {}
@@ -193,6 +194,7 @@ class Ready:
                 return None
         if not cookie and key not in self.known and question in self._answers and key.startswith(folded):
             self.known[key] = record
+            self._full = self._full or len(self.known) >= MAX_ANSWERS
         return record, cookie
 
     def _find_by_shape(self, question: bytes, end: int) -> bytes | None:
@@ -243,8 +245,8 @@ class Ready:
             return  # an error, which may depend on the client
         if packed is None:
             self._learn_denial(question, name, zone, reply, do=form.do)
-        elif name == zone.origin or not _is_only_inert(packed):
-            self._keep(question, self._record(reply))
+        elif name == zone.origin or not _is_only_inert(packed) or (form.do and zone.view.denial is not None):
+            self._keep(question, self._record(reply))  # the last: a denial of one name's types, though it has no RRSIG
         elif packed[:2] == key[end - 4 : end - 2]:
             self._keep(question, self._record(reply))
             if not large:
@@ -287,7 +289,7 @@ class Ready:
         if form is None:
             flags = bytes((1 | opt[7] >> 6 | (4 if cookie else 0),))
             large = flags + self._limit(int.from_bytes(opt[3:5], "big"))
-            form = self._forms[opt[:fixed]] = Form(flags, large, len(opt), cookie, bool(opt[7]))
+            form = self._forms[opt[:fixed]] = Form(flags + ANY_LIMIT, large, len(opt), cookie, bool(opt[7]))
             self._full = self._full or len(self._forms) >= MAX_FORMS
         return form
 
@@ -348,7 +350,7 @@ class Ready:
     def _keep(self, question: bytes, record: bytes | None) -> None:
         if record is not None:
             self._answers[question] = record
-            self._full = self._full or max(len(self._answers), len(self.known)) >= MAX_ANSWERS
+            self._full = self._full or len(self._answers) >= MAX_ANSWERS
 
     def _record(self, reply: Reply, *, by_name: bool = False) -> bytes | None:
         """The record of a response; ``by_name``: the rate limit counts it by the name asked."""

@@ -79,7 +79,7 @@ class Server:
         assert general is not None, query.hex()
         option = b""
         if cookie:
-            option, verified = answer_cookie(cookie, CLIENT, secrets=SECRETS, now=NOW)
+            option, verified = answer_cookie(cookie, ADDRESS, secrets=SECRETS, now=NOW)
             assert verified is general.verified
         assert ready.response(query, record, option) == general.wire, query.hex()
         assert ready.response(query, truncated(record), option) == general.truncated(), query.hex()
@@ -253,3 +253,40 @@ def test_a_full_arena_is_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(SNAPSHOT)
     ask_around(server, TYPES, random.Random(1), rounds=10)
     assert server.found > 20
+
+
+def test_bytes_after_the_question_are_not_the_limit_of_another_query() -> None:
+    """A response for payload sizes of 513 bytes is kept, and a name is put in front of OPT that looks like that."""
+    server = Server(snapshot_of((f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nx 60 TXT {'y ' * 250}", "example.")))
+    server.ask(plain_query("x.example.", "TXT", "020100000000"))
+    assert server.ask(plain_query("x.example.", "TXT", "020100000000"))
+    query = plain_query("x.example.", "TXT", "04d000000000")
+    server.ask(plain_query("y.example.", "TXT", "04d000000000"))
+    server.ask(query[:-11] + b"\1\2" + query[-11:])
+
+
+def test_whole_queries_are_bounded_though_each_is_for_one_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortcut, "MAX_ANSWERS", 20)
+    server = Server(SNAPSHOT)
+    payloads = [f"{payload:04x}00000000" for payload in range(512, 524)]
+    asked = [("example.", "NS"), ("example.", "SOA"), ("12345.example.", "NAPTR")]
+    for place, (name, rdtype) in enumerate(asked):  # all there is to learn
+        for edns in payloads[: 1 if place else None]:
+            server.ask(plain_query(name, rdtype, edns))
+    for name, rdtype in asked:
+        for edns in payloads:
+            server.ask(plain_query(name, rdtype, edns))
+            assert len(server.ready[Transport.UDP].known) <= 20
+    assert server.found > 20
+
+
+@pytest.mark.parametrize("proof", ["nsec", "nsec3"])
+def test_names_without_signatures_in_a_signed_zone(proof: str) -> None:
+    """As a zone has them that was signed wrong: each has a denial of its own."""
+    text = (Path(__file__).parent / "fuzz" / "zones" / f"{proof}.zone").read_text()
+    text += "".join(f"{label}{label}.example. 60 IN TXT x\n" for label in "abcdefghij")
+    server = Server(snapshot_of((text, "example.")))
+    for _ in range(3):
+        for label in "abcdefghij":
+            for rdtype in ("TXT", "A"):
+                server.ask(plain_query(f"{label}{label}.example.", rdtype, "04d000008000"))
