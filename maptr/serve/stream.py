@@ -30,23 +30,25 @@ class Turns:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[Callable[[], object]] = deque()
+        self._scheduled = False
 
     def add(self, turn: Callable[[], object]) -> None:
         """Have this called soon, after those that wait already."""
-        if not self._waiting:
-            self._loop.call_soon(self._take)
         self._waiting.append(turn)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._take)
 
     def _take(self) -> None:
         end = self._loop.time() + AT_A_TIME
-        waiting, self._waiting = self._waiting, deque()
         try:
-            while waiting and self._loop.time() < end:
-                waiting.popleft()()
+            while self._waiting:
+                self._waiting.popleft()()
+                if self._loop.time() >= end:
+                    return
         finally:  # a turn that fails does not take others along
-            waiting.extend(self._waiting)
-            self._waiting = waiting
-            if waiting:
+            self._scheduled = bool(self._waiting)
+            if self._scheduled:
                 self._loop.call_soon(self._take)
 
 
@@ -82,6 +84,7 @@ class Stream(asyncio.Protocol):
         self._unread = False  # the client does not read
         self._full = False  # and neither do we
         self._ending = self._closing = self._gone = False
+        self.begun = False  # by a transport, which comes after the handshake
         self._reply_until = math.inf
         self.waits_since = math.inf  # for a message; never, while one is answered
         self.until = self._loop.time() + limits.handshake_timeout  # the client's time; ``look`` ends it after that
@@ -89,6 +92,7 @@ class Stream(asyncio.Protocol):
     # ---- what the transport tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.begun = True
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(SEND_BUFFER)
         if self._gone:  # its time was over before

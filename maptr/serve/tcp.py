@@ -7,6 +7,7 @@ in ``tls.py``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import math
@@ -23,13 +24,10 @@ log = logging.getLogger("maptr.serve")
 # The messages of one reply, taken as the client reads them: none, one, or many for a zone transfer.
 Answers = Callable[[bytes, Transport, str], Iterable[bytes]]
 
-SHUTDOWN_TIMEOUT = 1.0  # seconds for the client's own end of TLS
-ACCEPTED_AT_ONCE = 16  # connections before those that are open have their turn
+ACCEPTED_AT_ONCE = 4  # connections; some passes of the event loop later their ends are noticed, and count no more
 # Seconds to wait when the system has no more sockets to give; asyncio's own servers wait as long.
 ACCEPT_PAUSE = 1.0
 LOOK_INTERVAL = 0.1  # seconds at least between two looks at whose time is over
-
-
 LEAVE_TIMEOUT = 1.0  # seconds for replies under way, when the server stops
 LEAVE_INTERVAL = 0.02  # seconds between two looks whether they are sent
 
@@ -63,7 +61,8 @@ class TcpListener:
         self._timer: asyncio.TimerHandle | None = None
         self._pause: asyncio.TimerHandle | None = None
         self._open: set[Stream] = set()
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening: dict[Stream, socket.socket] = {}  # those that no transport has yet: in a handshake, most of them
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -81,15 +80,19 @@ class TcpListener:
 
     async def drain(self) -> None:
         """After ``quiet``: send what is under way, and close all connections."""
+        for stream in tuple(self._open):
+            self._abort(stream) if stream in self._opening else stream.end()
+        await self._wait_for_ends()
+        for stream in tuple(self._open):
+            self._abort(stream)
+        await self._wait_for_ends()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _wait_for_ends(self) -> None:
         until = self._loop.time() + LEAVE_TIMEOUT
-        for stream in tuple(self._open):
-            stream.end()
-        while self._open and self._loop.time() < until:
+        while (self._open or self._tasks) and self._loop.time() < until:
             await asyncio.sleep(LEAVE_INTERVAL)
-        for stream in tuple(self._open):
-            stream.abort()
-        for task in self._opening:
-            task.cancel()
 
     def _listen(self) -> None:
         self._pause = None
@@ -110,11 +113,7 @@ class TcpListener:
             self._admit(sock, address[0])
 
     def _admit(self, sock: socket.socket, client: str) -> None:
-        def close() -> None:
-            stream.abort()
-            task.cancel()  # of a handshake
-
-        connection = self._connections.admit(client, close)
+        connection = self._connections.admit(client, lambda: self._abort(stream))
         if connection is None:
             sock.close()
             return
@@ -130,26 +129,36 @@ class TcpListener:
         self._open.add(stream)
         if self._timer is None:
             self._timer = self._loop.call_later(self._shortest, self._look)
+        self._opening[stream] = sock
         task = self._loop.create_task(self._connect(sock, stream))
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, sock: socket.socket, stream: Stream) -> None:
         """Begin the stream, after the handshake where it is TLS."""
+        secure = self._security is not None
         try:
-            if self._security is None:
-                await self._loop.connect_accepted_socket(lambda: stream, sock)
-            else:
-                await self._loop.connect_accepted_socket(
-                    lambda: stream,
-                    sock,
-                    ssl=self._security(),
-                    ssl_handshake_timeout=self._limits.handshake_timeout,
-                    ssl_shutdown_timeout=SHUTDOWN_TIMEOUT,
-                )
-        except (OSError, asyncio.CancelledError):  # ssl.SSLError is an OSError
+            await self._loop.connect_accepted_socket(
+                lambda: stream,
+                sock,
+                ssl=self._security() if self._security else None,
+                ssl_handshake_timeout=self._limits.handshake_timeout if secure else None,
+                ssl_shutdown_timeout=self._limits.write_timeout if secure else None,  # what is unsent is sent in it
+            )
+        except OSError:  # no handshake, ssl.SSLError for one
             sock.close()
-            stream.connection_lost(None)
+        finally:
+            del self._opening[stream]
+            if not stream.begun:
+                stream.connection_lost(None)
+
+    def _abort(self, stream: Stream) -> None:
+        """End a stream at once. A handshake fails by it, for asyncio has no other way to end one cleanly."""
+        stream.abort()
+        sock = self._opening.get(stream)
+        if sock is not None:
+            with contextlib.suppress(OSError):  # the client has reset the connection
+                sock.shutdown(socket.SHUT_RDWR)
 
     def _ended(self, connection: Connection, stream: Stream) -> None:
         self._open.discard(stream)
