@@ -5,6 +5,7 @@ Without click, which takes as long to import as half of this.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import os
@@ -113,7 +114,7 @@ def _serve(config: Config, read: Callable[[], Config], listening: Listening | No
         daemon = daemon_of(config, served, read, listening)
         gc.freeze()  # and they stay: to look for garbage among them would only take time
         gc.enable()
-        _run(daemon)
+        asyncio.run(daemon.run(signals=True))
     except ConfigError as error:
         gc.enable()
         output.fail(str(error), output.EXIT_NONE)
@@ -127,7 +128,6 @@ def daemon_of(
 ) -> Daemon:
     """The daemon of a configuration and its zones. Raises ConfigError."""
     sockets = 2 * len(config.serve.listen) + len(config.serve.tls.listen)
-
     return Daemon(
         served,
         config.serve.listen,
@@ -141,12 +141,6 @@ def daemon_of(
         metrics=config.serve.metrics,
         listening=listening,
     )
-
-
-def _run(daemon: Daemon) -> None:
-    import asyncio
-
-    asyncio.run(daemon.run(signals=True))
 
 
 def _file(named: str | None, has_zones: bool) -> Path | None:

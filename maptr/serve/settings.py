@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from maptr.serve.tls import TlsSettings
 
 # What of [serve] a reload can change; the rest is in sockets and processes, and takes a restart.
-RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog"})
+# What a reload takes up, and what is ignored.
+RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "workers"})
 
 
 def check(config: Config) -> None:
