@@ -202,6 +202,7 @@ FAULTS = {
     "kill -9 under load": ("test_operations.test_kill_9_under_load_and_during_reloads",),
     "kill -9 during a reload": ("test_operations.test_kill_9_under_load_and_during_reloads",),
     "SIGTERM during a long reload": ("test_operations.test_sigterm_during_a_long_reload",),
+    "a reload amid a transfer": ("test_serve.test_a_reload_amid_a_transfer_leaves_it_the_old_zone",),
     "a client that does not read its replies": (
         "test_serve.test_a_client_that_does_not_read_is_cut_off_and_others_are_answered",
     ),

@@ -408,6 +408,18 @@ def test_rfc5936_a_transfer_and_what_was_pipelined_behind_it() -> None:
         assert receive_message(sock).id == QUERY.id
 
 
+def test_a_reload_amid_a_transfer_leaves_it_the_old_zone() -> None:
+    """The client reads no more than the first message before the zone is another one."""
+    with transferring() as daemon, connect(daemon.bound[0].port) as sock:
+        sock.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")))
+        records = sum(map(len, receive_message(sock).answer))
+        daemon.responder.swap(State.of(SNAPSHOT, Access(), daemon.responder.context))
+        receive_message_from(daemon.bound[0].port)
+        while records < 3004:
+            records += sum(map(len, receive_message(sock).answer))
+        assert records == 3004
+
+
 def test_a_slow_reader_of_transfers_costs_a_message_and_is_cut_off() -> None:
     """It asks for a gigabyte and reads nothing: what waits for it stays small, and others are answered."""
     axfr = frame(dns.message.make_query("ark.arpa.", "AXFR"))
