@@ -7,11 +7,11 @@ import logging
 
 import dns.message
 import pytest
+from maptr.serve.front import Front
 
 from maptr.context import Transport
 from maptr.exchange import Access
 from maptr.serve.connections import TcpLimits
-from maptr.serve.front import Front
 from maptr.serve.responder import Responder
 from maptr.serve.seldom import INTERVAL, MAX_LINES, Seldom
 from maptr.snapshot import Snapshot

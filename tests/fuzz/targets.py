@@ -24,7 +24,7 @@ from maptr.context import PLAIN, Context, Identity, Transport
 from maptr.cookies import CookieSettings
 from maptr.exchange import Access, exchange
 from maptr.message import Message
-from maptr.serve.stream import Conversation
+from maptr.serve.stream import Stream
 from maptr.snapshot import Snapshot
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -136,7 +136,7 @@ def converse_over(pieces: list[bytes], answer: Callable[[bytes], bytes | None]) 
         return [] if reply is None else [reply]
 
     async def run() -> bytes:
-        sink, conversation = Sink(), Conversation(replies)
+        sink, conversation = Sink(), Stream(replies)
         conversation.connection_made(sink)
         for piece in pieces:
             conversation.data_received(piece)
