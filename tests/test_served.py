@@ -67,7 +67,7 @@ def test_what_a_running_server_says_of_random_zones(site: Site, seed: int) -> No
     made = dict(zones_of(site, rng))
     add_key(site.directory / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
     origins = sorted(made)
-    config = '[serve]\nlisten = ["127.0.0.1:0"]\nnstate = "state"\n'
+    config = '[serve]\nlisten = ["127.0.0.1:0"]\nstate = "state"\n'
     for origin in origins:
         keys = 'keys = "keys"\n' if origin in origins[:SIGNED] else ""
         config += f'[[zone]]\nname = "{origin}"\nfile = "{origin}zone"\nlint = "off"\n{keys}'
