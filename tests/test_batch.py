@@ -128,7 +128,7 @@ def numbered(queries: list[bytes]) -> list[bytes]:
 
 
 def with_cookie(*options: dns.edns.Option) -> bytes:
-    return dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=options).to_wire()
+    return dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=[*options]).to_wire()
 
 
 def total(counters: Counters) -> int:
@@ -511,7 +511,7 @@ def test_replies_that_the_kernel_does_not_take_are_lost_and_nothing_else(monkeyp
             return -1 if self.calls % 2 else int(libc.sendmmsg(descriptor, messages, ctypes.c_uint(1), flags))
 
     refusing = Refusing()
-    monkeypatch.setattr(batch.ctypes, "CDLL", lambda _: refusing)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: refusing)
     queries = numbered([KNOWN, ABSENT, COOKIE, UPDATE.to_wire()] * 25)
     responder = make_responder()
     replies: dict[bytes, bytes] = {}

@@ -84,7 +84,7 @@ class Responder:
         self.state: State | None = None
         self._ready: dict[Transport, Ready] = {}
         self._reports = Seldom(1, clock)
-        self._refusals = Seldom()
+        self._refusals = Seldom(clock=clock)
 
     def swap(self, state: State) -> None:
         """Answer from this state from now on."""
