@@ -29,9 +29,13 @@ class Transport(asyncio.Transport):
         super().__init__()
         self.writes: list[bytes] = []
         self.said: list[str] = []
+        self.gone = False  # the client, which is told a moment later
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.writes.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self.gone
 
     def close(self) -> None:
         self.said.append("close")
@@ -105,6 +109,23 @@ def test_a_reply_is_taken_as_far_as_the_client_reads() -> None:
     assert len(talking(many, stall).writes) == taken <= 2
     taken = 0
     assert len(talking(many, read_on).writes) == taken > 5
+
+
+def test_nothing_more_is_made_for_a_client_that_is_gone() -> None:
+    taken = 0
+
+    def many(query: bytes) -> Iterator[bytes]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield bytes(20_000)
+
+    def talk(stream: Stream, transport: Transport) -> None:
+        stream.data_received(QUERY)
+        transport.gone = True
+
+    talking(many, talk)
+    assert taken == 1
 
 
 def test_queries_of_who_does_not_read_are_read_no_more() -> None:

@@ -162,7 +162,7 @@ class Stream(asyncio.Protocol):
 
     def _turn(self) -> None:
         """Answer what has come, as far as a turn goes, and send it in one."""
-        if self._closing:
+        if self._closing or self._there.is_closing():  # the client's end of it
             return
         octets, at, replies = self._held, 0, self._replies
         out: list[bytes] = []
