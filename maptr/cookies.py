@@ -41,7 +41,7 @@ class CookieSettings(_Settings):
     """``secrets`` of 16 octets: the first makes cookies, each verifies them; without one there are no cookies.
 
     ``required``: a client that sends a cookie over UDP gets BADCOOKIE until the cookie is one of ours.
-    All workers, and all servers behind one address, are given the same secrets. Raises ValueError.
+    All servers behind one address are given the same secrets. Raises ValueError.
     """
 
     __slots__ = ()

@@ -104,7 +104,7 @@ class RateLimiter:
         self._clock = clock
         # An account is the moment when nothing will be owed for it any more: each reply puts that off by so long.
         self._price = 1 / settings.responses_per_second if settings.responses_per_second else 0.0
-        # What may be owed. One reply a kind must be able to pass, however small a worker's share of the rate.
+        # What may be owed. One reply a kind must be able to pass, however small the rate.
         self._credit = max(1.0, settings.responses_per_second) * self._price + ROUNDING
         self._most = self._credit + settings.window
         self._network_price = self._price / ALL_KINDS

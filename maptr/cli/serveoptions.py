@@ -227,8 +227,8 @@ OPTIONS = (
     ),
     Option(
         "--state",
-        "A folder of this server alone, for the journals that IXFR is answered from, and for images of zones, from"
-        " which it starts sooner.  [default: journals lie beside each zone's file, and there are no images]",
+        "A folder of this server alone, for the journals that IXFR is answered from, and for what it makes and signs."
+        "  [default: journals lie beside each zone's file]",
         "DIRECTORY",
         _folder,
         "serve.state",

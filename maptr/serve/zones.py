@@ -14,7 +14,7 @@ from maptr.names import Labels, fold, parse
 from maptr.publish import Guards
 from maptr.snapshot import ZoneView
 
-if TYPE_CHECKING:  # imported below where they are used: a zone that has an image needs none of them
+if TYPE_CHECKING:  # imported below where they are used
     from maptr.finding import Finding
     from maptr.plainzone import Plain
     from maptr.serve.signer import Signing
