@@ -309,8 +309,8 @@ class Ready:
         """Keep the response to a name that does not exist: a referral or a denial."""
         assert isinstance(reply.kind, tuple)  # noqa: S101 - the caller looked
         rest = name[1 + name[0] :]
-        if reply.wire[6:8] != b"\0\0" or not rest.endswith(reply.kind[1]):
-            return  # a wildcard's, or the end of a chain of aliases
+        if reply.kind[2] or not rest.endswith(reply.kind[1]):
+            return  # it has an answer, though that may have been cut; or it is a wildcard's
         rcode = reply.kind[0]
         if rcode == NOERROR:
             self._learn_absent(question, name, _find_nothing, reply)
