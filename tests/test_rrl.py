@@ -246,7 +246,9 @@ def test_tcp_and_silence_are_not_limited() -> None:
 
 
 def test_a_client_with_a_good_cookie_is_not_limited() -> None:
-    responder = make_responder(rrl=RrlSettings(responses_per_second=1), cookies=CookieSettings((bytes(16),)), clock=Clock())
+    responder = make_responder(
+        rrl=RrlSettings(responses_per_second=1), cookies=CookieSettings((bytes(16),)), clock=Clock()
+    )
     query = dns.message.make_query("ns.example.", "A", options=[dns.edns.CookieOption(bytes(8), b"")])
     reply = responder.answer(query.to_wire(), Transport.UDP, CLIENT, Counters())
     assert reply is not None
