@@ -20,8 +20,7 @@ from maptr.address import Address
 from maptr.errors import ConfigError
 from maptr.exchange import Access
 from maptr.journal import Journal
-from maptr.names import Labels, parse
-from maptr.names import to_wire
+from maptr.names import Labels, parse, to_wire
 from maptr.notify import make_notify, read_response
 from maptr.serve.notify import Notifier
 from maptr.serve.primary import Primary, PrimarySettings
