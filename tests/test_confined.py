@@ -192,7 +192,7 @@ def test_stopped_from_another_thread_it_ends_and_starts_no_other(
 
 BEGINS = """
 import sys
-sys.path[:] = sys.argv[3:]
+sys.path[:] = sys.argv[4:]
 import threading
 from pathlib import Path
 from maptr import confined
@@ -202,7 +202,7 @@ def read(content, **options):
     threading.Event().wait()
 
 confined.registry.read = read
-confined.main(*map(int, sys.argv[1:3]))
+confined.main(*sys.argv[1:4])
 """
 
 
@@ -244,3 +244,8 @@ def test_the_environment_of_the_parent_is_no_part_of_it(tmp_path: Path, monkeypa
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTHONHOME", os.devnull)
     assert list(confined.read(NATAB, filename="f")[0]) == ["12345"]
+
+
+def test_the_hosts_of_a_natab_have_the_scheme_that_is_asked_for() -> None:
+    table, _ = confined.read(NATAB, scheme="http")
+    assert {nma.target.partition(":")[0] for entry in table.values() for nma in entry.nmas} == {"http"}
