@@ -191,6 +191,14 @@ def test_the_command_says_what_to_do_once(command: str, server: Hostile) -> None
     assert sum(is_wanted(query) for query, _ in server.queries) == 1
 
 
+def test_the_advice_names_the_origin_that_was_asked_for(server: Hostile) -> None:
+    server.script = lambda query, transport: [reply(query, rcode=3, authority=[soa(".")])]
+    done = CliRunner().invoke(main, ["url", "--origin", "naans.example", "ark:12345/x", f"@{server.name}"])
+    assert done.exit_code == 9
+    assert "naans.example. does not exist" in done.stderr
+    assert "ark.arpa" not in done.stderr
+
+
 def test_bulk_says_what_to_do_once_and_in_no_row(server: Hostile) -> None:
     server.script = serving(nxdomain(soa("arpa.")), nxdomain(soa(".")))
     done = CliRunner().invoke(main, ["bulk", f"@{server.name}"], input="ark:12345/x\nark:12346/x\n")
