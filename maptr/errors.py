@@ -57,7 +57,7 @@ class NoMappingAuthority(DiscoveryError):
 
 
 class DiscoveryFailed(DiscoveryError):
-    """DNS did not say: a server failed or stayed silent, a limit was reached, or the origin does not exist in this DNS."""
+    """DNS did not say: a server failed or was silent, a limit was reached, or the origin does not exist in this DNS."""
 
 
 class DiscoveryTimeout(DiscoveryFailed, dns.exception.Timeout):
