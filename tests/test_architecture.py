@@ -57,6 +57,7 @@ LAYERS = (
         *(
             "trust",
             "call",
+            "origins",
             "stub",
             "ports",
             "flight",

@@ -1,4 +1,4 @@
-"""A smoke of ``scripts/bench server``: it runs, checks answers, and ends. What it measures is no matter of tests."""
+"""A smoke of ``scripts/bench``: it runs, checks answers, and ends. What it measures is no matter of tests."""
 
 from __future__ import annotations
 
@@ -52,6 +52,19 @@ def test_smoke_of_two_workers() -> None:
     for table in (as_fast, at_a_rate):
         _, _, *rows = table.splitlines()
         assert {"maptr", "echo"} <= {row.split()[0] for row in rows}
+
+
+@pytest.mark.interop
+def test_smoke_of_the_client() -> None:
+    command = [sys.executable, "-m", "scripts.bench_client", "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    title, *rows = done.stdout.splitlines()
+    assert title.startswith("== against maptr, 1 rounds")
+    assert sum(" / " in row for row in rows) >= 6
+    held = [row for row in rows if row.startswith("event loop held by one reply")]
+    assert len(held) == 3
+    assert all(float(row.split(" ms", 1)[0].split()[-1]) > 0 for row in held)
 
 
 def test_the_ratio_of_two_workers_is_taken_round_by_round() -> None:
