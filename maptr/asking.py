@@ -24,6 +24,7 @@ from maptr.reply import Referral, Reply, read_reply
 from maptr.trace import Outcome
 
 RandomBytes = Callable[[int], bytes]
+_new = tuple.__new__  # half the time of a NamedTuple's own
 
 FIRST_SECONDS = 1.0  # for the first reply of a server; doubled each round (RFC 1536 1, RFC 1035 4.2.1)
 ROUNDS = 3
@@ -107,7 +108,7 @@ class Exchange:
             ask_ad=self._trust_ad,
             dnssec=self._dnssec,
         )
-        return Attempt(server, query, self._tcp, FIRST_SECONDS * 2**self._round)
+        return _new(Attempt, (server, query, self._tcp, FIRST_SECONDS * 2**self._round))
 
     def hear(self, attempt: Attempt, packet: bytes) -> bool:
         """What came back; False where it is no reply to this attempt and the driver is to go on waiting."""
@@ -179,11 +180,13 @@ class Exchange:
         security = "indeterminate"
         if self._trust_ad:
             security = "secure" if self._vouched and self._vouches(attempt, reply) else "insecure"
-        ttl = reply.ttl if reply.ttl is None else min(reply.ttl, self._ttl)
-        note = reply.note or self._through
-        self.addresses = reply.addresses
-        zone = self.name if self._through else reply.zone
-        self.answer = Answer(reply.outcome, reply.records, ttl, note, str(attempt.server), None, security, (), zone)
+        _, _, outcome, records, self.addresses, ttl, note, _, _, _, _, zone = reply
+        if ttl is not None and ttl > self._ttl:
+            ttl = self._ttl
+        if self._through:
+            note, zone = note or self._through, self.name
+        # All fields, in their order.
+        self.answer = _new(Answer, (outcome, records, ttl, note, str(attempt.server), None, security, (), zone))
 
     def _vouches(self, attempt: Attempt, reply: Reply) -> bool:
         """Whether a server that the caller trusts says that its reply is authentic; not one that another told of."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from maptr.ark import Ark
@@ -116,19 +115,20 @@ class _Stubbed:
         self._stub = stub
 
     async def __call__(self, run: Call, questions: list[Question]) -> list[Answer]:
+        origins, trust = self._stub.origins, self._stub.trust
         waiter = LoopWaiter()
         mux = Mux(self._stub, waiter, seconds=run.left, concurrency=len(questions), clock=run.clock)
         answers: dict[Labels, Answer] = {}
         try:
             for question in questions:
-                if (known := self._stub.recall(question)) is not None:
+                if (known := origins.recall(question, trust)) is not None:
                     answers[question.name] = known
                 else:
                     mux.ask(question.name, answers.__setitem__, question.rdtype)
             while True:
                 pause = mux.tick()
                 if len(answers) == len(questions):
-                    return [self._stub.remember(question, answers[question.name]) for question in questions]
+                    return [origins.remember(question, trust, answers[question.name]) for question in questions]
                 await waiter.wait(pause)
         finally:
             mux.close()
@@ -143,9 +143,9 @@ class _Dnspython:
         from maptr import resolver as reading
 
         self._reading = reading
-        if not isinstance(given, dns.asyncresolver.Resolver):
-            given = reading.as_async(given or reading.default_resolver())
-        self._resolver = given
+        given = given or reading.default_resolver()
+        self._origins = reading.origins_of(given)
+        self._resolver = given if isinstance(given, dns.asyncresolver.Resolver) else reading.as_async(given)
         self._validator = None
         if run.trust_anchors is not None:
             self._validator = make_validator(run.trust_anchors, run.trust_ad)
@@ -154,12 +154,20 @@ class _Dnspython:
             self._resolver = reading.checking_ad(self._resolver)
 
     async def __call__(self, run: Call, questions: list[Question]) -> list[Answer]:
-        ask = self._ask if self._validator is None else partial(self._ask_validating, self._validator)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(ask(run, question)) for question in questions]
+            tasks = [group.create_task(self._ask(run, question)) for question in questions]
         return [task.result() for task in tasks]
 
     async def _ask(self, run: Call, question: Question) -> Answer:
+        trust = self._validator or run.trust_ad
+        known = self._origins.recall(question, trust)
+        if known is not None:
+            return known
+        if self._validator is None:
+            return self._origins.remember(question, trust, await self._ask_dnspython(run, question))
+        return self._origins.remember(question, trust, await self._ask_validating(self._validator, run, question))
+
+    async def _ask_dnspython(self, run: Call, question: Question) -> Answer:
         started = run.clock()
         try:
             found = await self._resolver.resolve(

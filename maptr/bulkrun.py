@@ -192,7 +192,7 @@ class _Run(Generic[Token]):
                 continue
             self._given += 1
             yield token, discovery
-            while self._given in held:
+            while held and self._given in held:
                 self._given += 1
                 yield held.pop(self._given - 1)
 

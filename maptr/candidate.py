@@ -134,7 +134,7 @@ def rank(
     but make no URL that is known: candidates of a worse rank than one of them are left out.
     """
     if len(found) < 2 and not unknown:
-        return tuple([one.candidate for one in found])
+        return tuple([candidate for candidate, _, _ in found])
     depth = max(map(len, [*unknown, *[one.candidate.path for one in found]]))
     if unknown:
         worst = min(_padded(path, depth) for path in unknown)

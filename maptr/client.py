@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
 from maptr.ark import Ark, Profile
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import dns.resolver
 
     from maptr.choose import Chooser
-    from maptr.trust import TrustAnchors
+    from maptr.trust import TrustAnchors, Validator
 
 Ask = Callable[[Question], Answer]
 Resolving = TypeVar("Resolving", bound="dns.resolver.BaseResolver")
@@ -135,17 +136,23 @@ def asker(resolver: dns.resolver.Resolver | Stub | None, nameservers: Iterable[s
         stub = given
 
         def ask(question: Question) -> Answer:
-            known = stub.recall(question)
-            return known or stub.remember(question, stub.ask(question.name, run.left, question.rdtype))
+            asked = partial(stub.ask, question.name, run.left, question.rdtype)
+            return stub.origins.once(question, stub.trust, asked, run.left)
 
         return ask
-    return _ask_validating(given, run) if run.trust_anchors is not None else _ask_dnspython(given, run)
-
-
-def _ask_dnspython(given: dns.resolver.Resolver | None, run: Call) -> Ask:
     from maptr import resolver as reading
 
-    resolver = given or reading.default_resolver()
+    dnspython = given or reading.default_resolver()
+    origins = reading.origins_of(dnspython)
+    validator = None if run.trust_anchors is None else make_validator(run.trust_anchors, run.trust_ad)
+    trust = validator or run.trust_ad
+    asking = _ask_dnspython(dnspython, run) if validator is None else _ask_validating(dnspython, run, validator)
+    return lambda question: origins.once(question, trust, partial(asking, question), run.left)
+
+
+def _ask_dnspython(resolver: dns.resolver.Resolver, run: Call) -> Ask:
+    from maptr import resolver as reading
+
     if run.trust_ad:
         resolver = reading.checking_ad(resolver)
 
@@ -166,12 +173,10 @@ def _ask_dnspython(given: dns.resolver.Resolver | None, run: Call) -> Ask:
     return ask
 
 
-def _ask_validating(given: dns.resolver.Resolver | None, run: Call) -> Ask:
+def _ask_validating(given: dns.resolver.Resolver, run: Call, validator: Validator) -> Ask:
     from maptr import resolver as reading
 
-    assert run.trust_anchors is not None  # noqa: S101
-    validator = make_validator(run.trust_anchors, run.trust_ad)
-    resolver = reading.validating(given or reading.default_resolver())
+    resolver = reading.validating(given)
 
     def ask(question: Question) -> Answer:
         started = run.clock()

@@ -41,16 +41,17 @@ MAX_OUTPUT = 1 << 26  # octets of all lines, as many as a source may send; the r
 NICENESS = 10  # DNS replies come first
 MAX_SAID = 4096  # octets of standard error that are looked at
 
-PROGRAM = "import sys; sys.path[:] = sys.argv[3:]; from maptr.confined import main; main(*map(int, sys.argv[1:3]))"
+PROGRAM = "import sys; sys.path[:] = sys.argv[4:]; from maptr.confined import main; main(*sys.argv[1:4])"
 
 
-def read(content: bytes, *, filename: str = "") -> tuple[Table, list[TableError]]:
+def read(content: bytes, *, filename: str = "", scheme: str = "https") -> tuple[Table, list[TableError]]:
     """The table in a registry file of any format, and its bad records, which are not in it.
 
+    ``scheme`` is that of a natab's hosts.
     Raises TableError for what is not a registry, and ParserFailed where the child came to a limit or could not run,
     which says nothing of the content.
     """
-    return Parser().read(content, filename=filename)
+    return Parser().read(content, filename=filename, scheme=scheme)
 
 
 class Parser:
@@ -61,10 +62,10 @@ class Parser:
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
-    def read(self, content: bytes, *, filename: str = "") -> tuple[Table, list[TableError]]:
+    def read(self, content: bytes, *, filename: str = "", scheme: str = "https") -> tuple[Table, list[TableError]]:
         """As the function of that name."""
         deadline = time.monotonic() + SECONDS
-        process = self._start(filename)
+        process = self._start(filename, scheme)
         timer = threading.Timer(SECONDS, process.kill)
         timer.daemon = True
         try:
@@ -92,11 +93,11 @@ class Parser:
                 self._process.kill()
                 self._process.wait()
 
-    def _start(self, filename: str) -> subprocess.Popen[bytes]:
+    def _start(self, filename: str, scheme: str) -> subprocess.Popen[bytes]:
         """Isolated from the environment and without site: the parent's own path has all modules."""
         home = str(Path(__file__).resolve().parent.parent)  # of an editable installation, whose finder is not started
         path = [folder for folder in sys.path if folder]
-        command = [sys.executable, "-I", "-S", "-B", "-c", PROGRAM, str(MEMORY), str(CPU_SECONDS), *path]
+        command = [sys.executable, "-I", "-S", "-B", "-c", PROGRAM, str(MEMORY), str(CPU_SECONDS), scheme, *path]
         command += [] if home in path else [home]
         pipe = subprocess.PIPE
         with self._lock:
@@ -192,30 +193,30 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 # ---- in the child
 
 
-def main(memory: int, cpu_seconds: int) -> NoReturn:
+def main(memory: str, cpu_seconds: str, scheme: str) -> NoReturn:
     """What the child does; it ends with its parent, or with what it was asked."""
-    _limit(memory, cpu_seconds)
+    _limit(int(memory), int(cpu_seconds))
     source, output = sys.stdin.buffer, sys.stdout.buffer
     content = source.read(int.from_bytes(source.read(8), "big"))
     threading.Thread(target=_end_with, args=(source,), daemon=True).start()
     failure: tuple[Any, ...] = ("end",)
     try:
-        _answer(content, output)
+        _answer(content, output, scheme)
     except TableError as error:
         failure = "failed", error.reason, error.line, error.record
     except MemoryError:
-        failure = "limit", f"takes more than {memory >> 20} MiB of memory to read"
+        failure = "limit", f"takes more than {int(memory) >> 20} MiB of memory to read"
     with suppress(OSError):  # the parent is gone, or has heard enough
         _say(output, *failure)
         output.flush()
     os._exit(0)
 
 
-def _answer(content: bytes, output: IO[bytes]) -> None:
+def _answer(content: bytes, output: IO[bytes], scheme: str) -> None:
     def bad(error: TableError) -> None:
         _say(output, "bad", error.reason, error.line, error.record)
 
-    table = registry.read(content, on_bad=bad)
+    table = registry.read(content, on_bad=bad, scheme=scheme)
     if not _say(output, "metadata", dict(table.metadata)):
         raise TableError(f"not a registry: its metadata have more than {MAX_LINE} octets", line=1)
     for key, entry in table.items():

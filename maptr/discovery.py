@@ -73,9 +73,19 @@ class Discovery(Sequence[Candidate]):
         reason: str = "",
         fetched: float | None = None,
     ) -> None:
-        values = ark, candidates, trace, complete, source, security, ttl, expiration, scheme, stale, reason, fetched
-        for write, value in zip(_WRITERS, values, strict=True):
-            write(self, value)
+        # One by one: a loop takes twice the time.
+        _set_ark(self, ark)
+        _set_candidates(self, candidates)
+        _set_trace(self, trace)
+        _set_complete(self, complete)
+        _set_source(self, source)
+        _set_security(self, security)
+        _set_ttl(self, ttl)
+        _set_expiration(self, expiration)
+        _set_scheme(self, scheme)
+        _set_stale(self, stale)
+        _set_reason(self, reason)
+        _set_fetched(self, fetched)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Discovery does not change: replace({name}=...) makes another one")
@@ -244,4 +254,18 @@ class Discovery(Sequence[Candidate]):
 
 
 _values = attrgetter(*Discovery.__slots__)
-_WRITERS = [getattr(Discovery, name).__set__ for name in Discovery.__slots__]  # of the slots, for the constructor alone
+# The slots, for the constructor alone.
+(
+    _set_ark,
+    _set_candidates,
+    _set_trace,
+    _set_complete,
+    _set_source,
+    _set_security,
+    _set_ttl,
+    _set_expiration,
+    _set_scheme,
+    _set_stale,
+    _set_reason,
+    _set_fetched,
+) = (getattr(Discovery, name).__set__ for name in Discovery.__slots__)

@@ -57,7 +57,7 @@ class NoMappingAuthority(DiscoveryError):
 
 
 class DiscoveryFailed(DiscoveryError):
-    """DNS did not say: a server failed, stayed silent, or a limit of the walk was reached."""
+    """DNS did not say: a server failed or was silent, a limit was reached, or the origin does not exist in this DNS."""
 
 
 class DiscoveryTimeout(DiscoveryFailed, dns.exception.Timeout):

@@ -56,7 +56,11 @@ class Overdue:
 
     def set(self, flight: Flight, attempt: Attempt, now: float, until: float) -> None:
         """The attempt was just sent, and is waited for so long."""
-        self._queues.setdefault(round(until - now, 1), deque()).append((until, flight, attempt))
+        wait = round(until - now, 1)
+        queue = self._queues.get(wait)
+        if queue is None:
+            queue = self._queues[wait] = deque()
+        queue.append((until, flight, attempt))
 
     def take(self, now: float) -> Iterator[tuple[Flight, Attempt]]:
         """Those to give up now; those that something came of are forgotten on the way."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from math import inf
@@ -23,7 +22,7 @@ from maptr.protocol import NAPTR
 from maptr.question import TIME_OVER, Answer, Question, Settings
 from maptr.rulecache import RuleCache
 from maptr.trace import Outcome
-from maptr.walk import Walk
+from maptr.walk import Walk, root_name
 
 MAX_KEPT = 100_000  # records of answers that are kept, an answer without records counting as one: 150 MB at the worst
 MAX_SAME = 4_096  # NAANs whose discovery is kept for further ARKs; the real registry has fewer than 2,000
@@ -33,6 +32,7 @@ LONG = 0.002  # seconds of computing that are no part of anybody's time
 _PART = 8  # the oldest of so many parts of what is kept makes room for more
 
 Token = TypeVar("Token", bound=Hashable)
+_NOT_ASKED = Answer(Outcome.TIMEOUT, note=TIME_OVER)
 Key = Labels | tuple[int, Labels]  # of an answer: the folded name, with the type where that is not NAPTR
 
 
@@ -52,16 +52,18 @@ class RunClock:
             self._own += seconds
 
 
-@dataclass(slots=True)
-class _Told(Generic[Token]):
-    """The ARKs with one root name, which is answered, so many seconds after it was asked for them. ``keep`` where there
-    may be more of them; ``same`` is what holds for all of them."""
+class _Root(Generic[Token]):
+    """The ARKs with one root name, and its answer, which came so many seconds after it was asked for them. ``keep``
+    where there may be more of them; ``same`` is what holds for all of them."""
 
-    arks: deque[tuple[Token, Ark]]
-    answer: Answer
-    keep: bool
-    elapsed: float = 0.0
-    same: Discovery | None = None
+    __slots__ = ("answer", "arks", "elapsed", "keep", "same")
+
+    def __init__(self, token: Token, ark: Ark, name: Labels) -> None:
+        self.arks = deque(((token, ark, name),))
+        self.answer = _NOT_ASKED
+        self.keep = False
+        self.elapsed = 0.0
+        self.same: Discovery | None = None
 
 
 class Going(Generic[Token]):
@@ -120,10 +122,10 @@ class Many(Generic[Token]):
         self._now = now
         self._clock = clock if isinstance(clock, RunClock) else RunClock(clock)
         self._until = inf  # when the sockets get their turn
-        self._told: deque[_Told[Token]] = deque()
+        self._told: deque[_Root[Token]] = deque()  # those that are answered, and whose walks are not begun
         self._budgets: dict[str, Budget] = {}
         self._rules = RuleCache()
-        self._roots: dict[Key, list[tuple[Token, Ark]]] = {}  # folded root names that are asked; who waits for them
+        self._roots: dict[Key, _Root[Token]] = {}  # those that are asked, by folded name
         self._onward: dict[Key, Onward[Token]] = {}  # further questions that are asked
         self._deadlines: _Deadlines[Token] = _Deadlines(lifetime, self._clock)
         self._new: list[Labels] = []
@@ -136,22 +138,26 @@ class Many(Generic[Token]):
         if same is not None:
             self.done.append((token, self._like(same, ark)))
             return
-        label = ark.naan.encode()
-        key = (label.lower(), *self._origin)
+        name = root_name(ark, self._settings.origin)
+        key = (name[0].lower(), *self._origin)
         self.open += 1
         waiting = self._roots.get(key)
         if waiting is not None:
-            waiting.append((token, ark))
+            waiting.arks.append((token, ark, name))
+            waiting.keep = True
             return
         known = self._known.get(key)
+        if known is None and key in self._onward:  # a redirect of another walk leads there
+            self._begin(token, self._walk(ark, name), 0.0)
+            return
+        root = _Root(token, ark, name)
         if known is not None:
-            self._walk_all(_Told(deque([(token, ark)]), known, keep=True))
-        elif key in self._onward:  # a redirect of another walk leads there
-            self._begin(token, self._walk(ark), 0.0)
+            root.answer, root.keep = known, True
+            self._told.append(root)
+            self._go()
         else:
-            name = names.check((label, *self._settings.origin))
-            self._roots[key] = [(token, ark)]
-            self._new.append(key if key == name else name)
+            self._roots[key] = root
+            self._new.append(name)
 
     def take(self) -> list[Labels]:
         """The names to ask now; none of them twice while it is asked or kept."""
@@ -180,47 +186,44 @@ class Many(Generic[Token]):
         """The answer to a question that was taken, for every walk that waits for it."""
         key = _key(name, rdtype)
         self._known.keep(key, answer)
-        arks = self._roots.pop(key, None)
+        root = self._roots.pop(key, None)
         onward = self._onward.pop(key, None) if self._onward else None
-        if arks is not None:
-            self._walk_all(_Told(deque(arks), answer, len(arks) > 1, answer.elapsed or 0.0))
+        if root is not None:
+            root.answer, root.elapsed = answer, answer.elapsed or 0.0
+            self._told.append(root)
+            self._go()
         for going in onward.walks if onward is not None else ():
             going.walk.tell(going.open.pop(key), answer)
             self._go_on(going)
 
-    def _walk_all(self, told: _Told[Token]) -> None:
-        """Walk for all of them, now or after others, in the slices of time that ``tick`` begins."""
-        self._told.append(told)
-        self._go()
-
     def _go(self) -> None:
-        started = self._clock()
-        now = started
-        while self._told and now < self._until:
-            told = self._told[0]
-            while told.arks and now < self._until:
-                self._walk_one(told, *told.arks.popleft())
-                now = self._clock()
+        """Walk for those that are answered, in the slices of time that ``tick`` begins."""
+        clock, waiting = self._clock, self._told
+        started = now = clock()
+        while waiting and now < self._until:
+            told = waiting[0]
+            self._walk_one(told, *told.arks.popleft())
             if not told.arks:
-                self._told.popleft()
-                if told.keep and told.same is not None:
+                waiting.popleft()
+                if told.same is not None:
                     if len(self._same) >= MAX_SAME:
                         self._same.clear()
                     self._same[told.same.ark.naan] = told.same
-        self._clock.leave_out(now - started)
+            now = clock()
+        clock.leave_out(now - started)
 
-    def _walk_one(self, told: _Told[Token], token: Token, ark: Ark) -> None:
+    def _walk_one(self, told: _Root[Token], token: Token, ark: Ark, name: Labels) -> None:
         if told.same is not None and told.same.ark.naan == ark.naan:
             self.open -= 1
             self.done.append((token, self._like(told.same, ark)))
             return
-        walk = self._walk(ark)
+        walk = self._walk(ark, name)
         walk.tell(walk.next()[0], told.answer)
         self._begin(token, walk, told.elapsed)
-        if walk.over and not walk.ark_read:
+        if told.keep and walk.over and not walk.ark_read:
             told.same = self.done[-1][1]
 
-    def _walk(self, ark: Ark) -> Walk:
+    def _walk(self, ark: Ark, root: Labels) -> Walk:
         shared = self._budgets.get(ark.naan)
         if shared is None:
             if len(self._budgets) >= MAX_SAME:
@@ -229,7 +232,7 @@ class Many(Generic[Token]):
         else:
             shared.steps += STEPS_EACH
         budget = Budget(self._settings.regexp_steps, shared)
-        return Walk(ark, self._settings, reader=self._rules, budget=budget)
+        return Walk(ark, self._settings, reader=self._rules, budget=budget, root=root)
 
     def _like(self, same: Discovery, ark: Ark) -> Discovery:
         """What was discovered, for another ARK of the NAAN."""
@@ -335,7 +338,7 @@ def _key(name: Labels, rdtype: int) -> Key:
 
 
 def _not_asked() -> Answer:
-    return Answer(Outcome.TIMEOUT, note=TIME_OVER)
+    return _NOT_ASKED
 
 
 def _nothing() -> None:

@@ -116,21 +116,25 @@ class Mux:
         """Until the queues are empty or a limit holds; seconds until the rate allows more, or 0."""
         held = 0.0
         waiting: list[Flight] = []
-        while self._again or (self.waiting and self._flying < self.concurrency):
-            fresh = not self._again
-            flight = (self._again or self._onward or self._queue).popleft()
-            self._flying += fresh
-            if flight.attempt is None:
-                flight.attempt = flight.exchange.next()
-            if flight.attempt is None:
+        again, onward, queue = self._again, self._onward, self._queue
+        while again or ((onward or queue) and self._flying < self.concurrency):
+            if again:
+                flight = again.popleft()
+            else:
+                flight = (onward or queue).popleft()
+                self._flying += 1
+            attempt = flight.attempt
+            if attempt is None:
+                attempt = flight.attempt = flight.exchange.next()
+            if attempt is None:
                 self._finish(flight, now)
                 continue
             if flight.deadline <= now or flight.seconds <= 0:
                 flight.exchange.expire()
                 self._finish(flight, now)
                 continue
-            pause = self._pause(flight.attempt.server, now)
-            if pause or (flight.attempt.tcp and self._connections >= MAX_TCP):
+            pause = 0.0 if self._rate is None else self._pause(attempt.server, self._rate, now)
+            if pause or (attempt.tcp and self._connections >= MAX_TCP):
                 held = max(held, pause)
                 waiting.append(flight)
                 if pause:
@@ -138,18 +142,16 @@ class Mux:
                 continue
             if flight.started is None:
                 flight.start(now)
-            self._launch(flight, flight.attempt, now)
+            self._launch(flight, attempt, now)
         self._again.extendleft(reversed(waiting))
         return held
 
-    def _pause(self, server: Server, now: float) -> float:
+    def _pause(self, server: Server, rate: float, now: float) -> float:
         """Seconds to hold back from this server; 0 takes a place in its rate."""
-        if self._rate is None:
-            return 0.0
         free_at = self._free_at.get(server, now)
         if free_at > now:
             return free_at - now
-        self._free_at[server] = max(free_at, now - 0.01) + 1 / self._rate
+        self._free_at[server] = max(free_at, now - 0.01) + 1 / rate
         return 0.0
 
     def _launch(self, flight: Flight, attempt: Attempt, now: float) -> None:
@@ -205,7 +207,7 @@ class Mux:
                         self._fail(flight, flight.attempt, error, now)
                 return True
             heard = port.flights.get(packet[:2])
-            if heard is not None and heard.attempt is not None and self._hear(heard, heard.attempt, packet):
+            if heard is not None and (attempt := heard.attempt) is not None and self._hear(heard, attempt, packet):
                 self._next(heard)
         return True
 

@@ -68,12 +68,13 @@ def check(labels: Labels) -> Labels:
     """The same labels; ValueError if a label or the whole is too long or empty (RFC 1035 2.3.4)."""
     if not labels:
         return labels
-    sizes = [*map(len, labels)]
-    if not min(sizes):
+    if b"" in labels:
         raise ValueError("empty label")
-    if max(sizes) > MAX_LABEL:
-        raise ValueError(f"label of {max(sizes)} octets, {MAX_LABEL} at most")
-    if (size := sum(sizes) + len(sizes) + 1) > MAX_NAME:
+    sizes = [*map(len, labels)]
+    size = sum(sizes) + len(sizes) + 1
+    if size > MAX_LABEL and (longest := max(sizes)) > MAX_LABEL:
+        raise ValueError(f"label of {longest} octets, {MAX_LABEL} at most")
+    if size > MAX_NAME:
         raise ValueError(f"name of {size} octets, {MAX_NAME} at most")
     return labels
 
@@ -134,10 +135,11 @@ def read_name(packet: bytes, at: int) -> tuple[Labels, int]:
     try:
         while length := packet[at]:
             if length <= MAX_LABEL:
+                start = at + 1
+                at = start + length
                 size += length + 1
                 if size > MAX_NAME:
                     raise ValueError("a name too long")
-                start, at = at + 1, at + 1 + length
                 labels.append(packet[start:at])
             elif length >= 0xC0:
                 target = (length & 0x3F) << 8 | packet[at + 1]
@@ -164,4 +166,9 @@ def fold(labels: Labels) -> Labels:
 
 def is_below(labels: Labels, origin: Labels) -> bool:
     """True where the name is the origin or under it."""
-    return not origin or fold(labels[-len(origin) :]) == fold(origin)
+    if not origin:
+        return True
+    above = labels[-len(origin) :]
+    return above == origin or (
+        above[-1:] != () and above[-1].lower() == origin[-1].lower() and fold(above) == fold(origin)
+    )

@@ -49,7 +49,9 @@ class Ports:
 
     def next(self, server: Server) -> Port:
         """The port for the next question to this server. Raises OSError."""
-        ports = self._ports.setdefault(server, [])
+        ports = self._ports.get(server)
+        if ports is None:
+            ports = self._ports[server] = []
         self._turn += 1
         if len(ports) < SOCKETS:
             ports.append(self._open(server))

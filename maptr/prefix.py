@@ -18,7 +18,7 @@ _SHAPE = re.compile(
     % ((_LITERAL,) * 4),
     re.DOTALL,
 )
-_ONE = re.compile(_LITERAL, re.DOTALL)
+_WRAPPED = re.compile(rb"\\(.)|\[(.)\]", re.DOTALL)  # a literal that is escaped, or in a bracket
 
 PARSE_STEPS = 4  # one search by ``re``: as long as so many steps of a program
 
@@ -63,5 +63,4 @@ class Prefix(NamedTuple):
 
 def _text(literals: bytes | None) -> bytes:
     """What a sequence of literals matches."""
-    octets = (one[1:2] if len(one) > 1 else one for one in _ONE.findall(literals or b""))
-    return b"".join(octets)
+    return _WRAPPED.sub(rb"\1\2", literals or b"")

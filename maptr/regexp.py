@@ -21,6 +21,7 @@ reach it. As with sed, text around the match stays.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -29,6 +30,9 @@ from maptr.nfa import Budget
 from maptr.prefix import Prefix
 
 MAX_RESULT = 4096  # octets of a substitution's result
+
+_OCTET = re.compile(rb"\\.?|[^\\]", re.DOTALL)  # one octet, or two where the first escapes the second
+_RUN = re.compile(rb"([^\\]+)|\\(.)", re.DOTALL)  # octets that stand for themselves, or one that is escaped
 
 
 class ResultTooLongError(ValueError):
@@ -95,43 +99,37 @@ def _split(field: bytes) -> tuple[bytes, tuple[bytes | int, ...], bytes]:
     delimiter = field[0]
     if delimiter in b"0123456789\\i":
         raise RegexpError(f"{chr(delimiter)!r} cannot delimit")
-    parts: list[list[bytes]] = [[]]
-    octets = iter(field[1:])
-    for octet in octets:
-        if octet == delimiter:
-            if len(parts) == 3:
-                raise RegexpError("a delimiter too many")
-            parts.append([])
-        elif octet == 0x5C and len(parts) < 3:
-            following = next(octets, None)
-            if following is None:
-                raise RegexpError("ends inside an escape")
-            parts[-1].append(bytes((octet, following)))
-        else:
-            parts[-1].append(bytes((octet,)))
-    if len(parts) < 3:
-        raise RegexpError("not delimiter, expression, delimiter, replacement, delimiter, flags")
-    ere, replacement, flags = parts
-    if set(flags) - {b"i"}:
+    octets = _OCTET.findall(field, 1)
+    try:
+        first = octets.index(field[:1])
+        second = octets.index(field[:1], first + 1)
+    except ValueError:
+        if octets[-1:] == [b"\\"]:
+            raise RegexpError("ends inside an escape") from None
+        raise RegexpError("not delimiter, expression, delimiter, replacement, delimiter, flags") from None
+    flags = b"".join(octets[second + 1 :])
+    if delimiter in flags:
+        raise RegexpError("a delimiter too many")
+    if flags.strip(b"i"):
         raise RegexpError("a flag other than i")
-    return b"".join(ere), tuple(_replacement(replacement)), b"".join(flags)
+    return b"".join(octets[:first]), tuple(_replacement(b"".join(octets[first + 1 : second]))), flags
 
 
 def _highest(replacement: tuple[bytes | int, ...]) -> int:
     return max((part for part in replacement if isinstance(part, int)), default=0)
 
 
-def _replacement(tokens: list[bytes]) -> Iterator[bytes | int]:
+def _replacement(text: bytes) -> Iterator[bytes | int]:
     literal = b""
-    for token in tokens:
-        if token == b"\\0":
+    for plain, escaped in _RUN.findall(text):
+        if escaped == b"0":
             raise RegexpError(r"\0 in the replacement")
-        if len(token) == 2 and token[1:].isdigit():
+        if escaped.isdigit():
             if literal:
                 yield literal
                 literal = b""
-            yield int(token[1:])
+            yield int(escaped)
         else:
-            literal += token[-1:]
+            literal += plain or escaped
     if literal:
         yield literal

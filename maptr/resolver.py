@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import dns.asyncresolver
 import dns.edns
@@ -24,6 +25,7 @@ import dns.resolver
 from maptr import names, url
 from maptr.errors import ConfigError, DiscoveryFailed, MissingExtra
 from maptr.naptr import Naptr
+from maptr.origins import Origins
 from maptr.protocol import UDP_PAYLOAD
 from maptr.question import Answer, Question
 from maptr.reply import EDE_BOGUS
@@ -35,6 +37,14 @@ DOT_PORT = 853  # RFC 7858 3.1
 TRUNCATED = "the reply is truncated over TCP"  # dnspython takes what is there for all there is
 
 Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolver)
+
+
+_ORIGINS: WeakKeyDictionary[dns.resolver.BaseResolver, Origins] = WeakKeyDictionary()
+
+
+def origins_of(resolver: dns.resolver.BaseResolver) -> Origins:
+    """What this resolver said lately of origins, to walks one after the other and side by side."""
+    return _ORIGINS.setdefault(resolver, Origins())
 
 
 def qname(question: Question) -> dns.name.Name:

@@ -16,10 +16,11 @@ from maptr.protocol import EDE, HEADER_SIZE, IN, MAX_TTL, OPT, SOA, A
 
 MAX_GLUE = 8  # addresses taken from one referral
 
-_FIXED = struct.Struct("!HHIH")
+_unpack_fixed = struct.Struct("!HHIH").unpack_from
+_unpack_pointed = struct.Struct("!HHHIH").unpack_from  # the same behind a pointer to the owner
 _PAIR = struct.Struct("!HH")
-_NAPTR_FIXED = struct.Struct("!HHB")
-_QNAME_POINTER = HEADER_SIZE  # where the question's name is
+_unpack_naptr = struct.Struct("!HHB").unpack_from
+_QNAME_POINTER = 0xC000 | HEADER_SIZE  # to the question's name
 _new = tuple.__new__  # half the time of a NamedTuple's own
 
 
@@ -54,29 +55,28 @@ def read_sections(packet: bytes, at: int, counts: Iterable[int], qname: Labels) 
     end = len(packet)
     for count in counts:
         records: list[Record] = []
-        for _ in range(count):
+        sections.append(records)
+        while count:
+            count -= 1
             first = packet[at]
             if first >= 0xC0:
-                place = (first & 0x3F) << 8 | packet[at + 1]
-                if place not in pointed:
-                    pointed[place] = read_name(packet, at)[0]
-                owner = pointed[place]
-                at += 2
-            elif first:
-                owner, at = read_name(packet, at)
+                place, rdtype, rdclass, ttl, length = _unpack_pointed(packet, at)
+                owner = pointed.get(place)
+                if owner is None:
+                    owner = pointed[place] = read_name(packet, at)[0]
+                start = at + 12
             else:
-                owner, at = (), at + 1
-            rdtype, rdclass, ttl, length = _FIXED.unpack_from(packet, at)
-            start = at + 10
+                owner, at = read_name(packet, at) if first else ((), at + 1)
+                rdtype, rdclass, ttl, length = _unpack_fixed(packet, at)
+                start = at + 10
             at = start + length
             if at > end:
                 raise ValueError("rdata cut short")
             if rdclass == IN or rdtype == OPT:
                 records.append(_new(Record, (owner, rdtype, ttl, start, at)))
-        sections.append(records)
     if at != end:
         raise ValueError("octets after the last record")
-    return Sections(packet, *sections)
+    return _new(Sections, (packet, *sections))
 
 
 def name_of(packet: bytes, record: Record) -> Labels:
@@ -93,8 +93,8 @@ def _whole_name(packet: bytes, start: int, end: int) -> Labels:
 
 def naptr_of(packet: bytes, record: Record) -> Naptr:
     """NAPTR rdata, its name compressed or not (RFC 3597 4)."""
-    start, end = record.start, record.end
-    order, preference, size = _NAPTR_FIXED.unpack_from(packet, start)
+    _, _, _, start, end = record
+    order, preference, size = _unpack_naptr(packet, start)
     service_at = start + 5 + size
     regexp_at = service_at + 1 + packet[service_at]
     name_at = regexp_at + 1 + packet[regexp_at]
@@ -103,7 +103,8 @@ def naptr_of(packet: bytes, record: Record) -> Naptr:
     flags = packet[start + 5 : service_at]
     service = packet[service_at + 1 : regexp_at]
     regexp = packet[regexp_at + 1 : name_at]
-    return _new(Naptr, (order, preference, flags, service, regexp, _whole_name(packet, name_at, end)))
+    replacement = _whole_name(packet, name_at, end) if packet[name_at] or name_at + 1 != end else ()
+    return _new(Naptr, (order, preference, flags, service, regexp, replacement))
 
 
 def addresses_of(packet: bytes, records: list[Record]) -> tuple[str, ...]:

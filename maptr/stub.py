@@ -18,15 +18,14 @@ from maptr.asking import Exchange, RandomBytes
 from maptr.attempt import Asked, Attempt, Server
 from maptr.errors import ConfigError, DiscoveryFailed, DiscoveryTimeout, reason_of
 from maptr.names import Labels
-from maptr.protocol import MAX_MESSAGE, NAPTR, PORT, SOA
-from maptr.question import Answer, Question
+from maptr.origins import Origins
+from maptr.protocol import MAX_MESSAGE, NAPTR, PORT
+from maptr.question import Answer
 
 if TYPE_CHECKING:
     from maptr.trust import TrustAnchors, Validator
 
 MAX_SYSTEM_SERVERS = 3  # MAXNS of resolv.conf(5)
-ORIGIN_SECONDS = 60.0  # an origin that was found to exist, or not to, is not asked for again
-MAX_ORIGINS = 100  # remembered
 MAX_ADDRESSES = 8  # of one server given by name
 
 
@@ -67,10 +66,15 @@ class Stub:
         self.validator: Validator | None = None if trust_anchors is None else make_validator(trust_anchors, trust_ad)
         self.randomness = randomness
         self._clock = clock
-        self._origins: dict[Labels, tuple[float, Answer]] = {}
+        self.origins = Origins(clock)
 
     def __repr__(self) -> str:
         return f"<Stub of {', '.join(map(str, self.servers))}>"
+
+    @property
+    def trust(self) -> Validator | bool:
+        """By what its answers are judged."""
+        return self.validator or self.trust_ad
 
     @classmethod
     def system(cls, *, trust_ad: bool = False, trust_anchors: TrustAnchors | None = None) -> Stub:
@@ -92,19 +96,6 @@ class Stub:
         if self.validator is not None:
             return self.validator.exchange(name, self._signed, self._clock, rdtype)
         return Exchange(name, self.servers, self.randomness, rdtype=rdtype, trust_ad=self.trust_ad)
-
-    def recall(self, question: Question) -> Answer | None:
-        """What was said of the origin's SOA in the last ORIGIN_SECONDS; None for any other question."""
-        until, answer = self._origins.get(question.name, (0.0, None)) if question.rdtype == SOA else (0.0, None)
-        return answer if until > self._clock() else None
-
-    def remember(self, question: Question, answer: Answer) -> Answer:
-        """The same answer, kept where ``recall`` gives it."""
-        if question.rdtype == SOA and answer.outcome.said:
-            if len(self._origins) >= MAX_ORIGINS:
-                self._origins.clear()
-            self._origins[question.name] = self._clock() + ORIGIN_SECONDS, answer
-        return answer
 
     def _signed(self, name: Labels, rdtype: int) -> Exchange:
         return Exchange(name, self.servers, self.randomness, rdtype=rdtype, dnssec=True)

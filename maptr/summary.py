@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from maptr import names
 from maptr.printable import printable
 from maptr.trace import Outcome, Step
 
@@ -45,8 +46,11 @@ def none(found: Discovery) -> str:
 
 def advice(found: Discovery) -> str:
     """What to do where the origin does not exist in the DNS that was asked; empty where it is not known to be so."""
-    if not any(step.outcome is Outcome.NO_ORIGIN for step in found.trace):
+    origin = next((step.name for step in found.trace if step.outcome is Outcome.NO_ORIGIN), None)
+    if origin is None:
         return ""
+    if names.fold(origin) != names.ARK_ARPA:
+        return f"{names.to_text(origin)} does not exist in the DNS that was asked: name a server that has it (@SERVER)"
     return (
         "ark.arpa is not delegated on the public Internet: name a server that has it (@SERVER), or serve it on this"
         " machine (maptr up)"

@@ -66,7 +66,7 @@ def parse_host(text: str) -> Host:
     A last label that is a number makes the whole an IPv4 address in any notation a browser reads
     (``127.1``, ``0x7f000001``, ``2130706433``), so none of them hides a private address.
     """
-    if text.startswith("[") and text.endswith("]"):
+    if text[:1] == "[" and text[-1:] == "]":
         import ipaddress  # costs a fresh process a millisecond, and most hosts are names
 
         try:

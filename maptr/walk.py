@@ -29,19 +29,32 @@ from maptr.question import (
     Reader,
     Settings,
     question_rank,
-    sane_ttl,
 )
 from maptr.regexp import ResultTooLongError
 from maptr.trace import SECURITY, Outcome, Reading, Step
+
+_new = tuple.__new__  # half the time of a NamedTuple's own
+
+
+def root_name(ark: Ark, origin: Labels) -> Labels:
+    """Where the walk of an ARK begins. Raises ValueError where NAAN and origin make no domain name."""
+    return names.check((ark.naan.encode(), *origin))
 
 
 class Walk:
     """One run of the algorithm: ``next()``, ask, ``tell()``, until ``next()`` gives nothing; then ``result()``.
 
     NXDOMAIN for the root name says that there is no mapping authority only where the origin exists. Where the reply
-    does not show that, and it is not ``origin_known``, the origin's SOA is a further question.
+    does not show that, and it is not ``origin_known``, the origin's SOA is a further question. ``root`` is the root
+    name, where ``root_name`` made it already.
     Raises ValueError where NAAN and origin make no domain name.
     """
+
+    ark_read = False  # a regexp has read the ARK beyond its NAAN: another ARK may walk elsewhere
+    _given = False  # the open questions
+    _complete = True
+    _ttl: int | None = None
+    _security = ""
 
     def __init__(
         self,
@@ -51,25 +64,22 @@ class Walk:
         reader: Reader | None = None,
         origin_known: bool = False,
         budget: Budget | None = None,
+        root: Labels | None = None,
     ) -> None:
         self.ark = ark
         self.settings = settings = settings or DEFAULTS
-        self.ark_read = False  # a regexp has read the ARK beyond its NAAN: another ARK may walk elsewhere
         self.steps: list[Step] = []  # the trace so far: every question of the depths that have been read
         self._read = reader or read
-        root = names.check((ark.naan.encode(), *settings.origin))
-        self._open = [Question(root)]  # the questions of the depth that is asked now
+        root = root or root_name(ark, settings.origin)
+        self._open = [_new(Question, (root, (), MAX_TTL, NAPTR))]  # the questions of the depth that is asked now
         self._answers: dict[Labels, Answer] = {}
-        self._given = False
         self._asked = {names.fold(root)}
+        self._undotted = settings.reading_origin()
         self._found: list[Found] = []
         self._budget = budget or Budget(settings.regexp_steps)
         self._records_left = settings.max_records
         self._origin_known = origin_known
         self._too_long: list[tuple[tuple[int, int], ...]] = []  # paths of records whose URL is too long
-        self._complete = True
-        self._ttl: int | None = None
-        self._security = ""
 
     def next(self) -> list[Question]:
         """The questions that are open and were not given before, best path first; they may be asked side by side.
@@ -144,33 +154,40 @@ class Walk:
                 outcome = Outcome.NO_ORIGIN
         elif outcome is Outcome.ANSWER and not records:
             outcome = Outcome.NODATA
+        sane = None if ttl is None else ttl if 0 <= ttl <= MAX_TTL else 0
         if not outcome.said:
             self._complete = False
-        elif ttl is not None:
-            self._ttl = min(sane_ttl(ttl, 0), MAX_TTL if self._ttl is None else self._ttl)
-        here = Question(question.name, question.path, min(question.ttl, sane_ttl(ttl, MAX_TTL)))
+        elif sane is not None and (self._ttl is None or sane < self._ttl):
+            self._ttl = sane
+        here = question
+        if sane is not None and sane < question.ttl:
+            here = _new(Question, (question.name, question.path, sane, question.rdtype))
         if len(records) > 1:  # in canonical order, each once
             unique = {naptr.canonical(): naptr for naptr in records}
             records = [unique[key] for key in sorted(unique)]
-        if len(records) > self._records_left:
-            self._complete = False
-            over = f"{self._records_left} of {len(records)} records read, {self.settings.max_records} in one walk"
-            note = f"{note}; {over}" if note else over
-            records = records[: self._records_left]
         self._records_left -= len(records)
+        if self._records_left < 0:
+            self._complete = False
+            left = len(records) + self._records_left
+            over = f"{left} of {len(records)} records read, {self.settings.max_records} in one walk"
+            note = f"{note}; {over}" if note else over
+            records, self._records_left = records[:left], 0
         readings = tuple([self._read_record(here, naptr, onward) for naptr in records])
-        step = Step(question.name, question.depth, outcome, readings, note, ttl, server, elapsed, security, links)
-        return step if question.rdtype == NAPTR else step._replace(rdtype="SOA")
+        rdtype = "NAPTR" if question.rdtype == NAPTR else "SOA"
+        # All fields, in their order.
+        step = question.name, len(question.path), outcome, readings, note, ttl, server, elapsed, security, links, rdtype
+        return _new(Step, step)
 
     def _read_record(self, here: Question, naptr: Naptr, onward: dict[Labels, Question]) -> Reading:
         rule: Rule | None = None
         try:
-            rule = self._read(naptr, undotted=self.settings.reading_origin(), budget=self._budget)
-            if rule.kind is Kind.OTHER:
-                return Reading(naptr, rule.kind, False, rule.notes)
-            if rule.kind is Kind.HOST:
+            rule = self._read(naptr, undotted=self._undotted, budget=self._budget)
+            kind = rule.kind
+            if kind is Kind.OTHER:
+                return Reading(naptr, kind, False, rule.notes)
+            if kind is Kind.HOST:
                 reasons = self._host(here, rule)
-            elif rule.kind is Kind.URL:
+            elif kind is Kind.URL:
                 reasons = self._url(here, rule)
             else:
                 reasons = self._redirect(here, rule, onward)
@@ -181,7 +198,7 @@ class Walk:
         except _Passed as passed:
             assert rule is not None  # noqa: S101 - a rule that was read is passed over
             return Reading(naptr, rule.kind, False, (*rule.notes, str(passed)))
-        return Reading(naptr, rule.kind, True, (*rule.notes, *reasons))
+        return _new(Reading, (naptr, kind, True, (*rule.notes, *reasons)))
 
     def _host(self, here: Question, rule: Rule) -> list[str]:
         order, preference = rule.naptr[:2]
@@ -191,11 +208,12 @@ class Walk:
         refused: list[str] = []
         for index, (where, port) in enumerate(rule.hosts):
             host = where.text
-            if not self.settings.allow_private and where.is_local:
+            if where.is_local and not self.settings.allow_private:
                 refused.append(f"{host} is not a public host")
                 continue
-            candidate = Candidate(host, port, order, preference, owner, here.ttl, "dns", "", path)
-            self._found.append(Found(candidate, rule.naptr, index))
+            # All fields, in their order.
+            made = host, port, order, preference, owner, here.ttl, "dns", "", path, "", None, "", None
+            self._found.append(_new(Found, (_new(Candidate, made), rule.naptr, index)))
             taken.append(f"candidate {host}:{port}" if port else f"candidate {host}")
         if not taken:
             raise _Passed("; ".join(refused))

@@ -28,6 +28,7 @@ from maptr.protocol import (
 )
 from maptr.reply import Query
 
+_new = tuple.__new__  # half the time of a NamedTuple's own
 # Rcodes with which a server may leave the question out of its reply.
 _BARE = frozenset({FORMERR, SERVFAIL, NOTIMP, REFUSED})
 _NAPTR_IN = struct.pack("!HH", NAPTR, IN)
@@ -60,12 +61,12 @@ def make_query(
     if mix:
         wire = mix_case(wire, randomness[2:])
     question = wire + (_NAPTR_IN if rdtype == NAPTR else struct.pack("!HH", rdtype, IN))
-    header = _HEADERS[ask_ad, edns]
-    opt = _OPT_RECORD if edns else b""
     if dnssec:
-        header = _CD_HEADERS[edns]
-        opt = _DO_RECORD if edns else b""
-    return Query(name, randomness[:2] + header + question + opt, question, rdtype)
+        header, opt = _CD_HEADERS[edns], _DO_RECORD
+    else:
+        header, opt = _HEADERS[ask_ad, edns], _OPT_RECORD
+    packet = b"%b%b%b%b" % (randomness[:2], header, question, opt if edns else b"")
+    return _new(Query, (name, packet, question, rdtype))
 
 
 def mix_case(octets: bytes, randomness: bytes) -> bytes:
@@ -80,6 +81,6 @@ def answers(query: Query, packet: bytes) -> bool:
     """True where the packet is a reply to the query: its ID, and its question in the letters that were sent."""
     if len(packet) < HEADER_SIZE or packet[:2] != query.packet[:2] or packet[2] & 0xF8 != 0x80:
         return False
-    if packet[4:6] == b"\0\1":
+    if packet.startswith(b"\0\1", 4):
         return packet.startswith(query.question, HEADER_SIZE)
     return packet[4:6] == b"\0\0" and packet[3] & 15 in _BARE

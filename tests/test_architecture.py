@@ -56,6 +56,7 @@ LAYERS = (
         *(
             "trust",
             "call",
+            "origins",
             "stub",
             "ports",
             "flight",

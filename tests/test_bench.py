@@ -1,4 +1,4 @@
-"""A smoke of ``scripts/bench server``: it runs, checks answers, and ends. What it measures is no matter of tests."""
+"""A smoke of ``scripts/bench``: it runs, checks answers, and ends. What it measures is no matter of tests."""
 
 from __future__ import annotations
 
@@ -38,6 +38,19 @@ def test_smoke(tmp_path: Path) -> None:
         assert "flood of NXDOMAIN, NSEC3" in figures["rounds"]
     assert (tmp_path / "server.svg").read_text().startswith("<svg")
     assert "maptr" in (tmp_path / "server.txt").read_text()
+
+
+@pytest.mark.interop
+def test_smoke_of_the_client() -> None:
+    command = [sys.executable, "-m", "scripts.bench_client", "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    title, *rows = done.stdout.splitlines()
+    assert title.startswith("== against maptr, 1 rounds")
+    assert sum(" / " in row for row in rows) >= 6
+    held = [row for row in rows if row.startswith("event loop held by one reply")]
+    assert len(held) == 3
+    assert all(float(row.split(" ms", 1)[0].split()[-1]) > 0 for row in held)
 
 
 def test_the_long_echo_sends_as_much_as_an_answer_has() -> None:

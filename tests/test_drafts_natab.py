@@ -19,7 +19,7 @@ from tests.peers import find
 
 VECTORS = tomllib.loads((Path(__file__).parent / "vectors" / "drafts.toml").read_text("utf-8"))["natab"]
 
-# The script of the 2002 draft, appendix A.
+# The script of the 2002 draft, section 13.
 SCRIPT = r"my $naa = shift; while (<>) { next if (! /^$naa:/); while (<>) { last if (! /^[#\s]./); "
 SCRIPT += r'print "$1\n" if (/^\s+(\S+)/); } }'
 

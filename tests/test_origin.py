@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
 
 import dns.asyncresolver
 import dns.resolver
@@ -15,6 +18,7 @@ from maptr import (
     Discovery,
     DiscoveryError,
     NoMappingAuthority,
+    Stub,
     discover,
     discover_async,
     discover_many,
@@ -42,15 +46,21 @@ def of_async(server: Hostile) -> Discovery:
     return asyncio.run(discover_async(ARK, nameservers=[server.name], raise_on_none=False))
 
 
+Resolving = TypeVar("Resolving", dns.resolver.Resolver, dns.asyncresolver.Resolver)
+
+
+def resolver_of(server: Hostile, kind: type[Resolving]) -> Resolving:
+    made = kind(configure=False)
+    made.nameservers, made.port = [server.host], server.port
+    return made
+
+
 def of_resolver(server: Hostile) -> Discovery:
-    resolver = dns.resolver.Resolver(configure=False)
-    resolver.nameservers, resolver.port = [server.host], server.port
-    return discover(ARK, resolver=resolver, raise_on_none=False)
+    return discover(ARK, resolver=resolver_of(server, dns.resolver.Resolver), raise_on_none=False)
 
 
 def of_async_resolver(server: Hostile) -> Discovery:
-    resolver = dns.asyncresolver.Resolver(configure=False)
-    resolver.nameservers, resolver.port = [server.host], server.port
+    resolver = resolver_of(server, dns.asyncresolver.Resolver)
     return asyncio.run(discover_async(ARK, resolver=resolver, raise_on_none=False))
 
 
@@ -60,11 +70,12 @@ def of_bulk(server: Hostile) -> Discovery:
     return found
 
 
-def of_async_bulk(server: Hostile) -> Discovery:
-    async def collect() -> list[Discovery]:
-        return [found async for found in discover_many_async([ARK], nameservers=[server.name])]
+async def collect(running: AsyncIterable[Discovery]) -> list[Discovery]:
+    return [found async for found in running]
 
-    (found,) = asyncio.run(collect())
+
+def of_async_bulk(server: Hostile) -> Discovery:
+    (found,) = asyncio.run(collect(discover_many_async([ARK], nameservers=[server.name])))
     found.raise_for_none() if not found.complete else None
     return found
 
@@ -170,14 +181,81 @@ def test_where_the_origin_is_not_said_it_is_not_known(server: Hostile) -> None:
         of_stub(server)
 
 
-def test_the_origin_is_asked_once_in_a_run(server: Hostile) -> None:
-    arks = [f"ark:{number}/x" for number in range(10, 40)]
+ARKS = [f"ark:{number}/x" for number in range(10, 30)]
+
+
+def many_of_stub(server: Hostile) -> list[Discovery]:
+    return list(discover_many(ARKS, nameservers=[server.name]))
+
+
+def many_of_async_stub(server: Hostile) -> list[Discovery]:
+    return asyncio.run(collect(discover_many_async(ARKS, nameservers=[server.name])))
+
+
+def many_of_resolver(server: Hostile) -> list[Discovery]:
+    return list(discover_many(ARKS, resolver=resolver_of(server, dns.resolver.Resolver)))
+
+
+def many_of_async_resolver(server: Hostile) -> list[Discovery]:
+    return asyncio.run(collect(discover_many_async(ARKS, resolver=resolver_of(server, dns.asyncresolver.Resolver))))
+
+
+def many_of_sync_resolver_awaited(server: Hostile) -> list[Discovery]:
+    resolver: Any = resolver_of(server, dns.resolver.Resolver)
+    return asyncio.run(collect(discover_many_async(ARKS, resolver=resolver)))
+
+
+def threads_of_resolver(server: Hostile) -> list[Discovery]:
+    return in_threads(partial(discover, resolver=resolver_of(server, dns.resolver.Resolver)))
+
+
+def threads_of_stub(server: Hostile) -> list[Discovery]:
+    return in_threads(partial(discover, resolver=Stub([server.name])))
+
+
+def in_threads(ask: Callable[..., Discovery]) -> list[Discovery]:
+    def one(ark: str) -> Discovery:
+        try:
+            return ask(ark, raise_on_none=False)
+        except DiscoveryFailed as failed:
+            assert failed.discovery is not None
+            return failed.discovery
+
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(one, ARKS))
+
+
+def many_of_cache(server: Hostile) -> list[Discovery]:
+    with Cache(nameservers=[server.name]) as cache:
+        return in_threads(cache.discover)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        *(many_of_stub, many_of_async_stub, many_of_resolver, many_of_async_resolver),
+        *(many_of_sync_resolver_awaited, threads_of_resolver, threads_of_stub, many_of_cache),
+    ],
+    ids=lambda run: run.__name__,
+)
+def test_the_origin_is_asked_once_in_a_run(run: Callable[[Hostile], list[Discovery]], server: Hostile) -> None:
     for origin, complete in ((nxdomain(soa(".")), False), (nodata, True)):
         server.script = serving(nxdomain(soa("arpa.")), origin)
         server.queries.clear()
-        found = list(discover_many(arks, nameservers=[server.name]))
+        found = run(server)
         assert {one.complete for one in found} == {complete}
+        assert len(found) == len(ARKS)
         assert sum(is_wanted(query) for query, _ in server.queries) == 1
+
+
+def test_what_nobody_judged_is_no_validated_answer_for_the_origin(server: Hostile) -> None:
+    server.script = serving(nxdomain(soa("arpa.")), nodata)
+    server.queries.clear()
+    resolver = resolver_of(server, dns.resolver.Resolver)
+    for trust_ad, security in ((False, "indeterminate"), (True, "insecure"), (False, "indeterminate")):
+        found = discover(ARK, resolver=resolver, trust_ad=trust_ad, raise_on_none=False)
+        assert [step.security for step in found.trace] == [security] * 2
+    assert sum(is_wanted(query) for query, _ in server.queries) == 2
 
 
 @pytest.mark.parametrize("command", ["url", "discover"])
@@ -189,6 +267,14 @@ def test_the_command_says_what_to_do_once(command: str, server: Hostile) -> None
     assert done.stderr.count("not delegated on the public Internet") == 1
     assert done.stderr.count("the origin does not exist") == 3
     assert sum(is_wanted(query) for query, _ in server.queries) == 1
+
+
+def test_the_advice_names_the_origin_that_was_asked_for(server: Hostile) -> None:
+    server.script = lambda query, transport: [reply(query, rcode=3, authority=[soa(".")])]
+    done = CliRunner().invoke(main, ["url", "--origin", "naans.example", "ark:12345/x", f"@{server.name}"])
+    assert done.exit_code == 9
+    assert "naans.example. does not exist" in done.stderr
+    assert "ark.arpa" not in done.stderr
 
 
 def test_bulk_says_what_to_do_once_and_in_no_row(server: Hostile) -> None:

@@ -669,6 +669,19 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
+def test_a_file_that_is_not_a_registry_is_replaced_only_on_request(tmp_path: Path) -> None:
+    notes, source = tmp_path / "notes.txt", tmp_path / "natab"
+    notes.write_text("my notes\n")
+    source.write_bytes(natab(10000))
+    code, _, err = run(str(source), "--table", str(notes), "--apply")
+    assert (code, notes.read_text()) == (2, "my notes\n")
+    assert "maptr did not write it" in err
+    assert run(str(source), "--table", str(notes), "--apply", "--overwrite")[0] == 0
+    notes.write_text("damaged")  # what was pulled before is replaced, with its last good state in mind
+    assert run(str(source), "--table", str(notes), "--apply")[0] == 0
+    assert notes.read_bytes() == source.read_bytes()
+
+
 def test_the_command_plans_applies_and_refuses(target: Path) -> None:
     into = ("--table", str(target))
     with http(sends(NEW)) as url, http(sends(natab(10000))) as shrunk, http(sends(b"<html>")) as page:

@@ -28,21 +28,23 @@ class Askers:
         self._rate = rate
 
     def one(self, ark: Ark, **options: Any) -> Discovery:
-        return client.discover(ark, **self._defaults.own_stub(options))
+        return client.discover(ark, **self._defaults.own_resolver(options))
 
     async def one_async(self, ark: Ark, **options: Any) -> Discovery:
         import asyncio
 
         from maptr.asyncclient import discover_async
 
-        if self._defaults.has_stub:
-            return await discover_async(ark, **self._defaults.own_stub(options))
-        return await discover_async(ark, **await asyncio.to_thread(self._defaults.own_stub, options))
+        if self._defaults.has_resolver:
+            return await discover_async(ark, **self._defaults.own_resolver(options))
+        return await discover_async(ark, **await asyncio.to_thread(self._defaults.own_resolver, options))
 
     def many(self, arks: list[Ark]) -> Iterator[Discovery]:
         """The discovery of each, in order."""
         made = self._defaults
         if any("://" in server for server in made.nameservers or ()):  # with which ``bulk`` does not speak
+            for ark in arks[:1]:
+                made.own_resolver(made.request(ark, {}).ask)  # one for all threads
             return _in_threads(lambda ark: self.one(ark, **made.request(ark, {}).ask), arks)
         from maptr.bulk import discover_many
 

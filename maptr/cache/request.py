@@ -17,13 +17,13 @@ from maptr.call import StepHook, with_origin
 from maptr.client import make_stub
 from maptr.names import fold
 from maptr.question import Settings
-from maptr.stub import make_validator
+from maptr.stub import Stub, make_validator
 
 if TYPE_CHECKING:
     import dns.name
+    import dns.resolver
 
     from maptr.choose import Chooser
-    from maptr.stub import Stub
     from maptr.trust import TrustAnchors, Validator
 
 
@@ -89,7 +89,7 @@ class Defaults:
         self.trust = trust
         self.require = call.required(require)
         self.view = _view(None, self.nameservers, trust)
-        self._stub: Stub | None = None
+        self._own: Stub | dns.resolver.Resolver | None = None
 
     def request(self, ark: Ark | str | bytes, options: Options) -> Request:
         """Raises ArkSyntaxError, ConfigError, and TypeError for an option there is none of."""
@@ -141,24 +141,33 @@ class Defaults:
         return self.view if trust is self.trust else _view(None, self.nameservers, trust)
 
     @property
-    def has_stub(self) -> bool:
-        """Whether ``own_stub`` has nothing to look up."""
-        return self._stub is not None or not self.nameservers
+    def has_resolver(self) -> bool:
+        """Whether ``own_resolver`` has nothing to look up."""
+        return self._own is not None or not self.nameservers
 
-    def own_stub(self, ask: dict[str, Any]) -> dict[str, Any]:
-        """The same, the cache's own servers as one Stub for every call, which so learns which of them are silent.
+    def own_resolver(self, ask: dict[str, Any]) -> dict[str, Any]:
+        """The same, the cache's own servers as one Stub or dnspython resolver for every call, which so learns which of
+        them are silent, and whether the origin exists.
 
         Made when it is first needed, for a server given by name is looked up; raises as ``make_stub`` does.
         """
         own = self.nameservers or ()
-        if not own or ask.get("nameservers") != own or any("://" in server for server in own):
+        if not own or ask.get("nameservers") != own:
             return ask
         if ask.get("trust_ad", False) != self.trust.ad or ask.get("trust_anchors") is not self.trust.validator:
             return ask
-        if self._stub is None:
-            self._stub = make_stub(own, **self.trust.ask, lifetime=ask.get("lifetime"))
-        rest = {name: value for name, value in ask.items() if name not in _STUB_HAS}
-        return {**rest, "resolver": self._stub}
+        if self._own is None:
+            self._own = self._make(own, ask.get("lifetime"))
+        has = _STUB_HAS if isinstance(self._own, Stub) else ("nameservers",)
+        rest = {name: value for name, value in ask.items() if name not in has}
+        return {**rest, "resolver": self._own}
+
+    def _make(self, servers: tuple[str, ...], lifetime: float | None) -> Stub | dns.resolver.Resolver:
+        if not any("://" in server for server in servers):
+            return make_stub(servers, **self.trust.ask, lifetime=lifetime)
+        from maptr.resolver import make_resolver
+
+        return make_resolver(servers, lifetime=lifetime)
 
 
 _STUB_HAS = ("nameservers", "trust_ad", "trust_anchors")

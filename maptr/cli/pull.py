@@ -16,8 +16,9 @@ from maptr import places
 from maptr.cli import output, shared
 from maptr.cli.completion import files
 from maptr.cli.duration import Duration
+from maptr.cli.target import overwrite_option, refuse_foreign
 from maptr.duration import jittered
-from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, UnsafePlan
+from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan
 
 if TYPE_CHECKING:
     from maptr.pull import Demands, Pull
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     help="The table to compare with and, with --apply, to replace.  [default: as configured, or where discover looks]",
 )
 @click.option("--apply", "act", is_flag=True, help="Do it; without, only the plan is shown.")
+@overwrite_option("Replace FILE even if it is not a registry and was not pulled before.")
 @click.option(
     "--force",
     is_flag=True,
@@ -65,6 +67,7 @@ def pull(
     sources: tuple[str, ...],
     target: Path | None,
     act: bool,
+    overwrite: bool,
     force: bool,
     sha256: str | None,
     public_key: Path | None,
@@ -126,6 +129,8 @@ def pull(
     if cafile is not None and not any("://" in where for where in (*sources, signature or "")):
         raise click.UsageError("--cafile: nothing uses it: all sources are files")
     into = target or (known.file if known is not None and known.file else _default(act))
+    if act and not into.with_name(f"{into.name}.pull").exists():  # a table that was pulled and is damaged is replaced
+        refuse_foreign(into, _is_registry, overwrite=overwrite)
     job = _Job(sources, into, act, force, _demands(sha256, public_key, signature), cafile, timeout, form, official)
     try:
         if every is None:
@@ -135,6 +140,16 @@ def pull(
             time.sleep(jittered(every, random.uniform))
     except KeyboardInterrupt:
         output.interrupted(f"{into} is as it was last pulled; run it again")
+
+
+def _is_registry(content: bytes) -> bool:
+    from maptr import registry
+
+    try:
+        registry.read(content, on_bad=lambda error: None)
+    except TableError:
+        return False
+    return True
 
 
 def _default(act: bool) -> Path:

@@ -194,7 +194,7 @@ def build_of(config: Config, zone: ZoneConfig) -> TableBuild | None:
         servers = tuple(NameServer.parse(text, zone.name) for text in zone.ns)
     except ZoneError as error:
         raise config.error("zone.ns", error.reason) from None
-    return TableBuild(zone.table, servers, zone.contact, zone.ttl, zone.include)
+    return TableBuild(zone.table, servers, zone.contact, zone.ttl, zone.include, config.client.scheme)
 
 
 def has_table(config: Config) -> bool:

@@ -33,6 +33,7 @@ class TableBuild:
     contact: Labels = (b"hostmaster",)
     ttl: int = zone.TTL
     include: tuple[Path, ...] = ()
+    scheme: str = "https"  # of a natab's hosts
 
 
 def prepared(source: ZoneSource, now: float, *, starting: bool = False) -> tuple[ZoneSource, LeftOut | None]:
@@ -74,7 +75,7 @@ def built(source: ZoneSource, now: float) -> tuple[str | None, LeftOut]:
     if len(octets) > MAX_TABLE:
         raise ZoneError(f"more than {MAX_TABLE} octets", filename=str(made.table))
     try:
-        table, unread = confined.read(octets, filename=str(made.table))
+        table, unread = confined.read(octets, filename=str(made.table), scheme=made.scheme)
     except TableError as error:
         raise ZoneError(error.reason, filename=error.filename, line=error.line) from None
     except ParserFailed as error:
