@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tests.caching import until
@@ -25,7 +26,17 @@ def interrupted(
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        until(when, "what was to be interrupted")
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=PATIENCE)
+        try:
+            until(when, "what was to be interrupted")
+            # Python does not notice a signal that comes just before a system call blocks: a user presses Ctrl-C again.
+            for _ in range(int(PATIENCE)):
+                process.send_signal(signal.SIGINT)
+                with suppress(subprocess.TimeoutExpired):
+                    out, err = process.communicate(timeout=1)
+                    break
+            else:
+                raise AssertionError(f"{words} goes on")
+        except BaseException:
+            process.kill()
+            raise
     return subprocess.CompletedProcess(words, process.returncode, out, err)
