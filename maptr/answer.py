@@ -1,14 +1,16 @@
 """The general path: query octets and a Snapshot in, reply octets out, every rule in one readable chain.
 
-No socket, thread, clock, log or file. What a zone says is in ``lookup.py``, how octets lie in ``packet.py`` and
-``rendering.py``, what the options of EDNS mean in ``edns.py`` and ``cookies.py``.
+No socket, thread, clock, log or file. What a zone says is in ``lookup.py``, how messages are read and laid
+out in ``message.py``, what the options of EDNS mean in ``edns.py`` and ``cookies.py``.
 """
 
 from __future__ import annotations
 
+from dnslib import DNSError
+
 from maptr.chaos import look_up_chaos
 from maptr.context import MIN_PAYLOAD, PLAIN, Context, Transport, is_amplifier
-from maptr.cookies import answer_cookie
+from maptr.cookies import answer_cookie, packed_address
 from maptr.edns import (
     EDE_NOT_AUTHORITATIVE,
     EDE_NOT_READY,
@@ -18,8 +20,8 @@ from maptr.edns import (
     read_options,
 )
 from maptr.lookup import Outcome, find_zone, is_broken, look_up
+from maptr.message import MAX_QUERY_RECORDS, Message, Query, Reply, lay_out
 from maptr.names import fold
-from maptr.packet import COUNTS, MAX_QUERY_RECORDS, read_question, read_records
 from maptr.protocol import (
     ANY,
     AXFR,
@@ -40,7 +42,6 @@ from maptr.protocol import (
     SOA,
     UPDATE,
 )
-from maptr.rendering import Query, Reply, render
 from maptr.snapshot import Snapshot
 
 
@@ -77,69 +78,70 @@ def make_reply(
     """
     if len(query) < HEADER_SIZE or query[2] & 0x80:
         return None  # no ID to answer to, or itself a response: answering those makes loops
-    asked = Query(query, transport, context, reserve=reserve)
+    asked = Query(Message.parse_header(query), transport, context, reserve=reserve)
     settled = _settle(asked, client, rcode)
-    return _answer(asked, snapshot) if settled is None else settled._replace(nameless=True)
+    return _answer(asked, snapshot) if settled is None else settled
 
 
 def _settle(asked: Query, client: str, rcode: int | None) -> Reply | None:
-    """Read the query; the reply where it is the same whatever name is asked."""
-    query, context = asked.wire, asked.context
-    opcode = query[2] >> 3
-    if opcode not in (QUERY, NOTIFY, UPDATE):
-        return render(asked, NOTIMP if rcode is None else rcode)
+    """Read the query; the response where it is the same whatever name is asked."""
+    message, context = asked.message, asked.context
+    header = message.header
+    if header.opcode not in (QUERY, NOTIFY, UPDATE):
+        return lay_out(asked, NOTIMP if rcode is None else rcode)
     try:
-        question, end = read_question(query)
-    except ValueError:
-        return render(asked, FORMERR)
-    questions, *counts = COUNTS.unpack_from(query, 4)
-    if questions > 1:
-        return render(asked, FORMERR)  # RFC 9619: QDCOUNT is 1, or 0 to ask for a cookie
-    if opcode == UPDATE and (question is None or question.qtype != SOA or question.qclass != IN):
-        # What is no zone section (RFC 2136 2.3) is not sent back: dnspython for one could not read the reply.
-        return render(asked, NOTIMP if question is not None and question.qtype == SOA else FORMERR)
+        message.parse_question()
+    except DNSError:
+        return lay_out(asked, FORMERR)
+    if header.q > 1:
+        return lay_out(asked, FORMERR)  # RFC 9619: QDCOUNT is 1, or 0 to ask for a cookie
+    question = message.questions[0] if message.questions else None
+    if header.opcode == UPDATE and (question is None or question.qtype != SOA or question.qclass != IN):
+        # What is not a zone section (RFC 2136 2.3) is not sent back: dnspython for one could not read the response.
+        return lay_out(asked, NOTIMP if question is not None and question.qtype == SOA else FORMERR)
 
     asked.question = question
-    if opcode == UPDATE and sum(counts) > MAX_QUERY_RECORDS and rcode is None:
-        return None  # its records may be many, and none would change the reply
-    if (fault := _read_opt(asked, client, end, counts)) is not None:
+    if header.opcode == UPDATE and header.a + header.auth + header.ar > MAX_QUERY_RECORDS and rcode is None:
+        return None  # its records may be many, and none would change the response
+    if (fault := _read_opt(asked, client)) is not None:
         return fault
     if rcode is not None and (rcode != NOERROR or question is not None):
-        return render(asked, rcode, Outcome(authoritative=rcode == NOERROR))
+        return lay_out(asked, rcode, Outcome(authoritative=rcode == NOERROR))
     if question is None:
-        return render(asked, NOERROR if asked.cookie else FORMERR)  # RFC 7873 5.4
-    if opcode == QUERY:
+        return lay_out(asked, NOERROR if asked.cookie else FORMERR)  # RFC 7873 5.4
+    if header.opcode == QUERY:
         if question.qclass not in (IN, CH):
-            return render(asked, REFUSED, ede=EDE_NOT_SUPPORTED)
+            return lay_out(asked, REFUSED, ede=EDE_NOT_SUPPORTED)
         if question.qclass == IN and question.qtype in (AXFR, IXFR):
-            return render(asked, REFUSED)
+            return lay_out(asked, REFUSED)
         if question.qclass == CH and not (context.identity.version or context.identity.hostname):
-            return render(asked, REFUSED)
+            return lay_out(asked, REFUSED)
     return None
 
 
-def _read_opt(asked: Query, client: str, at: int, counts: list[int]) -> Reply | None:
-    """Read the records, of which OPT matters, and judge its cookie; the reply where one of them is at fault."""
+def _read_opt(asked: Query, client: str) -> Reply | None:
+    """Read the records, of which OPT matters, and judge its cookie; the response where one of them is at fault."""
     try:
-        opt = find_opt(read_records(asked.wire, at, counts))
-    except ValueError:
-        return render(asked, FORMERR)
+        asked.message.parse_records()
+        opt = find_opt(asked.message)
+    except DNSError:
+        return lay_out(asked, FORMERR)
     if opt is None:
         return None
     asked.opt = opt
-    if opt.version:
-        return render(asked, BADVERS)  # RFC 6891 6.1.3
+    if opt.edns_ver:
+        return lay_out(asked, BADVERS)  # RFC 6891 6.1.3
     cookies = asked.context.cookies
     try:
         asked.wanted = read_options(opt)
-        if asked.wanted.cookie is not None and cookies.secrets:
-            now, siphash = asked.context.clock(), asked.context.siphash
-            answer = answer_cookie(asked.wanted.cookie, client, secrets=cookies.secrets, now=now, siphash=siphash)
-            asked.cookie, asked.verified = answer.option, answer.verified
-    except ValueError:
-        return render(asked, FORMERR)
+    except DNSError:
+        return lay_out(asked, FORMERR)
+    if asked.wanted.cookie is not None and cookies.secrets:
+        address, now = packed_address(client), asked.context.clock()
+        answer = answer_cookie(asked.wanted.cookie, address, secrets=cookies.secrets, now=now)
+        asked.cookie, asked.verified = answer.option, answer.verified
     if asked.cookie and cookies.required and asked.transport is Transport.UDP and not asked.verified:
-        return render(asked, BADCOOKIE)  # RFC 7873 5.2.3 and 5.2.4
+        return lay_out(asked, BADCOOKIE)  # RFC 7873 5.2.3 and 5.2.4
     return None
 
 
@@ -147,26 +149,29 @@ def _answer(asked: Query, snapshot: Snapshot) -> Reply:
     """What depends on the name."""
     question = asked.question
     assert question is not None  # noqa: S101 - or it were settled
-    name, opcode = question.name, asked.wire[2] >> 3
+    name, opcode = question.qname.label, asked.message.header.opcode
     folded = fold(name)
     if opcode == UPDATE:
         # RFC 2136 3.1 and 3.3, as BIND says no: zones change by their files, and by no one on the network.
-        return render(asked, REFUSED, ede=EDE_PROHIBITED) if folded in snapshot.zones else render(asked, NOTAUTH)
+        return lay_out(asked, REFUSED, ede=EDE_PROHIBITED) if folded in snapshot.zones else lay_out(asked, NOTAUTH)
     if opcode == NOTIFY:
         # The primary of all its zones takes no news of them (RFC 1996 3.11); so say NSD and PowerDNS.
-        return render(asked, REFUSED if folded in snapshot.zones else NOTAUTH)
+        return lay_out(asked, REFUSED if folded in snapshot.zones else NOTAUTH)
     if question.qclass == CH:
         told = look_up_chaos(name, question.qtype, asked.context.identity)
-        return render(asked, REFUSED) if told is None else render(asked, NOERROR, told)
+        return lay_out(asked, REFUSED) if told is None else lay_out(asked, NOERROR, told)
     zone = find_zone(snapshot, folded, question.qtype)
     if snapshot.broken and is_broken(snapshot, folded, question.qtype, zone):
-        return render(asked, SERVFAIL, ede=EDE_NOT_READY)
+        return lay_out(asked, SERVFAIL, ede=EDE_NOT_READY)
     if zone is None:
-        return render(asked, REFUSED, ede=EDE_NOT_AUTHORITATIVE)
+        return lay_out(asked, REFUSED, ede=EDE_NOT_AUTHORITATIVE)
     minimal = question.qtype == ANY and asked.transport is Transport.UDP
-    dnssec = asked.opt is not None and asked.opt.do
+    dnssec = asked.opt is not None and bool(asked.opt.edns_do)
     outcome = look_up(zone, name, question.qtype, minimal_any=minimal, dnssec=dnssec)
-    unverified = asked.transport is Transport.UDP and not asked.verified
-    if unverified and is_amplifier(question.qtype, apex=folded == zone.origin, answered=bool(outcome.answer)):
+    amplifier = is_amplifier(question.qtype, apex=folded == zone.origin, answered=bool(outcome.answer))
+    if asked.transport is not Transport.UDP or not amplifier:
+        return lay_out(asked, outcome.rcode, outcome)
+    if not asked.verified:
         asked.limit = MIN_PAYLOAD
-    return render(asked, outcome.rcode, outcome)
+    reply = lay_out(asked, outcome.rcode, outcome)
+    return reply._replace(for_one=reply.cut or len(reply.wire) > MIN_PAYLOAD)

@@ -10,9 +10,8 @@ import enum
 from collections.abc import Callable
 from typing import NamedTuple, Self
 
-from maptr.cookies import CookieSettings, Hash
+from maptr.cookies import CookieSettings
 from maptr.protocol import RRSIG, UDP_PAYLOAD
-from maptr.siphash import siphash24
 
 MIN_PAYLOAD = 512  # without EDNS (RFC 1035 4.2.1); smaller values are treated as this (RFC 6891 6.2.3)
 MAX_PAYLOAD = 4096  # RFC 6891 6.2.5: the usual largest; beyond it UDP is only good for amplification
@@ -64,14 +63,12 @@ class _Context(NamedTuple):
     clock: Callable[[], float] = lambda: 0.0
     idle_timeout: float | None = None
     udp_payload: int = UDP_PAYLOAD
-    siphash: Hash = siphash24
 
 
 class Context(_Context):
     """``idle_timeout`` is the seconds a TCP connection may be silent, told to clients that ask (RFC 7828).
 
-    ``clock`` gives UNIX time, for cookies; ``siphash`` hashes them, in any thread; ``udp_payload`` is the most octets
-    of a UDP reply. Raises ValueError.
+    ``clock`` gives UNIX time, for cookies; ``udp_payload`` is the most bytes of a UDP reply. Raises ValueError.
     """
 
     __slots__ = ()
@@ -83,11 +80,10 @@ class Context(_Context):
         clock: Callable[[], float] = lambda: 0.0,
         idle_timeout: float | None = None,
         udp_payload: int = UDP_PAYLOAD,
-        siphash: Hash = siphash24,
     ) -> Self:
         if not MIN_PAYLOAD <= udp_payload <= MAX_PAYLOAD:
             raise ValueError(f"a UDP payload of {udp_payload}, not {MIN_PAYLOAD} to {MAX_PAYLOAD}")
-        return super().__new__(cls, identity, cookies, clock, idle_timeout, udp_payload, siphash)
+        return super().__new__(cls, identity, cookies, clock, idle_timeout, udp_payload)
 
 
 PLAIN = Context()

@@ -9,16 +9,17 @@ from __future__ import annotations
 import functools
 import hmac
 import ipaddress
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
-from maptr.siphash import KEY_SIZE, siphash24
+from siphashc import siphash
 
 CLIENT_COOKIE = 8  # octets, RFC 7873 4
 SERVER_COOKIE = 16  # octets of the interoperable format, RFC 9018 4
 WHOLE_COOKIE = CLIENT_COOKIE + SERVER_COOKIE
 SERVER_COOKIE_SIZES = range(8, 33)  # what any server may have made, RFC 7873 4
 VERSION = 1  # RFC 9018 4.1
+KEY_SIZE = 16  # bytes of a secret: SipHash-2-4 takes 128 bits, RFC 9018 4.4
 
 # RFC 9018 4.3: accept for an hour and from five minutes ahead; make a new one after half an hour.
 MAX_AGE = 3600
@@ -31,9 +32,6 @@ MAX_SECRETS = 2
 MAX_ADDRESSES = 10_000  # packed, remembered at a time: reading one takes longer than all else but the hash
 
 
-Hash = Callable[[bytes, bytes], bytes]  # of a key of 16 octets and what is hashed
-
-
 class _Settings(NamedTuple):
     secrets: tuple[bytes, ...] = ()
     required: bool = False
@@ -43,7 +41,7 @@ class CookieSettings(_Settings):
     """``secrets`` of 16 octets: the first makes cookies, each verifies them; without one there are no cookies.
 
     ``required``: a client that sends a cookie over UDP gets BADCOOKIE until the cookie is one of ours.
-    All workers, and all servers behind one address, are given the same secrets. Raises ValueError.
+    All servers behind one address are given the same secrets. Raises ValueError.
     """
 
     __slots__ = ()
@@ -64,64 +62,44 @@ class CookieReply(NamedTuple):
     verified: bool
 
 
-NO_COOKIE = CookieReply(b"", False)  # for who sent none
-
-
 def is_well_formed(option: bytes) -> bool:
     """True for a client cookie with or without a server cookie (RFC 7873 5.2.2 makes the rest FORMERR)."""
     return len(option) == CLIENT_COOKIE or len(option) - CLIENT_COOKIE in SERVER_COOKIE_SIZES
 
 
-def answer_cookie(
-    option: bytes, client: str, *, secrets: Sequence[bytes], now: float, siphash: Hash = siphash24
-) -> CookieReply:
-    """What a well-formed cookie option is answered with; ``now`` is UNIX time, ``secrets`` has one at least.
+def answer_cookie(option: bytes, address: bytes, *, secrets: Sequence[bytes], now: float) -> CookieReply:
+    """What a well-formed cookie option of a client at a packed address is answered with.
 
-    A cookie of ours comes back as it was while it is young and its secret is in use; otherwise a new one goes.
-    ``siphash`` is whatever gives the octets of ``siphash24``, and sooner.
-    """
-    address, seconds = packed_address(client), int(now) & 0xFFFFFFFF
-    if len(option) == CLIENT_COOKIE:  # nothing to check, and what most send that are new
-        return CookieReply(make_cookie(option, address, secrets[0], seconds, siphash), False)
-    return _answer(option, address, secrets, seconds, siphash)
-
-
-@functools.lru_cache(maxsize=1)
-def fresh_part(seconds: int) -> bytes:
-    """What a cookie made at that UNIX time has between the client's part and the hash (RFC 9018 4)."""
-    return bytes((VERSION, 0, 0, 0)) + (seconds & 0xFFFFFFFF).to_bytes(4, "big")
-
-
-def check_cookie(
-    option: bytes, made: bytes, address: bytes, *, secrets: Sequence[bytes], now: float, siphash: Hash = siphash24
-) -> CookieReply:
-    """As ``answer_cookie`` for one of client and server, hashed already: ``made`` is what it is if the first secret
-    made it for that packed address.
+    ``now`` is UNIX time, ``secrets`` has one at least. A cookie of ours comes back as it was while it is young and its
+    secret is in use; otherwise a new one goes.
     """
     seconds = int(now) & 0xFFFFFFFF
-    age = _age(option[CLIENT_COOKIE:], seconds)
-    if age is not None and -MAX_AHEAD <= age < RENEW_AGE and hmac.compare_digest(option, made):
-        return CookieReply(option, True)
-    return _answer(option, address, secrets, seconds, siphash)
-
-
-def _answer(option: bytes, address: bytes, secrets: Sequence[bytes], seconds: int, siphash: Hash) -> CookieReply:
     client_cookie, server_cookie = option[:CLIENT_COOKIE], option[CLIENT_COOKIE:]
     age = _age(server_cookie, seconds)
     if age is not None and -MAX_AHEAD <= age <= MAX_AGE:
         for place, secret in enumerate(secrets):
-            expected = siphash(secret, client_cookie + server_cookie[:8] + address)
+            expected = _hash(secret, client_cookie + server_cookie[:8] + address)
             if hmac.compare_digest(server_cookie[8:], expected):
                 if place == 0 and age < RENEW_AGE:
                     return CookieReply(option, True)
-                return CookieReply(make_cookie(client_cookie, address, secrets[0], seconds, siphash), True)
-    return CookieReply(make_cookie(client_cookie, address, secrets[0], seconds, siphash), False)
+                return CookieReply(make_cookie(client_cookie, address, secrets[0], seconds), True)
+    return CookieReply(make_cookie(client_cookie, address, secrets[0], seconds), False)
 
 
-def make_cookie(client_cookie: bytes, address: bytes, secret: bytes, seconds: int, siphash: Hash = siphash24) -> bytes:
+def make_cookie(client_cookie: bytes, address: bytes, secret: bytes, seconds: int) -> bytes:
     """Client and server cookie together, for a client at a packed address (RFC 9018 4)."""
-    head = client_cookie + fresh_part(seconds)
-    return head + siphash(secret, head + address)
+    head = client_cookie + _fresh_part(seconds)
+    return head + _hash(secret, head + address)
+
+
+@functools.lru_cache(maxsize=1)
+def _fresh_part(seconds: int) -> bytes:
+    """What a cookie made at that UNIX time has between the client's part and the hash (RFC 9018 4)."""
+    return bytes((VERSION, 0, 0, 0)) + (seconds & 0xFFFFFFFF).to_bytes(4, "big")
+
+
+def _hash(secret: bytes, data: bytes) -> bytes:
+    return siphash(secret, data).to_bytes(8, "little")
 
 
 def _age(server_cookie: bytes, seconds: int) -> int | None:

@@ -1,17 +1,18 @@
 """EDNS(0) as a server meets it (RFC 6891): the OPT of a query, checked, and the OPT of its reply.
 
-How octets lie is ``packet.py``'s; whether a cookie is one of ours, ``cookies.py``'s.
+How messages are laid out is ``message.py``'s; whether a cookie is one of ours, ``cookies.py``'s.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
+
+from dnslib import DNSError, DNSRecord
+from dnslib.dns import RR, EDNSOption
 
 from maptr.context import COOKIE, KEEPALIVE, MIN_PAYLOAD, NSID, OPTION_HEADER, PADDING, Context
 from maptr.cookies import is_well_formed
-from maptr.packet import Record, find_opt_record
-from maptr.protocol import DO, EDE, OPT
+from maptr.protocol import EDE, OPT
 
 EDE_NOT_READY = 14  # RFC 8914 4.15
 EDE_PROHIBITED = 18  # RFC 8914 4.19
@@ -21,19 +22,7 @@ EDE_NOT_SUPPORTED = 21  # RFC 8914 4.22
 PADDING_BLOCK = 468  # RFC 8467 4.1: padded replies are multiples of this
 KEEPALIVE_UNITS = 10  # a second, RFC 7828 3.1
 
-_OPTION = struct.Struct("!HH")  # code and length, RFC 6891 6.1.2
-_OPT = struct.Struct("!xHHIH")  # at the root: type, payload, extended rcode with version and flags, length
-
-Option = tuple[int, bytes]
-
-
-class Opt(NamedTuple):
-    """The OPT of a query."""
-
-    payload: int
-    version: int
-    do: bool
-    options: list[Option]
+OPT_SIZE = 11  # bytes of OPT without options, RFC 6891 6.1.2
 
 
 class Asked(NamedTuple):
@@ -48,74 +37,55 @@ class Asked(NamedTuple):
 NOTHING_ASKED = Asked()
 
 
-def find_opt(sections: list[list[Record]]) -> Opt | None:
-    """The OPT of a query, or None. Raises ValueError as ``find_opt_record`` does, and for an option cut short."""
-    record = find_opt_record(sections)
-    if record is None:
-        return None
-    _, _, payload, ttl, data = record
-    return Opt(payload, ttl >> 16 & 0xFF, bool(ttl & DO), _split(data))
+def find_opt(message: DNSRecord) -> RR | None:
+    """The OPT of a query, or None. Raises DNSError for two, or one in a wrong place (RFC 6891 6.1.1)."""
+    if any(record.rtype == OPT for record in (*message.rr, *message.auth)):
+        raise DNSError("OPT outside the additional section")
+    found = [record for record in message.ar if record.rtype == OPT]
+    if len(found) > 1:
+        raise DNSError("more than one OPT")
+    if found and found[0].rname.label:
+        raise DNSError("OPT is not at the root")
+    return found[0] if found else None
 
 
-def _split(data: bytes) -> list[Option]:
-    options: list[Option] = []
-    at, size = 0, len(data)
-    while at < size:
-        if at + OPTION_HEADER > size:
-            raise ValueError("an option without a length")
-        code, length = _OPTION.unpack_from(data, at)
-        at += OPTION_HEADER + length
-        if at > size:
-            raise ValueError("an option cut short")
-        options.append((code, data[at - length : at]))
-    return options
-
-
-def read_options(opt: Opt) -> Asked:
-    """ValueError for a cookie of a wrong length (RFC 7873 5.2.2); unknown options pass (RFC 6891 6.1.2)."""
-    if not opt.options:
-        return NOTHING_ASKED
+def read_options(opt: RR) -> Asked:
+    """Raises DNSError for a cookie of a wrong length (RFC 7873 5.2.2); unknown options pass (RFC 6891 6.1.2)."""
     options: dict[int, bytes] = {}
-    for code, data in opt.options:
-        if code == COOKIE and not is_well_formed(data):
-            raise ValueError("a cookie of a wrong length")
-        options.setdefault(code, data)
-    # What comes with NSID, keepalive and padding is nothing to us, as in all four servers: none has a meaning.
+    for option in opt.rdata:
+        if option.code == COOKIE and not is_well_formed(option.data):
+            raise DNSError("a cookie of a wrong length")
+        options.setdefault(option.code, option.data)
+    # The data of NSID, keepalive and padding mean nothing to a server, as in all four others.
     return Asked(NSID in options, options.get(COOKIE), KEEPALIVE in options, PADDING in options)
 
 
-def udp_limit(opt: Opt | None, payload: int) -> int:
+def udp_limit(opt: RR | None, payload: int) -> int:
     """How large a UDP reply may be (RFC 6891 6.2.5), where we send no more than the payload."""
-    return MIN_PAYLOAD if opt is None else min(max(opt.payload, MIN_PAYLOAD), payload)
+    return MIN_PAYLOAD if opt is None else min(max(opt.edns_len, MIN_PAYLOAD), payload)
 
 
 def reply_options(
     asked: Asked, context: Context, *, cookie: bytes | None, ede: int | None, stream: bool
-) -> list[Option]:
+) -> list[EDNSOption]:
     """The options of a reply but for padding: only what was asked for, and EDE.
 
     The cookie is the last, so that what stands before it is the same whoever asks (``ready.py``).
     """
     options = []
     if asked.nsid and context.identity.nsid:
-        options.append((NSID, context.identity.nsid.encode()))
+        options.append(EDNSOption(NSID, context.identity.nsid.encode()))
     if asked.keepalive and stream and context.idle_timeout is not None:
         units = min(int(context.idle_timeout * KEEPALIVE_UNITS), 0xFFFF)
-        options.append((KEEPALIVE, units.to_bytes(2, "big")))
+        options.append(EDNSOption(KEEPALIVE, units.to_bytes(2, "big")))
     if ede is not None:
-        options.append((EDE, ede.to_bytes(2, "big")))
+        options.append(EDNSOption(EDE, ede.to_bytes(2, "big")))
     if cookie is not None:
-        options.append((COOKIE, cookie))
+        options.append(EDNSOption(COOKIE, cookie))
     return options
 
 
-def padding_to_block(size: int, limit: int) -> Option | None:
-    """The last option of a reply that has so many octets without it; None where it would not fit."""
+def padding_to_block(size: int, limit: int) -> list[EDNSOption]:
+    """The last option of a response that has so many bytes without it; none where it would not fit."""
     size += OPTION_HEADER
-    return (PADDING, bytes(min(-size % PADDING_BLOCK, limit - size))) if size <= limit else None
-
-
-def write_opt(query_opt: Opt, payload: int, options: list[Option], *, rcode: int = 0) -> bytes:
-    """The OPT of a reply: version 0, DO copied (RFC 3225 3), nothing else of the query's echoed."""
-    data = b"".join([_OPTION.pack(code, len(value)) + value for code, value in options])
-    return _OPT.pack(OPT, payload, (rcode >> 4) << 24 | (DO if query_opt.do else 0), len(data)) + data
+    return [EDNSOption(PADDING, bytes(min(-size % PADDING_BLOCK, limit - size)))] if size <= limit else []

@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from maptr import packet
+from dnslib import DNSError, DNSQuestion
+from dnslib.dns import RR
+
 from maptr.acl import Acl, Key, Secondaries
 from maptr.answer import make_reply
 from maptr.context import Transport
 from maptr.difference import Record, serial_of, soa_of
 from maptr.journal import Journal
+from maptr.message import Message, may_be_signed
 from maptr.names import Labels, fold, to_text
-from maptr.packet import COUNTS, Question, may_be_signed, read_question, read_records
 from maptr.protocol import AA, AXFR, FORMERR, HEADER_SIZE, IN, IXFR, NOERROR, NOTAUTH, QUERY, REFUSED, SERVFAIL, SOA
 from maptr.snapshot import Snapshot, ZoneView
 from maptr.transfer import axfr, ixfr, messages
@@ -183,11 +185,10 @@ class _Transfer:
         if not int.from_bytes(template[2:4], "big") & AA:  # whatever is wrong with the query as such
             yield self.opened.seal(template)
             return
-        query = self.opened.query
-        question, end = read_question(query)
-        assert question is not None  # noqa: S101 - or there were no template
-        authority = read_records(query, end, COUNTS.unpack_from(query, 4)[1:])[1]
-        serial = next((serial_of(Record((), SOA, 0, r.rdata)) for r in authority if _is_soa(r, question)), None)
+        query = Message.parse(self.opened.query)
+        question = query.questions[0]  # or there were no template
+        serials = (serial_of(Record((), SOA, 0, soa.rdata.data)) for soa in query.auth if _is_soa(soa, question))
+        serial = next(serials, None)
         content = self._content(question, serial)
         if content is None:
             refusal = ask(FORMERR)
@@ -200,15 +201,17 @@ class _Transfer:
     def _refuse(self) -> int | None:
         """An rcode that settles it, unless the query is malformed: NOTAUTH for a zone that is not ours (RFC 5936
         2.2.1), REFUSED for one that this client may not have, and for AXFR by UDP, where it is not defined (4.2)."""
+        query = Message.parse_header(self.opened.query)
         try:
-            question, _ = read_question(self.opened.query)
-        except ValueError:
+            query.parse_question()
+        except DNSError:
             return None
-        if question is None:
+        if not query.questions:
             return None
+        question = query.questions[0]
         if question.qclass != IN or (question.qtype == AXFR and self.transport is Transport.UDP):
             return REFUSED
-        origin = fold(question.name)
+        origin = fold(question.qname.label)
         if origin not in self.snapshot.zones:
             if origin in self.snapshot.broken:
                 self.note_refused(lambda: f"{self._what(question)} refused: it is not loaded")
@@ -220,14 +223,14 @@ class _Transfer:
             return REFUSED
         return None
 
-    def _what(self, question: Question) -> str:
+    def _what(self, question: DNSQuestion) -> str:
         kind = "AXFR" if question.qtype == AXFR else "IXFR"
         key = "" if self.opened.key is None else f" key {to_text(self.opened.key)}"
-        return f"{kind} of zone {to_text(fold(question.name))} to {self.client}{key}"
+        return f"{kind} of zone {to_text(fold(question.qname.label))} to {self.client}{key}"
 
-    def _content(self, question: Question, serial: int | None) -> Iterator[Record] | None:
+    def _content(self, question: DNSQuestion, serial: int | None) -> Iterator[Record] | None:
         """The records to send; None for a question for changes that says not since when."""
-        view = self.snapshot.zones[fold(question.name)]
+        view = self.snapshot.zones[fold(question.qname.label)]
         what = self._what(question)
         if question.qtype == AXFR:
             self.note(f"{what}: serial {view.serial}")
@@ -241,6 +244,5 @@ class _Transfer:
         return ixfr(view, self.access.journals.get(view.origin), serial)
 
 
-def _is_soa(record: packet.Record, question: Question) -> bool:
-    same = fold(record.name) == fold(question.name)
-    return record.rdtype == SOA and same and len(record.rdata) >= MIN_SOA
+def _is_soa(record: RR, question: DNSQuestion) -> bool:
+    return record.rtype == SOA and record.rname == question.qname and len(record.rdata.data) >= MIN_SOA

@@ -34,6 +34,7 @@ class Outcome:
     glue: list[RRset] = field(default_factory=list)
     additional: list[RRset] = field(default_factory=list)
     source: Labels = ()
+    base: int = 0  # labels of the zone or delegation that answers
 
     def prove(self, proof: list[RRset]) -> None:
         """Add what is not there yet: along a chain of aliases proofs may share records."""
@@ -63,7 +64,7 @@ def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool = Tr
     The owner of the first answer is the name as asked, case kept.
     """
     key = fold(name)
-    outcome = Outcome(source=key, dnssec=dnssec)
+    outcome = Outcome(source=key, dnssec=dnssec, base=len(zone.origin))
     seen: set[Labels] = set()
     while key not in seen and len(seen) < MAX_CHAIN:
         seen.add(key)
@@ -140,7 +141,7 @@ def _refer(zone: ZoneView, cut: Labels, outcome: Outcome) -> None:
     ns = node[NS]
     # Authority over the first owner of the answer is what AA speaks of (RFC 1035 4.1.1), so a chain keeps it.
     outcome.authoritative = bool(outcome.answer)
-    outcome.source = cut
+    outcome.source, outcome.base = cut, len(cut)
     outcome.authority.append(ns)
     if outcome.dnssec and DS in node and node[DS].signatures:  # without them nobody can use it (RFC 4035 3.1.4)
         outcome.authority.append(node[DS])

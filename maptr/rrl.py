@@ -65,10 +65,6 @@ class RrlSettings(_Settings):
             raise ValueError("a prefix longer than an address")
         return super().__new__(cls, responses_per_second, slip, window, ipv4_prefix, ipv6_prefix, table_size, exempt)
 
-    def shared(self, workers: int) -> RrlSettings:
-        """The settings of each of so many workers: the kernel spreads the queries, so the rate is divided."""
-        return self._replace(responses_per_second=self.responses_per_second / workers)
-
 
 class Verdict(enum.Enum):
     """What becomes of a reply."""
@@ -108,7 +104,7 @@ class RateLimiter:
         self._clock = clock
         # An account is the moment when nothing will be owed for it any more: each reply puts that off by so long.
         self._price = 1 / settings.responses_per_second if settings.responses_per_second else 0.0
-        # What may be owed. One reply a kind must be able to pass, however small a worker's share of the rate.
+        # What may be owed. One reply a kind must be able to pass, however small the rate.
         self._credit = max(1.0, settings.responses_per_second) * self._price + ROUNDING
         self._most = self._credit + settings.window
         self._network_price = self._price / ALL_KINDS

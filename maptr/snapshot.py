@@ -15,7 +15,7 @@ from maptr.errors import ZoneError
 from maptr.names import Labels, fold, from_wire, is_below, to_text
 from maptr.protocol import MX, NS, RRSIG, SOA, SRV
 
-if TYPE_CHECKING:  # dnspython takes 40 ms to import, and an image of a zone needs none of it
+if TYPE_CHECKING:  # dnspython takes 40 ms to import, and a plain zone file needs none of it
     import dns.name
     import dns.node
     import dns.rdata

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from dnslib import DNSQuestion
+
 from maptr.difference import Record, records, soa_of
 from maptr.errors import ZoneError
 from maptr.journal import Journal
-from maptr.names import to_text, to_wire
-from maptr.packet import MAX_POINTER, Question, Writer
+from maptr.message import MAX_POINTER, MessageBuffer
+from maptr.names import to_text
 from maptr.protocol import HEADER_SIZE, IN, MAX_MESSAGE
 from maptr.serial import is_newer
 from maptr.snapshot import ZoneView
@@ -48,7 +50,7 @@ def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[Recor
     yield soa
 
 
-def messages(template: bytes, question: Question, content: Iterable[Record], *, reserve: int = 0) -> Iterator[bytes]:
+def messages(template: bytes, question: DNSQuestion, content: Iterable[Record], *, reserve: int = 0) -> Iterator[bytes]:
     """The messages of a transfer, like a reply without records: its header, question and OPT are in each.
 
     ``reserve`` octets are left for a signature. Raises ZoneError for a record that fits no message.
@@ -70,26 +72,27 @@ def messages(template: bytes, question: Question, content: Iterable[Record], *, 
 class _Writer:
     """One message being filled."""
 
-    def __init__(self, template: bytes, question: Question) -> None:
+    def __init__(self, template: bytes, question: DNSQuestion) -> None:
         self.count = 0
-        self._writer = Writer(template[:HEADER_SIZE], question.wire)
-        self._tail = template[HEADER_SIZE + len(question.wire) :]
+        self._buffer = MessageBuffer(template[:HEADER_SIZE])
+        self._buffer.offset = HEADER_SIZE
+        self._buffer.put_question(question, len(question.qname.label))
+        self._tail = template[self._buffer.offset :]
 
     def add(self, record: Record, limit: int) -> bool:
         """Append the record if the message then keeps the limit; else leave no trace of it and say False."""
-        writer = self._writer
-        mark = len(writer.data)
-        writer.write_record(to_wire(record.owner), record.rdtype, IN, record.ttl, record.rdata)
-        if len(writer.data) + len(self._tail) > limit:
-            writer.cut(mark)
+        buffer = self._buffer
+        mark = buffer.offset
+        buffer.put_record(record.owner, record.rdtype, IN, record.ttl, record.rdata)
+        if buffer.offset + len(self._tail) > limit:
+            buffer.cut(mark)
             return False
         self.count += 1
         return True
 
     def message(self) -> bytes:
-        data = self._writer.data
-        data[6:8] = self.count.to_bytes(2, "big")
-        return bytes(data) + self._tail
+        self._buffer.update(6, "!H", self.count)
+        return bytes(self._buffer.data) + self._tail
 
 
 def _count(view: ZoneView) -> int:

@@ -95,11 +95,10 @@ def answered(network: Network, server: Server, host: str, interface: str = "") -
     return network.run(sys.executable, "-c", ASK, host, interface, server.port) == "answered\n"
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_link_local_address_is_listened_on(network: Network, workers: str) -> None:
+def test_a_link_local_address_is_listened_on(network: Network) -> None:
     network.cable()
     network.ip("addr add fe80::1/64 dev va nodad", "addr add fe80::2/64 dev vb nodad")
-    server = Server(network, "--listen", "[fe80::1%va]:0", "--workers", workers)
+    server = Server(network, "--listen", "[fe80::1%va]:0")
     assert answered(network, server, "fe80::1", "vb")
     assert server.end() == 0
 
@@ -128,7 +127,7 @@ def test_an_address_that_comes_later_if_the_system_lets_it_be_bound(network: Net
     assert early.said == "maptr: cannot listen on 192.0.2.1:5300: Cannot assign requested address\n"
     assert early.end() == 1
     network.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind", or_skip=True)
-    server = Server(network, "--listen", "192.0.2.1:0", "--workers", "2")
+    server = Server(network, "--listen", "192.0.2.1:0")
     network.ip("addr add 192.0.2.1/24 dev va")
     assert answered(network, server, "192.0.2.1")
     assert server.end() == 0
@@ -173,4 +172,4 @@ def test_a_port_that_another_shares_is_taken() -> None:
         other.bind(("127.0.0.1", 0))
         address = Address("127.0.0.1", other.getsockname()[1])
         with pytest.raises(ConfigError, match="Address already in use"):
-            bind.bind([address], [], workers=2)
+            bind.bind([address], [])

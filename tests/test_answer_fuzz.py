@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maptr.context import Context, Transport
-from maptr.serve.dnslib_resolver import Message
+from maptr.message import Message
 from tests.fuzz.targets import CONTEXTS, SIGNED, check_respond, check_signed
 from tests.test_edns import CASES as EDNS_CASES
 from tests.test_edns import make_query as make_options_query

@@ -29,12 +29,11 @@ LAYERS = (
         *("candidate", "trace", "summary", "discovery", "question", "walk", "replay", "choose"),
         *("table", "registry", "erc", "plan", "rules", "lint", "drift", "driftpage"),
         *("zone", "masterfile", "rulecheck", "zonetext"),
-        *("packet", "edns", "lookup", "rendering", "answer", "snapshot"),
-        *("context", "cookies", "siphash", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
+        *("message", "edns", "lookup", "answer", "snapshot"),
+        *("context", "cookies", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
         *("signing", "layout", "canonical", "rrsigs", "resign"),
         *("zonediff", "integrity", "publish"),
-        *("packing", "packed", "ready", "request", "proofs", "readyzone", "learned", "readylookup", "fellows"),
-        "fastpath",
+        *("packing", "packed", "ready"),
         *("masterline", "signedline", "plainzone"),
         *("acl", "tsig", "difference", "journal", "transfer", "catalog", "notify", "exchange"),
         *(
@@ -310,10 +309,6 @@ def test_asking_a_server_loads_no_dnspython_and_no_other_giant() -> None:
     arguments = ["url", "--timeout", "0.1", "ark:12345/x1", "@127.0.0.1#9"]
     code = f"import contextlib, maptr.cli\nwith contextlib.suppress(SystemExit):\n    maptr.cli.main({arguments})"
     assert loaded_after(code) == set()
-
-
-def test_the_server_answers_before_it_loads_what_the_first_answers_do_not_need() -> None:
-    assert loaded_after("import maptr.cli.serving, maptr.serve.early") == set()
 
 
 def test_help_starts_without_dns() -> None:

@@ -1,14 +1,16 @@
-"""The UDP listeners on real sockets, in batches and one by one: what the general path says, whatever comes at once."""
+"""UDP in batches, on real sockets: the bytes of the general path, whatever comes at once and from whatever client."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import random
+import select
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import dns.edns
 import dns.message
@@ -17,169 +19,198 @@ import dns.rcode
 import dns.zone
 import pytest
 
-from maptr.address import Address
+from maptr import ready as shortcut
+from maptr.address import Address, read_network
 from maptr.answer import make_reply, respond
 from maptr.context import NO_COOKIES, Transport
+from maptr.cookies import CookieSettings
+from maptr.exchange import Access
 from maptr.plainzone import read_plain
 from maptr.rrl import RrlSettings
-from maptr.serve import batch, plans, udp
-from maptr.serve.batchreplies import MAX_FULL, MAX_GENERAL, BatchReplies
+from maptr.serve import batch, udp
 from maptr.serve.counters import Counters
 from maptr.serve.daemon import Daemon
-from maptr.serve.plantables import PlanTables
-from maptr.serve.responder import Responder, fresh_cookies
-from maptr.serve.slots import BATCH, Slots, key_of
+from maptr.serve.responder import Responder, State
 from maptr.snapshot import Snapshot
 from tests.running import answering, served
-from tests.test_fastpath import ANSWER, PACKETS, wire
-from tests.test_plans import limit
+from tests.test_ready import ANSWER, NOW, PACKETS, SECRETS, make_query
 
 SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ANSWER["zone"], "example.", relativize=False)])
-PATIENCE = 30.0
-NO_EXEMPTION = RrlSettings(responses_per_second=5.0, exempt=())
+PATIENCE = 8.0
+HOSTS = ["127.0.0.1", "::1", "0.0.0.0", "::"]
+LIMIT = RrlSettings(responses_per_second=5.0, exempt=())
+NO_LIMIT = RrlSettings(responses_per_second=1e6, exempt=())  # but every response is counted
+OPT_COOKIE = bytes.fromhex("00002904d0000000000000")  # an OPT that has room for options
+
+KNOWN = dns.message.make_query("12345.example.", "NAPTR", use_edns=0).to_wire()
+ABSENT = dns.message.make_query("nowhere.example.", "NAPTR", use_edns=0).to_wire()
+UPDATE = dns.message.make_query("example.", "SOA")
+UPDATE.set_opcode(dns.opcode.UPDATE)
 
 pytestmark = pytest.mark.skipif(batch.why_not() is not None, reason=f"no batches: {batch.why_not()}")
 
 
+def make_responder(**settings: Any) -> Responder:
+    """A responder whose cookies are made at one moment."""
+    responder = Responder(**{"cookies": CookieSettings(SECRETS), **settings})
+    responder.swap(State.of(SNAPSHOT, Access(), responder.context._replace(clock=lambda: NOW)))
+    return responder
+
+
+def swap(responder: Responder, snapshot: Snapshot, **context: Any) -> None:
+    responder.swap(State.of(snapshot, Access(), responder.context._replace(**context)))
+
+
 @contextlib.contextmanager
-def listening(responder: Responder, host: str = "127.0.0.1") -> Iterator[tuple[batch.BatchListener, tuple[str, int]]]:
+def listening(responder: Responder, host: str = "127.0.0.1") -> Iterator[tuple[Counters, tuple[str, int]]]:
+    """A listener on an address of this machine: what it counts, and where clients ask it."""
     sock = udp.open_socket(host, 0)
     port = sock.getsockname()[1]
-
-    def general(query: bytes, transport: Transport, client: str) -> bytes | None:
-        return responder.answer(query, SNAPSHOT, transport=transport, client=client)
-
-    responder.prepare(SNAPSHOT)
-    listener = batch.BatchListener(sock, responder, general)
+    counters = Counters()
+    listener = batch.BatchListener(sock, responder, counters, anywhere=udp.is_anywhere(sock))
     listener.start()
     try:
-        yield listener, ("::1" if ":" in host else "127.0.0.1", port)
+        yield counters, ("::1" if ":" in host else "127.0.0.1", port)
     finally:
         listener.stop()
 
 
-def ask(address: tuple[str, int], queries: list[bytes]) -> dict[bytes, bytes]:
-    """Replies by ID, sent all at once and awaited until a last question is answered."""
-    last = b"\xff\xff" + dns.message.make_query("example.", "SOA").to_wire()[2:]
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    replies = {}
-    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+@contextlib.contextmanager
+def client(address: tuple[str, int], source: str = "") -> Iterator[socket.socket]:
+    """A socket that takes replies from this address alone, and asks from ``source``."""
+    with socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         sock.settimeout(PATIENCE)
+        if source:
+            sock.bind((source, 0))
         sock.connect(address)
-        for query in [*queries, last]:
+        yield sock
+
+
+def ask(address: tuple[str, int], queries: list[bytes], source: str = "") -> dict[bytes, bytes]:
+    """Replies by ID, to queries sent at once, until a last question is answered; that is asked from 127.0.0.1."""
+    replies: dict[bytes, bytes] = {}
+    last = b"\xff\xff" + dns.message.make_query("example.", "SOA").to_wire()[2:]
+
+    def take(sock: socket.socket) -> None:
+        reply = sock.recv(65535)
+        assert reply[:2] not in replies, "two replies to one query"
+        replies[reply[:2]] = reply
+
+    def take_all(sock: socket.socket) -> None:
+        while select.select([sock], [], [], 0)[0]:
+            take(sock)
+
+    with client(address, source) as sock, client(address) as other:
+        for query in queries:
             sock.send(query)
+            take_all(sock)
+        patient = other if source else sock
+        patient.send(last)
         while last[:2] not in replies:
-            reply = sock.recv(65535)
-            replies[reply[:2]] = reply
+            take(patient)
+        take_all(sock)
     del replies[last[:2]]
     return replies
+
+
+def ask_one(address: tuple[str, int], query: bytes) -> bytes:
+    return ask(address, [query])[query[:2]]
+
+
+def expect(query: bytes, responder: Responder, client: str) -> bytes | None:
+    """What the general path says."""
+    return respond(query, SNAPSHOT, client=client, context=responder.context)
 
 
 def numbered(queries: list[bytes]) -> list[bytes]:
     return [number.to_bytes(2, "big") + query[2:] for number, query in enumerate(queries)]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "0.0.0.0", "::"])
+def with_cookie(*options: dns.edns.Option) -> bytes:
+    return dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=[*options]).to_wire()
+
+
+def total(counters: Counters) -> int:
+    return sum(counters.to_dict().get("udp", {}).values())
+
+
+COOKIE = with_cookie(dns.edns.CookieOption(b"clientck", b""))
+
+
+# --- the same bytes, whatever comes
+
+
+@pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_comes_at_once_is_answered_as_by_the_general_path(host: str, seed: int) -> None:
     rng = random.Random(seed)
-    queries = [wire(case["name"], case["type"], rng) for case in ANSWER["case"]]
+    queries = [make_query(case["name"], case["type"], rng) for case in ANSWER["case"]] + [KNOWN, ABSENT, COOKIE]
     queries += [bytes.fromhex(case["packet"]) for case in PACKETS["case"]] * 2
     queries += [rng.randbytes(rng.randint(0, 60)) for _ in range(20)] + [bytes(size) for size in range(16)]
     rng.shuffle(queries)
     queries = numbered(queries * 2)
-    responder = Responder()
-    with listening(responder, host) as (listener, address):
+    responder = make_responder(rrl=NO_LIMIT)
+    with listening(responder, host) as (counters, address):
         for _ in range(2):  # the second time from what was learned
             replies = ask(address, [b"", b"x", *queries, b""])  # nothing is answered to less than an ID
             for query in queries:
-                context = responder.context
-                expected = make_reply(query, SNAPSHOT, transport=Transport.UDP, client=address[0], context=context)
-                got = replies.get(query[:2])
-                if got is None or expected is None:
-                    assert (got is None) is (expected is None), query.hex()
-                elif got != expected.wire:  # only the second in a cookie may have passed in between
-                    assert len(got) == len(expected.wire)
-                    assert b"\0\x0a\0\x18" in got, query.hex()
-    # What the general path made it counts itself, in the daemon; the listener counts the rest.
-    counted = sum(listener.counters.to_dict().get("udp", {}).values())
-    assert counted == listener.counters.received - listener.counters.general
-    counters = listener.counters
-    assert counters.received == 2 * (len(queries) + 4)
+                assert replies.get(query[:2]) == expect(query, responder, address[0]), query.hex()
+    assert total(counters) == counters.received == 2 * (len(queries) + 4)
+    assert counters.received == counters.ready + counters.general
     assert min(counters.ready, counters.general, counters.silent) > 0
+    assert counters.calls < counters.received
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "0.0.0.0", "::"])
-def test_who_asks_alone_is_answered_as_in_a_batch(host: str) -> None:
-    """One after another, between others that change what lies in the first slot and its plan."""
+@pytest.mark.parametrize("host", HOSTS)
+def test_queries_one_by_one_are_answered_and_counted_before_the_reply_arrives(host: str) -> None:
     rng = random.Random(host)
-    queries = [wire(case["name"], case["type"], rng) for case in ANSWER["case"]] * 3
+    queries = [make_query(case["name"], case["type"], rng) for case in ANSWER["case"]] * 3
     rng.shuffle(queries)
-    # A reply with a cookie, then one that is known and has none.
-    known = dns.message.make_query("12345.example.", "NAPTR", use_edns=0).to_wire()
-    queries += [known, known[:-2] + b"\0\x0c\0\x0a\0\x08clientck", known]
-    responder = Responder()
-    with listening(responder, host) as (listener, address):
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.socket(family, socket.SOCK_DGRAM) as sock:
-            sock.settimeout(PATIENCE)
-            sock.connect(address)
-            for query in queries:
-                expected = make_reply(
-                    query, SNAPSHOT, transport=Transport.UDP, client=address[0], context=responder.context
-                )
-                if expected is None:
-                    continue
+    # A reply with a cookie between replies to the same question without one.
+    queries += [KNOWN, COOKIE, KNOWN]
+    responder = make_responder()
+    with listening(responder, host) as (counters, address), client(address) as sock:
+        for query in queries:
+            sock.send(query)
+            assert sock.recv(65535) == expect(query, responder, address[0]), query.hex()
+            assert total(counters) == counters.received == counters.calls == counters.ready + counters.general
+    assert counters.ready > 30
+
+
+def test_replies_leave_from_the_address_that_was_asked() -> None:
+    responder = make_responder()
+    with contextlib.ExitStack() as stack:
+        _, (_, port) = stack.enter_context(listening(responder, "0.0.0.0"))
+        clients = [stack.enter_context(client((f"127.0.0.{number}", port))) for number in range(1, 6)]
+        for query in (KNOWN, ABSENT, COOKIE) * 3:
+            for sock in clients:
                 sock.send(query)
-                got = sock.recv(65535)
-                if b"\0\x0a\0\x18" not in expected.wire:  # in which the second may have passed
-                    assert got == expected.wire, query.hex()
-                assert len(got) == len(expected.wire)
-                total = sum(listener.counters.to_dict().get("udp", {}).values()) + listener.counters.general
-                assert total == listener.counters.received == listener.counters.calls
+            for sock in clients:
+                assert sock.recv(65535)[:2] == query[:2]
 
 
-def test_the_rate_limit_holds_for_who_asks_alone() -> None:
-    query = dns.message.make_query("12345.example.", "NAPTR").to_wire()
-    responder = Responder(rrl=NO_EXEMPTION)
-    with listening(responder) as (listener, address), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        for number in range(1, 41):
-            sock.sendto(query, address)
-            deadline = time.monotonic() + PATIENCE
-            while listener.counters.received < number and time.monotonic() < deadline:
-                time.sleep(0.001)
-    tally = responder.limiter.tally
-    assert listener.counters.received == listener.counters.ready == 40
-    assert tally.dropped > 0 < tally.truncated
-
-
-def test_the_rate_limit_holds_for_what_is_known_and_what_is_not() -> None:
-    query = dns.message.make_query("12345.example.", "NAPTR").to_wire()
-    absent = dns.message.make_query("nowhere.example.", "NAPTR").to_wire()
-    for wires in ([query] * 300, [absent] * 300):
-        responder = Responder(rrl=NO_EXEMPTION)
-        with listening(responder) as (_, address):
-            replies = ask(address, numbered(wires))
-        whole = [reply for reply in replies.values() if not reply[2] & 0x02]
-        cut = [reply for reply in replies.values() if reply[2] & 0x02]
-        assert len(whole) <= 5 * 2 + 5
-        assert 100 <= len(cut) <= 150, "every second of the rest"
-        reply = make_reply(wires[0], SNAPSHOT, transport=Transport.UDP)
-        assert reply is not None
-        assert {part[2:] for part in cut} == {reply.truncated()[2:]}
-        assert responder.limiter.tally.dropped + responder.limiter.tally.truncated == 300 - len(whole)
-
-
-def test_a_reload_forgets_what_was_known() -> None:
-    query = dns.message.make_query("12345.example.", "NAPTR").to_wire()
-    responder = Responder()
+def test_queries_of_any_size_are_answered() -> None:
+    query = dns.message.make_query("example.", "NS").to_wire()
+    padded = query[:11] + b"\1" + query[12:] + OPT_COOKIE[:-2]
+    sizes = (5000, 20_000, 60_000)
+    queries = [padded + (n + 4).to_bytes(2, "big") + b"\0\x0c" + n.to_bytes(2, "big") + bytes(n) for n in sizes]
+    queries = numbered([*queries, query + bytes(65_507 - len(query)), query])
+    responder = make_responder()
     with listening(responder) as (_, address):
-        assert ask(address, [query])[query[:2]] == respond(query, SNAPSHOT)
-        text = "@ 60 SOA ns h 2 2 3 4 5\n@ 60 NS ns\n12345 60 TXT new"
-        new = Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)])
-        responder.prepare(new)
-        assert ask(address, [query])[query[:2]] == respond(query, new)
+        for _ in range(2):
+            replies = ask(address, queries)
+            assert [replies[one[:2]] for one in queries] == [expect(one, responder, address[0]) for one in queries]
+
+
+def test_a_shorter_query_after_a_longer_one_is_read_to_its_own_end() -> None:
+    """The rest of the longer one lies behind it."""
+    responder = make_responder()
+    long = dns.message.make_query(f"{'x' * 60}.example.", "NS", use_edns=0).to_wire()
+    with listening(responder) as (_, address), client(address) as sock:
+        for query in (long, KNOWN, long, ABSENT, long, KNOWN, COOKIE, KNOWN):
+            sock.send(query)
+            assert sock.recv(65535) == expect(query, responder, address[0])
 
 
 def test_names_that_are_still_lines_of_their_file_are_answered_as_others() -> None:
@@ -188,12 +219,12 @@ def test_names_that_are_still_lines_of_their_file_are_answered_as_others() -> No
     text += "".join(f'{naan} IN NAPTR 1 1 "h" "ark" "" h{naan}.test.\n' for naan in range(10000, 10050))
     text += "".join(f'{naan} IN TXT "t"\n{naan} IN NAPTR 1 1 "h" "ark" "" h.test.\n' for naan in range(20000, 20050))
     whole = Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)])
+    names = [f"{naan}.example." for start in (10000, 20000, 30000) for naan in range(start, start + 50)]
     plain = read_plain(text.encode(), (b"example",))
     assert plain is not None
-    names = [f"{naan}.example." for start in (10000, 20000, 30000) for naan in range(start, start + 50)]
-    responder = Responder()
+    responder = make_responder()
+    swap(responder, Snapshot.of([plain.view]))
     with listening(responder) as (_, address):
-        responder.prepare(Snapshot.of([plain.view]))
         for _ in range(3):
             asked = [(rng.choice(names), rng.choice(("NAPTR", "TXT", "A", "AAAA"))) for _ in range(200)]
             queries = numbered([dns.message.make_query(*one, use_edns=rng.choice((-1, 0))).to_wire() for one in asked])
@@ -201,244 +232,335 @@ def test_names_that_are_still_lines_of_their_file_are_answered_as_others() -> No
             assert [replies[query[:2]] for query in queries] == [respond(query, whole) for query in queries]
 
 
-def test_replies_are_counted_before_they_are_sent() -> None:
-    """So a process that is killed in between leaves none that nobody counted."""
-    responder = Responder()
-    queries = numbered([wire(case["name"], case["type"], random.Random(1)) for case in ANSWER["case"]])
-    counted: list[int] = []
-    with listening(responder) as (listener, address):
-        send = listener._calls._sendmmsg
-
-        def counting(fd: int, messages: object, count: int, flags: int) -> int:
-            own = sum(listener.counters.to_dict().get("udp", {}).values())
-            counted.append(listener.counters.received - own - listener.counters.general)
-            return int(send(fd, messages, count, flags))
-
-        listener._calls._sendmmsg = counting  # type: ignore[assignment]
-        ask(address, queries)
-    assert counted
-    assert not any(counted)
+@pytest.mark.parametrize("limit", ["MAX_ANSWERS", "MAX_SHAPES", "MAX_FORMS", "ARENA_SIZE"])
+def test_a_table_that_is_full_amid_a_batch_changes_no_response(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found for the first queries of a batch stays as it is until it is sent."""
+    monkeypatch.setattr(shortcut, limit, 4096 if limit == "ARENA_SIZE" else 3)
+    rng = random.Random(limit)
+    responder = make_responder()
+    with listening(responder) as (counters, address):
+        for _ in range(5):
+            few = rng.sample(ANSWER["case"], 8)
+            queries = numbered([make_query(case["name"], case["type"], rng) for case in few * 40])
+            replies = ask(address, queries)
+            assert [replies[one[:2]] for one in queries] == [expect(one, responder, address[0]) for one in queries]
+    assert counters.ready > 0
 
 
-def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit(monkeypatch, 3)
-    responder = Responder()
-    queries = numbered([wire(case["name"], case["type"], random.Random(1)) for case in ANSWER["case"]])
-    with listening(responder) as (listener, address):
-        replies = ask(address, queries)
-    known = listener._replies.plans()
-    assert known is not None
-    tables = known.tables
-    assert len(tables.known) + len(tables.with_cookie) <= 3
-    assert len(tables.patterns) + len(tables.patterns_with_cookie) <= 3
-    assert max(len(known._shared), len(known.tables.deep.tails._times)) <= 3
-    assert len(replies) == len(queries)
+# --- the rate limit
 
 
-def test_absent_names_are_not_remembered() -> None:
-    queries = numbered([dns.message.make_query(f"no{i}.example.", "A").to_wire() for i in range(200)])
-    with listening(Responder(rrl=NO_EXEMPTION)) as (listener, address):
-        ask(address, queries)
-        known = listener._replies.plans()
-        assert known is not None
-        assert len(known.tables.known) <= 1, "that of the last question"
-        assert len(known.tables.patterns) == 3, "one for each length"
+def test_the_rate_limit_holds_for_known_queries_and_for_others() -> None:
+    """Beyond the rate every second response is cut, the others are not sent."""
+    for query in (KNOWN, ABSENT, UPDATE.to_wire()):
+        responder = make_responder(rrl=LIMIT, clock=lambda: 1000.0)
+        with listening(responder) as (counters, address):
+            replies = ask(address, numbered([query] * 300))
+        reply = make_reply(query, SNAPSHOT, transport=Transport.UDP)
+        assert reply is not None
+        whole = [one for one in replies.values() if one[2:] == reply.wire[2:]]
+        cut = [one for one in replies.values() if one[2:] == reply.truncated()[2:]]
+        assert (len(whole), len(cut), len(replies)) == (5, 147, 152) if reply.wire != reply.truncated() else True
+        tally = responder.limiter.tally
+        assert (tally.dropped, tally.truncated) == (148, 147)
+        assert counters.silent == 148
+        assert total(counters) == counters.received == 301
 
 
-def test_queries_of_any_size_are_answered() -> None:
-    query = dns.message.make_query("example.", "NS").to_wire()
-    padded = query[:11] + b"\1" + query[12:] + bytes.fromhex("00002904d000000000")
-    sizes = (5000, 20_000, 60_000)
-    queries = [padded + (n + 4).to_bytes(2, "big") + b"\0\x0c" + n.to_bytes(2, "big") + bytes(n) for n in sizes]
-    queries += [query + bytes(65_507 - len(query))]
-    with listening(Responder()) as (_, address):
-        replies = ask(address, numbered([*queries, query]))
-    assert len(replies) == 5
-    for number, wire_ in enumerate(numbered([*queries, query])):
-        assert replies[number.to_bytes(2, "big")] == respond(wire_, SNAPSHOT)
+def test_the_rate_limit_holds_for_queries_one_by_one() -> None:
+    responder = make_responder(rrl=LIMIT, clock=lambda: 1000.0)
+    with listening(responder) as (counters, address), client(address) as sock:
+        for number in range(1, 41):
+            sock.send(KNOWN)
+            wait(lambda number=number: counters.received >= number)
+        ask(address, [])
+    tally = responder.limiter.tally
+    assert (tally.dropped, tally.truncated) == (18, 17)
 
 
-def test_what_a_longer_query_left_hides_no_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    unknown: list[bytes] = []
-    fill = PlanTables.fill
+def test_clients_with_a_limit_and_without_come_in_one_batch() -> None:
+    rrl = LIMIT._replace(exempt=(read_network("127.0.0.1/32"),))
+    responder = make_responder(rrl=rrl, clock=lambda: 1000.0)
+    with listening(responder) as (counters, address):
+        for _ in range(2):
+            assert len(ask(address, numbered([KNOWN] * 100))) == 100
+        assert len(ask(address, numbered([KNOWN] * 100), source="127.0.0.2")) == 5 + 47
+        assert len(ask(address, numbered([KNOWN] * 100))) == 100
+        assert counters.silent == 48
+        with client(address) as one, client(address, "127.0.0.2") as other:
+            for number in range(50):
+                (one, other)[number % 2].send(KNOWN)
+            assert [one.recv(65535)[2:] for _ in range(25)] == [expect(KNOWN, responder, "")[2:]] * 25  # type: ignore[index]
 
-    def noting(known: PlanTables, which: list[int], *others: Any) -> Any:
-        unknown.extend(others[1][i] for i in which)
-        return fill(known, which, *others)
 
-    short, long = (dns.message.make_query(name, "NS").to_wire() for name in ("example.", f"{'x' * 30}.example."))
-    with listening(Responder()) as (listener, address):
-        listener._alone.wanted = 1 << 30  # so all come as batches
-        ask(address, [short])
-        monkeypatch.setattr(PlanTables, "fill", noting)
-        for query in (long, short, long, short):
-            ask(address, [query])
-    assert key_of(long[2:]) in unknown
-    assert not any(query.startswith(short[2:]) for query in unknown)
+def test_networks_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "MAX_CLIENTS", 3)
+    responder = make_responder(rrl=LIMIT._replace(exempt=(read_network("127.0.0.8/29"),)), clock=lambda: 1000.0)
+    with listening(responder) as (_, address), contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(client(address, f"127.0.0.{number}")) for number in range(1, 16)]
+        for _ in range(5):
+            for sock in clients[7:]:
+                sock.send(KNOWN)
+                assert sock.recv(65535) == expect(KNOWN, responder, "")
+        for sock in clients[:5]:
+            sock.send(KNOWN)  # one network: the last has used up its rate
+            assert sock.recv(65535) == expect(KNOWN, responder, "")
+        clients[5].send(KNOWN)
+        clients[6].send(KNOWN)
+        assert clients[6].recv(65535)[2] & 0x02
+
+
+# --- cookies
 
 
 def test_cookies_are_given_and_checked() -> None:
-    cookie = dns.edns.CookieOption(b"clientck", b"")
-    query = dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=[cookie])
-    responder = Responder(rrl=RrlSettings(responses_per_second=20.0, exempt=()))
-    with listening(responder) as (_, address):
-        for _ in range(3):  # by the way of a first query, and as it is known
-            first = dns.message.from_wire(ask(address, [query.to_wire()])[query.to_wire()[:2]])
-            (given,) = first.options
-            assert given.to_wire()[:8] == b"clientck"
-            assert len(given.to_wire()) == 24
-        again = dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=[given]).to_wire()
+    responder = make_responder(rrl=RrlSettings(responses_per_second=20.0, exempt=()), clock=lambda: 1000.0)
+    with listening(responder) as (counters, address):
+        for _ in range(3):  # from the general path, and ready
+            reply = ask_one(address, COOKIE)
+            assert reply == expect(COOKIE, responder, "127.0.0.1")
+            (given,) = dns.message.from_wire(reply).options
+        again = with_cookie(given)
         replies = ask(address, numbered([again] * 100))
-        assert len(replies) == 100, "no limit for those who are where they say"
+        assert len(replies) == 100, "no limit for a client with a cookie of ours"
         assert all(dns.message.from_wire(reply).options == (given,) for reply in replies.values())
+        assert (counters.verified, counters.unverified) == (100, 3)
         forged = again[:-1] + bytes((again[-1] ^ 1,))
         assert len(ask(address, numbered([forged] * 100))) < 100
+        assert (counters.verified, counters.unverified) == (100, 103)
+
+
+def test_cookies_are_of_one_client_each_in_a_batch() -> None:
+    responder = make_responder()
+    queries = numbered([with_cookie(dns.edns.CookieOption(bytes((number,)) * 8, b"")) for number in range(100)])
+    with listening(responder) as (_, address):
+        for _ in range(3):
+            replies = ask(address, queries)
+            assert [replies[one[:2]] for one in queries] == [expect(one, responder, "127.0.0.1") for one in queries]
 
 
 def test_cookies_are_found_wherever_they_stand_among_the_options() -> None:
-    """Several in one batch: some end their query, some are followed by the client's subnet, of eight octets too."""
+    """Several in one batch: some end their query, some stand before the client's subnet, of eight bytes too."""
     subnet = dns.edns.ECSOption("192.0.2.0", 32)
-    responder = Responder()
+    responder = make_responder()
     queries = []
     for number in range(20):
         cookie = dns.edns.CookieOption(number.to_bytes(8, "big"), b"")
         orders: list[list[dns.edns.Option]] = [[cookie], [cookie, subnet], [subnet, cookie], [subnet]]
-        options = orders[number % 4]
-        query = dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=options)
-        queries.append(query.to_wire())
+        queries.append(with_cookie(*orders[number % 4]))
+    queries = numbered(queries)
     with listening(responder) as (_, address):
         for _ in range(3):
-            replies = ask(address, numbered(queries))
-            for number in range(20):
-                reply = dns.message.from_wire(replies[number.to_bytes(2, "big")])
-                given = [option.to_wire()[:8] for option in reply.options if option.otype == dns.edns.OptionType.COOKIE]
-                assert given == ([] if number % 4 == 3 else [number.to_bytes(8, "big")])
+            replies = ask(address, queries)
+            assert [replies[one[:2]] for one in queries] == [expect(one, responder, "127.0.0.1") for one in queries]
 
 
 def test_cookies_that_are_no_longer_given_cost_no_query() -> None:
-    cookie = dns.edns.CookieOption(b"clientck", b"")
-    query = dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=[cookie]).to_wire()
-    responder = Responder()
-    with listening(responder) as (listener, address):
+    responder = make_responder()
+    with listening(responder) as (_, address):
         for _ in range(2):
-            assert dns.message.from_wire(ask(address, [query])[query[:2]]).options
-        responder.context = responder.context._replace(cookies=NO_COOKIES)
-        assert not dns.message.from_wire(ask(address, [query])[query[:2]]).options
-        assert listener.counters.general == 1
+            assert dns.message.from_wire(ask_one(address, COOKIE)).options
+        swap(responder, SNAPSHOT, cookies=NO_COOKIES)
+        for _ in range(2):
+            assert not dns.message.from_wire(ask_one(address, COOKIE)).options
 
 
 def test_cookies_can_be_required() -> None:
-    cookie = dns.edns.CookieOption(b"clientck", b"")
-    query = dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=[cookie]).to_wire()
-    responder = Responder(cookies=fresh_cookies()._replace(required=True))
+    responder = make_responder(cookies=CookieSettings(SECRETS, required=True))
     with listening(responder) as (_, address):
         for _ in range(3):
-            reply = dns.message.from_wire(ask(address, [query])[query[:2]])
-            assert reply.rcode() == dns.rcode.BADCOOKIE
-        again = dns.message.make_query("12345.example.", "NAPTR", use_edns=0, options=[*reply.options]).to_wire()
-        for _ in range(3):
-            assert dns.message.from_wire(ask(address, [again])[again[:2]]).rcode() == dns.rcode.NOERROR
+            refused = dns.message.from_wire(ask_one(address, COOKIE))
+            assert refused.rcode() == dns.rcode.BADCOOKIE
+            for _ in range(3):
+                good = with_cookie(*refused.options)
+                assert dns.message.from_wire(ask_one(address, good)).rcode() == dns.rcode.NOERROR
+        assert dns.message.from_wire(ask_one(address, KNOWN)).rcode() == dns.rcode.NOERROR
 
 
-def test_a_bug_costs_its_query_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+# --- reloads
+
+
+def test_a_reload_forgets_what_was_known() -> None:
+    text = "@ 60 SOA ns h 2 2 3 4 5\n@ 60 NS ns\n12345 60 TXT new\nnowhere 60 TXT there"
+    new = Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)])
+    responder = make_responder()
+    with listening(responder) as (_, address):
+        for _ in range(2):
+            for query in (KNOWN, ABSENT):
+                assert ask_one(address, query) == respond(query, SNAPSHOT)
+        swap(responder, new)
+        for _ in range(2):
+            for query in (KNOWN, ABSENT):
+                assert ask_one(address, query) == respond(query, new)
+
+
+def test_reloads_under_load_lose_nothing() -> None:
+    """Two listeners of one responder: every response is of the old or the new zone, and of the new one afterwards."""
+    texts = [f"@ 60 SOA ns h {serial} 2 3 4 5\n@ 60 NS ns\n12345 60 TXT s{serial}" for serial in range(20)]
+    snapshots = [Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)]) for text in texts]
+    queries = [
+        dns.message.make_query(name, rdtype).to_wire()
+        for name, rdtype in (("12345.example.", "TXT"), ("12345.example.", "A"), ("no.example.", "A"))
+    ]
+    right = [{respond(query, snapshot) for snapshot in snapshots} for query in queries]
+    responder = make_responder()
+    swap(responder, snapshots[0])
+    stop = threading.Event()
+    wrong: list[bytes] = []
+    asked = [0, 0]
+
+    def load(place: int, address: tuple[str, int]) -> None:
+        with client(address) as sock:
+            while not stop.is_set():
+                for query in queries:
+                    sock.send(query)
+                for possible in right:
+                    reply = sock.recv(65535)
+                    if reply not in possible:
+                        wrong.append(reply)
+                asked[place] += len(queries)
+
+    with listening(responder) as (one, first), listening(responder, "::1") as (other, second):
+        threads = [threading.Thread(target=load, args=args) for args in enumerate((first, second))]
+        for thread in threads:
+            thread.start()
+        for snapshot in snapshots:
+            before = [*asked]
+            swap(responder, snapshot)
+            wait(lambda before=before: asked[0] > before[0] and asked[1] > before[1])
+        stop.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert not wrong
+        assert [one.received, other.received] == asked
+        for address in (first, second):
+            for query in queries:
+                assert ask_one(address, query) == respond(query, snapshots[-1])
+    assert one.silent == other.silent == 0
+
+
+# --- what goes wrong
+
+
+def test_a_bug_costs_its_query_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     odd = dns.message.make_query("example.", "IXFR").to_wire()
-    query = dns.message.make_query("example.", "NS").to_wire()
+    responder = make_responder()
+    monkeypatch.setattr("maptr.serve.responder.exchange", lambda *_, **__: 1 // 0)
+    with listening(responder) as (counters, address), client(address) as sock:
+        sock.send(odd)
+        wait(lambda: total(counters) == 1)
+        monkeypatch.undo()
+        assert set(ask(address, numbered([odd, KNOWN]))) == {b"\0\0", b"\0\1"}
+    assert counters.to_dict()["udp"]["dropped"] == 1
+    assert "internal error, query dropped: " + odd.hex() in caplog.text
+
+
+def test_a_bug_in_finding_costs_its_query_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = shortcut.Ready.find
+
+    def failing(ready: shortcut.Ready, key: bytes) -> tuple[bytes, bytes] | None:
+        assert b"nowhere" not in key
+        return find(ready, key)
+
+    monkeypatch.setattr(shortcut.Ready, "find", failing)
+    responder = make_responder()
+    with listening(responder) as (counters, address):
+        assert set(ask(address, numbered([KNOWN, ABSENT, KNOWN]))) == {b"\0\0", b"\0\2"}
+    assert counters.to_dict()["udp"]["dropped"] == 1
+
+
+def test_a_flood_on_the_general_path_keeps_no_ready_query_from_its_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen queries of each full batch take the general path once there were eight full batches in a row."""
+    monkeypatch.setattr(batch, "BATCH", 32)
+    responder = make_responder()
+    update = UPDATE.to_wire()
+    sock = udp.open_socket("127.0.0.1", 0)
+    counters = Counters()
+    listener = batch.BatchListener(sock, responder, counters, anywhere=False)
+    with client(sock.getsockname()) as flood, client(sock.getsockname()) as other:
+        for number in range(10 * 32):  # all wait before the first is answered; one of four is known
+            (flood if number % 4 else other).send(update if number % 4 else KNOWN)
+        listener.start()
+        try:
+            assert [other.recv(65535) for _ in range(80)] == [respond(KNOWN, SNAPSHOT)] * 80
+            wait(lambda: total(counters) == 320)
+            assert counters.overload == counters.silent == 2 * (24 - batch.MAX_GENERAL)
+            assert counters.ready + counters.general + counters.overload == counters.received == 320
+            assert counters.to_dict()["udp"]["dropped"] == counters.overload
+            for _ in range(240 - counters.overload):
+                assert flood.recv(65535) == respond(update, SNAPSHOT)
+            for _ in range(30):  # and as soon as they come no faster than they are answered
+                flood.send(update)
+                assert flood.recv(65535) == respond(update, SNAPSHOT)
+        finally:
+            listener.stop()
+    assert counters.overload == 16
+
+
+def test_replies_that_the_kernel_does_not_take_are_lost_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    libc = ctypes.CDLL(None)
+
+    class Refusing:
+        """The C library, where every second call to send is refused, and the others send one message."""
+
+        recvmmsg = libc.recvmmsg
+        calls = 0
+
+        def sendmmsg(self, descriptor: object, messages: object, count: object, flags: object) -> int:
+            self.calls += 1
+            return -1 if self.calls % 2 else int(libc.sendmmsg(descriptor, messages, ctypes.c_uint(1), flags))
+
+    refusing = Refusing()
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: refusing)
+    queries = numbered([KNOWN, ABSENT, COOKIE, UPDATE.to_wire()] * 25)
+    responder = make_responder()
+    replies: dict[bytes, bytes] = {}
+    with listening(responder) as (counters, address), client(address) as sock:
+        for query in queries:
+            sock.send(query)
+        wait(lambda: counters.lost >= 50)
+        while len(replies) < 50:
+            reply = sock.recv(65535)
+            replies[reply[:2]] = reply
+    assert (counters.lost, len(replies), counters.silent) == (50, 50, 0)
+    expected = {query[:2]: expect(query, responder, "127.0.0.1") for query in queries}
+    assert replies.items() <= expected.items()
+
+
+def test_nothing_is_answered_before_there_is_a_zone() -> None:
     responder = Responder()
-    with listening(responder) as (listener, address):
-        monkeypatch.setattr(listener._replies, "_general", lambda *_: 1 // 0)
-        assert set(ask(address, numbered([odd, query]))) == {b"\0\1"}
+    with listening(responder) as (counters, address), client(address) as sock:
+        sock.send(KNOWN)
+        sock.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            sock.recv(65535)
+        responder.swap(State.of(SNAPSHOT, Access(), responder.context))
+        assert ask_one(address, KNOWN) == respond(KNOWN, SNAPSHOT)
+    assert total(counters) == counters.received
+
+
+def test_a_version_of_edns_that_there_is_not_counts_as_badvers() -> None:
+    """In the header BADVERS reads as NOERROR."""
+    bad = dns.message.make_query("12345.example.", "NAPTR", use_edns=1).to_wire()
+    responder = make_responder(rrl=LIMIT._replace(slip=1), clock=lambda: 1000.0)
+    with listening(responder) as (counters, address):
+        for _ in range(2):  # the second time truncated
+            replies = ask(address, numbered([bad] * 5))
+            assert {dns.message.from_wire(reply).rcode() for reply in replies.values()} == {dns.rcode.BADVERS}
+    assert counters.to_dict() == {"udp": {"NOERROR": 2, "BADVERS": 10}}, "the last question of each round"
 
 
 def test_the_daemon_takes_plain_sockets_where_there_are_no_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "why_not", lambda: "for a test")
     daemon = Daemon(served(SNAPSHOT), [Address("127.0.0.1", 0)])
     with answering(daemon):
-        query = dns.message.make_query("12345.example.", "NAPTR").to_wire()
-        assert ask(("127.0.0.1", daemon.bound[0].port), [query])[query[:2]] == respond(query, SNAPSHOT)
+        for _ in range(2):
+            assert ask_one(("127.0.0.1", daemon.bound[0].port), KNOWN) == respond(KNOWN, SNAPSHOT)
 
 
-def test_a_version_that_is_none_is_no_good_reply_to_who_counts() -> None:
-    """In the header BADVERS reads as NOERROR."""
-    good = dns.message.make_query("12345.example.", "NAPTR").to_wire()
-    bad = dns.message.make_query("12345.example.", "NAPTR", use_edns=1).to_wire()
-    rrl = RrlSettings(responses_per_second=5.0, slip=1, exempt=())
-    with listening(Responder(rrl=rrl, clock=lambda: 1000.0)) as (listener, address):
-        for _ in range(2):  # the second time truncated
-            replies = ask(address, numbered([bad] * 5))
-            assert {dns.message.from_wire(reply).rcode() for reply in replies.values()} == {dns.rcode.BADVERS}
-        assert listener.counters.to_dict() == {"udp": {"NOERROR": 2, "BADVERS": 10}}, "the last question of each round"
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:  # and one by one
-            sock.settimeout(PATIENCE)
-            sock.connect(address)
-            for query in [good] * 20 + [bad] * 5 + [good] * 5 + [bad] * 2:
-                sock.send(query)
-                assert sock.recv(65535)[:2] == query[:2]
-        assert listener.counters.to_dict() == {"udp": {"NOERROR": 27, "BADVERS": 17}}
-        assert listener.counters.alone[0] > 0
-
-
-@pytest.mark.parametrize("size", [5, 40, 60])
-def test_a_name_is_learned_once_however_long_it_is(size: int) -> None:
-    """A query that is longer than its slot is known as others are; and one is learned once, however often it came."""
-    name = f"{'k' * size}.example."
-    zone = dns.zone.from_text(f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\n{name} 60 TXT x\n", "example.", relativize=False)
-    responder = Responder()
-    with (
-        listening(responder) as (listener, address),
-        mock.patch.object(plans.Plans, "learn", autospec=True, side_effect=plans.Plans.learn) as learn,
-    ):
-        responder.prepare(Snapshot.from_zones([zone]))
-        for _ in range(5):
-            queries = [dns.message.make_query(name, rdtype).to_wire() for rdtype in ("TXT", "A")]
-            assert len(ask(address, numbered(queries * 20))) == 40
-        assert learn.call_count < 100, "within the first batches"
-        known = listener._replies.plans()
-        assert known is not None
-        assert (len(known.tables.known), known._denials, len(known._alive)) == (3, 1, 1), "the last question among them"
-
-
-def test_a_flood_of_what_is_not_ready_keeps_nobody_else_from_answers() -> None:
-    """Sixteen of each full batch are answered by the general path once there were eight of them in a row."""
-    sock = udp.open_socket("127.0.0.1", 0)
-    responder = Responder()
-    responder.prepare(SNAPSHOT)
-    asked: list[bytes] = []
-
-    def general(query: bytes, transport: Transport, client: str) -> bytes | None:
-        asked.append(query)
-        return responder.answer(query, SNAPSHOT, transport=transport, client=client)
-
-    slots = Slots(sock.family, anywhere=False)
-    counters = Counters()
-    replies = BatchReplies(slots, responder, general, counters, family=sock.family, anywhere=False)
-    plans_now = replies.plans()
-    assert plans_now is not None
-    update = dns.message.make_query("example.", "SOA")
-    update.set_opcode(dns.opcode.UPDATE)
-    known = dns.message.make_query("12345.example.", "NAPTR", use_edns=0).to_wire()
-
-    def lay_out(count: int) -> tuple[list[int], int]:
-        """Which of a batch, half known and half updates, get no reply, and how many took the general path."""
-        asked.clear()
-        for i in range(count):
-            query = known if i % 2 else update.to_wire()
-            slots.memory[slots.bases[i] : slots.bases[i] + len(query)] = query
-            slots.memory[slots.addresses[i]] = socket.inet_aton("127.0.0.1")
-            slots.lengths[count][i] = len(query)
-        silent = replies.lay_out(plans_now, count)
-        slots.clear(count)
-        plans_now.sent()
-        return [*silent], len(asked)
-
-    for _ in range(MAX_FULL):
-        assert lay_out(BATCH) == ([], BATCH // 2)
-    dropped = [i for i in range(BATCH) if not i % 2][MAX_GENERAL:]
-    assert lay_out(BATCH) == (dropped, MAX_GENERAL)
-    assert lay_out(BATCH) == (dropped, MAX_GENERAL)
-    assert counters.overload == counters.silent == 2 * len(dropped)
-    assert counters.ready + counters.general + counters.overload == (MAX_FULL + 2) * BATCH
-    assert counters.to_dict() == {"udp": {"NOERROR": (MAX_FULL + 2) * BATCH // 2, "dropped": 2 * len(dropped)}}
-    # A batch that is not full ends it.
-    assert lay_out(BATCH - 1) == ([], BATCH // 2)
-    assert lay_out(BATCH) == ([], BATCH // 2)
-    sock.close()
+def wait(condition: Any) -> None:
+    """Until that is so."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import dns.message
@@ -23,6 +24,7 @@ from maptr.cache.cache import Cache
 from maptr.context import Transport
 from maptr.difference import Difference
 from maptr.drift import Verdict
+from maptr.exchange import Access
 from maptr.lint import publishable
 from maptr.plan import Plan
 from maptr.pull import apply, look
@@ -31,7 +33,7 @@ from maptr.serial import next_serial
 from maptr.serve import zones
 from maptr.serve.counters import Counters
 from maptr.serve.daemon import Daemon
-from maptr.serve.responder import Responder
+from maptr.serve.responder import Responder, State
 from maptr.serve.zones import ZoneSource
 from maptr.snapshot import Snapshot, ZoneView
 from maptr.table import Table
@@ -43,20 +45,21 @@ from tests.running import answering, served
 WHOLE = int(os.environ.get("MAPTR_MOMENTS", "2"))
 
 
-class Recording(Daemon):
-    """Our own server on loopback; every query is kept."""
+class Recording(Responder):
+    """Answers as our own server does; every query is kept."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        responder = Responder(rrl=RrlSettings(responses_per_second=0))
-        super().__init__(served(snapshot), [Address("127.0.0.1", 0)], responder=responder)
+    def __init__(self) -> None:
+        super().__init__(rrl=RrlSettings(responses_per_second=0))
         self.queries: list[bytes] = []
-        answers = self.front.answers
 
-        def recorded(query: bytes, transport: Transport, client: str, counters: Counters | None = None) -> object:
-            self.queries.append(query)
-            return answers(query, transport, client, counters)
+    def answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterable[bytes]:
+        self.queries.append(query)
+        return super().answers(query, transport, client, counters)
 
-        setattr(self.front, "answers", recorded)  # noqa: B010 - mypy would not have it assigned
+    def follow(self, snapshot: Snapshot) -> None:
+        """Answer from this from now on, and forget what was asked."""
+        self.swap(State.of(snapshot, Access(), self.context))
+        self.queries = []
 
     @property
     def asked(self) -> set[str]:
@@ -102,7 +105,7 @@ def check_natab(table: Table) -> None:
 
 @pytest.mark.real_data
 def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Batches answer from what a reload made ready, and pass by whoever would keep each query.
+    # Batches find ready responses themselves, and the responder would not see each query.
     monkeypatch.setattr("maptr.serve.batch.why_not", lambda: "every query is kept")
     (_, start), *moments = states(real_data)
     source, target = tmp_path / "source.json", tmp_path / "naans.json"
@@ -116,10 +119,11 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
     some_target.write_text(json.dumps(of_naans(start, some)))
     whole = publish(table, serial, tmp_path)
     secondary = Follower(the_zone(whole))
-    server = Recording(whole)
-    with answering(server):
+    server = Recording()
+    daemon = Daemon(served(whole), [Address("127.0.0.1", 0)], responder=server)
+    with answering(daemon):
         # What DNS did not have is known for minutes. This may take longer, so the cache's time goes slower.
-        nameservers = [f"127.0.0.1#{server.bound[0].port}"]
+        nameservers = [f"127.0.0.1#{daemon.bound[0].port}"]
         cache = Cache(table, nameservers=nameservers, lifetime=20.0, clock=lambda: time.monotonic() / 100)
         first = [drift for group in cache.drift_many() for drift in group]
         assert {drift.verdict for drift in first} <= {Verdict.SAME, Verdict.LOSSY}
@@ -133,8 +137,9 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
             part = Table(entry for entry in table.values() if entry.naan in touched)
             check_natab(part)
             following = next_serial("date", when, serial)
-            server.front.snapshot, server.queries = publish(part, following, tmp_path), []
-            change = secondary.publish(with_part(secondary.view, the_zone(server.front.snapshot), touched))
+            published = publish(part, following, tmp_path)
+            server.follow(published)
+            change = secondary.publish(with_part(secondary.view, the_zone(published), touched))
             if change is not None:
                 assert (change.from_serial, change.to_serial) == (serial, following)
                 check_one_change(change, touched)

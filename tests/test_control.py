@@ -201,8 +201,11 @@ def test_sighup_reads_the_configuration_again(site: Site) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"serve": "workers = 2"}, "maptr.toml:3: serve.workers: changed, which takes a restart"),
-        ({"serve": "worker = 1"}, "maptr.toml:3: serve.worker: no such key; the nearest is serve.workers"),
+        (
+            {"serve": "nsid = 'a'\nlog_format = 'json'"},
+            "maptr.toml:4: serve.log_format: changed, which takes a restart",
+        ),
+        ({"serve": "listens = 1"}, "maptr.toml:3: serve.listens: no such key; the nearest is serve.listen"),
         ({"serve": "tcp.idle_timeout = 3"}, "maptr.toml:3: serve.tcp: changed, which takes a restart"),
         ({"extra": "= nonsense"}, "maptr.toml:10: Invalid statement"),
     ],

@@ -22,21 +22,20 @@ INFINITY = resource.RLIM_INFINITY
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "workers", "allowed", "raised"),
+    ("soft", "hard", "allowed", "raised"),
     [
-        (INFINITY, INFINITY, 1, 500, INFINITY),
-        (4096, 8192, 1, 500, 4096),
-        (200, 8192, 1, 500, 502 + RESERVED),  # as much as is needed
-        (200, INFINITY, 2, 500, 252 + 18 + RESERVED),
-        (200, 300, 1, 298 - RESERVED, 300),
-        (200, 200, 2, 2 * (180 - RESERVED), 200),
-        (20, 20, 1, 1, 20),
+        (INFINITY, INFINITY, 500, INFINITY),
+        (4096, 8192, 500, 4096),
+        (200, 8192, 500, 502 + RESERVED),  # as much as is needed
+        (200, INFINITY, 500, 502 + RESERVED),
+        (200, 300, 298 - RESERVED, 300),
+        (200, 200, 198 - RESERVED, 200),
+        (20, 20, 1, 20),
     ],
 )
 def test_what_fits(
     soft: int,
     hard: int,
-    workers: int,
     allowed: int,
     raised: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -46,7 +45,7 @@ def test_what_fits(
     monkeypatch.setattr(resource, "getrlimit", lambda _: given[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: given.append(both))
     with caplog.at_level(logging.WARNING, "maptr.serve"):
-        assert fitting(DEFAULT_LIMITS, 2, workers) == TcpLimits()._replace(max_connections=allowed)
+        assert fitting(DEFAULT_LIMITS, 2) == TcpLimits()._replace(max_connections=allowed)
     assert given[-1] == (raised, hard)
     assert [*caplog.messages] == (
         []
@@ -67,13 +66,9 @@ class Poor(Maptr):
 FILES = 110
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_server_with_few_descriptors_answers_past_the_connections_it_can_have(workers: int) -> None:
+def test_a_server_with_few_descriptors_answers_past_the_connections_it_can_have() -> None:
     query = dns.message.make_query("12345.ark.arpa", "NAPTR")
-    with (
-        Poor({"ark.arpa.": REPOSITORY / "zones" / "ark.arpa.zone"}, f"--workers={workers}") as server,
-        ExitStack() as stack,
-    ):
+    with Poor({"ark.arpa.": REPOSITORY / "zones" / "ark.arpa.zone"}) as server, ExitStack() as stack:
         for number in range(2 * FILES):
             idle = stack.enter_context(socket.socket())
             idle.bind((f"127.0.1.{number % 250}", 0))

@@ -146,7 +146,7 @@ def test_the_commands_of_zones(tmp_path: Path) -> None:
 
 
 def test_the_server(site: Site) -> None:
-    site.configure(serve='state = "state"\nworkers = 2', extra='serial = "increment"\nnotify = ["127.0.0.1:9"]\n')
+    site.configure(serve='state = "state"', extra='serial = "increment"\nnotify = ["127.0.0.1:9"]\n')
     (site.directory / "state").mkdir()
     site.start()
     assert said("reload", *[json.loads(site.run("reload", "--json").stdout)]) == documented("reload") - {"error"}

@@ -21,7 +21,7 @@ from maptr.answer import make_reply, respond
 from maptr.context import MAX_IDENTITY, Context, Identity, Transport
 from maptr.cookies import CookieSettings
 from maptr.edns import PADDING_BLOCK, padding_to_block
-from maptr.rendering import Reply
+from maptr.message import Reply
 from maptr.snapshot import Snapshot
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -86,11 +86,12 @@ def test_options(case: dict[str, Any]) -> None:
 
 @given(st.integers(0, 70_000), st.sampled_from([512, 1232, 65535]))
 def test_rfc8467_padded_replies_are_whole_blocks_or_full(size: int, limit: int) -> None:
-    padding = padding_to_block(size, limit)
-    if padding is None:
+    options = padding_to_block(size, limit)
+    if not options:
         assert size + 4 > limit
         return
-    total = size + 4 + len(padding[1])
+    (padding,) = options
+    total = size + 4 + len(padding.data)
     assert total <= limit
     assert total % PADDING_BLOCK == 0 or total == limit
 

@@ -9,8 +9,6 @@ import json
 import re
 import socket
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,14 +120,13 @@ def test_a_scrape_says_what_status_says(scraped: Scraped) -> None:
     }
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="several workers are for Linux")
-def test_what_workers_count_is_summed_and_what_is_signed_is_served_by_all(site: Site) -> None:
+def test_what_listeners_count_is_summed_over_reloads_and_what_is_signed_is_served(site: Site) -> None:
     pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
     keys = site.directory / "keys"
     add_key(keys, Role.CSK, Algorithm.ED25519, State.ACTIVE)
-    scraped = Scraped(site, 'workers = 2\nstate = "state"', 'keys = "keys"\n')
+    scraped = Scraped(site, 'state = "state"', 'keys = "keys"\n')
     query = dns.message.make_query("b.test.", "DNSKEY")
-    for _ in range(20):  # from another port each, so to either
+    for _ in range(20):
         assert len(dns.query.udp(query, "127.0.0.1", PATIENCE, scraped.dns).answer[0]) == 1
     assert value(scraped.scrape(), "queries_total", transport="udp", rcode="NOERROR") == 20
     assert get(scraped.port, "/health") == (200, "ok\n")
@@ -139,33 +136,7 @@ def test_what_workers_count_is_summed_and_what_is_signed_is_served_by_all(site: 
         assert len(dns.query.udp(query, "127.0.0.1", PATIENCE, scraped.dns).answer[0]) == 2
     found = scraped.scrape()
     assert value(found, "zone_serial", zone="b.test.") == 2
-    assert (value(found, "workers_answering"), value(found, "workers_ended_total")) == (2, 0)
     assert value(found, "queries_total", transport="udp", rcode="NOERROR") == 40
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="several workers are for Linux")
-def test_scrapes_without_end_do_not_keep_workers_from_being_replaced(site: Site) -> None:
-    """Nobody may fork while another thread runs."""
-    scraped = Scraped(site, "workers = 2")
-    over = threading.Event()
-
-    def scrape() -> None:
-        while not over.is_set():
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                get(scraped.port, "/metrics")
-
-    threads = [threading.Thread(target=scrape) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    try:
-        for serial in (2, 3):
-            site.write_zone("a.test", zone_text(serial))
-            assert site.run("reload").exit_code == 0
-            assert site.zone("a.test.")["serial"] == serial
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join(PATIENCE)
 
 
 def test_a_refused_zone_is_an_alarm_with_its_reason(scraped: Scraped) -> None:
@@ -474,7 +445,6 @@ def test_a_reason_that_is_no_text_spoils_nothing() -> None:
         "certificate_error": "",
         "queries": {},
         **{group: dict.fromkeys(names, 0) for group, names in GROUPS.items()},
-        "workers": [],
         "zones": [zone],
     }
     found = samples(metrics.render(status).decode())

@@ -20,7 +20,7 @@ from maptr.address import Address
 from maptr.errors import ConfigError
 from maptr.exchange import Access
 from maptr.journal import Journal
-from maptr.names import Labels, parse
+from maptr.names import Labels, parse, to_wire
 from maptr.notify import make_notify, read_response
 from maptr.serve.notify import Notifier
 from maptr.serve.primary import Primary, PrimarySettings
@@ -34,7 +34,7 @@ Reply = Callable[[bytes], list[bytes]]
 
 def answer(request: bytes, rcode: int = 0) -> bytes:
     """A secondary's answer: the request's header and question, QR set."""
-    question = len(make_notify(view_of(1), 0)) - (2 + 10 + len(view_of(1).soa.rdatas[0]))
+    question = 12 + len(to_wire(view_of(1).origin)) + 4
     return request[:2] + bytes((request[2] | 0x80, rcode)) + b"\0\1" + b"\0" * 6 + request[12:question]
 
 

@@ -167,7 +167,7 @@ def test_the_server_lives_with_the_memory_that_the_unit_denies(sample: Path) -> 
     probe = subprocess.run([sys.executable, "-c", DENY, sys.executable, "-c", ""], stderr=subprocess.PIPE, text=True)
     if probe.returncode:
         pytest.skip(probe.stderr.strip())
-    with Denied({"ark.arpa.": sample.with_name("ark.arpa.zone")}, "--workers=2") as server:
+    with Denied({"ark.arpa.": sample.with_name("ark.arpa.zone")}) as server:
         query = dns.message.make_query("12345.ark.arpa", "NAPTR")
         for ask in (dns.query.udp, dns.query.tcp):
             assert ask(query, server.host, port=server.port, timeout=20).answer
@@ -195,33 +195,14 @@ FAULTS = {
     ),
     "a state folder that another server has": ("test_serve_cli.test_a_state_folder_is_one_servers",),
     "a full disk": ("test_operations.test_a_full_disk",),
-    "SIGHUP while it starts": ("test_early.test_sighup_while_it_starts_is_heard_when_it_is_ready",),
-    "SIGUSR1 or SIGUSR2, which other servers take": (
-        "test_early.test_what_other_servers_take_does_not_end_it",
-        "test_workers.test_only_sigterm_is_for_workers",
-    ),
-    "SIGTERM while it starts": ("test_early.test_sigterm_while_it_starts_ends_it_at_once",),
+    "SIGHUP while it starts": ("test_serve_cli.test_sighup_while_it_starts_is_heard_when_it_is_ready",),
+    "SIGUSR1 or SIGUSR2, which other servers take": ("test_serve_cli.test_what_other_servers_take_does_not_end_it",),
+    "SIGTERM while it starts": ("test_serve_cli.test_sigterm_while_it_starts_ends_it_at_once",),
     "SIGTERM under load": ("test_operations.test_sigterm_under_load",),
     "kill -9 under load": ("test_operations.test_kill_9_under_load_and_during_reloads",),
     "kill -9 during a reload": ("test_operations.test_kill_9_under_load_and_during_reloads",),
     "SIGTERM during a long reload": ("test_operations.test_sigterm_during_a_long_reload",),
-    "kill -9 of a worker under load": ("test_workers.test_kill_9_of_a_worker_under_load",),
-    "a worker that dies again and again": (
-        "test_workers.test_a_worker_that_dies_again_and_again_is_replaced_ever_later",
-    ),
-    "kill -9 of a worker during a reload": ("test_workers.test_the_reserve_takes_a_place_while_a_reload_reads",),
-    "kill -9 of a second one in that time": ("test_workers.test_the_reserve_takes_a_place_while_a_reload_reads",),
-    "kill -9 of the owner of workers": ("test_workers.test_with_the_owner_everybody_goes",),
-    "a worker that hangs": (
-        "test_workers.test_a_worker_that_does_not_give_way_is_killed",
-        "test_workers.test_a_worker_that_hangs_is_killed",
-    ),
-    "a system that does not fork": (
-        "test_workers.test_a_system_that_does_not_fork",
-        "test_workers.test_a_system_that_does_not_fork_at_the_start",
-    ),
-    "new workers that do not start": ("test_workers.test_a_generation_that_falls_leaves_the_one_before",),
-    "a reload amid a transfer": ("test_workers.test_a_transfer_outlives_the_worker_that_gives_way",),
+    "a reload amid a transfer": ("test_serve.test_a_reload_amid_a_transfer_leaves_it_the_old_zone",),
     "a client that does not read its replies": (
         "test_serve.test_a_client_that_does_not_read_is_cut_off_and_others_are_answered",
     ),

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import dns.flags
 import dns.message
+import dns.name
+import dns.tsig
 import dns.zone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maptr.acl import Key
 from maptr.address import read_network
 from maptr.context import Transport
 from maptr.cookies import CookieSettings
+from maptr.exchange import Access
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
-from maptr.serve.responder import Responder
+from maptr.serve.counters import Counters
+from maptr.serve.responder import Responder, State
 from maptr.snapshot import Snapshot
 
 SEND, TRUNCATE, DROP = Verdict.SEND, Verdict.TRUNCATE, Verdict.DROP
@@ -138,10 +144,8 @@ def test_0_is_no_limit() -> None:
     assert {limits.judge("192.0.2.1", kind) for kind in range(1000)} == {SEND}
 
 
-def test_the_rate_is_shared_among_workers() -> None:
-    shared = RrlSettings(responses_per_second=20).shared(4)
-    assert shared.responses_per_second == 5
-    tiny = RateLimiter(RrlSettings(responses_per_second=1).shared(4), Clock())
+def test_one_reply_of_a_kind_passes_however_small_the_rate() -> None:
+    tiny = RateLimiter(RrlSettings(responses_per_second=0.25), Clock())
     assert [tiny.judge("192.0.2.1", "kind") for _ in range(2)] == [SEND, DROP]
 
 
@@ -216,12 +220,18 @@ def answers(
     responder: Responder, count: int, name: str = "ns.example.", transport: Transport = Transport.UDP
 ) -> list[bytes | None]:
     wires = [dns.message.make_query(name.replace("#", str(number)), "A").to_wire() for number in range(count)]
-    return [responder.answer(wire, SNAPSHOT, transport=transport, client=CLIENT) for wire in wires]
+    return [responder.answer(wire, transport, CLIENT, Counters()) for wire in wires]
+
+
+def make_responder(**settings: Any) -> Responder:
+    responder = Responder(**settings)
+    responder.swap(State.of(SNAPSHOT, Access(), responder.context))
+    return responder
 
 
 @pytest.mark.parametrize("name", ["ns.example.", "#.example.", "#.w.example.", "#.other."])
 def test_a_flood_by_one_forged_address_is_cut_whatever_it_asks(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    responder = Responder(rrl=RrlSettings(responses_per_second=5), clock=Clock())
+    responder = make_responder(rrl=RrlSettings(responses_per_second=5), clock=Clock())
     given_replies = [reply for reply in answers(responder, 105, name) if reply is not None]
     truncated = [reply for reply in given_replies if dns.message.from_wire(reply).flags & dns.flags.TC]
     assert (len(given_replies), len(truncated)) == (55, 50)
@@ -229,30 +239,38 @@ def test_a_flood_by_one_forged_address_is_cut_whatever_it_asks(name: str, caplog
 
 
 def test_tcp_and_silence_are_not_limited() -> None:
-    responder = Responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
+    responder = make_responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
     assert None not in answers(responder, 50, transport=Transport.TCP)
-    assert responder.answer(b"", SNAPSHOT, transport=Transport.UDP, client=CLIENT) is None
+    assert responder.answer(b"", Transport.UDP, CLIENT, Counters()) is None
     assert responder.limiter.tally.dropped == 0
 
 
 def test_a_client_with_a_good_cookie_is_not_limited() -> None:
-    responder = Responder(rrl=RrlSettings(responses_per_second=1), cookies=CookieSettings((bytes(16),)), clock=Clock())
+    responder = make_responder(
+        rrl=RrlSettings(responses_per_second=1), cookies=CookieSettings((bytes(16),)), clock=Clock()
+    )
     query = dns.message.make_query("ns.example.", "A", options=[dns.edns.CookieOption(bytes(8), b"")])
-    reply = responder.answer(query.to_wire(), SNAPSHOT, transport=Transport.UDP, client=CLIENT)
+    reply = responder.answer(query.to_wire(), Transport.UDP, CLIENT, Counters())
     assert reply is not None
     query.use_edns(options=list(dns.message.from_wire(reply).options))
     wire = query.to_wire()
-    assert all(responder.answer(wire, SNAPSHOT, transport=Transport.UDP, client=CLIENT) for _ in range(50))
+    assert all(responder.answer(wire, Transport.UDP, CLIENT, Counters()) for _ in range(50))
 
 
 def test_a_client_that_a_key_showed_is_not_limited() -> None:
-    responder = Responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
-    wire = dns.message.make_query("ns.example.", "A").to_wire()
+    key = Key((b"k",), "hmac-sha256", bytes(32))
+    responder = make_responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
+    access = Access(keys={key.name: key})
+    responder.swap(State.of(SNAPSHOT, access, responder.context))
     for _ in range(50):
-        assert responder.answer(wire, SNAPSHOT, transport=Transport.UDP, client=CLIENT, verified=True)
+        query = dns.message.make_query("ns.example.", "A")
+        query.use_tsig({dns.name.from_text("k."): dns.tsig.Key("k.", bytes(32), "hmac-sha256.")})
+        assert responder.answer(query.to_wire(), Transport.UDP, CLIENT, Counters())
+    assert responder.limiter.tally.dropped == 0
+    assert None in [responder.answer(query.to_wire()[:-1], Transport.UDP, CLIENT, Counters()) for _ in range(3)]
 
 
 def test_limits_and_cookies_are_on_by_default() -> None:
-    responder = Responder()
+    responder = make_responder()
     assert responder.context.cookies.secrets != Responder().context.cookies.secrets
     assert None in answers(responder, 200)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 
 import dns.message
@@ -10,9 +9,8 @@ import pytest
 
 from maptr.context import Transport
 from maptr.exchange import Access
-from maptr.serve.connections import TcpLimits
-from maptr.serve.front import Front
-from maptr.serve.responder import Responder
+from maptr.serve.counters import Counters
+from maptr.serve.responder import Responder, State
 from maptr.serve.seldom import INTERVAL, MAX_LINES, Seldom
 from maptr.snapshot import Snapshot
 
@@ -29,20 +27,16 @@ def test_so_many_lines_an_interval_and_then_their_number() -> None:
     assert seldom.left_out() == 0
 
 
-def test_a_flood_of_forged_queries_is_no_flood_of_lines(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flood_of_forged_queries_is_no_flood_of_lines(caplog: pytest.LogCaptureFixture) -> None:
     now = 100.0
-    monkeypatch.setattr("maptr.serve.front.Seldom", functools.partial(Seldom, clock=lambda: now))
-    front = Front(
-        Responder(), Snapshot.of([]), Access(), limits=TcpLimits(), certificate=None, clock=lambda: 1_700_000_000.0
-    )
+    responder, counters = Responder(clock=lambda: now), Counters()
+    responder.swap(State.of(Snapshot.of([]), Access(), responder.context))
     query = dns.message.make_query("ark.arpa.", "IXFR").to_wire()
     with caplog.at_level(logging.INFO, "maptr.serve"):
         for _ in range(10 * MAX_LINES):
-            assert front.answer(query, Transport.UDP, "127.0.0.1") is not None
+            assert responder.answer(query, Transport.UDP, "127.0.0.1", counters) is not None
         now += INTERVAL
-        front.answer(query, Transport.UDP, "127.0.0.1")
+        responder.answer(query, Transport.UDP, "127.0.0.1", counters)
     line = "IXFR of zone ark.arpa. to 127.0.0.1 refused: not served here"
     said = [record.getMessage() for record in caplog.records]
     assert said == [line] * MAX_LINES + [f"{line}, and {9 * MAX_LINES} more before"]

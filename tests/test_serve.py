@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import errno
 import gc
-import os
 import resource
 import socket
 import struct
 import time
 import tracemalloc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import dns.flags
@@ -29,6 +28,7 @@ from maptr.acl import Acl, Secondaries
 from maptr.address import Address
 from maptr.context import Transport
 from maptr.errors import ConfigError
+from maptr.exchange import Access
 from maptr.serve import stream, tcp
 from maptr.serve.bind import open_tcp_socket
 from maptr.serve.connections import Connections, TcpLimits
@@ -36,8 +36,8 @@ from maptr.serve.counters import Counters
 from maptr.serve.daemon import Daemon
 from maptr.serve.dnslib_resolver import MaptrResolver
 from maptr.serve.primary import PrimarySettings
+from maptr.serve.responder import Responder, State
 from maptr.serve.tls import TlsSettings
-from maptr.serve.watch import EpollWatch
 from maptr.snapshot import Snapshot
 from tests.running import PATIENCE, Running, answering, converse, served
 
@@ -66,15 +66,22 @@ def serving(*addresses: Address) -> Iterator[Daemon]:
         yield daemon
 
 
+def answers(counters: Counters | None = None) -> tcp.Answers:
+    """What a listener answers by."""
+    responder = Responder()
+    responder.swap(State.of(SNAPSHOT, Access(), responder.context))
+    counts = counters or Counters()
+    return lambda query, transport, client: responder.answers(query, transport, client, counts)
+
+
 @contextlib.contextmanager
 def tcp_serving(connections: Connections | None = None, **timeouts: float) -> Iterator[int]:
     """A TcpListener with limits of the test's own; gives its port."""
     running = Running()
     sock = open_tcp_socket("127.0.0.1", 0)
     port = sock.getsockname()[1]
-    daemon = Daemon(served(SNAPSHOT), [])
     limits = TcpLimits(**timeouts)  # type: ignore[arg-type]
-    listener = tcp.TcpListener(sock, daemon.front.answers, connections or Connections(), limits=limits)
+    listener = tcp.TcpListener(sock, answers(), connections or Connections(), limits=limits)
     running.call(listener.start)
     try:
         yield port
@@ -85,7 +92,7 @@ def tcp_serving(connections: Connections | None = None, **timeouts: float) -> It
 
 async def stop(listener: tcp.TcpListener) -> None:
     listener.quiet()
-    await listener.drain(tcp.LEAVING)
+    await listener.drain()
 
 
 def connect(port: int) -> socket.socket:
@@ -123,6 +130,14 @@ def wait_until_cut_off(sock: socket.socket) -> None:
                 sock.send(b"\0")
             time.sleep(0.05)
         raise AssertionError("still connected")
+
+
+def wait_for(met: Callable[[], bool]) -> None:
+    """Until the server has noticed."""
+    deadline = time.monotonic() + PATIENCE
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -296,10 +311,14 @@ def test_when_full_the_longest_idle_makes_room() -> None:
 def test_a_bug_in_answering_costs_its_query_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    daemon = Daemon(served(SNAPSHOT), [])
-    monkeypatch.setattr(daemon.front.responder, "answer", lambda *_args, **_kwargs: 1 // 0)
-    assert daemon.front.answer(WIRE, Transport.UDP, "") is None
+    responder = Responder()
+    responder.swap(State.of(SNAPSHOT, Access(), responder.context))
+    with monkeypatch.context() as patch:
+        patch.setattr("maptr.serve.responder.make_reply", lambda *_args, **_kwargs: 1 // 0)
+        for transport in Transport:
+            assert responder.answer(WIRE, transport, "127.0.0.1", Counters()) is None
     assert WIRE.hex() in caplog.text
+    assert responder.answer(WIRE, Transport.UDP, "127.0.0.1", Counters())
 
 
 @pytest.mark.parametrize(
@@ -389,6 +408,18 @@ def test_rfc5936_a_transfer_and_what_was_pipelined_behind_it() -> None:
         assert receive_message(sock).id == QUERY.id
 
 
+def test_a_reload_amid_a_transfer_leaves_it_the_old_zone() -> None:
+    """The client reads no more than the first message before the zone is another one."""
+    with transferring() as daemon, connect(daemon.bound[0].port) as sock:
+        sock.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")))
+        records = sum(map(len, receive_message(sock).answer))
+        daemon.responder.swap(State.of(SNAPSHOT, Access(), daemon.responder.context))
+        receive_message_from(daemon.bound[0].port)
+        while records < 3004:
+            records += sum(map(len, receive_message(sock).answer))
+        assert records == 3004
+
+
 def test_a_slow_reader_of_transfers_costs_a_message_and_is_cut_off() -> None:
     """It asks for a gigabyte and reads nothing: what waits for it stays small, and others are answered."""
     axfr = frame(dns.message.make_query("ark.arpa.", "AXFR"))
@@ -417,72 +448,59 @@ def linger(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-def test_a_query_that_is_there_with_its_connection_is_answered_in_one_turn() -> None:
+def test_what_is_there_before_its_connection_is_accepted_is_answered() -> None:
     """The kernel has all of it before the listener looks: query, two queries and the end of the stream, or half."""
-
-    async def run() -> None:
-        listening = open_tcp_socket("127.0.0.1", 0)
-        connections = Connections()
-        listener = tcp.TcpListener(listening, Daemon(served(SNAPSHOT), []).front.answers, connections)
-        place = listening.getsockname()
-        with contextlib.ExitStack() as stack:
-            one, two, half, nothing, gone = (
-                stack.enter_context(socket.create_connection(place, PATIENCE)) for _ in range(5)
-            )
-            one.sendall(FRAME)
-            two.sendall(FRAME + BIG_FRAME)
-            two.shutdown(socket.SHUT_WR)
-            half.sendall(FRAME[:-1])
-            gone.sendall(FRAME)
-            linger(gone)
-            gone.close()
-            listener.start()
-            await asyncio.sleep(0)  # the loop looks
-            await asyncio.sleep(0)  # and has looked
-            assert receive_message(one).id == QUERY.id
-            assert receive_message(two).id == QUERY.id
-            assert len(receive_message(two).answer[0]) == 250
-            deadline = time.monotonic() + PATIENCE
-            while connections.count > 3 and time.monotonic() < deadline:
-                await asyncio.sleep(0)
-            assert connections.count == 3, "two has its end, and gone is gone"
-            assert is_closed(two)
-            half.sendall(FRAME[-1:])
-            one.sendall(FRAME)
-            nothing.sendall(FRAME)
-            for sock in (half, one, nothing):
-                sock.setblocking(False)
-                assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(sock, 2), PATIENCE)
-            await stop(listener)
-            assert connections.count == 0
-
-    asyncio.run(run())
+    running = Running()
+    listening = open_tcp_socket("127.0.0.1", 0)
+    connections = Connections()
+    listener = tcp.TcpListener(listening, answers(), connections)
+    place = listening.getsockname()
+    with contextlib.ExitStack() as stack:
+        one, two, half, nothing, gone = (
+            stack.enter_context(socket.create_connection(place, PATIENCE)) for _ in range(5)
+        )
+        one.sendall(FRAME)
+        two.sendall(FRAME + BIG_FRAME)
+        two.shutdown(socket.SHUT_WR)
+        half.sendall(FRAME[:-1])
+        gone.sendall(FRAME)
+        linger(gone)
+        gone.close()
+        running.call(listener.start)
+        assert receive_message(one).id == QUERY.id
+        assert receive_message(two).id == QUERY.id
+        assert len(receive_message(two).answer[0]) == 250
+        assert is_closed(two)
+        wait_for(lambda: connections.count == 3)  # two has its end, and gone is gone
+        half.sendall(FRAME[-1:])
+        one.sendall(FRAME)
+        nothing.sendall(FRAME)
+        for sock in (half, one, nothing):
+            assert receive_message(sock).id == QUERY.id
+        asyncio.run_coroutine_threadsafe(stop(listener), running.loop).result(PATIENCE)
+        assert connections.count == 0
+    running.close()
 
 
-@pytest.mark.parametrize(("host", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
-def test_a_connection_as_it_is_accepted(host: str, family: int) -> None:
-    with open_tcp_socket(host, 0) as listening:
-        with socket.create_connection(listening.getsockname()[:2]):
-            sock, client = tcp.accept(listening)
-            with contextlib.closing(sock):
-                assert (sock.family, sock.type, client) == (family, socket.SOCK_STREAM, host)
-                assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), "replies never wait for one another"
-                assert not os.get_inheritable(sock.fileno())
-        with pytest.raises(BlockingIOError):
-            tcp.accept(listening)
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_replies_on_a_connection_never_wait_for_one_another(host: str) -> None:
+    with open_tcp_socket(host, 0) as listening, socket.create_connection(listening.getsockname()[:2]):
+        sock, _ = listening.accept()
+        with sock:
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_nothing_is_left_of_a_connection_for_the_garbage_collector() -> None:
     """One for each query would have it run all the time, and memory grow meanwhile."""
-    seen: list[weakref.ref[stream.Conversation]] = []
+    seen: list[weakref.ref[stream.Stream]] = []
 
-    class Seen(stream.Conversation):
+    class Seen(stream.Stream):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             seen.append(weakref.ref(self))
             super().connection_made(transport)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tcp, "Conversation", Seen)
+        patch.setattr(tcp, "Stream", Seen)
         connections = Connections()
         gc.disable()
         try:
@@ -545,39 +563,6 @@ def test_a_flood_of_connections_stays_within_the_limits() -> None:
         assert is_closed(socks[-1])
 
 
-def test_a_listener_that_gives_way_is_not_woken_for_those_that_come_to_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    turns = 0
-
-    class Counting(EpollWatch):
-        def turn(self) -> None:
-            nonlocal turns
-            turns += 1
-            super().turn()
-
-    monkeypatch.setattr(tcp, "make_watch", Counting)
-
-    async def run() -> None:
-        listening = open_tcp_socket("127.0.0.1", 0)
-        place = listening.getsockname()
-        listener = tcp.TcpListener(listening, Daemon(served(SNAPSHOT), []).front.answers, Connections())
-        listener.start()
-        with socket.socket(fileno=os.dup(listening.fileno())), socket.create_connection(place) as kept:
-            kept.setblocking(False)
-            await asyncio.get_running_loop().sock_sendall(kept, FRAME)
-            await asyncio.wait_for(asyncio.get_running_loop().sock_recv(kept, 2), PATIENCE)
-            listener.quiet()
-            before = turns
-            with socket.create_connection(place):
-                for _ in range(20):
-                    await asyncio.sleep(0)
-                assert turns == before
-            await listener.drain(tcp.LEAVING)
-
-    asyncio.run(run())
-
-
 def test_connections_that_find_no_descriptor_wait_until_there_is_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -598,31 +583,39 @@ def test_connections_that_find_no_descriptor_wait_until_there_is_one(
     assert "no connection accepted for 0.05 s: Too many open files" in caplog.text
 
 
-def test_without_sockets_to_give_the_longest_idle_makes_room_and_the_rest_waits(
+def test_without_descriptors_the_longest_idle_makes_room(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tcp, "ACCEPT_PAUSE", 0.05)
-    failures = 1
-    real = tcp.accept
-
-    def accept(sock: socket.socket) -> tuple[socket.SocketType, str]:
-        nonlocal failures
-        accepted = real(sock)
-        if connections.count and failures:
-            failures -= 1
-            accepted[0].close()
-            raise OSError(errno.EMFILE, "Too many open files")
-        return accepted
-
-    monkeypatch.setattr(tcp, "accept", accept)
-    connections = Connections()
-    with tcp_serving(connections) as port, connect(port) as idle:
+    counters = Counters()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with tcp_serving(Connections(counters=counters)) as port, connect(port) as idle, socket.socket() as later:
         idle.sendall(FRAME)
         receive_message(idle)
-        with connect(port) as lost:
-            assert is_closed(lost)
-        assert is_closed(idle)
-        with connect(port) as later:
+        later.settimeout(PATIENCE)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
+            later.connect(("127.0.0.1", port))
             later.sendall(FRAME)
-            assert receive_message(later).id == QUERY.id
+            assert is_closed(idle)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert receive_message(later).id == QUERY.id
     assert "no connection accepted for 0.05 s: Too many open files" in caplog.text
+    assert counters.shed == 1
+
+
+def test_five_hundred_idle_connections_leave_room_for_queries() -> None:
+    counters = Counters()
+    connections = Connections(max_connections=600, max_per_client=600, counters=counters)
+    with tcp_serving(connections) as port, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(connect(port)) for _ in range(500)]
+        for _ in range(50):
+            receive_message_from(port)
+        for sock in idle:
+            sock.sendall(FRAME)
+        for sock in idle:
+            assert receive_message(sock).id == QUERY.id
+        assert connections.count >= 500
+    wait_for(lambda: not connections.count)
+    assert (counters.open, counters.shed, counters.refused) == (0, 0, 0)

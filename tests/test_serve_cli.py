@@ -23,9 +23,9 @@ from click.testing import CliRunner, Result
 from maptr import config as configuration
 from maptr.cli import main
 from maptr.cli.serve import serve
-from maptr.errors import ZoneError
+from maptr.errors import ConfigError, ZoneError
 from maptr.names import parse
-from maptr.serve import statelock, zones
+from maptr.serve import signals, statelock, zones
 from maptr.serve.zones import ZoneSource
 from tests.certificates import write_certificate
 
@@ -49,6 +49,7 @@ class Server:
     def __init__(self, *arguments: str, program: tuple[str, ...] = ("-m", "maptr")) -> None:
         self.process = subprocess.Popen(
             [sys.executable, *program, "serve", *arguments],
+            stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env={"MAPTR_SERVE_USER": CURRENT_USER} | os.environ,
@@ -89,6 +90,8 @@ class Server:
             self.process.kill()
             self.process.wait()
             self._reader.join(PATIENCE)
+            assert self.process.stdin is not None
+            self.process.stdin.close()
 
 
 Start = Callable[..., Server]
@@ -500,3 +503,103 @@ def test_a_zone_by_another_name_than_its_file_s_is_told_both(zone_file: Path) ->
     result = run("--zone", f"other.example={zone_file}", "--check-config")
     assert result.exit_code == 1
     assert "the SOA is that of ark.arpa., and the zone was to be other.example." in result.stderr
+
+
+# --- signals while it starts
+
+SLOW = """
+import sys
+from maptr.cli import main
+from maptr.serve import publisher
+
+start = publisher.start
+
+def slow(*arguments, **options):
+    served = start(*arguments, **options)
+    print("zones are read", file=sys.stderr, flush=True)
+    sys.stdin.readline()
+    return served
+
+publisher.start = slow
+main(sys.argv[1:], prog_name="maptr")
+"""
+
+
+class SlowServer(Server):
+    """Has read its zones and answers nothing until ``go_on``."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"--zone=a.test={path}", "--listen=127.0.0.1:0", program=("-c", SLOW))
+        self.wait_for("zones are read")
+
+    def go_on(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.close()
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[SlowServer]:
+    (tmp_path / "zone").write_text(zone_text(1))
+    server = SlowServer(tmp_path / "zone")
+    yield server
+    server.end()
+
+
+def test_sighup_while_it_starts_is_heard_when_it_is_ready(slow: SlowServer, tmp_path: Path) -> None:
+    """What changed since its zones were read is read then; it would have ended a process that has no handler yet."""
+    (tmp_path / "zone").write_text(zone_text(2))
+    slow.hang_up()
+    slow.go_on()
+    slow.wait_for(r"reloaded, serial 2 \(was 1\)")
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_what_other_servers_take_does_not_end_it(slow: SlowServer, number: signal.Signals) -> None:
+    slow.process.send_signal(number)
+    slow.go_on()
+    slow.wait_for(f"{number.name} means nothing here")
+    before = len(slow.lines)
+    slow.process.send_signal(number)
+    slow.wait_for(f"{number.name} means nothing here", before)
+    assert slow.end() == 0
+
+
+def test_sigterm_while_it_starts_ends_it_at_once(slow: SlowServer) -> None:
+    assert slow.end() == -signal.SIGTERM
+
+
+def test_signals_are_held_no_longer_than_told() -> None:
+    def held() -> bool:
+        return signal.SIGHUP in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    assert not held()
+    with signals.held():
+        assert held()
+        signals.heard()
+        assert not held()
+    with pytest.raises(ConfigError), signals.held():
+        raise ConfigError("a start that fails")
+    assert not held()
+
+
+# --- a setting of earlier versions
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_old_configuration_with_workers_starts_with_a_warning(workers: int, tmp_path: Path) -> None:
+    (tmp_path / "zone").write_text(zone_text(1))
+    config = tmp_path / "maptr.toml"
+    zone = '[[zone]]\nname = "a.test"\nfile = "zone"\n'
+    config.write_text(f'[serve]\nlisten = ["127.0.0.1:0"]\nworkers = {workers}\n{zone}')
+    server = Server(f"--config={config}")
+    try:
+        assert dns.query.udp(dns.message.make_query("ns.a.test", "A"), "127.0.0.1", PATIENCE, server.ready()).answer
+        assert any("serve.workers is ignored" in line for line in server.lines) is (workers == 2)
+        config.write_text(f'[serve]\nlisten = ["127.0.0.1:0"]\n{zone}')
+        (tmp_path / "zone").write_text(zone_text(2))
+        server.hang_up()
+        server.wait_for("reloaded, serial 2")
+        assert server.end() == 0
+    finally:
+        server.end()

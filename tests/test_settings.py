@@ -193,20 +193,6 @@ def test_a_certificate_that_went_bad_fails_the_reload_and_is_an_alarm(site: Site
 # --- without a process
 
 
-def test_several_workers_share_what_the_rate_limit_allows() -> None:
-    text = "[serve.rrl]\nresponses_per_second = 30\n"
-    made = [settings.responder_of(parse(f"{text}[serve]\nworkers = {workers}\n")) for workers in (1, 3)]
-    assert [responder.limiter._settings.responses_per_second for responder in made] == [30, 10]
-
-
-def test_several_workers_are_for_linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings.check(parse("[serve]\nworkers = 2\n"))
-    monkeypatch.setattr("maptr.serve.settings.sys.platform", "darwin")
-    settings.check(parse("[serve]\nworkers = 1\n"))
-    with pytest.raises(ConfigError, match=r"f:2: serve.workers: more than one are for Linux"):
-        settings.check(parse("[serve]\nworkers = 2\n", filename="f"))
-
-
 def test_options_go_before_the_configuration() -> None:
     from maptr.acl import Key, Rule
     from maptr.serve.zones import ZoneSource

@@ -574,33 +574,6 @@ def test_a_damaged_file_of_the_kept_zone_is_set_aside(
     assert f"{path}: is damaged" in caplog.text
 
 
-def test_a_large_kept_zone_is_not_parsed_at_the_next_start(
-    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Nobody is answered while a start reads, and its text takes dnspython seconds."""
-    site.write(text(2, "".join(f"m{number} A 192.0.2.1\n" for number in range(300))))
-    assert site.reload().result == "reloaded"
-    state, was = site.directory / "state", site.view
-    (image,) = (state / keptzone.IMAGES).iterdir()
-
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("it was parsed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("dns.zone.from_text", never)
-        site.start()
-    assert not ZoneDiff.between(was, site.view)
-    assert site.valid()
-    image.write_bytes(image.read_bytes()[:-1])
-    site.start()
-    assert "is damaged" in caplog.text
-    assert not ZoneDiff.between(was, site.view)
-    kept = keptzone.path_of(state, NAME)
-    kept.write_text(kept.read_text().replace("192.0.2.5", "192.0.2.6"))
-    site.start()
-    assert f"{kept}: is damaged" in caplog.text, "no image stands for a text that it was not made of"
-
-
 def test_names_of_kept_zones_are_file_names(tmp_path: Path) -> None:
     names = [parse("a/b.test."), parse("A.test"), (), parse("..\\047x.".replace("..", "d."))]
     paths = {keptzone.path_of(tmp_path, name) for name in names}

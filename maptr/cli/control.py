@@ -147,8 +147,6 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
         for report in table["drift"]:
             drift = report["error"] or f"{len(report['deviating'])} of {report['records']} records deviate"
             output.data(f"  {report['server']} at {report['at']}: {drift}")
-    for worker in reply["workers"]:
-        output.data(_worker(worker))
     for transport, counts in reply["queries"].items():
         output.data(f"queries by {transport}: " + ", ".join(f"{count} {what}" for what, count in counts.items()))
     limited, connections = reply["rate_limit"], reply["connections"]
@@ -169,17 +167,6 @@ def _secondary(told: dict[str, Any]) -> str:
     age = "" if told["age"] is None else f", {_duration(told['age'])} ago"
     state = "not told yet" if told["notify"] is None else f"NOTIFY {told['notify']}"
     return f"secondary {told['secondary']} {serial}, {state}{age}"
-
-
-def _worker(worker: dict[str, Any]) -> str:
-    if worker["worker"] is None:
-        return f"process {worker['pid']} in reserve"
-    if "ends" not in worker:
-        return f"worker {worker['worker']} process {worker['pid']} giving way"
-    ends = f", {worker['ends']} ended before it, the last {worker['last_end']}" if worker["ends"] else ""
-    process = f" process {worker['pid']}" if worker["pid"] else ""
-    since = f" since {worker['since']}" if worker["since"] else ""
-    return f"worker {worker['worker']}{process} {worker['state']}{since}{ends}"
 
 
 def _duration(seconds: float) -> str:

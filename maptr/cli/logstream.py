@@ -134,7 +134,7 @@ class LogStream(logging.Handler):
 def _write(descriptor: int, octets: bytes) -> int:
     """How many octets there was room for. Raises BlockingIOError where it was for none.
 
-    What is opened for that is closed at once: a worker lets go of descriptors that it does not know.
+    What is opened for that is closed at once.
     """
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):

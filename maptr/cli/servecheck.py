@@ -75,7 +75,6 @@ class Report:
         """Where it would listen; ends the command where there are mistakes."""
         serve = None if config is None or self.code else config.serve
         listen = {
-            "workers": serve.workers if serve else None,
             "listen": [str(address) for address in serve.listen] if serve else [],
             "listen_tls": [str(address) for address in serve.tls.listen] if serve else [],
             "metrics": str(serve.metrics) if serve and serve.metrics else None,
@@ -83,8 +82,6 @@ class Report:
         if self._as_json:
             output.json_data({"errors": self._errors, "zones": self._zones, **listen})
         elif serve is not None:
-            if serve.workers > 1:
-                output.data(f"workers {serve.workers}")
             for address in serve.listen:
                 output.data(f"listen {address} (udp, tcp)")
             for address in serve.tls.listen:

@@ -96,12 +96,6 @@ def _address(text: str) -> str:
     return str(Address.from_text(text))
 
 
-def _workers(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 1024):
-        raise ValueError(f"{text!r} is no number from 1 to 1024")
-    return int(text)
-
-
 def _key(text: str) -> Key:
     """``NAME=ALGORITHM:@FILE``, or the secret itself in place of ``@FILE``."""
     from maptr.acl import Key
@@ -186,13 +180,6 @@ OPTIONS = (
     ),
     Option("--control", "Where maptr reload and maptr status find this server.", "SOCKET", key="serve.control"),
     Option(
-        "--workers",
-        "Processes that answer, one for each core; more than one on Linux only.  [default: 1]",
-        "N",
-        _workers,
-        "serve.workers",
-    ),
-    Option(
         "--tls-listen",
         "Where to answer DNS over TLS, such as 127.0.0.1:853. Repeatable; needs --tls-cert and --tls-key.",
         "HOST:PORT",
@@ -240,8 +227,8 @@ OPTIONS = (
     ),
     Option(
         "--state",
-        "A folder of this server alone, for the journals that IXFR is answered from, and for images of zones, from"
-        " which it starts sooner.  [default: journals lie beside each zone's file, and there are no images]",
+        "A folder of this server alone, for the journals that IXFR is answered from, and for what it makes and signs."
+        "  [default: journals lie beside each zone's file]",
         "DIRECTORY",
         _folder,
         "serve.state",

@@ -1,10 +1,11 @@
-"""What ``maptr serve`` does: read and check everything, answer early, run the daemon.
+"""What ``maptr serve`` does: read and check everything, then run the daemon.
 
 Without click, which takes as long to import as half of this.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import os
@@ -16,15 +17,14 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from maptr import config as configuration
 from maptr.cli import logstream, output
 from maptr.errors import ConfigError, MaptrError, MissingExtra, raise_all
-from maptr.serve import early as early_answers
 from maptr.serve import privileges, publisher, settings, signals, statelock
+from maptr.serve.daemon import Daemon
+from maptr.serve.descriptors import fitting
 from maptr.serve.overrides import Overrides
 
 if TYPE_CHECKING:
     from maptr.cli.serveoptions import Line
     from maptr.config import Config
-    from maptr.serve.daemon import Daemon
-    from maptr.serve.early import Early
     from maptr.serve.listening import Listening
     from maptr.serve.served import Served
 
@@ -106,19 +106,17 @@ def _serve(config: Config, read: Callable[[], Config], listening: Listening | No
     logstream.configure(level, logstream.formatter(config.serve.log_format))
     if privileges.is_root() and not config.serve.user:
         log.warning("running as root: serve.user, or --user, names a user to run as once the sockets are bound")
+    if config.serve.workers != 1:
+        log.warning("serve.workers is ignored: one process answers; NSD or Knot as secondaries carry more")
     gc.disable()  # a start makes many objects, and hardly any garbage
     served = publisher.start(settings.sources_of(config), clock=time.time)
-    early = None
     try:
-        early = early_answers.start(config, served.snapshot(), listening.answering[0] if listening else None)
-        daemon = daemon_of(config, served, read, early, listening)
+        daemon = daemon_of(config, served, read, listening)
         gc.freeze()  # and they stay: to look for garbage among them would only take time
         gc.enable()
-        _run(daemon)
+        asyncio.run(daemon.run(signals=True))
     except ConfigError as error:
         gc.enable()
-        if early is not None:
-            early.stop()
         output.fail(str(error), output.EXIT_NONE)
 
 
@@ -126,36 +124,23 @@ def daemon_of(
     config: Config,
     served: Served,
     reread: Callable[[], Config],
-    early: Early | None = None,
     listening: Listening | None = None,
 ) -> Daemon:
     """The daemon of a configuration and its zones. Raises ConfigError."""
-    from maptr.serve.daemon import Daemon  # here, for queries are answered early while this is imported
-    from maptr.serve.descriptors import fitting
-
-    sockets = (2 * len(config.serve.listen) + len(config.serve.tls.listen)) * config.serve.workers
-
+    sockets = 2 * len(config.serve.listen) + len(config.serve.tls.listen)
     return Daemon(
         served,
         config.serve.listen,
-        responder=None if early else settings.responder_of(config),
+        responder=settings.responder_of(config),
         tls=settings.tls_of(config),
-        tcp_limits=fitting(settings.tcp_of(config), sockets, config.serve.workers),
+        tcp_limits=fitting(settings.tcp_of(config), sockets),
         primary=settings.primary_of(config),
         config=config,
         reread=reread,
         control=settings.control_of(config),
         metrics=config.serve.metrics,
-        workers=config.serve.workers,
-        early=early,
         listening=listening,
     )
-
-
-def _run(daemon: Daemon) -> None:
-    import asyncio
-
-    asyncio.run(daemon.run(signals=True))
 
 
 def _file(named: str | None, has_zones: bool) -> Path | None:

@@ -17,10 +17,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from maptr import names
 from maptr.context import MAX_IDENTITY
-from maptr.cookies import MAX_SECRETS
+from maptr.cookies import KEY_SIZE, MAX_SECRETS
 from maptr.duration import read_duration
 from maptr.names import Labels
-from maptr.siphash import KEY_SIZE
 
 T = TypeVar("T")
 

@@ -1,9 +1,4 @@
-"""Sockets to answer on, or a clear word of why one cannot be had.
-
-Several workers have a socket each on every address (SO_REUSEPORT, socket(7)), and the kernel spreads what comes over
-them. All are bound before anybody forks and kept open by the owner, so what waits in one waits for whoever reads
-from it next: neither the end of a worker nor a reload loses it.
-"""
+"""The sockets that a server answers on, or a clear error where one cannot be bound."""
 
 from __future__ import annotations
 
@@ -26,7 +21,7 @@ MAX_SEGMENT = 1220
 
 
 class Sockets:
-    """What one worker answers on: a socket of each kind for each address."""
+    """A socket of each kind for each address."""
 
     __slots__ = ("tcp", "tls", "udp")
 
@@ -43,33 +38,20 @@ class Sockets:
             sock.close()
 
 
-def bind(addresses: Sequence[Address], tls_addresses: Sequence[Address], workers: int = 1) -> list[Sockets]:
-    """Sockets for so many workers, on the same ports. Raises ConfigError, and leaves nothing open then."""
-    places = [Sockets() for _ in range(workers)]
-    first, *others = places
+def bind(addresses: Sequence[Address], tls_addresses: Sequence[Address]) -> Sockets:
+    """Sockets for all addresses. Raises ConfigError, and leaves nothing open then."""
+    sockets = Sockets()
     try:
         for address in addresses:
             udp_socket, tcp_socket = _bind_pair(address)
-            first.udp.append(udp_socket)
-            first.tcp.append(tcp_socket)
+            sockets.udp.append(udp_socket)
+            sockets.tcp.append(tcp_socket)
         for address in tls_addresses:
-            first.tls.append(_open_tcp(address))
-        if others:
-            # Only now may others join, so that a port that another server has is an error and not shared with it.
-            for sock in first:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        for place in others:
-            for address, sock in zip(addresses, first.udp, strict=True):
-                place.udp.append(_open_udp(bound_at(address, sock), joining=True))
-            for address, sock in zip(addresses, first.tcp, strict=True):
-                place.tcp.append(_open_tcp(bound_at(address, sock), joining=True))
-            for address, sock in zip(tls_addresses, first.tls, strict=True):
-                place.tls.append(_open_tcp(bound_at(address, sock), joining=True))
+            sockets.tls.append(_open_tcp(address))
     except BaseException:
-        for place in places:
-            place.close()
+        sockets.close()
         raise
-    return places
+    return sockets
 
 
 def bound_at(address: Address, sock: socket.socket) -> Address:
@@ -90,16 +72,16 @@ def _bind_pair(address: Address) -> tuple[socket.socket, socket.socket]:
     raise AssertionError("unreachable")
 
 
-def _open_udp(address: Address, *, joining: bool = False) -> socket.socket:
+def _open_udp(address: Address) -> socket.socket:
     try:
-        return udp.open_socket(address.host, address.port, joining=joining)
+        return udp.open_socket(address.host, address.port)
     except OSError as error:
         raise cannot_listen(address, error) from error
 
 
-def _open_tcp(address: Address, *, joining: bool = False) -> socket.socket:
+def _open_tcp(address: Address) -> socket.socket:
     try:
-        return open_tcp_socket(address.host, address.port, joining=joining)
+        return open_tcp_socket(address.host, address.port)
     except OSError as error:
         raise cannot_listen(address, error) from error
 
@@ -111,8 +93,8 @@ def cannot_listen(where: Address | Path, error: OSError, *, key: str = "") -> Co
     return ConfigError(f"cannot listen on {where}: {error.strerror or error}{advice}", key=key)
 
 
-def open_tcp_socket(host: str, port: int, *, joining: bool = False) -> socket.socket:
-    """A listening non-blocking socket; ``joining`` as in ``udp.open_socket``. Raises OSError."""
+def open_tcp_socket(host: str, port: int) -> socket.socket:
+    """A listening non-blocking socket. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -124,8 +106,6 @@ def open_tcp_socket(host: str, port: int, *, joining: bool = False) -> socket.so
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, MAX_SEGMENT)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        if joining:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind(udp.sockaddr(host, port))
         sock.listen(BACKLOG)
     except BaseException:

@@ -24,13 +24,6 @@ class TcpLimits(NamedTuple):
     write_timeout: float = WRITE_TIMEOUT
     handshake_timeout: float = HANDSHAKE_TIMEOUT
 
-    def shared(self, workers: int) -> TcpLimits:
-        """Those of each of so many workers, over which the kernel spreads connections: rounded up."""
-        return self._replace(
-            max_connections=-(-self.max_connections // workers),
-            max_per_client=-(-self.max_per_client // workers),
-        )
-
 
 DEFAULT_LIMITS = TcpLimits()
 
@@ -76,7 +69,8 @@ class Connections:
         connection = Connection(client)
         self._open[connection] = close
         self._per_client[client] = self._per_client.get(client, 0) + 1  # one of its own may have made room
-        self._counters.count_open()
+        self._counters.open += 1
+        self._counters.accepted += 1
         return connection
 
     def shed(self) -> None:

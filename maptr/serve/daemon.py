@@ -1,8 +1,7 @@
 """The daemon: what owns sockets, zones and journals, and has their queries answered, from its start to its end.
 
 SIGHUP reads configuration and zones anew (``reloader.py``), SIGTERM and SIGINT stop, the control socket tells how it
-is. Answering is ``front.py``, here in this process, or in several workers (``workers.py``). Whoever runs it configures
-logging ("maptr.serve").
+is. Answering is ``responder.py``, behind ``listeners.py``. The caller configures logging ("maptr.serve").
 """
 
 from __future__ import annotations
@@ -18,24 +17,20 @@ from typing import Any
 
 from maptr.address import Address
 from maptr.config import Config
-from maptr.errors import ConfigError
-from maptr.exchange import Access
-from maptr.serve import batch, control, httpd, metrics, sdnotify, slots, status, tcp
+from maptr.serve import batch, control, httpd, metrics, sdnotify, status
 from maptr.serve.background import in_thread
 from maptr.serve.bind import Sockets, bound_at
 from maptr.serve.connections import DEFAULT_LIMITS, TcpLimits
 from maptr.serve.counters import Counters, total
-from maptr.serve.early import Early
-from maptr.serve.front import Front, State
+from maptr.serve.listeners import Listeners
 from maptr.serve.listening import Listening, listen
 from maptr.serve.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.serve.publisher import Clock
 from maptr.serve.reloader import Reloader
-from maptr.serve.responder import Responder
+from maptr.serve.responder import Responder, State
 from maptr.serve.served import Served
 from maptr.serve.signals import RELOAD, STOP, USER, heard
 from maptr.serve.tls import Certificate, TlsSettings
-from maptr.serve.workers import Workers
 from maptr.snapshot import Snapshot
 
 log = logging.getLogger("maptr.serve")
@@ -47,8 +42,6 @@ class Daemon:
     ``responder`` is what answers, by default as the settings are that nobody changed. With ``reread`` a reload reads
     the configuration again, which ``config`` is now. ``control`` is the path of the control socket, ``metrics`` where
     metrics and health are told over HTTP, ``clock`` is in seconds since 1970.
-    More than one of ``workers`` fork from the process that runs this, in its main thread, and have ``tcp_limits``
-    divided among them. ``early`` has bound the addresses and answers there already, by a responder of its own.
     ``listening`` are the sockets, where they are bound.
     Raises ConfigError for a certificate that cannot be used and for secondaries' keys that are not there.
     """
@@ -66,8 +59,6 @@ class Daemon:
         reread: Callable[[], Config] | None = None,
         control: Path | None = None,
         metrics: Address | None = None,
-        workers: int = 1,
-        early: Early | None = None,
         listening: Listening | None = None,
         clock: Clock = time.time,
     ) -> None:
@@ -75,16 +66,11 @@ class Daemon:
         self.primary = Primary(primary, clock=clock)
         self.certificate = Certificate(tls) if tls else None
         snapshot = served.snapshot()
-        self.front = Front(
-            early.responder if early else responder or Responder(idle_timeout=tcp_limits.idle_timeout),
-            snapshot,
-            self.primary.access(snapshot),
-            limits=tcp_limits.shared(workers),
-            certificate=self.certificate,
-            clock=clock,
-        )
+        self.responder = responder or Responder(idle_timeout=tcp_limits.idle_timeout)
+        self.listeners = Listeners(self.responder, limits=tcp_limits, certificate=self.certificate)
+        self._snapshot = snapshot
         self.reloader = Reloader(
-            self.front,
+            self.responder,
             self.primary,
             served,
             certificate=self.certificate,
@@ -92,37 +78,27 @@ class Daemon:
             reread=reread,
             clock=clock,
         )
-        self.workers: Workers | None = None  # where there are several
         self.started_at = clock()
         self.metrics_bound: Address | None = None
         self.bound: list[Address] = []
         self.tls_bound: list[Address] = []
-        self._count = workers
-        self._early = early
         self._listening = listening
         self._addresses = tuple(addresses)
         self._tls_addresses = tls.listen if tls else ()
         self._control = control
         self._metrics = metrics
         self._metrics_socket: socket.socket | None = None
-        self._sockets: list[Sockets] = []
+        self._sockets: Sockets | None = None
         self._control_socket: socket.socket | None = None
         self._stopping = asyncio.Event()
 
     @property
     def snapshot(self) -> Snapshot:
-        return self.front.snapshot
+        return self._snapshot if self.responder.state is None else self.responder.state.snapshot
 
     def bind(self) -> None:
         """Open every socket; ``bound`` then has the real ports. Raises ConfigError if one cannot be had."""
-        early = self._early
-        listening = self._listening or listen(
-            self._addresses,
-            self._tls_addresses,
-            self._count,
-            metrics=self._metrics,
-            answering=[early.sockets] if early else None,
-        )
+        listening = self._listening or listen(self._addresses, self._tls_addresses, metrics=self._metrics)
         try:
             if self._control is not None:
                 self._control_socket = control.bind(self._control)
@@ -130,9 +106,8 @@ class Daemon:
             listening.close()
             raise
         self._sockets, self._metrics_socket = listening
-        first = self._sockets[0]
-        self.bound = list(map(bound_at, self._addresses, first.udp))
-        self.tls_bound = list(map(bound_at, self._tls_addresses, first.tls))
+        self.bound = list(map(bound_at, self._addresses, self._sockets.udp))
+        self.tls_bound = list(map(bound_at, self._tls_addresses, self._sockets.tls))
         if self._metrics is not None and self._metrics_socket is not None:
             self.metrics_bound = bound_at(self._metrics, self._metrics_socket)
 
@@ -141,10 +116,11 @@ class Daemon:
 
         ``signals``: SIGHUP, SIGTERM and SIGINT mean what they mean to a daemon; for the main thread only.
         """
-        if not self._sockets:
+        if self._sockets is None:
             self.bind()
+        assert self._sockets is not None  # noqa: S101 - bound above
         access = self.primary.start(self.reloader.served.sources, self.snapshot)
-        state = State.of(self.snapshot, access, self.front.responder.context)
+        state = State.of(self.snapshot, access, self.responder.context)
         if signals:
             self._hear_signals()
         async with contextlib.AsyncExitStack() as stack:
@@ -152,14 +128,16 @@ class Daemon:
             if self._control_socket is not None:
                 controller = control.ControlServer(self._control_socket, self.command)
                 stack.push_async_callback(controller.stop)
-            await self._answer(state, stack)
+            self.responder.swap(state)
+            self.listeners.start(self._sockets)
+            stack.push_async_callback(self._stop_listeners)
             if controller is not None:
                 await controller.start()
             if self._metrics_socket is not None:
                 teller = httpd.HttpServer(self._metrics_socket, self.told)
                 stack.push_async_callback(teller.stop)
                 await teller.start()
-            await self._serve(access)
+            await self._serve(state)
         log.info("stopped")
 
     def _hear_signals(self) -> None:
@@ -171,30 +149,12 @@ class Daemon:
             loop.add_signal_handler(number, _say_what_serves, number.name)
         heard()
 
-    async def _answer(self, state: State, stack: contextlib.AsyncExitStack) -> None:
-        """Have queries answered until the stack is closed: here, or by workers. Raises ConfigError."""
-        if self._count == 1:
-            self.front.swap(state)
-            early, sockets = self._early, self._sockets[0]
-            counters = early.counters if early else Counters.shared(self.front.writers(sockets))
-            self.front.start(sockets, counters, early)
-            stack.push_async_callback(self._stop_front)
-            return
-        self.workers = self.reloader.workers = Workers(self.front, self._sockets, clock=self._clock)
-        stack.push_async_callback(self.workers.stop)
-        try:
-            trouble = await self.workers.replace(state)
-        except OSError as error:
-            trouble = error.strerror or str(error)
-        if trouble:
-            raise ConfigError(f"cannot run {self._count} workers: {trouble}")
-
-    async def _serve(self, access: Access) -> None:
+    async def _serve(self, state: State) -> None:
         """Queries are answered; do the rest until ``stop``."""
         self._say_ready()
         sdnotify.notify(sdnotify.READY)
         self.reloader.start()
-        self.primary.tell(access, self.snapshot)
+        self.primary.tell(state.access, state.snapshot)
         try:
             await self._stopping.wait()
         finally:
@@ -202,9 +162,9 @@ class Daemon:
             self.reloader.stop()
             await self.primary.stop()
 
-    async def _stop_front(self) -> None:
-        await self.front.quiet()
-        await self.front.drain(tcp.LEAVING)
+    async def _stop_listeners(self) -> None:
+        await self.listeners.quiet()
+        await self.listeners.drain()
 
     def _say_ready(self) -> None:
         count = len(self.snapshot.zones)
@@ -216,9 +176,7 @@ class Daemon:
             f", {', '.join(map(str, self.tls_bound))} (tls)" if self.tls_bound else "",
         )
         why_not = batch.why_not()
-        log.info("udp %s", f"in batches of {slots.BATCH}" if why_not is None else f"one by one, {why_not}")
-        if self._count > 1:
-            log.info("%d workers answer", self._count)
+        log.info("udp %s", f"in batches of {batch.BATCH}" if why_not is None else f"one by one, {why_not}")
         if self.metrics_bound is not None:
             log.info("metrics on http://%s/metrics", self.metrics_bound)
 
@@ -249,12 +207,11 @@ class Daemon:
         def reply() -> httpd.Reply:
             return metrics.reply(path, status.describe(self, self._clock(), live))
 
-        # Where workers answer nobody waits for this loop, and threads, one after the other, would keep it from forking.
-        return await in_thread(reply) if self.workers is None else reply()
+        return await in_thread(reply)
 
     def counted(self) -> Counters:
-        """The sum of what all count who answer, or did since the start."""
-        return total(self.front.counters) if self.workers is None else self.workers.counted()
+        """The sum of what all listeners counted since the start."""
+        return total(self.listeners.counters)
 
 
 def _say_what_serves(name: str) -> None:

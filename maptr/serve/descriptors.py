@@ -12,7 +12,6 @@ import resource
 
 from maptr.serve.connections import TcpLimits
 from maptr.serve.conversations import MAX_CONNECTIONS as MAX_CONVERSATIONS
-from maptr.serve.workers import MAX_GENERATIONS
 
 log = logging.getLogger("maptr.serve")
 
@@ -20,14 +19,13 @@ OTHERS = 16  # standard streams, event loop, log, and the files that a reload re
 RESERVED = 2 * MAX_CONVERSATIONS + OTHERS  # control and metrics have those beside each other
 
 
-def fitting(limits: TcpLimits, listening: int, workers: int) -> TcpLimits:
-    """The limits, or lower ones that each of so many workers can keep, with so many sockets that are listened on.
+def fitting(limits: TcpLimits, listening: int) -> TcpLimits:
+    """The limits, or lower ones that can be kept, with so many listening sockets.
 
     Takes what the system would give for the asking: the soft limit is raised, the hard one stays.
     """
-    channels = (MAX_GENERATIONS + 2) * (workers + 1) if workers > 1 else 0  # those that give way, and the next ones
-    others = RESERVED + listening + channels
-    wanted = limits.shared(workers).max_connections + others
+    others = RESERVED + listening
+    wanted = limits.max_connections + others
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -36,7 +34,7 @@ def fitting(limits: TcpLimits, listening: int, workers: int) -> TcpLimits:
             soft = most
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return limits
-    fits = max(1, soft - others) * workers
+    fits = max(1, soft - others)
     log.warning(
         "max_connections is %d and not %d, for a process may have %d files open: raise LimitNOFILE",
         fits,

@@ -19,14 +19,12 @@ import dns.zone
 
 from maptr.files import keep, name_for
 from maptr.names import Labels
-from maptr.serve.zoneimage import folder_for
 from maptr.serve.zones import read_plain
 from maptr.snapshot import ZoneView, view_zone
 
 log = logging.getLogger("maptr.serve")
 
 SUFFIX = ".signed"
-IMAGES = "images-signed"  # apart from those of the zone files, which have the same names
 _HEAD = re.compile(r"; signed by maptr from serial (?P<serial>\d{1,10}), SHA-256 (?P<digest>[0-9a-f]{64})")
 
 
@@ -52,16 +50,11 @@ def read(directory: Path, origin: Labels) -> Kept | None:
         if match is None or match["digest"] != _digest(text, int(match["serial"])):
             raise ValueError("is damaged: its checksum is wrong")
         unsigned = int(match["serial"])
-        images = folder_for(directory, len(octets), IMAGES)
-        if images is not None and (image := images.read(origin, octets, "")) is not None:
-            return Kept(image[0], unsigned)
         plain = read_plain(text.encode(), origin)
         if plain is None:  # names that need care, or rare types
             view = view_zone(dns.zone.from_text(text, dns.name.Name((*origin, b"")), relativize=False))
         else:
             view = plain.view
-        if images is not None:
-            images.write(origin, octets, "", view, ())
         return Kept(view, unsigned)
     except FileNotFoundError:
         return None
@@ -73,14 +66,11 @@ def read(directory: Path, origin: Labels) -> Kept | None:
     return None
 
 
-def write(directory: Path, origin: Labels, text: str, unsigned: int, view: ZoneView) -> None:
-    """Put a version on disk, whole or not at all, and of a large one, for the next start, an image. Raises OSError."""
+def write(directory: Path, origin: Labels, text: str, unsigned: int) -> None:
+    """Put a version on disk, whole or not at all. Raises OSError."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     head = f"; signed by maptr from serial {unsigned}, SHA-256 {_digest(text, unsigned)}\n"
-    octets = (head + text).encode()
-    keep(path_of(directory, origin), octets)
-    if (images := folder_for(directory, len(octets), IMAGES)) is not None:
-        images.write(origin, octets, "", view, ())
+    keep(path_of(directory, origin), (head + text).encode())
 
 
 def _digest(text: str, unsigned: int) -> str:

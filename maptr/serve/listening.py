@@ -12,14 +12,13 @@ from maptr.serve.bind import Sockets, bind
 
 
 class Listening(NamedTuple):
-    """All bound; ``answering`` has the sockets of each worker."""
+    """All bound."""
 
-    answering: list[Sockets]
+    answering: Sockets
     metrics: socket.socket | None
 
     def close(self) -> None:
-        for sockets in self.answering:
-            sockets.close()
+        self.answering.close()
         if self.metrics is not None:
             self.metrics.close()
 
@@ -27,13 +26,11 @@ class Listening(NamedTuple):
 def listen(
     addresses: Sequence[Address],
     tls_addresses: Sequence[Address],
-    workers: int,
     *,
     metrics: Address | None,
-    answering: list[Sockets] | None = None,
 ) -> Listening:
-    """Bind everything; ``answering`` is bound already. Raises ConfigError, and leaves nothing open then."""
-    listening = Listening(answering or bind(addresses, tls_addresses, workers), None)
+    """Bind everything. Raises ConfigError, and leaves nothing open then."""
+    listening = Listening(bind(addresses, tls_addresses), None)
     if metrics is None:
         return listening
     try:

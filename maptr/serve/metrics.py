@@ -137,11 +137,6 @@ def _queries(status: Status) -> Iterator[Metric]:
     yield _counter("cookies", "Cookies of clients: good ones of ours, and others.", cookies, ["result"])
     open_now = status["connections"]["open"]
     yield _gauge("connections", "TCP and TLS connections open now.", [([], open_now)])
-    workers = status["workers"]
-    answering = sum(worker["state"] == "answering" for worker in workers)
-    yield _gauge("workers_answering", "Workers that answer; 0 where there is one process.", [([], answering)])
-    ended = sum(worker.get("ends", 0) for worker in workers)
-    yield _counter("workers_ended", "Workers that ended and were told nothing.", [([], ended)])
 
 
 def _zones(zones: list[Status]) -> Iterator[tuple[str, str, list[str], list[Sample]]]:

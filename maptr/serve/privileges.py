@@ -69,7 +69,7 @@ def give_up(config: Config, user: User, *, control: Path | None = None, listenin
         for folder in (serve.state, control and control.parent):
             if folder is not None:
                 _make_folder(config, folder, user)
-        bound = sockets.listen(serve.listen, serve.tls.listen, serve.workers, metrics=serve.metrics)
+        bound = sockets.listen(serve.listen, serve.tls.listen, metrics=serve.metrics)
     try:
         _become(user)
     except OSError as error:

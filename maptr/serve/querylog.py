@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import dns.rdataclass
 import dns.rdatatype
+from dnslib import DNSError
 
 from maptr.context import Transport
+from maptr.message import Message
 from maptr.names import to_text
-from maptr.packet import read_question
 from maptr.serve.seldom import Seldom
 
 log = logging.getLogger("maptr.query")
@@ -34,16 +35,23 @@ class QueryLog:
         return range(first, count, self._every)
 
     def note(self, query: bytes, transport: Transport, client: str) -> None:
+        """Count one query, and write its line where it is an nth one."""
+        for _ in self.pick(1):
+            self.write(query, transport, client)
+
+    def write(self, query: bytes, transport: Transport, client: str) -> None:
         """Write the line of a query; one that has no question that can be read has none."""
         try:
-            question, _ = read_question(query)
-        except ValueError:
+            message = Message.parse_header(query)
+            message.parse_question()
+        except DNSError:
             return
-        if question is None or (left_out := self._seldom.left_out()) is None:
+        if not message.questions or (left_out := self._seldom.left_out()) is None:
             return
+        question = message.questions[0]
         log.info(
             "query %s %s %s from %s by %s%s",
-            to_text(question.name),
+            to_text(question.qname.label),
             dns.rdataclass.to_text(dns.rdataclass.RdataClass.make(question.qclass)),
             dns.rdatatype.to_text(dns.rdatatype.RdataType.make(question.qtype)),
             client,

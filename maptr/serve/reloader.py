@@ -6,7 +6,6 @@ The next state is made beside this one, in a thread, and then swapped for it, wh
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,12 +16,11 @@ from maptr.context import Context
 from maptr.errors import ConfigError
 from maptr.serve import alarm, publisher, sdnotify, settings, signer, status
 from maptr.serve.background import in_thread
-from maptr.serve.front import Front, State
 from maptr.serve.primary import Primary
 from maptr.serve.publisher import Clock, publish, sign_again, to_sign
+from maptr.serve.responder import Responder, State
 from maptr.serve.served import Outcome, Served
 from maptr.serve.tls import Certificate
-from maptr.serve.workers import Workers
 
 if TYPE_CHECKING:
     from maptr.serve.puller import Puller
@@ -41,14 +39,14 @@ class _Again:
 
 
 class Reloader:
-    """Keeps what ``front``, or the ``workers`` where there are several, answer from up to date.
+    """Keeps what the responder answers from up to date.
 
     With ``reread`` a reload reads the configuration again, which ``config`` is now; else it has the same zones.
     """
 
     def __init__(
         self,
-        front: Front,
+        responder: Responder,
         primary: Primary,
         served: Served,
         *,
@@ -61,9 +59,8 @@ class Reloader:
         self.config = config
         self.config_error = self.certificate_error = ""
         self.reloads = status.Reloads()
-        self.workers: Workers | None = None
         self.puller: Puller | None = None  # where there is a table
-        self._front = front
+        self._responder = responder
         self._primary = primary
         self._certificate = certificate
         self._reread = reread
@@ -71,6 +68,11 @@ class Reloader:
         self._wanted = asyncio.Event()
         self._busy = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def _state(self) -> State:
+        assert self._responder.state is not None  # noqa: S101 - it answers from one
+        return self._responder.state
 
     def start(self) -> None:
         """From now on reload when that is wanted, sign and pull when it is due, and tell of signatures that end."""
@@ -103,7 +105,7 @@ class Reloader:
                 reply: dict[str, Any] = {"zones": [outcome.to_dict() for outcome in again.outcomes]}
                 if zone is None:
                     await self._read_certificate(reply)
-                await self._adopt(again, reply)
+                self._adopt(again)
             except (ConfigError, OSError) as error:
                 self._primary.settings = secondaries
                 if zone is None:
@@ -131,7 +133,7 @@ class Reloader:
 
     def _read_again(self, zone: str | None, force: bool) -> _Again:
         """The next state, made beside this one. Raises ConfigError, and OSError for the configuration's file."""
-        config, context, only = self.config, self._front.responder.context, None
+        config, context, only = self.config, self._responder.context, None
         if zone is not None:
             only = settings.served_origin(zone, self.served.states)
         elif self._reread is not None:
@@ -142,8 +144,7 @@ class Reloader:
         sources = self.served.sources if config is None else settings.sources_of(config)
         served, outcomes = publish(sources, self.served, clock=self._clock, only=only, force=force)
         if served.answers_as(self.served) and config == self.config and (zone is not None or self._certificate is None):
-            assert self._front.state is not None  # noqa: S101 - it is answered from
-            return _Again(config, served, self._front.state, outcomes)
+            return _Again(config, served, self._state, outcomes)
         if config is not None:
             self._primary.settings = settings.primary_of(config)
         return self._ready(config, served, context, outcomes)
@@ -153,8 +154,7 @@ class Reloader:
         async with self._busy:
             signs = any(state.source.signing for state in self.served.states.values())
             if signs and (again := await in_thread(self._sign_again)) is not None:
-                with contextlib.suppress(ConfigError):  # no workers for it: that is in the log, and the next look tries
-                    await self._adopt(again, {})
+                self._adopt(again)
 
     def _sign_again(self) -> _Again | None:
         """The next state, if zones are to be signed; None where nothing is to be done."""
@@ -162,13 +162,12 @@ class Reloader:
             return None
         served, outcomes = sign_again(self.served, origins, clock=self._clock)
         if served.answers_as(self.served):
-            assert self._front.state is not None  # noqa: S101 - it is answered from
-            return _Again(self.config, served, self._front.state, outcomes)
-        return self._ready(self.config, served, self._front.responder.context, outcomes)
+            return _Again(self.config, served, self._state, outcomes)
+        return self._ready(self.config, served, self._responder.context, outcomes)
 
     def _ready(self, config: Config | None, served: Served, context: Context, outcomes: list[Outcome]) -> _Again:
         snapshot = served.snapshot()
-        access = self._primary.follow(self._front.access, served.sources, self._front.snapshot, snapshot)
+        access = self._primary.follow(self._state.access, served.sources, self._state.snapshot, snapshot)
         return _Again(config, served, State.of(snapshot, access, context), outcomes)
 
     async def _read_certificate(self, reply: dict[str, Any]) -> None:
@@ -178,23 +177,14 @@ class Reloader:
         if self.certificate_error:
             reply["error"] = f"certificate not reloaded, the old one stays: {self.certificate_error}"
 
-    async def _adopt(self, again: _Again, reply: dict[str, Any]) -> None:
-        """Answer from what was read, and then tell of it. Raises ConfigError where workers cannot be had for it."""
-        old, before, state = self._front.snapshot, self._front.access, again.state
-        if self.workers is None:
-            self._front.swap(state)
-        elif state.snapshot is not old:
-            try:
-                trouble = await self.workers.replace(state)
-            except OSError as error:
-                reason = error.strerror or str(error)
-                log.error("no workers can be forked for what was read, everything stays: %s", reason)
-                raise ConfigError(f"no workers can be forked for what was read: {reason}") from error
-            if trouble:
-                reply["error"] = trouble
+    def _adopt(self, again: _Again) -> None:
+        """Answer from what was read, and then tell of it."""
+        before, state = self._state, again.state
+        if state is not before:
+            self._responder.swap(state)
         self.config, self.served = again.config, again.served
         publisher.tell(again.outcomes)
-        self._primary.tell(state.access, state.snapshot, old, before)
+        self._primary.tell(state.access, state.snapshot, before.snapshot, before.access)
 
     async def _sign_when_due(self) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Between the listeners and ``answer.py``: the context that replies depend on, and the rate limit on UDP."""
+"""Answers queries from one ``State``: a ready response first, then the general path, both under the rate limit."""
 
 from __future__ import annotations
 
@@ -7,58 +7,59 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
+from maptr.answer import make_reply
 from maptr.context import NO_IDENTITY, Context, Identity, Transport
-from maptr.cookies import CookieReply, CookieSettings, Hash, answer_cookie
-from maptr.fastpath import ReadyAnswers
+from maptr.cookies import KEY_SIZE, CookieSettings, answer_cookie, packed_address
+from maptr.errors import ZoneError
+from maptr.exchange import Access, exchange
 from maptr.limits import IDLE_TIMEOUT
+from maptr.message import Reply
 from maptr.names import Labels
 from maptr.protocol import UDP_PAYLOAD
-from maptr.ready import Edns, Found
+from maptr.ready import ID, Ready, Zone, kind_number, kind_of, truncated
 from maptr.rrl import RateLimiter, RrlSettings, Verdict
 from maptr.serve.counters import Counters
-from maptr.serve.hashing import make_shared_hash
+from maptr.serve.querylog import QueryLog
 from maptr.serve.seldom import Seldom
-from maptr.siphash import KEY_SIZE
 from maptr.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from maptr.rendering import Reply
-    from maptr.serve.querylog import QueryLog
 
 log = logging.getLogger("maptr.serve")
 
+Learn = Callable[[bytes, Reply], None]
+
 
 def fresh_cookies() -> CookieSettings:
-    """Cookies of a secret made now: for one process that shares its addresses with no other."""
+    """Cookies with a secret made now: for a process that shares its addresses with no other."""
     return CookieSettings((os.urandom(KEY_SIZE),))
 
 
-def make_ready(snapshot: Snapshot, context: Context, elsewhere: Iterable[Labels] = ()) -> ReadyAnswers:
-    """The answers that lie ready for that context, none below ``elsewhere``. Takes a moment for a large zone."""
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """Everything that responses are made of. A reload makes the next state and swaps it in."""
 
-    def general(query: bytes, /, *, transport: Transport) -> Reply | None:
-        return _general_path()(query, snapshot, transport=transport, context=context)
+    snapshot: Snapshot
+    access: Access
+    context: Context
+    zones: tuple[Zone, ...]
+    others: tuple[Labels, ...]
 
-    edns = Edns(context.udp_payload, bool(context.cookies.secrets), bool(context.identity.nsid))
-    return ReadyAnswers(snapshot, general, elsewhere, edns)
+    @classmethod
+    def of(cls, snapshot: Snapshot, access: Access, context: Context) -> State:
+        """Takes a moment for a large zone."""
+        catalog = [access.catalog.view.origin] if access.catalog else []
+        zones = tuple(map(Zone.of, snapshot.zones.values()))
+        return cls(snapshot, access, context, zones, (*snapshot.broken, *catalog))
 
-
-@functools.cache
-def _general_path() -> Callable[..., Reply | None]:
-    """``maptr.answer.make_reply``, imported when it is first needed: the first answers of a start need none of it."""
-    from maptr.answer import make_reply
-
-    return make_reply
+    def ready(self, transport: Transport) -> Ready:
+        """An empty table of ready responses, for one thread."""
+        return Ready(self.zones, self.others, self.context.udp_payload if transport is Transport.UDP else None)
 
 
 class Responder:
-    """Answers one query at a time. ``context`` may be replaced at any time, to rotate cookie secrets for one.
-
-    Several workers are given equal cookie settings and each ``RrlSettings.shared(workers)``.
-    """
+    """Answers from ``state``, which ``swap`` replaces. Streams, and UDP without batches, are for one thread."""
 
     def __init__(
         self,
@@ -78,97 +79,51 @@ class Responder:
             clock=time.time,
             idle_timeout=idle_timeout,
             udp_payload=udp_payload,
-            siphash=make_shared_hash(),
         )
         self.limiter = RateLimiter(rrl or RrlSettings(), clock, threading.Lock())  # of a thread for each socket
+        self.state: State | None = None
+        self._ready: dict[Transport, Ready] = {}
         self._reports = Seldom(1, clock)
-        self.ready: ReadyAnswers | None = None
+        self._refusals = Seldom(clock=clock)
 
-    def prepare(self, snapshot: Snapshot, elsewhere: Iterable[Labels] = ()) -> None:
-        """Make answers from this snapshot fast, but not below ``elsewhere``. Takes a moment for a large zone."""
-        self.ready = make_ready(snapshot, self.context, elsewhere)
+    def swap(self, state: State) -> None:
+        """Answer from this state from now on."""
+        self.context = state.context
+        self.state = state
+        self._ready = {transport: state.ready(transport) for transport in Transport}
 
-    def find(self, query: bytes, snapshot: Snapshot) -> Found | None:
-        """The ready reply to a query from that snapshot, if there is one."""
-        ready = self.ready
-        return ready.find(query) if ready is not None and ready.snapshot is snapshot else None
+    def answer(self, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
+        """The one message of a response, or None for silence. Raises ZoneError as ``answers``."""
+        return next(iter(self.answers(query, transport, client, counters)), None)
 
-    def answer_cookie(self, cookie: bytes, client: str, siphash: Hash | None = None) -> CookieReply | None:
-        """What goes back for a cookie; None where that is for the general path to say.
+    def answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterable[bytes]:
+        """The messages of one response: none, one, or many for a transfer.
 
-        ``siphash`` is for whoever has one of its own.
+        Raises ZoneError, logged, where a transfer cannot go on. A bug in answering costs its query, not the server.
         """
-        context = self.context
-        secrets, required = context.cookies
-        if not secrets:  # taken away a moment ago; what lies ready will follow
-            return None
-        reply = answer_cookie(cookie, client, secrets=secrets, now=context.clock(), siphash=siphash or context.siphash)
-        return None if required and not reply.verified else reply
+        if self.query_log is not None:
+            self.query_log.note(query, transport, client)
+        state, ready = self.state, self._ready.get(transport)
+        if state is None or ready is None:
+            return ()
+        ready.tidy()
+        found = self._find(ready, query, transport, client, counters)
+        if found is None:
+            return self._counted(
+                self._exchange(state, query, transport, client, counters, ready.learn), transport, counters
+            )
+        counters.count(transport, found or None)
+        return (found,) if found else ()
 
-    def settle(
-        self,
-        found: Found,
-        query: bytes,
-        snapshot: Snapshot,
-        transport: Transport,
-        client: str,
-        counters: Counters | None = None,
-    ) -> bytes | None:
-        """As ``answer`` for a ready reply: cookies and the rate limit are what it lacks."""
-        option, verified = None, False
-        if found.cookie is not None:
-            cookie = self.answer_cookie(found.cookie, client)
-            if cookie is None:
-                return self.answer(query, snapshot, transport=transport, client=client, counters=counters)
-            option, verified = cookie
-            if counters is not None:
-                counters.cookies[not verified] += 1
-        if transport is not Transport.UDP or verified or self.limiter.is_exempt(client):
-            return found.reply(query, option)
-        verdict = self.limiter.judge(client, found.kind(query))
-        if verdict is Verdict.SEND:
-            return found.reply(query, option)
-        self.report(client)
-        return found.truncated(query, option) if verdict is Verdict.TRUNCATE else None
-
-    def answer(
-        self,
-        query: bytes,
-        snapshot: Snapshot,
-        *,
-        transport: Transport,
-        client: str,
-        reserve: int = 0,
-        rcode: int | None = None,
-        verified: bool = False,
-        counters: Counters | None = None,
-    ) -> bytes | None:
-        """The octets to send, or None for silence.
-
-        ``reserve`` and ``rcode`` as in ``make_reply``; ``verified``: the client showed who it is, so has no limit.
-        Its cookie is counted among ``counters``.
-        """
-        reply = _general_path()(
-            query,
-            snapshot,
-            transport=transport,
-            client=client,
-            context=self.context,
-            reserve=reserve,
-            rcode=rcode,
+    def general(self, query: bytes, client: str, counters: Counters, learn: Learn) -> bytes | None:
+        """The response by UDP to a query without a ready one, which the caller counts."""
+        state = self.state
+        return (
+            None if state is None else next(self._exchange(state, query, Transport.UDP, client, counters, learn), None)
         )
-        if reply is not None and reply.cookie and counters is not None:
-            counters.cookies[not reply.verified] += 1
-        if reply is None or transport is not Transport.UDP or reply.verified or verified:
-            return None if reply is None else reply.wire
-        verdict = self.limiter.judge(client, reply.kind)
-        if verdict is Verdict.SEND:
-            return reply.wire
-        self.report(client)
-        return reply.truncated() if verdict is Verdict.TRUNCATE else None
 
     def report(self, client: str) -> None:
-        """Say in the log, once in a while, that the limit was reached."""
+        """Log, at a bounded rate, that the limit was reached."""
         if self._reports.left_out() is not None:
             log.warning(
                 "response rate limit reached, by %s for one: since the start %d replies dropped, %d truncated",
@@ -176,3 +131,100 @@ class Responder:
                 self.limiter.tally.dropped,
                 self.limiter.tally.truncated,
             )
+
+    def _find(self, ready: Ready, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
+        """The ready response, empty where the rate limit holds it back; None for the general path."""
+        key = query[ID:]
+        known = ready.known.get(key)
+        found = ready.find(key) if known is None else (known, b"")
+        if found is None:
+            return None
+        record, cookie = found
+        option, verified = b"", False
+        if cookie:
+            secrets, required = self.context.cookies
+            if not secrets:
+                return None
+            option, verified = answer_cookie(cookie, packed_address(client), secrets=secrets, now=self.context.clock())
+            if required and not verified:
+                return None
+            counters.count_cookie(verified=verified)
+        if transport is Transport.UDP and not verified:
+            verdict = self.limiter.judge(client, kind_of(record, key))
+            if verdict is not Verdict.SEND:
+                self.report(client)
+                if verdict is Verdict.DROP:
+                    return b""
+                record = truncated(record)
+        return ready.response(query, record, option)
+
+    def _counted(self, messages: Iterator[bytes], transport: Transport, counters: Counters) -> Iterator[bytes]:
+        first = next(messages, None)
+        counters.count(transport, first)
+        if first is not None:
+            yield first
+            yield from messages
+
+    def _exchange(
+        self, state: State, query: bytes, transport: Transport, client: str, counters: Counters, learn: Learn
+    ) -> Iterator[bytes]:
+        """The messages of a response that is not ready."""
+        begun = False
+        try:
+            for message in exchange(
+                query,
+                state.snapshot,
+                state.access,
+                transport=transport,
+                client=client,
+                now=int(state.context.clock()),
+                reply=functools.partial(self._reply, context=state.context, counters=counters, learn=learn),
+                note=log.info,
+                note_refused=self._note_refused,
+            ):
+                begun = True
+                yield message
+        except ZoneError as error:
+            log.error("a transfer to %s ends early: %s", client, error)
+            raise
+        except Exception:
+            log.exception("internal error, query dropped: %s", query.hex())
+            if begun:
+                raise ZoneError("a transfer cut off") from None
+
+    def _reply(
+        self,
+        query: bytes,
+        snapshot: Snapshot,
+        *,
+        transport: Transport,
+        client: str,
+        reserve: int,
+        rcode: int | None,
+        verified: bool,
+        context: Context,
+        counters: Counters,
+        learn: Learn,
+    ) -> bytes | None:
+        """``exchange.Respond``: the general path, the rate limit, and what the shortcut learns of it."""
+        reply = make_reply(
+            query, snapshot, transport=transport, client=client, context=context, reserve=reserve, rcode=rcode
+        )
+        if reply is None:
+            return None
+        if reply.cookie:
+            counters.count_cookie(verified=reply.verified)
+        if not reserve and rcode is None:
+            learn(query, reply)
+        if transport is not Transport.UDP or reply.verified or verified:
+            return reply.wire
+        verdict = self.limiter.judge(client, kind_number(reply.kind))
+        if verdict is Verdict.SEND:
+            return reply.wire
+        self.report(client)
+        return reply.truncated() if verdict is Verdict.TRUNCATE else None
+
+    def _note_refused(self, line: Callable[[], str]) -> None:
+        left_out = self._refusals.left_out()
+        if left_out is not None:
+            log.info("%s%s", line(), f", and {left_out} more before" if left_out else "")

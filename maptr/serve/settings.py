@@ -5,7 +5,6 @@ A setting that is accepted and not obeyed is worse than one that is refused: its
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +31,8 @@ if TYPE_CHECKING:
     from maptr.serve.tls import TlsSettings
 
 # What of [serve] a reload can change; the rest is in sockets and processes, and takes a restart.
-RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog"})
+# What a reload takes up, and what is ignored.
+RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "workers"})
 
 
 def check(config: Config) -> None:
@@ -43,7 +43,7 @@ def check(config: Config) -> None:
 def mistakes(config: Config) -> list[ConfigError]:
     """What of a configuration cannot be obeyed on this system."""
     errors: list[ConfigError] = []
-    for look in (privileges.check, _check_metrics, _check_workers, _check_primary, sources_of, _check_demands):
+    for look in (privileges.check, _check_metrics, _check_primary, sources_of, _check_demands):
         try:
             look(config)
         except ConfigError as error:
@@ -59,11 +59,6 @@ def _check_metrics(config: Config) -> None:
             metrics.check()
         except ConfigError as error:
             raise config.error("serve.metrics", error.reason) from None
-
-
-def _check_workers(config: Config) -> None:
-    if config.serve.workers > 1 and not sys.platform.startswith("linux"):
-        raise config.error("serve.workers", "more than one are for Linux, which spreads queries over their sockets")
 
 
 def _check_primary(config: Config) -> None:
@@ -109,11 +104,11 @@ def renewed(context: Context, config: Config) -> Context:
 
 
 def responder_of(config: Config) -> Responder:
-    """What each process that answers answers by; several share what the rate limit allows."""
+    """The responder that a configuration asks for."""
     return Responder(
         identity=identity_of(config),
         cookies=cookies_of(config),
-        rrl=rrl_of(config).shared(config.serve.workers),
+        rrl=rrl_of(config),
         udp_payload=config.serve.udp_payload,
         idle_timeout=config.serve.tcp.idle_timeout,
         query_log=query_log_of(config),

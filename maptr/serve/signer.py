@@ -149,7 +149,7 @@ def _renew(source: ZoneSource, signing: Signing, plain: ZoneView, old: ZoneView 
     if view is old:
         return view
     try:
-        keptzone.write(source.state, source.origin, zonetext.to_text(view), plain.serial, view)
+        keptzone.write(source.state, source.origin, zonetext.to_text(view), plain.serial)
     except OSError as error:
         # To serve is better than not to: but not for a zone that is good as it is.
         if old is not None and not signature_state(old, now, expiring=min(EXPIRING, signing.policy.refresh)).is_alarm:

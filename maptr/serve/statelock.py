@@ -1,6 +1,6 @@
 """A state folder is one server's: two would overwrite each other's signed zones, serials and journals.
 
-The lock goes with the process, however it ends; workers share that of their owner.
+The lock goes with the process, however it ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from maptr.config import Config
 
 FILE = ".lock"
-PATIENCE = 2.0  # seconds: the workers of an owner that was killed end within one
+PATIENCE = 2.0  # seconds for the server before to end, where one is started as another stops
 PAUSE = 0.05
 
 

@@ -48,18 +48,13 @@ class Reloads:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What changes while the event loop turns, so is taken in its thread: counters, workers and their alarms."""
+    """What changes while the event loop turns, so is taken in its thread."""
 
     counted: Counters
-    workers: list[dict[str, Any]]
-    alarms: list[str]
 
     @classmethod
     def of(cls, daemon: Daemon) -> Live:
-        workers = daemon.workers
-        if workers is None:
-            return cls(daemon.counted(), [], [])
-        return cls(daemon.counted(), [_worker(worker) for worker in workers.describe()], workers.alarms())
+        return cls(daemon.counted())
 
 
 def describe(daemon: Daemon, now: float, live: Live) -> dict[str, Any]:
@@ -81,10 +76,9 @@ def describe(daemon: Daemon, now: float, live: Live) -> dict[str, Any]:
         "config_error": reloader.config_error,
         "certificate_error": reloader.certificate_error,
         "table": None if reloader.puller is None else reloader.puller.describe(_time),
-        "workers": live.workers,
         "queries": live.counted.to_dict(),
         **{group: {name: named[name] for name in names} for group, names in GROUPS.items()},
-        "alarms": [*_alarms(reloader), *live.alarms, *(alarm for state in states for alarm in zone_alarms(state, now))],
+        "alarms": [*_alarms(reloader), *(alarm for state in states for alarm in zone_alarms(state, now))],
     }
 
 
@@ -112,10 +106,6 @@ def _alarms(reloader: Reloader) -> Iterator[str]:
         yield f"the certificate was not reloaded: {reloader.certificate_error}"
     if reloader.puller is not None:
         yield from reloader.puller.alarms()
-
-
-def _worker(worker: dict[str, Any]) -> dict[str, Any]:
-    return worker if "since" not in worker else {**worker, "since": _time(worker["since"])}
 
 
 def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:

@@ -1,35 +1,63 @@
-"""One client's stream (RFC 7766): messages framed, pipelined and answered in order, and how long it may take over each.
+"""DNS over one stream (RFC 7766): messages framed, pipelined and answered in order, within limits of time and memory.
 
-A protocol of asyncio without a task: what arrives together is answered at once and sent together, which is what a
-query on an open connection costs least with. Replies are taken from their maker as the client reads them, so a slow
-reader of a zone costs one message. A turn is short, so that no client holds up the others.
+A protocol of asyncio without a task: what arrives together is answered at once and sent together. Replies are taken
+from their maker as the client reads them, so a slow reader of a zone costs one message. A turn is short, so that no
+client holds up the others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import ssl
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
 from maptr.errors import ZoneError
 from maptr.serve.connections import DEFAULT_LIMITS, TcpLimits
-from maptr.serve.tlsstream import Tls
 
-REPLY_TIMEOUT = 7200.0  # seconds for all messages of one reply, however they trickle: BIND's max-transfer-time-out
-SHUTDOWN_TIMEOUT = 1.0  # seconds to wait for a client's own end of TLS, which tells us nothing
-HELD_BUFFER = 128 * 1024  # octets of queries waiting for their turn, past which no more are read
-MAX_TURN = 32  # answered before others have their turn; a general reply takes a tenth of a millisecond
-TURN_OCTETS = 16 * 1024  # of replies, likewise: a message of a transfer
+REPLY_TIMEOUT = 7200.0  # seconds for all messages of one reply, however slowly it is read: BIND's max-transfer-time-out
+HELD_BUFFER = 128 * 1024  # bytes of queries waiting for their turn, past which no more are read
+SEND_BUFFER = 128 * 1024  # bytes of replies waiting for a slow reader: two of the largest
+MAX_TURN = 32  # queries answered before others have their turn; one takes a tenth of a millisecond on the general path
+TURN_SIZE = 16 * 1024  # bytes of replies, likewise: a message of a transfer
+AT_A_TIME = 0.005  # seconds of turns before the event loop looks for new data; a message of a transfer takes some
 
 
-class Conversation(asyncio.Protocol):
-    """Message after message, until the stream ends or is idle: what was asked before is answered.
+class Turns:
+    """Round-robin scheduling of the streams that have more to send, so that new queries do not wait for all of them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._scheduled = False
+
+    def add(self, turn: Callable[[], object]) -> None:
+        """Have this called soon, after those that wait already."""
+        self._waiting.append(turn)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._take)
+
+    def _take(self) -> None:
+        end = self._loop.time() + AT_A_TIME
+        try:
+            while self._waiting:
+                self._waiting.popleft()()
+                if self._loop.time() >= end:
+                    return
+        finally:  # a turn that fails does not take others along
+            self._scheduled = bool(self._waiting)
+            if self._scheduled:
+                self._loop.call_soon(self._take)
+
+
+class Stream(asyncio.Protocol):
+    """Answers message after message, until the stream ends or is idle: what was asked before is answered.
 
     ``answer`` gives the messages of a reply. It may raise ZoneError amid them, which ends the connection. ``heard``
-    is called for what was asked and sent, ``ended`` once, when the connection is no more. ``later`` calls what it is
-    given when others had their turn. With ``security`` it is TLS.
+    is called for what was asked and sent, ``ended`` once, when the connection is gone. ``later`` calls what it is
+    given after others had their turn. ``secure`` streams end in both directions at once, as asyncio's TLS does.
     """
 
     def __init__(
@@ -37,48 +65,41 @@ class Conversation(asyncio.Protocol):
         answer: Callable[[bytes], Iterable[bytes]],
         *,
         limits: TcpLimits = DEFAULT_LIMITS,
-        security: ssl.SSLContext | None = None,
+        secure: bool = False,
         heard: Callable[[], object] = lambda: None,
-        ended: Callable[[Conversation], object] = lambda _: None,
+        ended: Callable[[Stream], object] = lambda _: None,
         later: Callable[[Callable[[], object]], object] | None = None,
     ) -> None:
         self._answer = answer
         self._limits = limits
-        self._tls = Tls(security) if security is not None else None
+        self._secure = secure
         self._heard = heard
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._later = later or self._loop.call_soon
         self._transport: asyncio.Transport | None = None
-        self._shutdown: asyncio.TimerHandle | None = None  # until which a client may end TLS, too
-        self._held = b""  # octets that came and are no message yet, or wait for their turn
+        self._held = b""  # data that came and is not a message yet, or waits for its turn
         self._replies: Iterator[bytes] | None = None  # the rest of the reply that is being sent
         self._busy = False  # a turn will come, or the client has to read first
         self._unread = False  # the client does not read
         self._full = False  # and neither do we
-        self._ending = self._eof = self._closing = self._gone = False
+        self._ending = self._closing = self._gone = False
+        self.begun = False  # by a transport, which comes after the handshake
         self._reply_until = math.inf
-        self.until = math.inf  # the client's time for what it has to do now; whoever has the clock tells ``look``
         self.waits_since = math.inf  # for a message; never, while one is answered
+        self.until = self._loop.time() + limits.handshake_timeout  # the client's time; ``look`` ends it after that
 
     # ---- what the transport tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.begun = True
         self._transport = cast(asyncio.Transport, transport)
-        if self._tls is None:
-            self._wait()
-        else:
-            self._give(self._limits.handshake_timeout)
+        self._transport.set_write_buffer_limits(SEND_BUFFER)
+        if self._gone:  # its time was over before
+            self._transport.abort()
+        self._wait()
 
     def data_received(self, data: bytes) -> None:
-        if self._tls is not None and not self._closing:
-            try:
-                data = self._tls.received(data)
-            except ssl.SSLError:
-                self._send(b"")  # the alert
-                self.abort()
-                return
-            self._send(b"")  # of the handshake
         if self._closing:
             return
         self._held = self._held + data if self._held else data
@@ -89,12 +110,10 @@ class Conversation(asyncio.Protocol):
             self._there.pause_reading()
 
     def eof_received(self) -> bool:
-        self._ending = self._eof = True
-        if self._closing:
-            self._there.close()
-        elif not self._busy:
+        self._ending = True
+        if not self._closing and not self._busy:
             self._finish()
-        return True  # half-closed: what was asked is still answered
+        return not self._secure  # half-closed: what was asked is still answered
 
     def pause_writing(self) -> None:
         self._unread = True
@@ -106,10 +125,7 @@ class Conversation(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone = self._closing = True
-        # They know each other, and no collector or timer shall be waited for: TLS takes some 50 KB of memory.
-        self._transport = self._tls = None
-        if self._shutdown is not None:
-            self._shutdown.cancel()
+        self._transport = None  # each knows the other, and TLS takes some 50 KB of memory
         if self._replies is not None:
             self._drop_replies()
         self._ended(self)
@@ -146,7 +162,7 @@ class Conversation(asyncio.Protocol):
 
     def _turn(self) -> None:
         """Answer what has come, as far as a turn goes, and send it in one."""
-        if self._closing:
+        if self._closing or self._there.is_closing():  # the client's end of it
             return
         octets, at, replies = self._held, 0, self._replies
         out: list[bytes] = []
@@ -168,7 +184,7 @@ class Conversation(asyncio.Protocol):
                 for reply in replies:
                     out += (len(reply).to_bytes(2, "big"), reply)
                     size += len(reply) + 2
-                    if size >= TURN_OCTETS:
+                    if size >= TURN_SIZE:
                         more = True
                         break
                 else:
@@ -180,7 +196,7 @@ class Conversation(asyncio.Protocol):
                 raise
         self._held, self._replies = octets[at:], replies
         if out:
-            self._send(b"".join(out))
+            self._there.write(b"".join(out))
         if failed:
             self.abort()
             return
@@ -200,9 +216,9 @@ class Conversation(asyncio.Protocol):
             self._give(self._limits.write_timeout)
         elif more:
             self._go_on()
-        elif self._ending or (self._tls is not None and self._tls.ended):
+        elif self._ending:
             self._finish()
-        elif self.waits_since == math.inf and (self._tls is None or self._tls.open):
+        elif self.waits_since == math.inf:
             self._wait()  # for a whole message: what is a part of one gives no new time
         if self._full and len(self._held) <= HELD_BUFFER and not self._closing:
             self._full = False
@@ -217,16 +233,6 @@ class Conversation(asyncio.Protocol):
         self._busy, self.waits_since = False, self._loop.time()
         self.until = min(self.waits_since + self._limits.idle_timeout, self._reply_until)
 
-    def _send(self, octets: bytes) -> None:
-        if self._tls is not None:
-            try:
-                octets = self._tls.sealed(octets)
-            except ssl.SSLError:  # the client ended TLS, or broke it
-                self.abort()
-                return
-        if octets:
-            self._there.write(octets)
-
     def _drop_replies(self) -> None:
         close = getattr(self._replies, "close", None)
         self._replies = None
@@ -240,15 +246,7 @@ class Conversation(asyncio.Protocol):
         self._closing = True
         self.waits_since = math.inf
         self._give(self._limits.write_timeout)
-        transport = self._there
-        if self._tls is None:
-            transport.close()
-            return
-        # Unread octets would reset the connection, and what we sent last might never be seen.
-        transport.write(self._tls.closed())
-        transport.write_eof()
-        if not self._gone:
-            self._shutdown = self._loop.call_later(0 if self._eof else SHUTDOWN_TIMEOUT, transport.close)
+        self._there.close()
 
     def _give(self, seconds: float) -> None:
         """So long from now the client has."""

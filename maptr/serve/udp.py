@@ -32,11 +32,8 @@ MTU_DISCOVER = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socke
 PMTUDISC_OMIT, PMTUDISC_DONT = 5, 0
 
 
-def open_socket(host: str, port: int, *, joining: bool = False) -> socket.socket:
-    """A bound non-blocking socket; ``[::]`` is IPv6 alone, so it stands beside 0.0.0.0.
-
-    ``joining`` others on the same port, who let it (SO_REUSEPORT). Raises OSError.
-    """
+def open_socket(host: str, port: int) -> socket.socket:
+    """A bound non-blocking socket; ``[::]`` is IPv6 alone, so it stands beside 0.0.0.0. Raises OSError."""
     address = ipaddress.ip_address(host)
     sock = socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_DGRAM)
     try:
@@ -52,8 +49,6 @@ def open_socket(host: str, port: int, *, joining: bool = False) -> socket.socket
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
         elif address.is_unspecified:
             sock.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
-        if joining:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind(sockaddr(host, port))
     except BaseException:
         sock.close()

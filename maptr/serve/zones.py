@@ -12,10 +12,9 @@ from maptr.errors import ZoneError
 from maptr.files import read_whole, stamp
 from maptr.names import Labels, fold, parse
 from maptr.publish import Guards
-from maptr.serve.zoneimage import folder_for
 from maptr.snapshot import ZoneView
 
-if TYPE_CHECKING:  # imported below where they are used: a zone that has an image needs none of them
+if TYPE_CHECKING:  # imported below where they are used
     from maptr.finding import Finding
     from maptr.plainzone import Plain
     from maptr.serve.signer import Signing
@@ -77,15 +76,10 @@ def read_checked(source: ZoneSource) -> Checked:
     """
     before = stamp(source.path)
     octets = read_whole(source.path)
-    images = folder_for(source.state, len(octets))
-    if images and (kept := images.read(source.origin, octets, source.guards.lint)):
-        return Checked(*kept)
     read = _read(octets, source)
     warnings = _check(read, source)
     if stamp(source.path) != before:
         raise ZoneError("changed while it was read: write beside it and rename", filename=str(source.path))
-    if images:
-        images.write(source.origin, octets, source.guards.lint, read.view, warnings, read.included)
     return Checked(read.view, warnings)
 
 

@@ -22,7 +22,7 @@ import dns.message
 import dns.query
 import dns.rcode
 
-from scripts.benchmark import perf, reloads, report, servers, soak, workers
+from scripts.benchmark import perf, reloads, report, servers, soak
 from scripts.benchmark.loads import DELEGATIONS, LOADS, ORIGIN, Load, ark_zone, delegating_zone
 from tests import signers
 from tests.peers import HOST, Peer, PeerError, find
@@ -52,11 +52,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--reloads", type=int, metavar="N", help="instead, what is lost of 10,000 queries a second over N reloads"
     )
     parser.add_argument("--dnsperf", action="store_true", help="instead, queries a second as dnsperf counts them")
-    parser.add_argument(
-        "--workers",
-        action="store_true",
-        help="instead, two workers against one: maptr, NSD and the echo, at several rates",
-    )
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="instead, memory through so long a mixed load")
     parser.add_argument(
         "--smoke", action="store_true", help="one short round of three small loads, whatever is installed"
@@ -81,9 +76,6 @@ def main(arguments: Sequence[str]) -> int:
     if options.reloads:
         with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
             return reloads.run(Path(folder), names, options.reloads)
-    if options.workers:
-        with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
-            return workers.run(Path(folder), names, options)
     if options.dnsperf:
         with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
             return perf.run(Path(folder), names, options.seconds, options.rounds)

@@ -1,4 +1,4 @@
-"""The servers that are compared, each as one worker on one address, without any rate limit for loopback."""
+"""The servers that are compared, each as one process on one address, without any rate limit for loopback."""
 
 from __future__ import annotations
 
@@ -44,34 +44,6 @@ class LongEcho(Echo):
 
     name = "echo-long"
     options = (ANSWER,)
-
-
-class EchoTwo(Echo):
-    """Two processes, each with a socket of its own."""
-
-    name = "echo-2"
-    options = (0, 2)
-
-
-class MaptrTwo(Maptr):
-    """Two workers; only ``--unpinned`` leaves them more than one core."""
-
-    name = "maptr-2"
-
-    def configure(self) -> list[str]:
-        return [*super().configure(), "--workers=2"]
-
-
-class NsdTwo(Nsd):
-    """Two server processes, each with a socket of its own."""
-
-    name = "nsd-2"
-
-    def configure(self) -> list[str]:
-        command = super().configure()
-        config = self.directory / "nsd.conf"
-        config.write_text(config.read_text().replace("server-count: 1", "server-count: 2\n    reuseport: yes"))
-        return command
 
 
 class Dnslib(Peer):
@@ -150,8 +122,8 @@ SECURE: dict[str, type[Peer]] = {peer.name: peer for peer in (SecureMaptr, Secur
 SERVERS: dict[str, type[Peer]] = {
     peer.name: peer
     for peer in (
-        *(Maptr, MaptrTwo, Nsd, NsdTwo, Bind, Knot, CachingPowerDns, Dnslib, Twisted),
-        *(Echo, EchoTwo, LongEcho),
+        *(Maptr, Nsd, Bind, Knot, CachingPowerDns, Dnslib, Twisted),
+        *(Echo, LongEcho),
     )
 }
 ECHOES = tuple(name for name, kind in SERVERS.items() if issubclass(kind, Echo))

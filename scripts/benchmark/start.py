@@ -1,7 +1,6 @@
 """Start to first answer: wall time, and the CPU time of all the server's processes until then.
 
 A server is started, asked for one name every millisecond until it answers, and stopped; the servers take turns.
-``image`` and ``text`` are maptr with its image of the zone in a state folder, and without a state.
 """
 
 from __future__ import annotations
@@ -26,19 +25,7 @@ PATIENCE = 0.001  # seconds between two questions
 AA = 0x04
 
 
-class FromText(Maptr):
-    """maptr that has no state, and so no image."""
-
-    name = "text"
-
-
-class FromImage(Maptr):
-    """maptr with a state folder, where an earlier start left an image."""
-
-    name = "image"
-
-
-SERVERS: dict[str, type[Peer]] = {kind.name: kind for kind in (FromImage, FromText, Nsd, Knot, Bind)}
+SERVERS: dict[str, type[Peer]] = {kind.name: kind for kind in (Maptr, Nsd, Knot, Bind)}
 
 
 class Start(NamedTuple):
@@ -48,9 +35,9 @@ class Start(NamedTuple):
     cpu: float
 
 
-def first_answer(kind: type[Peer], zone: Path, *options: str) -> Start:
+def first_answer(kind: type[Peer], zone: Path) -> Start:
     """Start a server, wait for its first answer from the zone, and stop it."""
-    peer = Maptr({ORIGIN: zone}, *options) if options else kind({ORIGIN: zone})
+    peer = kind({ORIGIN: zone})
     peer._wait_for = _nothing  # type: ignore[method-assign,assignment] # it would ask too rarely
     # Whoever installs maptr has its modules compiled.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -106,15 +93,13 @@ def main(arguments: Sequence[str]) -> int:
 def measure(size: int, names: Sequence[str], rounds: int) -> dict[str, list[Start]]:
     starts: dict[str, list[Start]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory(prefix="maptr-bench-") as folder:
-        zone, state = Path(folder) / "zone", Path(folder) / "state"
+        zone = Path(folder) / "zone"
         zone.write_text(ark_zone(size))
-        state.mkdir(mode=0o700)
-        options = {name: [f"--state={state}"] if name == FromImage.name else [] for name in names}
-        for name in names:  # the first of each fills caches, compiles modules, and makes the image
-            first_answer(SERVERS[name], zone, *options[name])
+        for name in names:  # the first of each fills caches and compiles modules
+            first_answer(SERVERS[name], zone)
         for number in range(rounds):
             for name in names if number % 2 == 0 else reversed(names):
-                starts[name].append(first_answer(SERVERS[name], zone, *options[name]))
+                starts[name].append(first_answer(SERVERS[name], zone))
     return starts
 
 

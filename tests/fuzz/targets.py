@@ -23,8 +23,8 @@ from maptr.answer import make_reply
 from maptr.context import PLAIN, Context, Identity, Transport
 from maptr.cookies import CookieSettings
 from maptr.exchange import Access, exchange
-from maptr.serve.dnslib_resolver import Message
-from maptr.serve.stream import Conversation
+from maptr.message import Message
+from maptr.serve.stream import Stream
 from maptr.snapshot import Snapshot
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -95,7 +95,7 @@ def _check_reply(packet: bytes, reply: bytes, limit: int) -> None:
     assert reply[2] & 0x80
     assert len(reply) <= limit
     message = dns.message.from_wire(reply)  # raises on anything malformed, trailing octets among it
-    ours = Message.parse(reply)
+    ours = Message.parse(reply, 65535)
     assert len(ours.rr) == sum(map(len, message.answer))
     assert len(ours.auth) == sum(map(len, message.authority))
     assert len(ours.ar) == sum(map(len, message.additional)) + (message.edns >= 0)
@@ -118,6 +118,9 @@ class Sink(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
 
+    def is_closing(self) -> bool:
+        return self.closed
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
@@ -136,7 +139,7 @@ def converse_over(pieces: list[bytes], answer: Callable[[bytes], bytes | None]) 
         return [] if reply is None else [reply]
 
     async def run() -> bytes:
-        sink, conversation = Sink(), Conversation(replies)
+        sink, conversation = Sink(), Stream(replies)
         conversation.connection_made(sink)
         for piece in pieces:
             conversation.data_received(piece)

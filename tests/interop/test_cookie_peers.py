@@ -11,11 +11,11 @@ import dns.query
 import dns.rcode
 import pytest
 
-from maptr.cookies import answer_cookie
+from maptr.cookies import answer_cookie, packed_address
 from tests.interop.cookie_peers import SECRET, CookieBind, CookieNsd, StrictBind, StrictKnot
 from tests.peers import Peer, require
 
-CLIENT = "127.0.0.1"
+CLIENT = packed_address("127.0.0.1")
 
 
 def ask(server: Peer, cookie: bytes) -> tuple[str, bytes]:
@@ -46,4 +46,4 @@ def test_a_cookie_from_there_is_good_here(kind: type[Peer], vectors: Path) -> No
         _, theirs = ask(server, b"maptr-01")
     answer = answer_cookie(theirs, CLIENT, secrets=[bytes(16), SECRET], now=time.time())
     assert answer.verified
-    assert not answer_cookie(theirs, "127.0.0.2", secrets=[SECRET], now=time.time()).verified
+    assert not answer_cookie(theirs, packed_address("127.0.0.2"), secrets=[SECRET], now=time.time()).verified
