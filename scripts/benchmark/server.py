@@ -156,7 +156,9 @@ def sign(zone: Path, folder: Path, way: str) -> None:
     keys = folder / "keys"
     command = [sys.executable, "-m", "maptr", "zone"]
     subprocess.run([*command, "keys", "add", keys], check=True, capture_output=True, cwd=ROOT)
-    subprocess.run([*command, "sign", zone, keys, "-o", zone], check=True, capture_output=True, cwd=ROOT)
+    made = zone.with_suffix(".signed")
+    subprocess.run([*command, "sign", zone, keys, "-o", made], check=True, capture_output=True, cwd=ROOT)
+    made.replace(zone)
 
 
 def measure(
