@@ -143,7 +143,7 @@ def _refer(zone: ZoneView, cut: Labels, outcome: Outcome) -> None:
     outcome.authoritative = bool(outcome.answer)
     outcome.source, outcome.base = cut, len(cut)
     outcome.authority.append(ns)
-    if outcome.dnssec and DS in node and node[DS].signatures:  # without them nobody can use it (RFC 4035 3.1.4)
+    if outcome.dnssec and DS in node and node[DS].signatures:  # of no use without them (RFC 4035 3.1.4)
         outcome.authority.append(node[DS])
     elif outcome.dnssec and zone.denial:
         outcome.prove(zone.denial.no_data(to_wire(cut)))

@@ -190,7 +190,7 @@ class _Job(NamedTuple):
     cafile: str | None
     timeout: float
     form: str | None
-    official: bool  # nobody named a source
+    official: bool  # no source was named
 
 
 def _once(job: _Job) -> int:

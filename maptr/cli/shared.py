@@ -29,6 +29,13 @@ SCHEME_OPTION = click.option(
     type=click.Choice(["https", "http"]),
     help="Of hosts that come without one; port 80 means http.  [default: https, or as configured]",
 )
+NATAB_SCHEME_OPTION = click.option(
+    "--scheme",
+    type=click.Choice(["https", "http"]),
+    default="https",
+    show_default=True,
+    help="Of the hosts in a natab; port 80 means http.",
+)
 PROFILE_OPTION = click.option(
     "--profile",
     type=click.Choice(list(PROFILES)),

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from maptr import registry
-from maptr.cli import output
+from maptr.cli import output, shared
 from maptr.cli.drift import drift
 from maptr.cli.group import Group
 from maptr.cli.probe import probe
@@ -81,13 +81,7 @@ def check(file: str, as_json: bool, strict: bool) -> None:
 @click.option("--to", "form", type=click.Choice(["json", "natab"]), required=True, help="The format to write.")
 @output_option("Write here, atomically, instead of standard output.")
 @overwrite_option("Replace the file even if maptr table convert did not write it as it is.")
-@click.option(
-    "--scheme",
-    type=click.Choice(["https", "http"]),
-    default="https",
-    show_default=True,
-    help="Of the hosts in a natab; port 80 means http.",
-)
+@shared.NATAB_SCHEME_OPTION
 def convert(source: str, form: str, target: Path | None, overwrite: bool, scheme: str) -> None:
     """Write the registry in SOURCE (- for standard input) in another format.
 

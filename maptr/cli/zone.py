@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maptr.cli import output
+from maptr.cli import output, shared
 from maptr.cli.completion import files
 from maptr.cli.group import Group
 from maptr.cli.keys import keys
@@ -58,13 +58,7 @@ zone.add_command(keys)
 @click.option(
     "--include", multiple=True, metavar="FILE", shell_complete=files, help="Records merged as they are, repeatable."
 )
-@click.option(
-    "--scheme",
-    type=click.Choice(["https", "http"]),
-    default="https",
-    show_default=True,
-    help="Of the hosts in a natab; port 80 means http.",
-)
+@shared.NATAB_SCHEME_OPTION
 @click.option("--strict", is_flag=True, help="Exit 1 if any record of SOURCE is left out.")
 @click.option("--json", "as_json", is_flag=True, help="What was done as one JSON document; needs -o.")
 def build(
