@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from maptr.answer import make_reply
 from maptr.context import NO_IDENTITY, Context, Identity, Transport
-from maptr.cookies import KEY_SIZE, CookieSettings, answer_cookie, packed_address
+from maptr.cookies import KEY_SIZE, CookieReply, CookieSettings, answer_cookie, packed_address
 from maptr.errors import ZoneError
 from maptr.exchange import Access, exchange
 from maptr.limits import IDLE_TIMEOUT
@@ -34,6 +34,21 @@ Learn = Callable[[bytes, Reply], None]
 def fresh_cookies() -> CookieSettings:
     """Cookies with a secret made now: for a process that shares its addresses with no other."""
     return CookieSettings((os.urandom(KEY_SIZE),))
+
+
+def cookie_of_ready(cookie: bytes, address: bytes, context: Context, counters: Counters) -> CookieReply | None:
+    """The cookie of a ready response to a client at a packed address, counted; None where the general path answers.
+
+    That path refuses an unverified cookie where good ones are required, and answers where cookies were just turned off.
+    """
+    secrets, required = context.cookies
+    if not secrets:
+        return None
+    answered = answer_cookie(cookie, address, secrets=secrets, now=context.clock())
+    if required and not answered.verified:
+        return None
+    counters.count_cookie(verified=answered.verified)
+    return answered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,13 +157,10 @@ class Responder:
         record, cookie = found
         option, verified = b"", False
         if cookie:
-            secrets, required = self.context.cookies
-            if not secrets:
+            answered = cookie_of_ready(cookie, packed_address(client), self.context, counters)
+            if answered is None:
                 return None
-            option, verified = answer_cookie(cookie, packed_address(client), secrets=secrets, now=self.context.clock())
-            if required and not verified:
-                return None
-            counters.count_cookie(verified=verified)
+            option, verified = answered
         if transport is Transport.UDP and not verified:
             verdict = self.limiter.judge(client, kind_of(record, key))
             if verdict is not Verdict.SEND:
