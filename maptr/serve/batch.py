@@ -286,10 +286,6 @@ class BatchListener:
         self._full = self._full + 1 if count == BATCH else 0
         self._general_left = count if self._full <= MAX_FULL else MAX_GENERAL
         keys = slots.keys(count)
-        query_log = self._responder.query_log
-        if query_log is not None:
-            for i in query_log.pick(count):
-                query_log.write(slots.query(i, keys[i]), Transport.UDP, slots.client(i))
         known = [*map(ready.known.get, keys)]
         settled: set[int] = set()
         records = self._find(ready, known, keys, settled) if None in known else cast(list[bytes], known)
@@ -301,6 +297,10 @@ class BatchListener:
         counters.ready += count
         for code in {*codes}:
             self._results[code] += codes.count(code)  # before sending: a client that has its response finds it counted
+        query_log = self._responder.query_log
+        if query_log is not None:
+            for i in query_log.pick(count):
+                query_log.write(slots.query(i, keys[i]), Transport.UDP, slots.client(i), codes[i])
         first = 0
         if SILENCE in codes:
             counters.silent += codes.count(SILENCE)

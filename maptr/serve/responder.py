@@ -116,18 +116,15 @@ class Responder:
 
         Raises ZoneError, logged, where a transfer cannot go on. A bug in answering costs its query, not the server.
         """
-        if self.query_log is not None:
-            self.query_log.note(query, transport, client)
         state, ready = self.state, self._ready.get(transport)
         if state is None or ready is None:
             return ()
         ready.tidy()
         found = self._find(ready, query, transport, client, counters)
         if found is None:
-            return self._counted(
-                self._exchange(state, query, transport, client, counters, ready.learn), transport, counters
-            )
-        counters.count(transport, found or None)
+            messages = self._exchange(state, query, transport, client, counters, ready.learn)
+            return self._counted(messages, query, transport, client, counters)
+        self._count(found or None, query, transport, client, counters)
         return (found,) if found else ()
 
     def general(self, query: bytes, client: str, counters: Counters, learn: Learn) -> bytes | None:
@@ -170,12 +167,20 @@ class Responder:
                 record = truncated(record)
         return ready.response(query, record, option)
 
-    def _counted(self, messages: Iterator[bytes], transport: Transport, counters: Counters) -> Iterator[bytes]:
+    def _counted(
+        self, messages: Iterator[bytes], query: bytes, transport: Transport, client: str, counters: Counters
+    ) -> Iterator[bytes]:
         first = next(messages, None)
-        counters.count(transport, first)
+        self._count(first, query, transport, client, counters)
         if first is not None:
             yield first
             yield from messages
+
+    def _count(self, reply: bytes | None, query: bytes, transport: Transport, client: str, counters: Counters) -> None:
+        """Count a query with its response, and have it noted in the query log."""
+        counters.count(transport, reply)
+        if self.query_log is not None:
+            self.query_log.note(query, transport, client, reply)
 
     def _exchange(
         self, state: State, query: bytes, transport: Transport, client: str, counters: Counters, learn: Learn
