@@ -178,6 +178,30 @@ def test_an_ill_zone_at_the_start_is_servfail_while_the_others_serve(site: Site)
     assert address_of("ns.a.test.", port) == "192.0.2.1"
 
 
+def test_a_bad_record_is_said_as_zone_check_says_it(site: Site) -> None:
+    """By a start, a reload and --check-config; so is what is wrong with a zone as a whole."""
+    path = site.directory / "a.test.zone"
+
+    def said(text: str, kind: str) -> str:
+        path.write_text(text)
+        result = CliRunner().invoke(main, ["zone", "check", str(path), "--origin", "a.test"])
+        (finding,) = [line for line in result.stdout.splitlines() if f": {kind}: " in line]
+        result = CliRunner().invoke(serve, ["--config", str(site.config), "--check-config"])
+        assert f"maptr: {finding}" in result.stderr.splitlines()
+        return finding
+
+    finding = said(zone_text(2) + "x A 1.2.3\n", "not-loaded")
+    assert finding.startswith(f"{path}:6: error: x.a.test.: not-loaded: ")
+    site.start()
+    assert site.server is not None
+    site.server.wait_for(re.escape(f"zone a.test. not loaded, queries get SERVFAIL: {finding}") + "$")
+    for text, kind in (("@ 60 NS ns\n", "not-loaded"), ("\ufeff" + zone_text(2), "byte-order-mark")):
+        finding = said(text, kind)
+        assert finding in site.run("reload", "a.test").stderr
+        site.server.wait_for(re.escape(finding) + "$")
+        assert site.zone("a.test.")["error"] == finding
+
+
 def test_check_config_names_every_bad_zone(site: Site) -> None:
     site.write_zone("a.test", "nonsense")
     result = CliRunner().invoke(serve, ["--config", str(site.config), "--check-config"])

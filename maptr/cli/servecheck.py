@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from maptr.address import Address
 from maptr.cli import output
-from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError, reason_of
+from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError
+from maptr.finding import text_of
 from maptr.names import to_text
 from maptr.packed import count_names
 from maptr.serve import alarm, settings, signer, zones
@@ -39,7 +40,7 @@ class Report:
 
     def _one(self, error: MaptrError | OSError) -> None:
         if not self._as_json:
-            output.talk(f"maptr: {reason_of(error)}")
+            output.talk(f"maptr: {text_of(error)}")
         place = {name: getattr(error, name, None) for name in ("filename", "line", "key")}
         self._errors.append(
             {

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from maptr.errors import ZoneError, reason_of
+from maptr.finding import text_of
 from maptr.names import Labels, to_text
 from maptr.publish import Published, choose_serial, decide
 from maptr.serve import serials
@@ -135,7 +136,7 @@ def _publish(
         _settle(source, reading, published=True)
     except (ZoneError, OSError) as error:
         _settle(source, reading, published=False)
-        reason = reason_of(error)
+        reason = text_of(error)
         if old is None:
             log.error("zone %s not loaded, queries get SERVFAIL: %s", name, reason)
         else:
