@@ -10,14 +10,18 @@ import signal
 import socket
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dns.edns
 import dns.exception
+import dns.flags
 import dns.message
 import dns.query
 import dns.rcode
+import dns.rrset
 import pytest
 from click.testing import CliRunner, Result
 
@@ -306,6 +310,11 @@ def test_a_socket_that_a_killed_server_left_is_said_to_be_so(tmp_path: Path) -> 
     assert (result.exit_code, "the server was killed" in result.stderr) == (3, True)
 
 
+def secondaries_of(site: Site) -> list[dict[str, Any]]:
+    zones = [zone for zone in site.status()["zones"] if zone["secondaries"]]
+    return list(zones[0]["secondaries"])
+
+
 def test_status_shows_the_serial_and_age_of_each_secondary(site: Site) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as secondary:
         secondary.bind(("127.0.0.1", 0))
@@ -320,7 +329,17 @@ def test_status_shows_the_serial_and_age_of_each_secondary(site: Site) -> None:
         query, client = secondary.recvfrom(65535)
         secondary.sendto(dns.message.make_response(dns.message.from_wire(query)).to_wire(), client)
         site.servers[-1].wait_for(f"NOTIFY of zone .* to 127.0.0.1:{port}: done")
-    shown = site.run("status").stdout
+        shown = site.run("status").stdout
+        query, client = secondary.recvfrom(65535)
+        reply = dns.message.make_response(asked := dns.message.from_wire(query))
+        reply.flags |= dns.flags.AA
+        reply.answer.append(dns.rrset.from_text(asked.question[0].name, 60, "IN", "SOA", ". . 77 1 2 3 4"))
+        secondary.sendto(reply.to_wire(), client)
+        deadline = time.monotonic() + PATIENCE
+        while (told := secondaries_of(site)[0])["observed_serial"] is None:
+            assert time.monotonic() < deadline
+    assert (told["observed_serial"], told["lags"], told["observed_error"]) == (77, True, "")
+    assert re.search(r"(?m)^    has serial 77, seen \d+ s ago, LAGS BEHIND$", site.run("status").stdout)
     assert re.search(rf"(?m)^  secondary 127[.]0[.]0[.]1:{port} serial \d+, NOTIFY done, \d+ s ago$", shown)
     assert f"  secondary 127.0.0.2:{port} no serial acknowledged, NOTIFY pending" in shown
 
