@@ -66,10 +66,10 @@ class Site:
     def run(self, *arguments: str) -> Result:
         return CliRunner().invoke(main, [arguments[0], "--config", str(self.config), *arguments[1:]])
 
-    def status(self) -> dict[str, object]:
+    def status(self) -> dict[str, Any]:
         result = self.run("status", "--json")
         assert result.exit_code == 0, result.output
-        document: dict[str, object] = json.loads(result.stdout)
+        document: dict[str, Any] = json.loads(result.stdout)
         return document
 
     def zone(self, name: str) -> dict[str, object]:

@@ -24,7 +24,7 @@ Answer = Callable[[bytes], bytes]
 PATIENCE = 20.0
 
 
-def soa(query: bytes, serial: int = 7, rcode: int = 0, flags: int = dns.flags.AA) -> bytes:
+def soa(query: bytes, serial: int = 7, rcode: dns.rcode.Rcode = dns.rcode.NOERROR, flags: int = dns.flags.AA) -> bytes:
     """A secondary's answer to an SOA query."""
     reply = dns.message.make_response(dns.message.from_wire(query))
     reply.flags |= flags
@@ -125,7 +125,9 @@ def test_one_that_lags_is_asked_until_it_has_the_serial() -> None:
 
 
 def test_a_truncated_reply_is_asked_by_tcp() -> None:
-    cut = lambda query: soa(query, flags=dns.flags.AA | dns.flags.TC)[: len(query)]  # noqa: E731
+    def cut(query: bytes) -> bytes:
+        return soa(query, flags=dns.flags.AA | dns.flags.TC)[: len(query)]
+
     assert is_truncated(cut(make_soa_query(EXAMPLE, 1)))
     secondary = Secondary(cut, soa)
     assert asyncio.run(seen(secondary, is_seen)).serial == 7
