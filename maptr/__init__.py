@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from maptr.ark import Ark, find_arks
-    from maptr.asyncclient import discover_async, discover_at_async
-    from maptr.bulk import discover_many, discover_many_async
     from maptr.cache.cache import Cache
     from maptr.candidate import Candidate
-    from maptr.client import discover, discover_at
+    from maptr.client.aio import discover_async, discover_at_async
+    from maptr.client.bulk import discover_many, discover_many_async
+    from maptr.client.stub import Stub
+    from maptr.client.sync import discover, discover_at
+    from maptr.client.trust import Validator
     from maptr.discovery import Discovery
     from maptr.errors import (
         ArkSyntaxError,
@@ -29,19 +31,17 @@ if TYPE_CHECKING:
         UnsafePlan,
         ZoneError,
     )
-    from maptr.stub import Stub
-    from maptr.table import Entry, Table
-    from maptr.trust import Validator
+    from maptr.registry.table import Entry, Table
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "maptr.ark": ("Ark", "find_arks"),
-    "maptr.asyncclient": ("discover_async", "discover_at_async"),
-    "maptr.bulk": ("discover_many", "discover_many_async"),
+    "maptr.client.aio": ("discover_async", "discover_at_async"),
+    "maptr.client.bulk": ("discover_many", "discover_many_async"),
     "maptr.cache.cache": ("Cache",),
     "maptr.candidate": ("Candidate",),
-    "maptr.client": ("discover", "discover_at"),
+    "maptr.client.sync": ("discover", "discover_at"),
     "maptr.discovery": ("Discovery",),
     "maptr.errors": (
         "ArkSyntaxError",
@@ -55,9 +55,9 @@ _HOMES = {
         "UnsafePlan",
         "ZoneError",
     ),
-    "maptr.stub": ("Stub",),
-    "maptr.table": ("Entry", "Table"),
-    "maptr.trust": ("Validator",),
+    "maptr.client.stub": ("Stub",),
+    "maptr.registry.table": ("Entry", "Table"),
+    "maptr.client.trust": ("Validator",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

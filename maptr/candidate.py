@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from maptr import errors, url
 from maptr.ark import Ark
-from maptr.naptr import Naptr
-from maptr.nfa import Budget, BudgetSpent
+from maptr.naptr.automaton import Budget, BudgetSpent
+from maptr.naptr.record import Naptr
 
 if TYPE_CHECKING:
-    from maptr.regexp import Substitution
+    from maptr.naptr.regexp import Substitution
 
 REGEXP_STEPS = 20_000
 """Steps of regexp matching that one walk may spend: about 10 ms, or 50 ms of the costliest, for which an event loop is

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, overload
 
-from maptr import errors, names
+from maptr import errors
 from maptr.ark import Ark
 from maptr.candidate import Candidate
+from maptr.protocol import names
 from maptr.trace import Outcome, Step
 
 CLOCK_SLACK = 60.0  # seconds; what was said later than now by more than this was said by another clock

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import dns.exception
 
-from maptr.printable import printable
+from maptr.text import printable
 
 if TYPE_CHECKING:
     from maptr.discovery import Discovery

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from maptr import names
 from maptr.candidate import REGEXP_STEPS
-from maptr.names import ARK_ARPA, Labels
-from maptr.naptr import Naptr, Rule
-from maptr.nfa import Budget
-from maptr.protocol import MAX_TTL, NAPTR
+from maptr.naptr.automaton import Budget
+from maptr.naptr.record import Naptr, Rule
+from maptr.protocol import names
+from maptr.protocol.names import ARK_ARPA, Labels
+from maptr.protocol.numbers import MAX_TTL, NAPTR
 from maptr.trace import Link, Outcome
 
 MAX_DEPTH = 8  # redirects on one path; deeper is a loop or an attack

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from maptr import names
-from maptr.printable import printable
+from maptr.protocol import names
+from maptr.text import printable
 from maptr.trace import Outcome, Step
 
 if TYPE_CHECKING:

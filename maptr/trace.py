@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple
 
-from maptr import names
-from maptr.names import Labels
-from maptr.naptr import Kind, Naptr
-from maptr.printable import printable
+from maptr.naptr.record import Kind, Naptr
+from maptr.protocol import names
+from maptr.protocol.names import Labels
+from maptr.text import printable
 
 # What is known of an answer's DNSSEC state (RFC 4033 5). Of several answers a discovery has the worst.
 SECURITY = ("secure", "insecure", "indeterminate", "bogus")

@@ -13,24 +13,17 @@ the answers in any order. The result is the same, because a depth is read only w
 
 from __future__ import annotations
 
-from maptr import names, url
+from maptr import url
 from maptr.ark import Ark
 from maptr.candidate import Candidate, Found, rank
 from maptr.discovery import Discovery
-from maptr.names import Labels
-from maptr.naptr import Kind, Naptr, Rule, read
-from maptr.nfa import Budget, BudgetSpent
-from maptr.protocol import MAX_TTL, NAPTR, SOA
-from maptr.question import (
-    DEFAULTS,
-    TIME_OVER,
-    Answer,
-    Question,
-    Reader,
-    Settings,
-    question_rank,
-)
-from maptr.regexp import ResultTooLongError
+from maptr.naptr.automaton import Budget, BudgetSpent
+from maptr.naptr.record import Kind, Naptr, Rule, read
+from maptr.naptr.regexp import ResultTooLongError
+from maptr.protocol import names
+from maptr.protocol.names import Labels
+from maptr.protocol.numbers import MAX_TTL, NAPTR, SOA
+from maptr.question import DEFAULTS, TIME_OVER, Answer, Question, Reader, Settings, question_rank
 from maptr.trace import SECURITY, Outcome, Reading, Step
 
 _new = tuple.__new__  # half the time of a NamedTuple's own

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from maptr.ark import Ark, find_arks
-from maptr.describe import read
-from maptr.erc import normal_date
 from maptr.errors import ArkSyntaxError
-from maptr.visit import Page
+from maptr.nma.describe import read
+from maptr.nma.erc import normal_date
+from maptr.web.connect import Page
 
 VECTORS: dict[str, list[dict[str, Any]]] = tomllib.loads(
     (Path(__file__).parent / "vectors" / "drafts.toml").read_text("utf-8")

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from maptr import files
+from maptr.dnssec import store
 from maptr.errors import reason_of
-from maptr.names import parse
-from maptr.publish import Published
-from maptr.serve import keptzone, serials
+from maptr.protocol.names import parse
+from maptr.server import serials
+from maptr.zone.publish import Published
 
 ORIGIN = parse("a.test.")
 ZONE = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
@@ -65,7 +66,7 @@ def keep_serial(folder: Path, number: int) -> None:
 
 
 def keep_signed(folder: Path, number: int) -> None:
-    keptzone.write(folder, ORIGIN, ZONE, number)
+    store.write(folder, ORIGIN, ZONE, number)
 
 
 @pytest.mark.parametrize("write", [keep_serial, keep_signed])

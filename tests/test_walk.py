@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr import names
 from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.errors import DiscoveryError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
-from maptr.names import Labels
-from maptr.naptr import Kind, Naptr
+from maptr.naptr.record import Kind, Naptr
+from maptr.protocol import names
+from maptr.protocol.names import Labels
 from maptr.question import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, Answer, Question, Settings
 from maptr.trace import Outcome
 from maptr.walk import Walk

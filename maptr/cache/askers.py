@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from maptr import client
 from maptr.ark import Ark
 from maptr.cache.request import Defaults
+from maptr.client import sync
 from maptr.discovery import Discovery
 from maptr.errors import DiscoveryError
 
@@ -28,12 +28,12 @@ class Askers:
         self._rate = rate
 
     def one(self, ark: Ark, **options: Any) -> Discovery:
-        return client.discover(ark, **self._defaults.own_resolver(options))
+        return sync.discover(ark, **self._defaults.own_resolver(options))
 
     async def one_async(self, ark: Ark, **options: Any) -> Discovery:
         import asyncio
 
-        from maptr.asyncclient import discover_async
+        from maptr.client.aio import discover_async
 
         if self._defaults.has_resolver:
             return await discover_async(ark, **self._defaults.own_resolver(options))
@@ -46,7 +46,7 @@ class Askers:
             for ark in arks[:1]:
                 made.own_resolver(made.request(ark, {}).ask)  # one for all threads
             return _in_threads(lambda ark: self.one(ark, **made.request(ark, {}).ask), arks)
-        from maptr.bulk import discover_many
+        from maptr.client.bulk import discover_many
 
         return discover_many(
             arks,

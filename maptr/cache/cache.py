@@ -12,31 +12,32 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from maptr import call, places
 from maptr.ark import Ark
 from maptr.cache import DNS_FIRST, PATIENCE, STALE_LIMIT
 from maptr.cache import policy as policies
-from maptr.cache.answering import Answering
 from maptr.cache.askers import Askers
-from maptr.cache.driving import Ask, Driver
-from maptr.cache.kept import Store
+from maptr.cache.drivers import Ask, Driver
+from maptr.cache.engine import Answering
 from maptr.cache.memory import MAX_NAMES, Memory
 from maptr.cache.policy import Policy
 from maptr.cache.ready import Ready
 from maptr.cache.request import Defaults, Options, Request, Trust
-from maptr.cache.watched import TableSource, WatchedTable, table_source
+from maptr.cache.store import Store
+from maptr.client import call
+from maptr.config import places
 from maptr.discovery import Discovery
-from maptr.names import fold
+from maptr.protocol.names import fold
 from maptr.question import Settings
-from maptr.table import Table
+from maptr.registry.followed_file import TableSource, WatchedTable, table_source
+from maptr.registry.table import Table
 
 if TYPE_CHECKING:
     import dns.name
 
     from maptr.cache.disk import Disk
+    from maptr.cache.drift import Drift
     from maptr.cache.driving_async import AskAsync, AsyncDriver
-    from maptr.drift import Drift
-    from maptr.trust import TrustAnchors
+    from maptr.client.trust import TrustAnchors
 
 
 class Cache:
@@ -127,7 +128,7 @@ class Cache:
         found = self._finish(ark if not options else b"", request, *await self._awaiting().drive(steps))
         if request.chooser is None:
             return found
-        from maptr.asyncclient import prefer_async
+        from maptr.client.aio import prefer_async
 
         return await prefer_async(found, request.chooser)
 
@@ -159,7 +160,7 @@ class Cache:
         None stands for every NAAN of the table, and every one in the history, so that what the table has lost is
         looked at too. Raises DiscoveryFailed for a server without address.
         """
-        from maptr.cache.reconciling import Reconciling
+        from maptr.cache.reconcile import Reconciling
 
         reconciling = Reconciling(self._answering, self._driver, self._defaults, self.history, self._ask_many)
         return reconciling.verdicts(self.table.current().table or Table(), naans)

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from maptr import names
 from maptr.cache.sqlitefile import BUSY_MS, Schema, SqliteFile
-from maptr.naptr import Naptr
+from maptr.naptr.record import Naptr
+from maptr.protocol import names
 from maptr.question import Answer
 from maptr.trace import SECURITY, Outcome
 
 if TYPE_CHECKING:
-    from maptr.drift import Drift, History
+    from maptr.cache.drift import Drift, History
 
 log = logging.getLogger("maptr.cache")
 
@@ -176,7 +176,7 @@ class Disk:
 
     def histories(self, view: str) -> dict[str, History]:
         """The states of every record that has a history, the latest first."""
-        from maptr.drift import History  # here, for whoever wants answers alone
+        from maptr.cache.drift import History  # here, for whoever wants answers alone
 
         query = "SELECT record, in_table, in_dns FROM verdict WHERE view = ? ORDER BY id DESC"
         states: dict[str, tuple[list[tuple[str, ...]], list[tuple[str, ...]]]] = {}
@@ -192,7 +192,7 @@ class Disk:
         return self._file.run(lambda connection: connection.execute(query, (view, record)).fetchall()) or []
 
     def history(self, view: str, record: str) -> History:
-        from maptr.drift import NO_HISTORY
+        from maptr.cache.drift import NO_HISTORY
 
         return self.histories(view).get(record, NO_HISTORY)
 

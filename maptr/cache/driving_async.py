@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from maptr.cache.answering import Answering, Steps, Wait
+from maptr.cache.engine import Answering, Steps, Wait
 from maptr.cache.flight import Flight
 from maptr.discovery import Discovery
 

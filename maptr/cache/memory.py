@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from maptr.cache.forklock import ForkLock
-from maptr.names import Labels
+from maptr.protocol.names import Labels
 from maptr.question import Answer
 from maptr.trace import Outcome
 

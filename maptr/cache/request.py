@@ -10,21 +10,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from maptr import call
 from maptr.ark import Ark
 from maptr.cache.memory import Key
-from maptr.call import StepHook, with_origin
-from maptr.client import make_stub
-from maptr.names import fold
+from maptr.client import call
+from maptr.client.call import StepHook, with_origin
+from maptr.client.stub import Stub, make_validator
+from maptr.client.sync import make_stub
+from maptr.protocol.names import fold
 from maptr.question import Settings
-from maptr.stub import Stub, make_validator
 
 if TYPE_CHECKING:
     import dns.name
     import dns.resolver
 
     from maptr.choose import Chooser
-    from maptr.trust import TrustAnchors, Validator
+    from maptr.client.trust import TrustAnchors, Validator
 
 
 class Options(call.Options, total=False):
@@ -165,7 +165,7 @@ class Defaults:
     def _make(self, servers: tuple[str, ...], lifetime: float | None) -> Stub | dns.resolver.Resolver:
         if not any("://" in server for server in servers):
             return make_stub(servers, **self.trust.ask, lifetime=lifetime)
-        from maptr.resolver import make_resolver
+        from maptr.client.resolver import make_resolver
 
         return make_resolver(servers, lifetime=lifetime)
 

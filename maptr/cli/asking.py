@@ -8,13 +8,13 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from maptr import call
 from maptr.ark import Ark, Profile
 from maptr.cli import output, through
-from maptr.client import discover
+from maptr.client import call
+from maptr.client.stub import Stub, is_address
+from maptr.client.sync import discover
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, MaptrError, NoMappingAuthority
-from maptr.stub import Stub, is_address
 from maptr.trace import Step
 
 if TYPE_CHECKING:
@@ -115,11 +115,11 @@ def _direct(servers: list[str], options: Options, config: Config | None) -> Call
     }
     call.origin_labels(origin)
     if any("://" in server for server in servers):
-        from maptr.resolver import make_resolver
+        from maptr.client.resolver import make_resolver
 
         asked["trust_ad"] = options.trust_ad
         if options.trust_anchor is not None:
-            from maptr.trust import Validator
+            from maptr.client.trust import Validator
 
             asked["trust_anchors"] = Validator(options.trust_anchor)
         return partial(discover, resolver=make_resolver(servers), **asked)

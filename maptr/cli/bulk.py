@@ -23,8 +23,8 @@ from maptr.cli.target import output_option, overwrite_option, refuse_input
 from maptr.errors import ConfigError, DiscoveryError
 
 if TYPE_CHECKING:
-    from maptr.bulk import Bulk
     from maptr.cache.cache import Cache
+    from maptr.client.bulk import Bulk
     from maptr.config import Config
     from maptr.discovery import Discovery
 
@@ -157,7 +157,7 @@ def _engine(
     rate: float | None,
 ) -> Bulk | None:
     """What asks DNS; None where there is nobody to ask, but a table that may answer. Raises as ``Bulk`` does."""
-    from maptr.bulk import Bulk
+    from maptr.client.bulk import Bulk
 
     servers = through.servers_of(servers, config)
     if url := next((server for server in servers if "://" in server), None):

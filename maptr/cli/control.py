@@ -12,12 +12,12 @@ from typing import Any
 import click
 
 from maptr import config as configuration
-from maptr import places
 from maptr.cli import output
 from maptr.cli.completion import files
+from maptr.config import places
+from maptr.config.places import LOCAL_CONFIG
 from maptr.errors import ConfigError
-from maptr.names import to_text
-from maptr.places import LOCAL_CONFIG
+from maptr.protocol.names import to_text
 
 STATUS_SECONDS = 10.0
 RELOAD_SECONDS = 600.0  # a zone of 100,000 names takes tens of seconds to read

@@ -19,8 +19,8 @@ from maptr.errors import ConfigError, DiscoveryFailed
 
 if TYPE_CHECKING:
     from maptr.cache.disk import Disk
-    from maptr.drift import Drift
-    from maptr.liveness import Liveness
+    from maptr.cache.drift import Drift
+    from maptr.registry.liveness import Liveness
 
 
 @click.command(short_help="Compare a registry with what DNS says.")
@@ -78,7 +78,7 @@ def drift(
     from maptr.cache import DNS_ONLY
     from maptr.cache.cache import Cache
     from maptr.cache.disk import Disk
-    from maptr.liveness import places_of
+    from maptr.registry.liveness import places_of
 
     servers = [word[1:] for word in what if word.startswith("@")]
     if len(servers) > 1:
@@ -87,7 +87,7 @@ def drift(
     known = shared.configured(config)
     named = shared.find_table(file, known)
     if page is not None:
-        from maptr.driftpage import is_page
+        from maptr.cache.page import is_page
 
         refuse_input(page, [named, history])
         refuse_foreign(page, is_page, overwrite=overwrite)
@@ -126,7 +126,7 @@ def drift(
         output.fail(str(error), output.EXIT_NO_ANSWER)
     _report(found, named, everything, as_json, silent)
     if page is not None:
-        from maptr.driftpage import render
+        from maptr.cache.page import render
 
         try:
             asked = " ".join(f"@{server}" for server in servers) or "the system's resolver"
@@ -154,8 +154,8 @@ def _silent(found: list[Drift], places: list[str], history: Disk | None) -> list
         return []
     import time
 
-    from maptr.cache.probelog import ProbeLog
-    from maptr.liveness import place_in
+    from maptr.cache.probe_log import ProbeLog
+    from maptr.registry.liveness import place_in
 
     known = ProbeLog(history, wall=time.time).all()
     said = (place_in(made) for one in found for made in one.dns)

@@ -38,7 +38,7 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
       maptr info ark:12345/x6np1wh8k @127.0.0.1#5300
     """
     from maptr.ark import INFLECTIONS
-    from maptr.describe import describe
+    from maptr.nma.describe import describe
 
     options = Options(**given)
     arks, way = shared.parse_words(words, options)

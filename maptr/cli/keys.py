@@ -13,7 +13,7 @@ from maptr.cli.group import Group
 from maptr.cli.sign import told
 
 if TYPE_CHECKING:
-    from maptr.keyfolder import KeyFile
+    from maptr.dnssec.keyfolder import KeyFile
 
 
 @click.group(cls=Group)
@@ -59,7 +59,8 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
       2  bad usage
       8  KEYS cannot be read or written
     """
-    from maptr import keyfolder, zonekeys
+    from maptr.dnssec import keyfolder
+    from maptr.dnssec import keys as zonekeys
 
     with told():
         wanted = zonekeys.Role(role)
@@ -82,7 +83,7 @@ def list_keys(folder: Path, as_json: bool) -> None:
       2  bad usage
       8  KEYS cannot be read
     """
-    from maptr import keyfolder
+    from maptr.dnssec import keyfolder
 
     with told():
         files = keyfolder.read_keys(folder)
@@ -107,7 +108,8 @@ def set_state(folder: Path, tag: int, state: str) -> None:
       2  bad usage
       8  KEYS cannot be read or written
     """
-    from maptr import keyfolder, zonekeys
+    from maptr.dnssec import keyfolder
+    from maptr.dnssec import keys as zonekeys
 
     with told():
         _tell(keyfolder.set_state(folder, tag, zonekeys.State(state)))
@@ -127,7 +129,7 @@ def remove(folder: Path, tag: int) -> None:
       2  bad usage
       8  KEYS cannot be read or written
     """
-    from maptr import keyfolder
+    from maptr.dnssec import keyfolder
 
     with told():
         output.talk(f"removed {keyfolder.remove_key(folder, tag).path}")
@@ -149,8 +151,11 @@ def ds(folder: Path, origin: str, dnskey: bool) -> None:
       2  bad usage
       8  KEYS cannot be read
     """
-    from maptr import keyfolder, names, zonekeys, zonetext
-    from maptr.protocol import DNSKEY, DS
+    from maptr.dnssec import keyfolder
+    from maptr.dnssec import keys as zonekeys
+    from maptr.protocol import names
+    from maptr.protocol.numbers import DNSKEY, DS
+    from maptr.zone import text
 
     with told():
         entries = [file.key for file in keyfolder.read_keys(folder) if file.key.is_entry]
@@ -162,7 +167,7 @@ def ds(folder: Path, origin: str, dnskey: bool) -> None:
             raise click.UsageError(f"{origin!r} is no domain name: {error}") from None
     for key in entries:
         rdtype, rdata = (DNSKEY, key.rdata) if dnskey else (DS, zonekeys.ds_rdata(name, key))
-        shown = zonetext.rdata_text(rdtype, rdata)
+        shown = text.rdata_text(rdtype, rdata)
         output.data(f"{names.to_text(name)} IN {'DNSKEY' if dnskey else 'DS'} {shown}")
 
 

@@ -11,9 +11,9 @@ from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING
 
 from maptr.ark import MAX_TEXT, Ark, Profile
-from maptr.call import as_ark
 from maptr.cli import output
 from maptr.cli.rows import Rows, bad_row
+from maptr.client.call import as_ark
 from maptr.errors import ArkSyntaxError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import errno
 import os
 import sys
 
-from maptr.printable import printable
+from maptr.text import printable
 
 TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maptr import places
 from maptr.cli import output, shared, through
 from maptr.cli.asking import DEFAULTS
 from maptr.cli.source import read_table
+from maptr.config import places
 from maptr.errors import ConfigError
 
 if TYPE_CHECKING:
-    from maptr.liveness import Probe
+    from maptr.registry.liveness import Probe
 
 MAX_CONCURRENCY = 32
 
@@ -69,9 +69,9 @@ def probe(
          nothing is kept
     """
     from maptr.cache.disk import Disk
-    from maptr.cache.probelog import ProbeLog
-    from maptr.liveness import Outcome, places_of
-    from maptr.probing import MIN_AGE, Prober
+    from maptr.cache.probe_log import ProbeLog
+    from maptr.nma.probe import MIN_AGE, Prober
+    from maptr.registry.liveness import Outcome, places_of
 
     settings = shared.configured(config)
     named = shared.find_table(file, settings)

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from maptr import places
 from maptr.cli import output, shared
 from maptr.cli.completion import files
 from maptr.cli.duration import Duration
 from maptr.cli.target import overwrite_option, refuse_foreign
-from maptr.duration import jittered
+from maptr.config import places
+from maptr.config.duration import jittered
 from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan
 
 if TYPE_CHECKING:
-    from maptr.pull import Demands, Pull
+    from maptr.registry.pull import Demands, Pull
 
 
 @click.command(short_help="Get the registry from its source, safely.")
@@ -123,7 +123,7 @@ def pull(
         )
     official = not sources
     if not sources:
-        from maptr.pull import OFFICIAL
+        from maptr.registry.pull import OFFICIAL
 
         sources = (OFFICIAL,)
     if cafile is not None and not any("://" in where for where in (*sources, signature or "")):
@@ -165,8 +165,8 @@ def _text(path: Path | None) -> str | None:
 
 
 def _demands(sha256: str | None, public_key: Path | None, signature: str | None) -> Demands:
-    from maptr.minisign import PublicKey
-    from maptr.pull import Demands
+    from maptr.registry.minisign import PublicKey
+    from maptr.registry.pull import Demands
 
     try:
         key = None if public_key is None else PublicKey.parse(public_key.read_text("utf-8", "replace"))
@@ -195,7 +195,7 @@ class _Job(NamedTuple):
 
 def _once(job: _Job) -> int:
     """One pull; the exit code, everything said."""
-    from maptr.pull import apply, look
+    from maptr.registry.pull import apply, look
 
     target = job.target
     try:

@@ -11,11 +11,11 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, TextIO
 
 from maptr.ark import Ark, Profile
-from maptr.call import as_ark, prefer
 from maptr.cli import output, through
 from maptr.cli.asking import advice_of
+from maptr.client.call import as_ark, prefer
 from maptr.errors import ArkSyntaxError, DiscoveryError, NoMappingAuthority
-from maptr.printable import printable
+from maptr.text import printable
 
 if TYPE_CHECKING:
     from maptr.cache.cache import Cache

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maptr.address import Address
 from maptr.cli import output
+from maptr.dnssec.expiry import signature_state
 from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError, reason_of
-from maptr.names import to_text
-from maptr.packed import count_names
-from maptr.serve import alarm, settings, signer, zones
-from maptr.serve.zones import ZoneSource
-from maptr.signatures import signature_state
+from maptr.protocol.address import Address
+from maptr.protocol.names import to_text
+from maptr.server import alarm, settings, signer, zones
+from maptr.server.zones import ZoneSource
+from maptr.zone.packed import count_names
 
 if TYPE_CHECKING:
     from maptr.config import Config
@@ -98,7 +98,7 @@ def check(config: Config, *, as_json: bool = False) -> None:
     for error in misplaced(config):
         report.error(error)
     if tls := settings.tls_of(config):
-        from maptr.serve.tls import make_context
+        from maptr.server.tls import make_context
 
         try:
             make_context(tls)
@@ -138,7 +138,7 @@ def misplaced(config: Config) -> Iterator[ConfigError]:
             taken.add(address)
     control = settings.control_of(config)
     if control is not None:
-        from maptr.serve.control import check_path
+        from maptr.server.control import check_path
 
         try:
             check_path(control)
@@ -158,7 +158,7 @@ def _read(source: ZoneSource) -> zones.Checked:
         return zones.read_checked(source)
     import tempfile
 
-    from maptr.serve import tables
+    from maptr.server import tables
 
     with tempfile.TemporaryDirectory() as aside:
         path = Path(aside) / source.path.name

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from maptr.address import Address
-from maptr.names import fold, parse, to_text
-from maptr.protocol import SERVER_PORT
+from maptr.protocol.address import Address
+from maptr.protocol.names import fold, parse, to_text
+from maptr.protocol.numbers import SERVER_PORT
 
 if TYPE_CHECKING:
-    from maptr.acl import Key, NotifyTarget, Rule
-    from maptr.serve.zones import ZoneSource
+    from maptr.server.zones import ZoneSource
+    from maptr.transfer.acl import Key, NotifyTarget, Rule
 
 
 class Option(NamedTuple):
@@ -87,7 +87,7 @@ def plain(words: Sequence[str]) -> Line | None:
 
 
 def _zone(text: str) -> ZoneSource:
-    from maptr.serve.zones import ZoneSource
+    from maptr.server.zones import ZoneSource
 
     return ZoneSource.from_text(text)
 
@@ -98,7 +98,7 @@ def _address(text: str) -> str:
 
 def _key(text: str) -> Key:
     """``NAME=ALGORITHM:@FILE``, or the secret itself in place of ``@FILE``."""
-    from maptr.acl import Key
+    from maptr.transfer.acl import Key
 
     name, equals, rest = text.partition("=")
     algorithm, colon, secret = rest.partition(":")
@@ -116,13 +116,13 @@ def _number(text: str) -> int:
 
 
 def _rule(text: str) -> Rule:
-    from maptr.acl import Rule
+    from maptr.transfer.acl import Rule
 
     return Rule.from_text(text)
 
 
 def _target(text: str) -> NotifyTarget:
-    from maptr.acl import NotifyTarget
+    from maptr.transfer.acl import NotifyTarget
 
     return NotifyTarget.from_text(text)
 

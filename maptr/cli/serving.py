@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from maptr import config as configuration
 from maptr.cli import logstream, output
 from maptr.errors import ConfigError, MaptrError, MissingExtra, raise_all
-from maptr.serve import privileges, publisher, settings, signals, statelock
-from maptr.serve.daemon import Daemon
-from maptr.serve.descriptors import fitting
-from maptr.serve.overrides import Overrides
+from maptr.server import privileges, publisher, settings, signals, statelock
+from maptr.server.daemon import Daemon
+from maptr.server.descriptors import fitting
+from maptr.server.overrides import Overrides
 
 if TYPE_CHECKING:
     from maptr.cli.serveoptions import Line
     from maptr.config import Config
-    from maptr.serve.listening import Listening
-    from maptr.serve.served import Served
+    from maptr.server.listening import Listening
+    from maptr.server.state import Served
 
 log = logging.getLogger("maptr.serve")
 

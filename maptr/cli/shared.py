@@ -135,7 +135,7 @@ def parse_words(words: Sequence[str], options: Options) -> tuple[list[Asked], Wa
 
 def parse_naans(words: Sequence[str]) -> list[str]:
     """The NAANs of NAANs and shoulders. UsageError for what is neither."""
-    from maptr.table import parse_key
+    from maptr.registry.table import parse_key
 
     try:
         return [parse_key(word)[0] for word in words]

@@ -17,13 +17,13 @@ from maptr.cli.source import examined, read_text
 from maptr.cli.target import output_option, overwrite_option, refuse_input, write
 from maptr.cli.zonetarget import existing_zone, guard
 from maptr.errors import MissingExtra, SigningError, ZoneError, reason_of
-from maptr.finding import Severity
+from maptr.registry.finding import Severity
 
 if TYPE_CHECKING:
-    from maptr.plainzone import Plain
-    from maptr.signing import Policy
-    from maptr.snapshot import ZoneView
-    from maptr.zonekeys import KeySet
+    from maptr.dnssec.keys import KeySet
+    from maptr.dnssec.sign import Policy
+    from maptr.zone.plainzone import Plain
+    from maptr.zone.snapshot import ZoneView
 
 
 @contextmanager
@@ -104,14 +104,14 @@ def sign(
       2  bad usage, or the package to sign with is not installed
       8  FILE or KEYS cannot be read, or OUT cannot be written
     """
-    from maptr import keyfolder
+    from maptr.dnssec import keyfolder
 
     with told():
         keyfolder.require_cryptography()
-    from maptr import zonetext
-    from maptr.resign import Renewal
-    from maptr.serve.zones import uncollected
-    from maptr.signing import Children, Policy
+    from maptr.dnssec.resign import Renewal
+    from maptr.dnssec.sign import Children, Policy
+    from maptr.server.zones import uncollected
+    from maptr.zone import text as zonetext
 
     if as_json and target is None:
         raise click.UsageError("--json needs -o OUT: standard output has the zone")
@@ -153,8 +153,8 @@ def _progress(target: Path | None) -> Iterator[Callable[[int, int], None]]:
 
 def _read_zone(file: str, origin: str | None) -> tuple[ZoneView, list[Path]]:
     """The zone in a file, free of what zone check calls an error, and the files it includes; else the program ends."""
-    from maptr.masterfile import soa_owner
-    from maptr.zonecheck import is_clean
+    from maptr.zone.check import is_clean
+    from maptr.zone.masterfile import soa_owner
 
     text = read_text(file)
     origin = origin or soa_owner(text)
@@ -171,8 +171,8 @@ def _read_zone(file: str, origin: str | None) -> tuple[ZoneView, list[Path]]:
 
 
 def _read_plain(octets: bytes, origin: str) -> Plain | None:
-    from maptr import names
-    from maptr.serve.zones import read_plain
+    from maptr.protocol import names
+    from maptr.server.zones import read_plain
 
     try:
         return read_plain(octets, names.fold(names.parse(origin)))
@@ -182,7 +182,7 @@ def _read_plain(octets: bytes, origin: str) -> Plain | None:
 
 def _holds(old: ZoneView | None, target: Path | None) -> bool:
     """Whether what was signed before is as it was then."""
-    from maptr.integrity import check_digest
+    from maptr.zone.integrity import check_digest
 
     try:
         if old is not None:
@@ -195,9 +195,9 @@ def _holds(old: ZoneView | None, target: Path | None) -> bool:
 
 def _report(signed: ZoneView, keys: KeySet, now: int, policy: Policy) -> dict[str, object]:
     """For programs: what ``_tell_signed`` says."""
-    from maptr import names
-    from maptr.packed import longest_ttl
-    from maptr.resign import due
+    from maptr.dnssec.resign import due
+    from maptr.protocol import names
+    from maptr.zone.packed import longest_ttl
 
     return {
         "zone": names.to_text(signed.soa.owner),
@@ -209,7 +209,7 @@ def _report(signed: ZoneView, keys: KeySet, now: int, policy: Policy) -> dict[st
 
 
 def _tell_unchanged(view: ZoneView, target: Path | None, now: int, policy: Policy) -> None:
-    from maptr.resign import due
+    from maptr.dnssec.resign import due
 
     when = due(view, policy, now)
     until = _date(when + policy.refresh)
@@ -217,9 +217,9 @@ def _tell_unchanged(view: ZoneView, target: Path | None, now: int, policy: Polic
 
 
 def _tell_signed(signed: ZoneView, keys: KeySet, now: int, policy: Policy) -> None:
-    from maptr import names
-    from maptr.packed import longest_ttl
-    from maptr.resign import due
+    from maptr.dnssec.resign import due
+    from maptr.protocol import names
+    from maptr.zone.packed import longest_ttl
 
     until = due(signed, policy, now) + policy.refresh
     shown = ", ".join(map(str, dict.fromkeys([*keys.dnskey_signers, *keys.zone_signers])))

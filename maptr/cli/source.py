@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from maptr import registry
 from maptr.cli import output
 from maptr.errors import TableError, reason_of
-from maptr.table import Table
+from maptr.registry.table import Table
 
 if TYPE_CHECKING:
-    from maptr.zonecheck import Examined
+    from maptr.zone.check import Examined
 
 MAX_OCTETS = 1 << 28  # 256 MiB: 200 times the real registry; a device that never ends is no file
 
@@ -41,7 +41,7 @@ def read_text(file: str) -> str:
 
 def examined(text: str, origin: str | None, file: str) -> Examined:
     """What ``zonecheck`` finds in the text of a zone file, and in those that it includes."""
-    from maptr.zonecheck import examine
+    from maptr.zone.check import examine
 
     try:
         return examine(text, origin=origin, filename=shown(file))

@@ -20,9 +20,9 @@ from maptr.cli.pull import pull
 from maptr.cli.source import read_table, shown
 from maptr.cli.target import output_option, overwrite_option, refuse_foreign, refuse_input, write
 from maptr.errors import TableError
-from maptr.finding import Finding, Severity
-from maptr.lint import lint
-from maptr.table import Table
+from maptr.registry.finding import Finding, Severity
+from maptr.registry.lint import lint
+from maptr.registry.table import Table
 
 
 @click.group(cls=Group)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from maptr import places
+from maptr.config import places
 
 TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def origin_of(given: str | None, config: Config | None) -> str:
         return given
     if config is None:
         return ORIGIN
-    from maptr.names import to_text
+    from maptr.protocol.names import to_text
 
     return to_text(config.client.origin)
 
@@ -85,7 +85,7 @@ def chooser(given: Options, config: Config | None) -> Chooser | None:
     name = given.choose or (config.client.choose if config is not None else "first")
     if name == "first":
         return None
-    from maptr.reachable import named
+    from maptr.nma.reachable import named
 
     return named(name, allow_private=given.allow_private, require=given.require)
 
@@ -147,8 +147,8 @@ def cached(servers: list[str], given: Options, config: Config | None, natab: str
     from maptr.cache import DNS_FIRST
     from maptr.cache.cache import Cache
     from maptr.cli import output
+    from maptr.client.stub import system_servers
     from maptr.errors import DiscoveryError
-    from maptr.stub import system_servers
 
     options: dict[str, Any] = {}
     policy = given.policy or (config.cache.policy if config is not None else DNS_FIRST)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from maptr import names
-from maptr.printable import printable
+from maptr.protocol import names
+from maptr.text import printable
 from maptr.trace import Outcome, Step
 
 

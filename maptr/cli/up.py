@@ -19,22 +19,21 @@ from typing import IO
 import click
 
 from maptr import config as configuration
-from maptr import places
 from maptr.cli import logstream, output, shared, through, upregistry
 from maptr.cli.completion import files
 from maptr.cli.serving import daemon_of
 from maptr.cli.source import read_table
 from maptr.cli.upregistry import Registry
-from maptr.config import Config
+from maptr.config import Config, places
 from maptr.errors import ConfigError
 from maptr.files import name_for, write_atomically
-from maptr.lint import publishable
-from maptr.names import Labels, fold, parse, to_text
-from maptr.protocol import SERVER_PORT
-from maptr.serve import publisher, settings
-from maptr.serve.control import MAX_SOCKET_PATH
-from maptr.serve.daemon import Daemon
-from maptr.serve.served import Served, ZoneState
+from maptr.protocol.names import Labels, fold, parse, to_text
+from maptr.protocol.numbers import SERVER_PORT
+from maptr.registry.lint import publishable
+from maptr.server import publisher, settings
+from maptr.server.control import MAX_SOCKET_PATH
+from maptr.server.daemon import Daemon
+from maptr.server.state import Served, ZoneState
 
 HOST = "127.0.0.1"
 FREE_PORTS = 3  # tried one after the other where that is taken

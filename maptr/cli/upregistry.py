@@ -10,13 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from maptr import places
 from maptr.cli import output
-from maptr.config import Config
+from maptr.config import Config, places
 from maptr.errors import MaptrError, PullFailed
 from maptr.files import write_atomically
-from maptr.pull import OFFICIAL, Demands, apply, look
-from maptr.serve import settings
+from maptr.registry.pull import OFFICIAL, Demands, apply, look
+from maptr.server import settings
 
 SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
 PULL_SECONDS = 30.0  # for one source, while somebody looks on

@@ -17,10 +17,10 @@ from maptr.cli.sign import sign
 from maptr.cli.target import output_option, overwrite_option, refuse_input, shown, write
 from maptr.cli.zonetarget import existing_zone, guard
 from maptr.errors import ZoneError
-from maptr.finding import Finding, Severity
+from maptr.registry.finding import Finding, Severity
 
 if TYPE_CHECKING:
-    from maptr.names import Labels
+    from maptr.protocol.names import Labels
 
 DEFAULT_ORIGIN = "ark.arpa."
 
@@ -94,11 +94,11 @@ def build(
       2  bad usage
       8  SOURCE or an included file cannot be read, or FILE cannot be written
     """
-    from maptr import names
-    from maptr import zone as zones
     from maptr.cli.source import read_table, read_text
-    from maptr.serial import next_serial
-    from maptr.zonecheck import examine
+    from maptr.protocol import names
+    from maptr.protocol.serial import next_serial
+    from maptr.zone import build as zones
+    from maptr.zone.check import examine
 
     refuse_input(target, [source, *include])
     if as_json and target is None:
@@ -176,15 +176,15 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
       2  bad usage
       8  FILE cannot be read
     """
-    from maptr import names
     from maptr.cli.source import examined, read_text
     from maptr.cli.source import shown as shown_source
-    from maptr.signatures import signature_state
+    from maptr.dnssec.expiry import signature_state
+    from maptr.protocol import names
 
     text = read_text(file)
     findings, view, _ = examined(text, origin, file)
     if view is not None and (found := signature_state(view, now := time.time())).is_alarm:
-        from maptr.serve.alarm import words
+        from maptr.server.alarm import words
 
         owner = names.to_text(view.origin)
         findings.append(Finding(Severity.WARNING, "signatures", owner, words(found, now), file=shown_source(file)))
@@ -211,9 +211,9 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
       8  a file cannot be read, or is no zone
     """
     from maptr.cli.source import read_text
-    from maptr.masterfile import soa_owner
-    from maptr.serve.zones import ZoneSource, read_zone
-    from maptr.zonediff import ZoneDiff
+    from maptr.server.zones import ZoneSource, read_zone
+    from maptr.zone.diff import ZoneDiff
+    from maptr.zone.masterfile import soa_owner
 
     origin = origin or soa_owner(read_text(old))
     views = []
@@ -247,7 +247,7 @@ def _report(findings: list[Finding], file: str, as_json: bool) -> None:
 
 
 def _name(option: str, text: str) -> Labels:
-    from maptr import names
+    from maptr.protocol import names
 
     try:
         return names.parse(text)

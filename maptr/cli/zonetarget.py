@@ -9,8 +9,8 @@ from maptr.cli import output
 from maptr.cli.target import refuse_foreign
 
 if TYPE_CHECKING:
-    from maptr.names import Labels
-    from maptr.snapshot import ZoneView
+    from maptr.protocol.names import Labels
+    from maptr.zone.snapshot import ZoneView
 
 
 def existing_zone(target: Path | None, origin: Labels, *, overwrite: bool) -> ZoneView | None:
@@ -20,8 +20,8 @@ def existing_zone(target: Path | None, origin: Labels, *, overwrite: bool) -> Zo
         return None
     from maptr.errors import ZoneError
     from maptr.files import read_whole
-    from maptr.names import fold
-    from maptr.serve.zones import ZoneSource, read_octets
+    from maptr.protocol.names import fold
+    from maptr.server.zones import ZoneSource, read_octets
 
     found: ZoneView | None = None
     try:
@@ -36,8 +36,8 @@ def guard(target: Path | None, old: ZoneView | None, new: ZoneView, *, force: bo
     if old is None or force:
         return
     from maptr.errors import ZoneError
-    from maptr.publish import Guards, check_shrinkage
-    from maptr.zonediff import ZoneDiff
+    from maptr.zone.diff import ZoneDiff
+    from maptr.zone.publish import Guards, check_shrinkage
 
     try:
         check_shrinkage(ZoneDiff.between(old, new), Guards())

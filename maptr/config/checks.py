@@ -9,7 +9,7 @@ from typing import Any
 from maptr.config import lines, model
 from maptr.config.model import Config
 from maptr.errors import FetchError, ZoneError
-from maptr.names import Labels, to_text
+from maptr.protocol.names import Labels, to_text
 
 Mistakes = Iterator[tuple[lines.Path, str]]
 """The paths of keys and tables that are at fault, each with the reason."""
@@ -64,7 +64,7 @@ def _check_zones(config: Config, document: Mapping[str, Any]) -> Mistakes:
         if zone.table is not None and zone.file in (zone.table, config.table.file):
             yield ("zone", index, "file"), "is the registry: the zone built from it needs its own file"
         if zone.table is not None and zone.ns:
-            from maptr.zone import NameServer  # here, for most zones are not built
+            from maptr.zone.build import NameServer  # here, for most zones are not built
 
             for number, text in enumerate(zone.ns):
                 try:
@@ -103,7 +103,7 @@ def _check_client(config: Config) -> Mistakes:
 def _check_servers(path: lines.Path, servers: Sequence[str]) -> Mistakes:
     if not servers:
         return
-    from maptr.stub import check_server  # here, for most configurations name none
+    from maptr.client.stub import check_server  # here, for most configurations name none
 
     for index, text in enumerate(servers):
         try:
@@ -116,7 +116,7 @@ def _unusable(source: str) -> str:
     """Why a registry can be fetched from nowhere of that name; "" for a file, and for an HTTP URL."""
     if not re.match("[A-Za-z][A-Za-z0-9+.-]+:", source):
         return ""
-    from maptr.fetch import read_url  # here, for it brings HTTP
+    from maptr.web.fetch import read_url  # here, for it brings HTTP
 
     try:
         read_url(source)

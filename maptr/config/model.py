@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maptr import rrl
-from maptr.address import Address, Network, read_network
+from maptr.answer import rate_limit
+from maptr.answer.context import MAX_PAYLOAD, MIN_PAYLOAD
 from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
 from maptr.choose import CHOOSERS
 from maptr.config import values
 from maptr.config.tables import Field, Table, about, is_key, section, sections, setting
 from maptr.config.values import Secret
-from maptr.context import MAX_PAYLOAD, MIN_PAYLOAD
 from maptr.errors import ConfigError
 from maptr.limits import (
     IDLE_TIMEOUT,
@@ -28,21 +27,22 @@ from maptr.limits import (
     REFRESH,
     REMOVAL_LIMIT,
 )
-from maptr.names import Labels
-from maptr.protocol import SERVER_PORT, UDP_PAYLOAD
+from maptr.protocol.address import Address, Network, read_network
+from maptr.protocol.names import Labels
+from maptr.protocol.numbers import SERVER_PORT, UDP_PAYLOAD
 
 if TYPE_CHECKING:
-    from maptr.acl import NotifyTarget, Rule
+    from maptr.transfer.acl import NotifyTarget, Rule
 
 
 def _rule(text: str) -> Rule:
-    from maptr.acl import Rule  # here, for most servers have no secondaries
+    from maptr.transfer.acl import Rule  # here, for most servers have no secondaries
 
     return Rule.from_text(text)
 
 
 def _target(text: str) -> NotifyTarget:
-    from maptr.acl import NotifyTarget  # here, as above
+    from maptr.transfer.acl import NotifyTarget  # here, as above
 
     return NotifyTarget.from_text(text)
 
@@ -68,12 +68,12 @@ class TlsConfig(Table):
 class RrlConfig(Table):
     """``[serve.rrl]``: response rate limiting for UDP; 0 responses a second is no limit."""
 
-    responses_per_second: int = setting(values.integer(0, 1_000_000), rrl.RESPONSES_PER_SECOND)
-    slip: int = setting(values.integer(0, 10), rrl.SLIP)  # every nth limited reply goes out truncated; 0 = none
-    window: int = setting(values.integer(1, 3600), rrl.WINDOW)  # seconds
-    ipv4_prefix: int = setting(values.integer(0, 32), rrl.IPV4_PREFIX)
-    ipv6_prefix: int = setting(values.integer(0, 128), rrl.IPV6_PREFIX)
-    exempt: tuple[Network, ...] = setting(_NETWORKS, rrl.EXEMPT)
+    responses_per_second: int = setting(values.integer(0, 1_000_000), rate_limit.RESPONSES_PER_SECOND)
+    slip: int = setting(values.integer(0, 10), rate_limit.SLIP)  # every nth limited reply goes out truncated; 0 = none
+    window: int = setting(values.integer(1, 3600), rate_limit.WINDOW)  # seconds
+    ipv4_prefix: int = setting(values.integer(0, 32), rate_limit.IPV4_PREFIX)
+    ipv6_prefix: int = setting(values.integer(0, 128), rate_limit.IPV6_PREFIX)
+    exempt: tuple[Network, ...] = setting(_NETWORKS, rate_limit.EXEMPT)
 
 
 class CookieConfig(Table):

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from maptr import names
-from maptr.context import MAX_IDENTITY
-from maptr.cookies import KEY_SIZE, MAX_SECRETS
-from maptr.duration import read_duration
-from maptr.names import Labels
+from maptr.answer.context import MAX_IDENTITY
+from maptr.config.duration import read_duration
+from maptr.protocol import names
+from maptr.protocol.cookies import KEY_SIZE, MAX_SECRETS
+from maptr.protocol.names import Labels
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ def read_tsig_secret(text: str) -> Secret:
 
 def read_algorithm(text: str) -> str:
     """The name of a TSIG algorithm, as ``acl.Key`` knows them. Raises ValueError."""
-    from maptr.acl import Key  # here, for most servers have no secondaries
+    from maptr.transfer.acl import Key  # here, for most servers have no secondaries
 
     return Key((b"any",), text.lower().rstrip("."), b"any").algorithm
 

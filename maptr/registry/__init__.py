@@ -22,7 +22,7 @@ from maptr.registry.json_v1 import write as write_json
 from maptr.registry.natab import Loss
 from maptr.registry.natab import write as write_natab
 from maptr.registry.records import OnBad
-from maptr.table import Table, parse_key
+from maptr.registry.table import Table, parse_key
 
 __all__ = ["Format", "Loss", "OnBad", "read", "recognise", "write_json", "write_natab"]
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from maptr.errors import TableError
 from maptr.registry import where as where_
 from maptr.registry.records import OnBad, Records, shown
-from maptr.table import Entry, Nma, Policy, Table, Who
+from maptr.registry.table import Entry, Nma, Policy, Table, Who
 
 # Kernel Metadata and ERCs 9.5, and the 2002 draft 7.6. A pair of hexadecimal digits is not among them: it belongs to
 # the value, often an ARK, and decoded it would make another (ARK draft 3.2).

@@ -21,7 +21,7 @@ from maptr.errors import TableError
 from maptr.registry import where as where_
 from maptr.registry.json_text import Repeated, flaw, kept
 from maptr.registry.records import OnBad, Records, shown
-from maptr.table import Entry, Nma, Policy, Table, Who
+from maptr.registry.table import Entry, Nma, Policy, Table, Who
 
 _RTYPE = {False: "PublicNAAN", True: "PublicNAANShoulder"}
 _KNOWN = ("what", "naan", "shoulder", "where", "target", "when", "who", "na_policy", "nmas", "more")

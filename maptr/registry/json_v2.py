@@ -19,7 +19,7 @@ from maptr.errors import TableError
 from maptr.registry import json_v1
 from maptr.registry.json_text import flaw
 from maptr.registry.records import OnBad, Records, shown
-from maptr.table import Table, parse_key
+from maptr.registry.table import Table, parse_key
 
 _RECORDS = ("data", "records")
 

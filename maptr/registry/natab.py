@@ -30,7 +30,7 @@ from maptr.ark import BETANUMERIC, MAX_NAAN
 from maptr.errors import TableError
 from maptr.registry import where as where_
 from maptr.registry.records import OnBad, Records, shown
-from maptr.table import DEFAULT_STATUS, NATAB_PATH, Entry, Nma, Policy, Table, Who, example_url
+from maptr.registry.table import DEFAULT_STATUS, NATAB_PATH, Entry, Nma, Policy, Table, Who, example_url
 
 END = re.compile(r"[\s#-]*end\s+of\s+data[\s-]*\Z", re.IGNORECASE)
 ENTRY = re.compile(r"(?P<naan>[0-9A-Za-z]+):(?:\s+(?P<policy>\S.*))?\Z")  # of a line without white space at its end

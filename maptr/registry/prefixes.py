@@ -26,7 +26,7 @@ from maptr.errors import TableError
 from maptr.registry import anvl
 from maptr.registry import where as where_
 from maptr.registry.records import OnBad, Records, shown
-from maptr.table import Entry, Nma, Table
+from maptr.registry.table import Entry, Nma, Table
 
 KEY = re.compile(r"(?P<quote>[\"']?)(?P<key>ark:/?[^\s\"'#]+?)(?P=quote)\s*:\s*(?:#.*)?\Z", re.IGNORECASE)
 _OTHER = re.compile(r"(?P<quote>[\"']?)[^\s\"'#]+?(?P=quote)\s*:\s*(?:#.*)?\Z")

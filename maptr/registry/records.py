@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Any
 
 from maptr.errors import TableError
-from maptr.printable import printable
-from maptr.table import Entry, Table, parse_key
+from maptr.registry.table import Entry, Table, parse_key
+from maptr.text import printable
 
 # Each costs a kilobyte of memory or two, and a hostile source has room for millions.
 MAX_ENTRIES = 500_000  # the real registry has 1,428

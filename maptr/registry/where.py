@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from maptr import url
-from maptr.table import DEFAULT_STATUS
+from maptr.registry.table import DEFAULT_STATUS
 
 _STATUS = re.compile(r"(3[0-9][0-9])\s+(?=\S)")
 _VARIABLE = re.compile(r"(?P<slash>/?)\$(?:\{(?P<braced>\w+)\}|(?P<bare>arkpid|arkid|nlid|blade|pid|id)\b)")

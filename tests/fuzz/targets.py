@@ -1,7 +1,7 @@
 """What is fuzzed: functions of octets that return, or raise AssertionError where a promise was not kept.
 
 The promise: a reply or silence, never an exception, every reply a DNS message within its limit. Hypothesis
-(``tests/test_answer_fuzz.py``), the fuzzer (``scripts/fuzz``) and the replay of its corpus all call these.
+(``tests/answer/test_respond_fuzz.py``), the fuzzer (``scripts/fuzz``) and the replay of its corpus all call these.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import dns.zone
 from dns.rcode import NOERROR, NXDOMAIN
 from dns.rdatatype import ANY, CNAME, DNAME, NSEC, NSEC3, RRSIG, SOA
 
-from maptr.acl import Acl, Key, Secondaries
-from maptr.answer import make_reply
-from maptr.context import PLAIN, Context, Identity, Transport
-from maptr.cookies import CookieSettings
-from maptr.exchange import Access, exchange
-from maptr.message import Message
-from maptr.serve.stream import Stream
-from maptr.snapshot import Snapshot
+from maptr.answer.context import PLAIN, Context, Identity, Transport
+from maptr.answer.message import Message
+from maptr.answer.respond import make_reply
+from maptr.protocol.cookies import CookieSettings
+from maptr.server.stream import Stream
+from maptr.transfer.acl import Acl, Key, Secondaries
+from maptr.transfer.session import Access, exchange
+from maptr.zone.snapshot import Snapshot
 
 CORPUS = Path(__file__).parent / "corpus"
 _ANSWER = tomllib.loads((CORPUS.parent.parent / "vectors" / "answer.toml").read_text(encoding="utf-8"))

@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import registry
+from maptr.cache.drift import Drift, Verdict
+from maptr.cache.page import AGREES, LETTERS, render
 from maptr.cli import main
-from maptr.drift import Drift, Verdict
-from maptr.driftpage import AGREES, LETTERS, render
-from maptr.zone import build
-from tests.chromium import Chromium, Page
-from tests.peers import Maptr
+from maptr.zone.build import build
+from tests.support.chromium import Chromium, Page
+from tests.support.peers import Maptr
 
 SAME = 1400
 HOSTILE = '"><img src=//e.example/x onerror=alert(1)><script>document.title=1</script>&<!--' + "long" * 100

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import write_certificate
-from tests.peers import Maptr, find, free_port, require
+from tests.support.certificates import write_certificate
+from tests.support.peers import Maptr, find, free_port, require
 
 SECONDS = 20.0
 

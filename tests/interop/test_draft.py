@@ -6,7 +6,7 @@ import pytest
 
 from maptr import discover_at
 from maptr.errors import NoMappingAuthority
-from tests.peers import Nsd
+from tests.support.peers import Nsd
 
 
 def test_the_three_hosts_of_the_draft(draft_server: Nsd) -> None:

@@ -10,7 +10,7 @@ import dns.query
 import dns.rcode
 import pytest
 
-from tests.peers import Bind, Maptr, Nsd, Peer, require
+from tests.support.peers import Bind, Maptr, Nsd, Peer, require
 
 SECONDS = 20.0
 ZONE = """\

@@ -25,12 +25,12 @@ import dns.rcode
 import dns.zone
 import pytest
 
-from maptr.answer import respond
-from maptr.context import Context
-from maptr.cookies import CookieSettings
-from maptr.snapshot import Snapshot
+from maptr.answer.context import Context
+from maptr.answer.respond import respond
+from maptr.protocol.cookies import CookieSettings
+from maptr.zone.snapshot import Snapshot
 from tests.interop.cookie_peers import CookieBind, CookieKnot, CookieNsd
-from tests.peers import START_SECONDS, Peer, PowerDns, require
+from tests.support.peers import START_SECONDS, Peer, PowerDns, require
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors"
 ANSWER = tomllib.loads((VECTORS / "answer.toml").read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.namespaces import Network
+from tests.support.namespaces import Network
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="network namespaces are Linux's")
 

@@ -10,13 +10,13 @@ import dns.flags
 import dns.message
 import pytest
 
-from maptr.address import Address
-from maptr.rrl import RrlSettings
-from maptr.serve.daemon import Daemon
-from maptr.serve.responder import Responder
-from tests.peers import find, require
-from tests.running import answering, served
-from tests.test_serve import SNAPSHOT, WIRE
+from maptr.answer.rate_limit import RrlSettings
+from maptr.protocol.address import Address
+from maptr.server.daemon import Daemon
+from maptr.server.responder import Responder
+from tests.server.test_listeners import SNAPSHOT, WIRE
+from tests.support.peers import find, require
+from tests.support.running import answering, served
 
 FLOOD = 300
 RATE = 2

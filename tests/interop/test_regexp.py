@@ -6,10 +6,10 @@ import random
 import re
 from pathlib import Path
 
-from maptr.ere import RegexpError
-from maptr.naptr import Naptr
-from maptr.regexp import Substitution
-from tests.peers import named_checkzone, require
+from maptr.naptr.ere import RegexpError
+from maptr.naptr.record import Naptr
+from maptr.naptr.regexp import Substitution
+from tests.support.peers import named_checkzone, require
 
 COUNT = 8000
 SAMPLE = 400  # about 10 ms each

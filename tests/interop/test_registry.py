@@ -19,15 +19,15 @@ import dns.zone
 import pytest
 
 from maptr import Ark, discover_at, registry
-from maptr.bulk import discover_many
-from maptr.finding import Severity
-from maptr.lint import publishable
-from maptr.rules import host_labels, needed_shoulders
-from maptr.table import Table
-from maptr.zone import build
-from maptr.zonecheck import check_zone
-from tests.peers import CHECKERS, Bind, Knot, Maptr, Nsd, Peer, require
-from tests.peers import PowerDns as Pdns
+from maptr.client.bulk import discover_many
+from maptr.registry.finding import Severity
+from maptr.registry.lint import publishable
+from maptr.registry.table import Table
+from maptr.zone.build import build
+from maptr.zone.check import check_zone
+from maptr.zone.rules import host_labels, needed_shoulders
+from tests.support.peers import CHECKERS, Bind, Knot, Maptr, Nsd, Peer, require
+from tests.support.peers import PowerDns as Pdns
 
 ORIGIN = "ark.arpa."
 SERIAL = 2026112001

@@ -20,12 +20,12 @@ import dns.zone
 import pytest
 
 from maptr import registry
-from maptr.lint import publishable
-from maptr.zone import build
-from tests.certificates import write_certificate
-from tests.moments import ever_touched, of_naans, states
-from tests.peers import HOST, Maptr, Peer, find, free_port, require
-from tests.secondaries import (
+from maptr.registry.lint import publishable
+from maptr.zone.build import build
+from tests.support.certificates import write_certificate
+from tests.support.moments import ever_touched, of_naans, states
+from tests.support.peers import HOST, Maptr, Peer, find, free_port, require
+from tests.support.secondaries import (
     CATALOG,
     ORIGIN,
     SECONDARIES,

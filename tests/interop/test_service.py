@@ -14,12 +14,12 @@ from click.testing import CliRunner
 from maptr import discover_at, registry
 from maptr.cli import main
 from maptr.errors import NoMappingAuthority
-from maptr.table import Table
+from maptr.registry.table import Table
 from tests.interop.test_secondaries import serial_at
-from tests.peers import HOST, free_port, require
-from tests.secondaries import SECRET, KnotSecondary, NsdSecondary, Secondary
-from tests.test_pull import http, sends
-from tests.test_serve_cli import Server
+from tests.registry.test_pull import http, sends
+from tests.server.test_daemon import Server
+from tests.support.peers import HOST, free_port, require
+from tests.support.secondaries import SECRET, KnotSecondary, NsdSecondary, Secondary
 
 SAMPLE = Path(__file__).resolve().parent.parent.parent / "zones" / "sample.json"
 PATIENCE = 60.0  # seconds until what should come about never will; NSD takes one or two for each change

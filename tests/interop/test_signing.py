@@ -23,10 +23,10 @@ import pytest
 from click.testing import CliRunner
 
 from maptr.cli import main
-from tests.peers import Bind, Checked, Knot, Maptr, Nsd, Peer, Unbound, check, kzonecheck, require
-from tests.signers import COMMANDS as SIGNERS
-from tests.signers import WAYS
-from tests.signers import sign as sign_elsewhere
+from tests.support.peers import Bind, Checked, Knot, Maptr, Nsd, Peer, Unbound, check, kzonecheck, require
+from tests.support.signers import COMMANDS as SIGNERS
+from tests.support.signers import WAYS
+from tests.support.signers import sign as sign_elsewhere
 
 ORIGIN = "ark.arpa."
 TEXT = """\

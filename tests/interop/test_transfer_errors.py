@@ -14,8 +14,8 @@ import dns.rrset
 import dns.tsig
 import pytest
 
-from maptr import tsig
-from tests.peers import Bind, Knot, Maptr, Peer, require
+from maptr.transfer import tsig
+from tests.support.peers import Bind, Knot, Maptr, Peer, require
 
 ORIGIN = "ark.arpa."
 PATIENCE = 5.0  # seconds for one answer

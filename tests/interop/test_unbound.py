@@ -24,10 +24,10 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import discover, discover_async, discover_many
-from maptr.call import Options
 from maptr.cli import main
+from maptr.client.call import Options
 from maptr.errors import DiscoveryFailed, NoMappingAuthority
-from tests.peers import HOST, START_SECONDS, Maptr, Nsd, Unbound, end, find, free_port, require
+from tests.support.peers import HOST, START_SECONDS, Maptr, Nsd, Unbound, end, find, free_port, require
 
 ZONE = """\
 $ORIGIN ark.arpa.

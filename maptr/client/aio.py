@@ -1,0 +1,197 @@
+"""discover(), awaited: the same walk, the questions of one depth side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Unpack
+
+from maptr.ark import Ark
+from maptr.client.call import Call, Options, listed, prefer
+from maptr.client.multiplexer import Mux
+from maptr.client.stub import Stub, is_address, make_validator, no_address, read_server, servers_at
+from maptr.client.sync import whom
+from maptr.client.waiters import LoopWaiter
+from maptr.discovery import Discovery
+from maptr.errors import ConfigError
+from maptr.protocol.names import Labels
+from maptr.question import Answer, Question
+
+if TYPE_CHECKING:
+    import dns.asyncresolver
+    import dns.resolver
+
+    from maptr.choose import Chooser
+    from maptr.client.trust import Validator
+
+
+async def discover_async(
+    ark: Ark | str | bytes,
+    *,
+    resolver: dns.asyncresolver.Resolver | Stub | None = None,
+    nameservers: Iterable[str] | None = None,
+    **options: Unpack[Options],
+) -> Discovery:
+    """``discover``, awaited: same arguments, same discovery, same errors.
+
+    Cancelling it cancels the questions under way. A server given by name is looked up by the event loop's resolver,
+    within ``lifetime``. A chooser that says that it ``waits``, as ``Reachable`` does, is called in a thread.
+
+    >>> asyncio.run(discover_async("ark:12345/x6np1wh8k", nameservers=[server])).url()
+    'https://ark.example.org/ark:12345/x6np1wh8k'
+    """
+    run = Call(ark, **options)
+    given: Stub | dns.asyncresolver.Resolver | dns.resolver.Resolver | None
+    if nameservers is not None and resolver is None:
+        nameservers = await addresses_of(nameservers, run.left)
+        if any("://" in text for text in nameservers):
+            from maptr.client.resolver import make_resolver
+
+            given = await asyncio.to_thread(make_resolver, nameservers, lifetime=run.left)  # looks up their names
+        else:
+            given = whom(None, nameservers, run)
+    else:
+        given = whom(resolver, nameservers, run)
+    ask: _Ask = _Stubbed(given) if isinstance(given, Stub) else _Dnspython(given, run)
+    while questions := run.walk.next():
+        for question, answer in zip(questions, await ask(run, questions), strict=True):
+            run.tell(question, answer)
+    return await prefer_async(run.finish(), run.chooser)
+
+
+async def addresses_of(nameservers: Iterable[str], seconds: float) -> list[str]:
+    """The servers, names replaced by their addresses as the event loop's resolver finds them within so many seconds.
+
+    Raises ConfigError, and DiscoveryFailed for a name without address.
+    """
+    loop = asyncio.get_running_loop()
+    made: list[str] = []
+    try:
+        async with asyncio.timeout(max(0.0, seconds)):
+            for text in listed(nameservers):
+                _, mark, rest = text.rpartition("://")
+                host, port = (rest, 0) if mark else read_server(text)
+                if mark or is_address(host):  # a URL keeps its name, by which its certificate is verified
+                    made.append(text)
+                    continue
+                try:
+                    found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+                except (OSError, UnicodeError) as error:
+                    raise no_address(host, error) from None
+                made += [str(server) for server in servers_at(port, found)]
+    except TimeoutError as error:
+        raise no_address(host, error) from None
+    except ValueError as error:
+        raise ConfigError(str(error), key="nameservers") from None
+    return made
+
+
+async def discover_at_async(
+    where: str, ark: Ark | str | bytes, *, port: int = 53, **options: Unpack[Options]
+) -> Discovery:
+    """``discover_at``, awaited.
+
+    >>> asyncio.run(discover_at_async(host, "ark:12345/x6np1wh8k", port=port)).complete
+    True
+    """
+    return await discover_async(ark, nameservers=[where if "#" in where else f"{where}#{port}"], **options)
+
+
+async def prefer_async(discovery: Discovery, chooser: Chooser | None) -> Discovery:
+    """``call.prefer``; a chooser that asks mapping authorities does so in a thread, for it makes its caller wait."""
+    if getattr(chooser, "waits", False):
+        return await asyncio.to_thread(prefer, discovery, chooser)
+    return prefer(discovery, chooser)
+
+
+_Ask = Callable[[Call, list[Question]], Awaitable[list[Answer]]]
+
+
+class _Stubbed:
+    """Asks plain servers."""
+
+    def __init__(self, stub: Stub) -> None:
+        self._stub = stub
+
+    async def __call__(self, run: Call, questions: list[Question]) -> list[Answer]:
+        origins, trust = self._stub.origins, self._stub.trust
+        waiter = LoopWaiter()
+        mux = Mux(self._stub, waiter, seconds=run.left, concurrency=len(questions), clock=run.clock)
+        answers: dict[Labels, Answer] = {}
+        try:
+            for question in questions:
+                if (known := origins.recall(question, trust)) is not None:
+                    answers[question.name] = known
+                else:
+                    mux.ask(question.name, answers.__setitem__, question.rdtype)
+            while True:
+                pause = mux.tick()
+                if len(answers) == len(questions):
+                    return [origins.remember(question, trust, answers[question.name]) for question in questions]
+                await waiter.wait(pause)
+        finally:
+            mux.close()
+
+
+class _Dnspython:
+    """Asks a dnspython resolver, by default the system's."""
+
+    def __init__(self, given: dns.asyncresolver.Resolver | dns.resolver.Resolver | None, run: Call) -> None:
+        import dns.asyncresolver
+
+        from maptr.client import resolver as reading
+
+        self._reading = reading
+        given = given or reading.default_resolver()
+        self._origins = reading.origins_of(given)
+        self._resolver = given if isinstance(given, dns.asyncresolver.Resolver) else reading.as_async(given)
+        self._validator = None
+        if run.trust_anchors is not None:
+            self._validator = make_validator(run.trust_anchors, run.trust_ad)
+            self._resolver = reading.validating(self._resolver)
+        elif run.trust_ad:
+            self._resolver = reading.checking_ad(self._resolver)
+
+    async def __call__(self, run: Call, questions: list[Question]) -> list[Answer]:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._ask(run, question)) for question in questions]
+        return [task.result() for task in tasks]
+
+    async def _ask(self, run: Call, question: Question) -> Answer:
+        trust = self._validator or run.trust_ad
+        known = self._origins.recall(question, trust)
+        if known is not None:
+            return known
+        if self._validator is None:
+            return self._origins.remember(question, trust, await self._ask_dnspython(run, question))
+        return self._origins.remember(question, trust, await self._ask_validating(self._validator, run, question))
+
+    async def _ask_dnspython(self, run: Call, question: Question) -> Answer:
+        started = run.clock()
+        try:
+            found = await self._resolver.resolve(
+                self._reading.qname(question),
+                self._reading.rdtype(question),
+                raise_on_no_answer=False,
+                lifetime=run.time_left(),
+                search=False,
+            )
+        except Exception as error:
+            return self._reading.read_error(error, run.clock() - started, trust_ad=run.trust_ad)
+        return self._reading.read_answer(found, run.clock() - started, trust_ad=run.trust_ad)
+
+    async def _ask_validating(self, validator: Validator, run: Call, question: Question) -> Answer:
+        started = run.clock()
+        inquiry = validator.inquire(question.name, question.rdtype)
+        while inquiry.answer is None:
+            need = inquiry.need
+            try:
+                found = await self._resolver.resolve(
+                    need.name, need.rdtype, raise_on_no_answer=False, lifetime=run.time_left(), search=False
+                )
+            except Exception as error:
+                inquiry.tell(self._reading.heard_error(error, run.clock() - started))
+            else:
+                inquiry.tell(self._reading.heard(found, run.clock() - started))
+        return inquiry.answer.after(run.clock() - started)

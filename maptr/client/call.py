@@ -1,0 +1,176 @@
+"""One call of discover(): what its sync, async and bulk drivers share.
+
+The walk, its deadline on a monotonic clock, its hook and its end. A driver only has to wait. dnspython's resolvers
+are the business of ``resolver``; nothing of them is imported here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+import dns.exception
+
+from maptr.ark import Ark, Profile
+from maptr.discovery import Discovery
+from maptr.errors import ConfigError
+from maptr.protocol import names
+from maptr.question import DEFAULTS, Answer, Question, Settings
+from maptr.trace import Step
+from maptr.walk import Walk
+
+if TYPE_CHECKING:
+    import dns.name
+
+    from maptr.choose import Chooser
+    from maptr.client.trust import TrustAnchors
+
+LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resolution
+
+StepHook = Callable[[Step], None]
+Clock = Callable[[], float]
+
+
+class WalkOptions(TypedDict, total=False):
+    """What is said of a walk, and of how far to trust what it hears; ``discover`` says what each means."""
+
+    origin: str | dns.name.Name
+    lifetime: float | None
+    on_step: StepHook | None
+    settings: Settings | None
+    trust_ad: bool
+    trust_anchors: TrustAnchors | None
+    require: Literal["secure"] | None
+    profile: Profile
+    clock: Clock
+
+
+class Options(WalkOptions, total=False):
+    """What every form of ``discover`` takes beside the ARK and whom to ask."""
+
+    raise_on_none: bool
+    chooser: Chooser | None
+
+
+class Call:
+    """A walk under way, with its deadline and its hook."""
+
+    def __init__(
+        self,
+        ark: Ark | str | bytes,
+        *,
+        origin: str | dns.name.Name = "ark.arpa.",
+        lifetime: float | None = None,
+        raise_on_none: bool = True,
+        chooser: Chooser | None = None,
+        on_step: StepHook | None = None,
+        settings: Settings | None = None,
+        trust_ad: bool = False,
+        trust_anchors: TrustAnchors | None = None,
+        require: Literal["secure"] | None = None,
+        profile: Profile = "current",
+        clock: Clock = time.monotonic,
+    ) -> None:
+        parsed = as_ark(ark, profile)
+        try:
+            self.walk = Walk(parsed, with_origin(settings, origin))
+        except ValueError as error:
+            raise ConfigError(f"{parsed.naan}.{origin} is no domain name: {error}", key="origin") from None
+        self.clock = clock
+        self.trust_ad = trust_ad
+        self.trust_anchors = trust_anchors
+        self._raise_on_none = raise_on_none
+        self.chooser = chooser
+        self._require = required(require)
+        self._deadline = clock() + seconds(lifetime)
+        self._on_step = on_step
+        self._shown = 0
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline, or since it."""
+        return self._deadline - self.clock()
+
+    def time_left(self) -> float:
+        """Seconds until the deadline; dns.exception.Timeout where there are none, as of a resolver."""
+        left = self.left
+        if left <= 0:
+            raise dns.exception.Timeout(timeout=0)  # type: ignore[no-untyped-call]
+        return left
+
+    def tell(self, question: Question, answer: Answer) -> None:
+        self.walk.tell(question, answer)
+        if self._on_step is not None:
+            steps = self.walk.steps
+            for step in steps[self._shown :]:
+                self._on_step(step)
+            self._shown = len(steps)
+
+    def finish(self, now: float | None = None) -> Discovery:
+        """The discovery, not yet with the chooser's choice first. Raises as ``discover`` says."""
+        discovery = self.walk.result(time.time() if now is None else now)
+        if self._on_step is not None:
+            for step in discovery.trace[self._shown :]:  # a limit that the end alone shows
+                self._on_step(step)
+        discovery.raise_for_security(self._require)
+        if self._raise_on_none or not discovery.complete:
+            discovery.raise_for_none()
+        return discovery
+
+
+def as_ark(ark: Ark | str | bytes, profile: Profile) -> Ark:
+    """An ARK to discover, which may be a bare NAAN. Raises as ``Ark.parse``."""
+    return ark if isinstance(ark, Ark) else Ark.parse(ark, profile=profile, bare=True)
+
+
+def origin_labels(origin: str | dns.name.Name) -> names.Labels:
+    """An origin as the walk wants it; ConfigError for a text that is no domain name."""
+    try:
+        if isinstance(origin, str):
+            return names.parse(origin)
+        return names.check(tuple(label for label in origin.labels if label))
+    except ValueError as error:
+        raise ConfigError(f"{origin} is no domain name: {error}", key="origin") from None
+
+
+def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Settings:
+    """The settings below an origin; ConfigError where it is none."""
+    if settings is None and origin == "ark.arpa.":
+        return DEFAULTS
+    return (settings or DEFAULTS)._replace(origin=origin_labels(origin))
+
+
+def required(require: str | None) -> str | None:
+    """What is required of the answers; ConfigError for anything but "secure"."""
+    if require not in (None, "secure"):
+        raise ConfigError(f"{require!r} cannot be required, only 'secure' can", key="require")
+    return require
+
+
+def check_whom(resolver: object, nameservers: object) -> None:
+    """That only one of them is given, and a resolver that can be asked. Raises ConfigError."""
+    if resolver is not None and not (hasattr(resolver, "resolve") or hasattr(resolver, "exchange")):
+        raise ConfigError(
+            f"{resolver!r} is not a resolver: servers by address or name are given as nameservers=", key="resolver"
+        )
+    if resolver is not None and nameservers is not None:
+        raise ConfigError("give resolver or nameservers, not both")
+
+
+def listed(nameservers: Iterable[str]) -> list[str]:
+    """The servers, where a text alone is one of them."""
+    return [nameservers] if isinstance(nameservers, str) else list(nameservers)
+
+
+def prefer(discovery: Discovery, chooser: Chooser | None) -> Discovery:
+    """The same, the chooser's choice first where there is one to make."""
+    return discovery.preferring(chooser) if chooser is not None and discovery.candidates else discovery
+
+
+def seconds(lifetime: float | None) -> float:
+    """A lifetime, or the default one; ConfigError where it is no time."""
+    lifetime = LIFETIME if lifetime is None else lifetime
+    if not lifetime >= 0:  # NaN is neither, and would make a deadline that never comes
+        raise ConfigError(f"{lifetime} is no time in seconds", key="lifetime")
+    return lifetime

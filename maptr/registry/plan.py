@@ -1,0 +1,122 @@
+"""What changes from one table to the next, to be looked at before it is done.
+
+A plan only says; whoever publishes applies it. Order is by content, never by a clock or a file's date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from maptr.errors import UnsafePlan
+from maptr.limits import REMOVAL_LIMIT
+from maptr.registry.table import Entry, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Changes sorted by key: entries added, entries removed, and (old, new) of those changed.
+
+    False when there is nothing to do. ``size`` is the number of records in the old table. ``kept`` are entries of it
+    that stay because the new table's source has them in a form that cannot be read: key and reason of each.
+    """
+
+    added: tuple[Entry, ...] = ()
+    removed: tuple[Entry, ...] = ()
+    changed: tuple[tuple[Entry, Entry], ...] = ()
+    size: int = 0
+    kept: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def between(cls, old: Table, new: Table) -> Plan:
+        """The plan that turns the entries of ``old`` into those of ``new``; their order does not matter."""
+        common = sorted(old.keys() & new.keys())
+        return cls(
+            added=tuple(new[key] for key in sorted(new.keys() - old.keys())),
+            removed=tuple(old[key] for key in sorted(old.keys() - new.keys())),
+            changed=tuple((old[key], new[key]) for key in common if old[key] != new[key]),
+            size=len(old),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+    @property
+    def removal(self) -> float:
+        """The part of the old table that goes, 0.0 to 1.0."""
+        return len(self.removed) / self.size if self.size else 0.0
+
+    def check(self, limit: float = REMOVAL_LIMIT) -> None:
+        """UnsafePlan if the plan removes more than this part of the old table."""
+        if self.removal > limit:
+            raise UnsafePlan(
+                f"the plan removes {len(self.removed)} of {self.size} records"
+                f" ({self.removal:.0%}, the limit is {limit:.0%})"
+            )
+
+    def apply(self, table: Table) -> Table:
+        """The table with the plan done: changed entries keep their place, added ones follow at the end.
+
+        ValueError if the table is not one that this plan was made for.
+        """
+        gone = {entry.key for entry in self.removed}
+        changed = {old.key: new for old, new in self.changed}
+        for entry in (*self.removed, *(old for old, _ in self.changed)):
+            if table.get(entry.key) != entry:
+                raise ValueError(f"{entry.key} is not as the plan expects it")
+        kept = (changed.get(key, entry) for key, entry in table.items() if key not in gone)
+        return Table([*kept, *self.added], metadata=table.metadata)
+
+    def to_text(self) -> str:
+        """One line for each record, ``+``, ``~``, ``-`` or, for one that is kept, ``!`` first, sorted by key."""
+        lines = [(entry.key, f"+ {entry.key} {_targets(entry)}") for entry in self.added]
+        lines += [(entry.key, f"- {entry.key} {_targets(entry)}") for entry in self.removed]
+        lines += [(old.key, f"~ {old.key} {'; '.join(differences(old, new))}") for old, new in self.changed]
+        lines += [(key, f"! {key} kept as it was: {reason}") for key, reason in self.kept]
+        return "".join(f"{line.rstrip()}\n" for _, line in sorted(lines))
+
+    def to_markdown(self) -> str:
+        """A table for a ticket or a pull request."""
+        signs = {"+": "added", "~": "changed", "-": "removed", "!": "kept"}
+        counts = f"{len(self.added)} added, {len(self.changed)} changed, {len(self.removed)} removed"
+        lines = [f"{counts} of {self.size}", "", "| | record | what |", "|---|---|---|"]
+        for line in self.to_text().splitlines():
+            sign, record, what = (*line.split(" ", 2), "")[:3]
+            shown = "".join(f"\\{mark}" if mark in "|`<\\" else mark for mark in what)
+            lines.append(f"| {signs[sign]} | `{record}` | {shown} |")
+        return "\n".join(lines) + "\n"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "added": [entry.key for entry in self.added],
+            "changed": [{"record": old.key, "differences": list(differences(old, new))} for old, new in self.changed],
+            "removed": [entry.key for entry in self.removed],
+            "kept": [{"record": key, "reason": reason} for key, reason in self.kept],
+            "size": self.size,
+        }
+
+
+def differences(old: Entry, new: Entry) -> Iterator[str]:
+    """What differs between two entries of one key, each as ``field old -> new``."""
+    if old.nmas != new.nmas:
+        before, after = _targets(old), _targets(new)
+        yield f"target {before} -> {after}" if before != after else f"where {_wheres(old)} -> {_wheres(new)}"
+    if old.who != new.who:
+        yield (f"who {old.who.name!r} -> {new.who.name!r}" if old.who.name != new.who.name else "who, by other names")
+    if old.when != new.when:
+        yield f"when {old.when} -> {new.when}"
+    if old.policy != new.policy:
+        yield "policy"
+    names = sorted(key for key in old.extra.keys() | new.extra.keys() if old.extra.get(key) != new.extra.get(key))
+    if names:
+        yield ", ".join(names)
+
+
+def _targets(entry: Entry) -> str:
+    return " ".join(nma.target for nma in entry.nmas)
+
+
+def _wheres(entry: Entry) -> str:
+    return " ".join(f"{nma.where} ({nma.status}{f' {nma.acronym}' if nma.acronym else ''})" for nma in entry.nmas)

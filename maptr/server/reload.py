@@ -1,0 +1,204 @@
+"""What is served now, and what replaces it: a reload, zones signed again, a table pulled.
+
+The next state is made beside this one, in a thread, and then swapped for it, whole or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from maptr.answer.context import Context
+from maptr.config import Config
+from maptr.errors import ConfigError
+from maptr.server import alarm, publisher, settings, signer, status, systemd
+from maptr.server.background import in_thread
+from maptr.server.primary import Primary
+from maptr.server.publisher import Clock, publish, sign_again, to_sign
+from maptr.server.responder import Responder, State
+from maptr.server.state import Outcome, Served
+from maptr.server.tls import Certificate
+
+if TYPE_CHECKING:
+    from maptr.server.puller import Puller
+
+log = logging.getLogger("maptr.serve")
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """Everything that a reload swaps, made ready, and what became of each zone."""
+
+    config: Config | None
+    served: Served
+    state: State
+    outcomes: list[Outcome]
+
+
+class Reloader:
+    """Keeps what the responder answers from up to date.
+
+    With ``reread`` a reload reads the configuration again, which ``config`` is now; else it has the same zones.
+    """
+
+    def __init__(
+        self,
+        responder: Responder,
+        primary: Primary,
+        served: Served,
+        *,
+        certificate: Certificate | None,
+        config: Config | None,
+        reread: Callable[[], Config] | None,
+        clock: Clock,
+    ) -> None:
+        self.served = served
+        self.config = config
+        self.config_error = self.certificate_error = ""
+        self.reloads = status.Reloads()
+        self.puller: Puller | None = None  # where there is a table
+        self._responder = responder
+        self._primary = primary
+        self._certificate = certificate
+        self._reread = reread
+        self._clock = clock
+        self._wanted = asyncio.Event()
+        self._busy = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def _state(self) -> State:
+        assert self._responder.state is not None  # noqa: S101 - it answers from one
+        return self._responder.state
+
+    def start(self) -> None:
+        """From now on reload when that is wanted, sign and pull when it is due, and tell of signatures that end."""
+        loop = asyncio.get_running_loop()
+        watch = alarm.watch(lambda: self.served)
+        self._tasks += [loop.create_task(work) for work in (self._reload_when_wanted(), watch, self._sign_when_due())]
+        self._pull()
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def want(self) -> None:
+        """Have all read again soon; asked for during a reload, once more after it."""
+        self._wanted.set()
+
+    async def reload_now(self, zone: str | None = None, *, force: bool = False) -> dict[str, Any]:
+        """Read one zone, or the configuration and every zone; what became of each, or an error that stopped it all."""
+        reply = await self._reload(zone, force)
+        self.reloads.count(reply, self._clock())
+        return reply
+
+    async def _reload(self, zone: str | None, force: bool) -> dict[str, Any]:
+        async with self._busy:
+            systemd.notify(systemd.reloading())
+            secondaries = self._primary.settings
+            try:
+                # In a thread, for parsing takes far longer than any query may wait.
+                again = await in_thread(lambda: self._read_again(zone, force))
+                reply: dict[str, Any] = {"zones": [outcome.to_dict() for outcome in again.outcomes]}
+                if zone is None:
+                    await self._read_certificate(reply)
+                self._adopt(again)
+            except (ConfigError, OSError) as error:
+                self._primary.settings = secondaries
+                if zone is None:
+                    self.config_error = str(error)
+                    log.error("configuration not reloaded, everything stays: %s", error)
+                return {"error": str(error)}
+            else:
+                if zone is None:
+                    self.config_error = ""
+                    self._pull()
+                alarm.tell(again.served, self._clock())
+                return reply
+            finally:
+                systemd.notify(systemd.READY)
+
+    def _pull(self) -> None:
+        """Pull the table now, and from now on, if there is one."""
+        if self.puller is not None:
+            self.puller.wake()
+        elif self.config is not None and settings.has_table(self.config):
+            from maptr.server.puller import Puller  # and with it HTTP and every reader of registries
+
+            self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock)
+            self._tasks.append(asyncio.get_running_loop().create_task(self.puller.run()))
+
+    def _read_again(self, zone: str | None, force: bool) -> _Again:
+        """The next state, made beside this one. Raises ConfigError, and OSError for the configuration's file."""
+        config, context, only = self.config, self._responder.context, None
+        if zone is not None:
+            only = settings.served_origin(zone, self.served.states)
+        elif self._reread is not None:
+            new = self._reread()
+            if config is not None:
+                settings.check_change(config, new)
+            config, context = new, settings.renewed(context, new)
+        sources = self.served.sources if config is None else settings.sources_of(config)
+        served, outcomes = publish(sources, self.served, clock=self._clock, only=only, force=force)
+        if served.answers_as(self.served) and config == self.config and (zone is not None or self._certificate is None):
+            return _Again(config, served, self._state, outcomes)
+        if config is not None:
+            self._primary.settings = settings.primary_of(config)
+        return self._ready(config, served, context, outcomes)
+
+    async def sign_now(self) -> None:
+        """Sign the zones whose keys changed or whose signatures are due, as their files were last read."""
+        async with self._busy:
+            signs = any(state.source.signing for state in self.served.states.values())
+            if signs and (again := await in_thread(self._sign_again)) is not None:
+                self._adopt(again)
+
+    def _sign_again(self) -> _Again | None:
+        """The next state, if zones are to be signed; None where nothing is to be done."""
+        if not (origins := to_sign(self.served, self._clock())):
+            return None
+        served, outcomes = sign_again(self.served, origins, clock=self._clock)
+        if served.answers_as(self.served):
+            return _Again(self.config, served, self._state, outcomes)
+        return self._ready(self.config, served, self._responder.context, outcomes)
+
+    def _ready(self, config: Config | None, served: Served, context: Context, outcomes: list[Outcome]) -> _Again:
+        snapshot = served.snapshot()
+        access = self._primary.follow(self._state.access, served.sources, self._state.snapshot, snapshot)
+        return _Again(config, served, State.of(snapshot, access, context), outcomes)
+
+    async def _read_certificate(self, reply: dict[str, Any]) -> None:
+        if self._certificate is None:
+            return
+        self.certificate_error = await in_thread(self._certificate.reload)
+        if self.certificate_error:
+            reply["error"] = f"certificate not reloaded, the old one stays: {self.certificate_error}"
+
+    def _adopt(self, again: _Again) -> None:
+        """Answer from what was read, and then tell of it."""
+        before, state = self._state, again.state
+        if state is not before:
+            self._responder.swap(state)
+        self.config, self.served = again.config, again.served
+        publisher.tell(again.outcomes)
+        self._primary.tell(state.access, state.snapshot, before.snapshot, before.access)
+
+    async def _sign_when_due(self) -> None:
+        while True:
+            try:
+                await self.sign_now()
+            except Exception:
+                log.exception("internal error, zones not signed")
+            await asyncio.sleep(signer.LOOK_INTERVAL)
+
+    async def _reload_when_wanted(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                await self.reload_now()
+            except Exception:
+                log.exception("internal error, nothing reloaded")

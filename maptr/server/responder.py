@@ -1,0 +1,230 @@
+"""Answers queries from one ``State``: a ready response first, then the general path, both under the rate limit."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from maptr.answer.context import NO_IDENTITY, Context, Identity, Transport
+from maptr.answer.message import Reply
+from maptr.answer.rate_limit import RateLimiter, RrlSettings, Verdict
+from maptr.answer.ready import ID, Ready, Zone, kind_number, kind_of, truncated
+from maptr.answer.respond import make_reply
+from maptr.errors import ZoneError
+from maptr.limits import IDLE_TIMEOUT
+from maptr.protocol.cookies import KEY_SIZE, CookieSettings, answer_cookie, packed_address
+from maptr.protocol.names import Labels
+from maptr.protocol.numbers import UDP_PAYLOAD
+from maptr.server.counters import Counters
+from maptr.server.log_limit import Seldom
+from maptr.server.query_log import QueryLog
+from maptr.transfer.session import Access, exchange
+from maptr.zone.snapshot import Snapshot
+
+log = logging.getLogger("maptr.serve")
+
+Learn = Callable[[bytes, Reply], None]
+
+
+def fresh_cookies() -> CookieSettings:
+    """Cookies with a secret made now: for a process that shares its addresses with no other."""
+    return CookieSettings((os.urandom(KEY_SIZE),))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """Everything that responses are made of. A reload makes the next state and swaps it in."""
+
+    snapshot: Snapshot
+    access: Access
+    context: Context
+    zones: tuple[Zone, ...]
+    others: tuple[Labels, ...]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, access: Access, context: Context) -> State:
+        """Takes a moment for a large zone."""
+        catalog = [access.catalog.view.origin] if access.catalog else []
+        zones = tuple(map(Zone.of, snapshot.zones.values()))
+        return cls(snapshot, access, context, zones, (*snapshot.broken, *catalog))
+
+    def ready(self, transport: Transport) -> Ready:
+        """An empty table of ready responses, for one thread."""
+        return Ready(self.zones, self.others, self.context.udp_payload if transport is Transport.UDP else None)
+
+
+class Responder:
+    """Answers from ``state``, which ``swap`` replaces. Streams, and UDP without batches, are for one thread."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity = NO_IDENTITY,
+        cookies: CookieSettings | None = None,
+        rrl: RrlSettings | None = None,
+        udp_payload: int = UDP_PAYLOAD,
+        idle_timeout: float = IDLE_TIMEOUT,
+        clock: Callable[[], float] = time.monotonic,
+        query_log: QueryLog | None = None,
+    ) -> None:
+        self.query_log = query_log
+        self.context = Context(
+            identity=identity,
+            cookies=fresh_cookies() if cookies is None else cookies,
+            clock=time.time,
+            idle_timeout=idle_timeout,
+            udp_payload=udp_payload,
+        )
+        self.limiter = RateLimiter(rrl or RrlSettings(), clock, threading.Lock())  # of a thread for each socket
+        self.state: State | None = None
+        self._ready: dict[Transport, Ready] = {}
+        self._reports = Seldom(1, clock)
+        self._refusals = Seldom(clock=clock)
+
+    def swap(self, state: State) -> None:
+        """Answer from this state from now on."""
+        self.context = state.context
+        self.state = state
+        self._ready = {transport: state.ready(transport) for transport in Transport}
+
+    def answer(self, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
+        """The one message of a response, or None for silence. Raises ZoneError as ``answers``."""
+        return next(iter(self.answers(query, transport, client, counters)), None)
+
+    def answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterable[bytes]:
+        """The messages of one response: none, one, or many for a transfer.
+
+        Raises ZoneError, logged, where a transfer cannot go on. A bug in answering costs its query, not the server.
+        """
+        if self.query_log is not None:
+            self.query_log.note(query, transport, client)
+        state, ready = self.state, self._ready.get(transport)
+        if state is None or ready is None:
+            return ()
+        ready.tidy()
+        found = self._find(ready, query, transport, client, counters)
+        if found is None:
+            return self._counted(
+                self._exchange(state, query, transport, client, counters, ready.learn), transport, counters
+            )
+        counters.count(transport, found or None)
+        return (found,) if found else ()
+
+    def general(self, query: bytes, client: str, counters: Counters, learn: Learn) -> bytes | None:
+        """The response by UDP to a query without a ready one, which the caller counts."""
+        state = self.state
+        return (
+            None if state is None else next(self._exchange(state, query, Transport.UDP, client, counters, learn), None)
+        )
+
+    def report(self, client: str) -> None:
+        """Log, at a bounded rate, that the limit was reached."""
+        if self._reports.left_out() is not None:
+            log.warning(
+                "response rate limit reached, by %s for one: since the start %d replies dropped, %d truncated",
+                client,
+                self.limiter.tally.dropped,
+                self.limiter.tally.truncated,
+            )
+
+    def _find(self, ready: Ready, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
+        """The ready response, empty where the rate limit holds it back; None for the general path."""
+        key = query[ID:]
+        known = ready.known.get(key)
+        found = ready.find(key) if known is None else (known, b"")
+        if found is None:
+            return None
+        record, cookie = found
+        option, verified = b"", False
+        if cookie:
+            secrets, required = self.context.cookies
+            if not secrets:
+                return None
+            option, verified = answer_cookie(cookie, packed_address(client), secrets=secrets, now=self.context.clock())
+            if required and not verified:
+                return None
+            counters.count_cookie(verified=verified)
+        if transport is Transport.UDP and not verified:
+            verdict = self.limiter.judge(client, kind_of(record, key))
+            if verdict is not Verdict.SEND:
+                self.report(client)
+                if verdict is Verdict.DROP:
+                    return b""
+                record = truncated(record)
+        return ready.response(query, record, option)
+
+    def _counted(self, messages: Iterator[bytes], transport: Transport, counters: Counters) -> Iterator[bytes]:
+        first = next(messages, None)
+        counters.count(transport, first)
+        if first is not None:
+            yield first
+            yield from messages
+
+    def _exchange(
+        self, state: State, query: bytes, transport: Transport, client: str, counters: Counters, learn: Learn
+    ) -> Iterator[bytes]:
+        """The messages of a response that is not ready."""
+        begun = False
+        try:
+            for message in exchange(
+                query,
+                state.snapshot,
+                state.access,
+                transport=transport,
+                client=client,
+                now=int(state.context.clock()),
+                reply=functools.partial(self._reply, context=state.context, counters=counters, learn=learn),
+                note=log.info,
+                note_refused=self._note_refused,
+            ):
+                begun = True
+                yield message
+        except ZoneError as error:
+            log.error("a transfer to %s ends early: %s", client, error)
+            raise
+        except Exception:
+            log.exception("internal error, query dropped: %s", query.hex())
+            if begun:
+                raise ZoneError("a transfer cut off") from None
+
+    def _reply(
+        self,
+        query: bytes,
+        snapshot: Snapshot,
+        *,
+        transport: Transport,
+        client: str,
+        reserve: int,
+        rcode: int | None,
+        verified: bool,
+        context: Context,
+        counters: Counters,
+        learn: Learn,
+    ) -> bytes | None:
+        """``exchange.Respond``: the general path, the rate limit, and what the shortcut learns of it."""
+        reply = make_reply(
+            query, snapshot, transport=transport, client=client, context=context, reserve=reserve, rcode=rcode
+        )
+        if reply is None:
+            return None
+        if reply.cookie:
+            counters.count_cookie(verified=reply.verified)
+        if not reserve and rcode is None:
+            learn(query, reply)
+        if transport is not Transport.UDP or reply.verified or verified:
+            return reply.wire
+        verdict = self.limiter.judge(client, kind_number(reply.kind))
+        if verdict is Verdict.SEND:
+            return reply.wire
+        self.report(client)
+        return reply.truncated() if verdict is Verdict.TRUNCATE else None
+
+    def _note_refused(self, line: Callable[[], str]) -> None:
+        left_out = self._refusals.left_out()
+        if left_out is not None:
+            log.info("%s%s", line(), f", and {left_out} more before" if left_out else "")

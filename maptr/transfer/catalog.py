@@ -1,0 +1,50 @@
+"""The catalog zone (RFC 9432): a zone that lists the zones, so that secondaries learn which to serve."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from types import MappingProxyType
+
+from maptr.errors import ConfigError
+from maptr.protocol.names import Labels, check, fold, to_text, to_wire
+from maptr.protocol.numbers import NS, PTR, SOA, TXT
+from maptr.zone.snapshot import Node, RRset, ZoneView
+
+VERSION = b"2"  # RFC 9432 4.2.1
+TTL = 0  # RFC 9432 4.1: there is nothing in it for caches
+# Of the SOA, seconds: it changes when a server is told another list, and the longest expiry there is.
+REFRESH, RETRY, EXPIRE, MINIMUM = 3600, 600, 0x7FFFFFFF, 0
+UNIQUE = 32  # hexadecimal digits of a member's label: 128 bits do not meet by chance
+
+_NOWHERE: Labels = (b"invalid",)  # RFC 9432 4.1: no server and no contact to be asked
+
+
+def catalog_zone(origin: Labels, members: Iterable[Labels], serial: int) -> ZoneView:
+    """The catalog of these zones. Raises ConfigError where it is one of them, or too long a name for members."""
+    origin, zones = fold(origin), sorted(map(fold, members))
+    if origin in zones:
+        raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")
+    times = struct.pack("!5I", serial, REFRESH, RETRY, EXPIRE, MINIMUM)
+    soa = RRset(origin, SOA, TTL, (to_wire(_NOWHERE) * 2 + times,))
+    nodes: dict[Labels, Node] = {
+        origin: MappingProxyType({NS: RRset(origin, NS, TTL, (to_wire(_NOWHERE),), (_NOWHERE,)), SOA: soa})
+    }
+    version, below = (b"version", *origin), (b"zones", *origin)
+    nodes[version] = MappingProxyType({TXT: RRset(version, TXT, TTL, (bytes((len(VERSION),)) + VERSION,))})
+    nodes[below] = MappingProxyType({})
+    for zone in zones:
+        owner = (member_label(zone), *below)
+        nodes[owner] = MappingProxyType({PTR: RRset(owner, PTR, TTL, (to_wire(zone),))})
+    try:
+        for name in nodes:
+            check(name)
+    except ValueError as error:
+        raise ConfigError(f"catalog {to_text(origin)}: {error}") from None
+    return ZoneView(origin, serial, soa, soa, MappingProxyType(nodes), frozenset())
+
+
+def member_label(zone: Labels) -> bytes:
+    """A member's unique label: made from its name, so the same in every catalog, on every run."""
+    return hashlib.sha256(to_wire(fold(zone))).hexdigest()[:UNIQUE].encode()

@@ -1,0 +1,177 @@
+"""Table to zone: the text of a master file (RFC 1035 section 5), the same for the same table and serial.
+
+Finding what is wrong with a zone is the business of ``zonecheck``, which of a target can be said that of ``rules``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import dns.exception
+import dns.name
+import dns.rdatatype
+import dns.zonefile
+
+from maptr.errors import TableError, ZoneError
+from maptr.naptr.record import MAX_STRING, quote
+from maptr.protocol import names
+from maptr.protocol.names import ARK_ARPA, Labels
+from maptr.registry.lint import LeftOut, publishable
+from maptr.registry.table import Entry, Table
+from maptr.zone.masterfile import BYTE_ORDER_MARK, MARK_REFUSED
+from maptr.zone.rules import records_by_name
+
+TTL = 86400  # of every record, in seconds
+REFRESH, RETRY, EXPIRE = 3600, 900, 1209600  # SOA timers: an hour, a quarter, two weeks
+MINIMUM = 300  # negative answers (RFC 2308 section 5): a NAAN registered today is found within minutes
+MAX_WHO = 4 * MAX_STRING  # octets of a name or acronym, its key included
+LOCALHOST: Labels = (b"localhost",)
+
+
+@dataclass(frozen=True, slots=True)
+class NameServer:
+    """An NS record; its addresses are glue, and needed where its name is below the origin."""
+
+    name: Labels
+    addresses: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str, origin: Labels = ARK_ARPA) -> NameServer:
+        """From ``NAME[=ADDRESS[,ADDRESS...]]``; a name without any dot is below the origin, others are absolute.
+
+        Raises ZoneError for a bad name or address, and for glue that is missing or out of place.
+        """
+        name_text, _, addresses_text = text.partition("=")
+        try:
+            name = names.parse(name_text)
+            addresses = tuple(str(ipaddress.ip_address(part)) for part in addresses_text.split(",") if part)
+        except ValueError as error:
+            raise ZoneError(f"name server {text}: {error}") from None
+        if not name:
+            raise ZoneError(f"name server {text}: no name")
+        if any("%" in address for address in addresses):
+            raise ZoneError(f"name server {text}: an address with a scope is known on one machine only")
+        if "." not in name_text:
+            name = names.check((*name, *origin))
+        below = names.is_below(name, origin)
+        if below and not addresses:
+            raise ZoneError(f"name server {text} is in the zone: give its address, {name_text}=ADDRESS")
+        if addresses and not below:
+            raise ZoneError(f"name server {text} is not in the zone, which can hold no address for it")
+        return cls(name, addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a zone has beside its table. Without name servers it names ``localhost``, and is fit for loopback only.
+
+    ``include`` is (file name, text) of records merged as they are; names it delegates are left to it.
+    """
+
+    origin: Labels = ARK_ARPA
+    servers: tuple[NameServer, ...] = ()
+    contact: Labels = (b"hostmaster",)
+    ttl: int = TTL
+    include: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A zone's text, and what of the table is not in it: left out (with the reason), and delegated."""
+
+    text: str
+    serial: int
+    left_out: LeftOut = field(default_factory=LeftOut)
+    delegated: tuple[str, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def build(table: Table, serial: int, settings: Settings | None = None, *, unread: Iterable[TableError] = ()) -> Build:
+    """The zone of a table: for each NAAN its NAPTR rules and a TXT of who it is, NAANs sorted.
+
+    A record that cannot be published is left out and reported, as are those that could not be read, ``unread``.
+    Raises ZoneError where the settings make no zone.
+    """
+    settings = settings or Settings()
+    origin = names.to_text(settings.origin)
+    delegated = {name for file, text in settings.include for name in _delegations(file, text, origin)}
+    lines = [*_header(serial, settings)]
+    usable, left_out = publishable(table, origin=settings.origin, unread=unread)
+    given_up: list[str] = []
+    published = rules = 0
+    for naan in sorted({entry.naan for entry in table.values()}):
+        if (naan.encode(), *settings.origin) in delegated:
+            given_up.append(naan)
+            continue
+        entry = usable.get(naan) or Entry(naan)
+        made = list(records_by_name(entry, usable.shoulders(naan), settings.origin))
+        published += bool(made)
+        rules += len(made)
+        below: list[str] = []  # names of shoulders, so that each name's records stand together
+        for owner, naptr in made:
+            name = names.to_text(owner[: len(owner) - len(settings.origin)]).removesuffix(".")
+            (lines if name == naan else below).append(f"{name} IN NAPTR {naptr.to_text()}")
+        lines += [f"{naan} IN TXT {strings}" for strings in _who(entry)] if made else []
+        lines += below
+    left_out = LeftOut(finding for finding in left_out if finding.record.partition("/")[0] not in given_up)
+    for file, text in settings.include:
+        records = text.replace("\r\n", "\n").rstrip("\n")
+        lines += [f"; from {file.rpartition('/')[2]}", f"$ORIGIN {origin}", records]
+    counts = {"naans": published, "rules": rules}
+    return Build("\n".join(lines) + "\n", serial, left_out, tuple(given_up), counts)
+
+
+def _header(serial: int, settings: Settings) -> Iterator[str]:
+    servers = settings.servers or (NameServer(LOCALHOST),)
+    origin = names.to_text(settings.origin)
+    contact = settings.contact if len(settings.contact) > 1 else (*settings.contact, *settings.origin)
+    soa = f"{names.to_text(servers[0].name)} {names.to_text(contact)}"
+    yield f"$ORIGIN {origin}"
+    yield f"$TTL {settings.ttl}"
+    yield f"{origin} IN SOA {soa} {serial} {REFRESH} {RETRY} {EXPIRE} {MINIMUM}"
+    for server in servers:
+        yield f"{origin} IN NS {names.to_text(server.name)}"
+    for server in servers:
+        for address in server.addresses:
+            kind = "AAAA" if ":" in address else "A"
+            yield f"{names.to_text(server.name)} IN {kind} {address}"
+
+
+def _who(entry: Entry) -> Iterator[str]:
+    """TXT rdata, one ``key=value`` a record (RFC 1464), UTF-8 as ``\\DDD``; a long value goes on in further strings,
+    and is cut where it is longer than MAX_WHO: a record has room for 65,535 octets (RFC 1035 3.2.1)."""
+    acronym = entry.who.acronym or next((nma.acronym for nma in entry.nmas if nma.acronym), None)
+    for key, value in (("who", entry.who.name), ("native", entry.who.name_native), ("acronym", acronym)):
+        octets = f"{key}={value}".encode()[:MAX_WHO].decode("utf-8", "ignore").encode()
+        if value:
+            chunks = [octets[at : at + MAX_STRING] for at in range(0, len(octets), MAX_STRING)]
+            yield " ".join(quote(chunk) for chunk in chunks)
+
+
+def _delegations(file: str, text: str, origin: str) -> Iterator[Labels]:
+    """Names that included records delegate (NS, not at the origin), in the form that compares."""
+    if text.startswith(BYTE_ORDER_MARK):
+        raise ZoneError(MARK_REFUSED, filename=file, line=1)
+    apex = dns.name.from_text(origin)
+    try:
+        rrsets = dns.zonefile.read_rrsets(text, rdclass=None, origin=apex, relativize=False, default_ttl=TTL)
+    except (dns.exception.DNSException, ValueError) as error:
+        raise ZoneError(f"cannot be included: {error}", filename=file) from None
+    for rrset in rrsets:
+        if rrset.rdtype == dns.rdatatype.NS and rrset.name != apex:
+            yield names.fold(rrset.name.labels[:-1])
+
+
+def serial_of(lines: Iterable[str]) -> tuple[int, list[str]] | None:
+    """The serial of a zone text written by ``build``, and its lines with the serial blanked; None for any other."""
+    kept: list[str] = []
+    serial = None
+    for line in lines:
+        words = line.split(" ")
+        if serial is None and len(words) == 10 and words[1:3] == ["IN", "SOA"] and words[5].isdigit():
+            serial = int(words[5])
+            words[5] = "SERIAL"
+        kept.append(" ".join(words))
+    return None if serial is None else (serial, kept)

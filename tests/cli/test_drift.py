@@ -1,0 +1,158 @@
+"""``maptr table drift`` on a real server, and the page it makes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from maptr import registry
+from maptr.cache.drift import Drift, Verdict
+from maptr.cache.page import LETTERS, MEANING, SEVERITY, render
+from maptr.cli import main
+from maptr.zone.build import build
+from tests.client.test_drivers import serving, zone
+from tests.support.peers import Maptr
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(main, ["table", "drift", *arguments])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_sample_against_its_own_zone_and_against_another(sample: Path, tmp_path: Path) -> None:
+    path = tmp_path / "ark.arpa.zone"
+    table = registry.read(sample.read_bytes())
+    path.write_text(build(table, 1).text)
+    with Maptr({"ark.arpa.": path}) as server:
+        at = ("--table", str(sample), f"@127.0.0.1#{server.port}")
+        code, out, err = run(*at)
+        assert (code, out) == (0, "")
+        assert f"{len(table)} records: " in err
+        assert all(line.startswith(("same ", "lossy ")) for line in run(*at, "--all")[1].splitlines())
+        other = tmp_path / "other.json"
+        other.write_text(sample.read_text().replace("ark.nlm.example.org", "elsewhere.example.org"))
+        history = tmp_path / "history.sqlite"
+        run(*at, "--history", str(history))
+        changed = ("--table", str(other), f"@127.0.0.1#{server.port}")
+        code, out, _ = run(*changed)
+        assert (code, out.split(":")[0]) == (1, "differs 12025")
+        assert run(*changed, "--history", str(history))[1].startswith("stale 12025: DNS says what the table said")
+        assert run(*changed, "99999")[0] in (0, 1)
+        code, out, err = run(*at, "12345", "13579")  # a slip of the pen, say, agrees with DNS only too well
+        assert (code, out) == (0, "")
+        assert "neither side has anything for 13579\n" in err
+        assert "for 12345" not in err
+        document = json.loads(run(*changed, "12025", "--json")[1])
+        assert document["counts"] == {"differs": 1}
+        assert document["records"][0]["dns"][0].startswith("https://ark.nlm.example.org/")
+        assert document["records"][0]["table"][0].startswith("https://elsewhere.example.org/")
+        page = tmp_path / "page.html"
+        assert run(*changed, "--html", str(page))[0] == 1
+        assert 'href="#r-12025"' in page.read_text()
+
+
+def test_a_history_that_cannot_be_kept_is_said_before_anybody_is_asked(sample: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere" / "history.sqlite"
+    other = sqlite3.connect(tmp_path / "other.sqlite")
+    other.execute("CREATE TABLE theirs (id)")
+    other.close()
+    reasons = {missing: "there is no folder", tmp_path / "other.sqlite": "holds something other"}
+    for path, reason in reasons.items():
+        code, out, err = run("--table", str(sample), "@192.0.2.1", "--history", str(path))
+        assert (code, out) == (8, "")
+        assert f"{path}: {reason}" in err
+    assert run("--table", str(sample), "@192.0.2.1", "--history", str(tmp_path))[0] == 2
+
+
+def test_a_person_sees_how_far_it_is_and_a_pipe_gets_the_data_alone(sample: Path, tmp_path: Path) -> None:
+    master, terminal = os.openpty()
+    with Maptr({"ark.arpa.": sample.with_name("ark.arpa.zone")}) as server:
+        command = ("table", "drift", "--table", str(sample), "--all", "12025", "99999", f"@127.0.0.1#{server.port}")
+        done = subprocess.run(
+            [sys.executable, "-m", "maptr", *command], stdout=subprocess.PIPE, stderr=terminal, text=True, timeout=60
+        )
+        os.close(terminal)
+        shown = os.read(master, 1 << 16).decode()
+        os.close(master)
+    assert done.returncode == 0, shown
+    assert done.stdout.splitlines() == ["same 12025", "same 99999", "same 99999/fk4"]
+    assert "asking DNS" in shown
+    assert "100%" in shown
+    assert "asking DNS" not in run(*command[2:])[2]
+
+
+def test_exit_codes_of_dns_that_did_not_say_and_of_bad_usage(sample: Path, tmp_path: Path) -> None:
+    with serving(lambda query: None) as port:
+        code, out, _ = run("--table", str(sample), f"@127.0.0.1#{port}", "12025", "--timeout", "0.3")
+        assert (code, out.split(":")[0]) == (9, "unknown 12025")
+    with serving(zone({})) as port:
+        assert run("--table", str(sample), f"@127.0.0.1#{port}", "12025")[0] == 1
+    assert run("--table", str(tmp_path / "none"))[0] == 8
+    assert run("--table", str(sample), "@one", "@two")[0] == 2
+    assert run("--table", str(sample), "not a NAAN")[0] == 2
+    assert run("--table", str(sample), "@127.0.0.1#nonsense")[0] == 2
+
+
+class Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+HOSTILE = '"><script>alert(1)</script>&<!--'
+
+
+@pytest.fixture
+def page() -> tuple[str, Page]:
+    verdicts = [
+        Drift(f"1000{number}", verdict, "ark:10000/x", (f"https://h/{HOSTILE}",), (HOSTILE,), HOSTILE, (HOSTILE,))
+        for number, verdict in enumerate(Verdict)
+    ]
+    verdicts.append(Drift("10000/x.6", Verdict.MISSING, "ark:10000/x.6zzz", ("https://h/",)))
+    text = render(verdicts, table=HOSTILE, asked=HOSTILE, origin=HOSTILE)
+    parsed = Page()
+    parsed.feed(text)
+    return text, parsed
+
+
+def test_the_page_is_whole_in_itself_and_holds_no_script(page: tuple[str, Page]) -> None:
+    text, parsed = page
+    assert not {"script", "img", "link", "iframe", "object"} & {tag for tag, _ in parsed.tags}
+    assert not any(name.startswith("on") for _, attributes in parsed.tags for name in attributes)
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "alert(1)</script>" not in text
+    assert re.search(r"default-src 'none'", text)
+
+
+def test_every_deviating_square_leads_to_its_evidence_and_says_what_it_is(page: tuple[str, Page]) -> None:
+    _, parsed = page
+    links = [attributes for tag, attributes in parsed.tags if tag == "a"]
+    ids = [attributes["id"] for _, attributes in parsed.tags if "id" in attributes]
+    assert len(ids) == len(set(ids)) == 7
+    assert {str(link["href"])[1:] for link in links} <= set(ids)
+    assert len(links) == 7, "10000 shows the worst of it and of its shoulder"
+    assert all(link["aria-label"] for link in links)
+
+
+def test_every_verdict_has_its_words() -> None:
+    assert set(SEVERITY) == set(MEANING) == set(LETTERS) == set(Verdict)
+
+
+def test_a_page_of_nothing_and_of_agreement() -> None:
+    assert "nothing to compare" in render([], table="t", asked="a", origin="o")
+    agreed = render([Drift("12345", Verdict.SAME, "ark:12345/x")], table="t", asked="a", origin="o")
+    assert "All 1 records agree" in agreed
+    assert "Evidence" not in agreed

@@ -1,0 +1,200 @@
+"""What every command shares: files replaced whole, and exit codes for what no command foresaw."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from maptr import cli
+from maptr.cli import group, output, source
+from maptr.dnssec.keyfolder import add_key
+from maptr.dnssec.keys import Algorithm, Role, State
+
+
+def test_a_file_is_replaced_with_its_mode_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    target = tmp_path / "zone"
+    target.write_text("old")
+    target.chmod(0o640)
+    output.write_atomically(target, "new")
+    assert (target.read_text(), target.stat().st_mode & 0o777, list(tmp_path.iterdir())) == ("new", 0o640, [target])
+
+
+def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+    target, link = tmp_path / "zone", tmp_path / "link"
+    link.symlink_to(target.name)
+    output.write_atomically(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
+def test_a_loop_of_links_is_an_os_error(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("link")
+    with pytest.raises(OSError):
+        output.write_atomically(link / "zone", "new")
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    output.write_atomically(pipe, "new")
+    reader.join(10)
+    assert read == ["new"]
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("raised", [ValueError("a bug"), KeyError("a bug")])
+def test_a_bug_is_exit_10_and_never_none_found(raised: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def broken() -> None:
+        raise raised
+
+    monkeypatch.setattr(group.LazyGroup, "get_command", lambda *_: broken)
+    result = CliRunner().invoke(cli.main, ["table"])
+    assert result.exit_code == output.EXIT_INTERNAL
+    assert "a bug" in result.stderr
+    assert result.stderr.endswith("maptr: internal error, please report the lines above\n")
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no /dev/fd here")
+def test_an_open_pipe_by_its_number_is_written_to() -> None:
+    reading, writing = os.pipe()
+    output.write_atomically(Path(f"/dev/fd/{writing}"), "new")
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        assert pipe.read() == "new"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("words", [["table", "check", "registry.json"], ["--help"], ["serve", "--help"], ["--version"]])
+def test_a_full_disk_below_stdout_is_exit_8(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "registry.json").write_text('{"data": [{"what": "aeiou"}]}')
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "maptr", *words],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert (done.returncode, done.stderr) == (8, "maptr: No space left on device\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "words", [["bulk", "-", "--table", "natab", "--policy", "natab-only"], ["table", "check", "table"]]
+)
+def test_a_reader_who_has_read_enough_is_no_fault(words: list[str], unbuffered: str, tmp_path: Path) -> None:
+    """As of ``maptr bulk | head -1``: nothing is said, by Python at its end neither."""
+    (tmp_path / "natab").write_text("12345:\n    h.example.org  ACR\n")
+    (tmp_path / "table").write_text("naa:\nwhat: 12345\nwhere: https://h.example.org\n" + "rubbish\n" * 9)
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "maptr", *words],
+        cwd=tmp_path,
+        input="ark:12345/x1\n" * 20000,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["table", "check", "table"], 1, "https://\\u56fd.example"),
+        (["table", "check", "table", "--json"], 1, "https://\\u56fd.example"),
+        (
+            ["table", "convert", "table", "--to", "natab"],
+            8,
+            "stdout: not all of it is in iso8859-1: give -o FILE",
+        ),
+        (["bulk", "arks"], 1, "H\\u014dsei"),
+        (["bulk", "arks", "--json"], 1, "H\\u014dsei"),
+    ],
+)
+def test_a_locale_that_has_not_all_characters(words: list[str], code: int, said: str, tmp_path: Path) -> None:
+    """What people read is escaped; JSON is the same document; what programs read is not changed without a word."""
+    (tmp_path / "table").write_text("naa:\nwho: Hōsei国 (=) H\nwhat: 12345\nwhere: https://国.example\n", "utf-8")
+    (tmp_path / "arks").write_text("Hōsei\n", "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "maptr", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "iso8859-1"},
+        capture_output=True,
+        timeout=60,
+    )
+    text = (done.stdout + done.stderr).decode("ascii")
+    assert "Traceback" not in text
+    assert (done.returncode, said in text) == (code, True), text
+    if "--json" in words or "--json" in words:
+        json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("command", [["table", "check"], ["zone", "build"], ["zone", "check"]])
+def test_a_file_without_end_is_exit_8(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "MAX_OCTETS", 1000)
+    result = CliRunner().invoke(cli.main, [*command, "-"], input="#" * 1001)
+    assert result.exit_code == output.EXIT_UNREADABLE
+    assert result.stderr == "maptr: <stdin>: longer than 1000 octets\n"
+
+
+BULK = ["bulk", "-", "--table", "natab", "--policy", "natab-only"]
+
+
+def run_without(stream: str, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """maptr, one of whose streams whoever started it closed (``<&-``, say), in a folder with a natab."""
+    (folder / "natab").write_text("12345:\n    h.example.org  ACR\n")
+    command = ["sh", "-c", f'exec "$@" {stream}', "sh", sys.executable, "-m", "maptr", *words]
+    return subprocess.run(
+        command, cwd=folder, input="ark:12345/x1\n", capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_rows_for_a_stdout_that_is_closed_are_an_error(tmp_path: Path) -> None:
+    done = run_without(">&-", BULK, tmp_path)
+    assert (done.returncode, done.stderr) == (8, "maptr: standard output is closed\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (BULK, "maptr: standard input is closed\n"),
+        (["table", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
+        (["zone", "check", "-"], "maptr: <stdin>: standard input is closed\n"),
+        (["zone", "sign", "-", "keys"], "maptr: <stdin>: standard input is closed\n"),
+    ],
+)
+def test_a_stdin_that_is_closed_is_a_file_that_cannot_be_read(words: list[str], said: str, tmp_path: Path) -> None:
+    add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    done = run_without("<&-", words, tmp_path)
+    assert (done.returncode, done.stderr) == (8, said)
+
+
+def test_a_stderr_that_is_closed_changes_no_answer(tmp_path: Path) -> None:
+    done = run_without("2>&-", BULK, tmp_path)
+    assert (done.returncode, done.stdout.count("https://h.example.org/ark:/12345/x1")) == (0, 1)
+
+
+def test_a_stderr_that_is_closed_signs_all_the_same(tmp_path: Path) -> None:
+    add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
+    (tmp_path / "zone").write_text("a.test. 60 IN SOA ns1 host 1 2 3 4 5\na.test. 60 IN NS ns.b.test.\n")
+    done = run_without("2>&-", ["zone", "sign", "zone", "keys"], tmp_path)
+    assert (done.returncode, done.stdout.count(" IN RRSIG ")) == (0, 7)

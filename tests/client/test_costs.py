@@ -1,0 +1,212 @@
+"""What one hostile reply may cost a client in CPU: bounded work, counted and never timed."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import dns.dnssec
+import dns.message
+import dns.name
+import dns.rdata
+import dns.rdatatype
+import dns.rrset
+import pytest
+from dns.rdtypes.ANY.DS import DS
+
+from maptr.client import wire
+from maptr.client.reply import read_reply
+from maptr.client.validation import message
+from maptr.protocol import names
+from maptr.protocol.numbers import HEADER_SIZE, MAX_MESSAGE
+from maptr.trace import Outcome
+from tests.support.hostile import CNAME, NAPTR, NS, SOA, naptr, record, reply
+
+pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
+from maptr.client.validation.chain import Chain
+from maptr.client.validation.heard import Heard, Need
+from maptr.client.validation.signed import Budget, key_tag
+from tests.client.validation.test_chain import CHILD_KEYS, NOW, honest, packet, settle, validator
+
+QUERY = wire.make_query(names.parse("12345.ark.arpa."), b"ab", mix=False)
+BEHIND_QUESTION = HEADER_SIZE + len(QUERY.question)
+DNAME, NSEC, RRSIG = 39, 47, 46
+LONG = b"\1a" * 110 + b"\0"  # a name of as many labels as there is room for below
+POINTER = struct.pack("!H", 0xC000 | BEHIND_QUESTION)
+
+
+def long_name_first() -> bytes:
+    """A record of no known type, whose owner other records may point to."""
+    return LONG + struct.pack("!HHIH", 65280, 1, 60, 0)
+
+
+def below(number: int) -> bytes:
+    return b"\2" + struct.pack("!H", number) + POINTER
+
+
+def fields(owner: bytes, rdtype: int, rdata: bytes) -> bytes:
+    return owner + struct.pack("!HHIH", rdtype, 1, 60, len(rdata)) + rdata
+
+
+def rrsig(covered: int) -> bytes:
+    return struct.pack("!HBBIIIH", covered, 13, 3, 60, NOW + 9, NOW - 9, 1) + b"\0" + b"signature"
+
+
+def full(records: Iterator[bytes]) -> list[bytes]:
+    """As many of the records as one message has room for, behind one with a long name."""
+    found = [long_name_first()]
+    size = BEHIND_QUESTION + len(found[0])
+    for octets in records:
+        size += len(octets)
+        if size > MAX_MESSAGE:
+            break
+        found.append(octets)
+    return found
+
+
+def denials() -> Iterator[bytes]:
+    """Signatures first, so that whoever looks for that of each NSEC in turn passes by all of them."""
+    yield from (fields(below(number), RRSIG, rrsig(NSEC)) for number in range(1000))
+    yield from (fields(below(number), NSEC, b"\0") for number in range(1500))
+
+
+HOSTILE: dict[str, Callable[[], Iterator[bytes]]] = {
+    "NSEC and RRSIG of a thousand names": denials,
+    "DNAME at thousands of names": lambda: (fields(below(i), DNAME, b"\0") for i in range(6000)),
+    "SOA records with long names": lambda: (
+        fields(POINTER, SOA, POINTER * 2 + struct.pack("!5I", i, 0, 0, 0, 0)) for i in range(6000)
+    ),
+    "CNAME records with long names": lambda: (fields(POINTER, CNAME, below(i)) for i in range(6000)),
+    "NAPTR records with long names": lambda: (
+        fields(b"\xc0\x0c", NAPTR, struct.pack("!HH", i, 0) + b"\1h\3ark\0" + POINTER) for i in range(6000)
+    ),
+}
+
+
+@pytest.mark.parametrize("section", ["answer", "authority"])
+@pytest.mark.parametrize("title", HOSTILE)
+def test_a_message_that_costs_more_than_an_honest_one_is_refused(title: str, section: str) -> None:
+    """Some took sixteen seconds, for the time that dnspython takes is as the square of the labels."""
+    records = full(HOSTILE[title]())
+    packet = reply(QUERY.packet, records if section == "answer" else [], authority=records * (section == "authority"))
+    with pytest.raises(ValueError, match=r"more than 256 RRsets|more names, and longer ones"):
+        message.parse(packet)
+
+
+def test_nor_is_one_looked_at_that_a_resolver_has_read() -> None:
+    """With its proofs each compared with each, a thousand NSEC records of long names took sixteen seconds."""
+
+    def ask(need: Need) -> Heard:
+        if need.rdtype != NAPTR:
+            return honest(need)
+        heavy = dns.message.make_response(dns.message.make_query(need.name, need.rdtype))
+        heavy.authority = [
+            dns.rrset.from_text(f"n{number}.ark.arpa.", 60, "IN", "NSEC", ". A") for number in range(300)
+        ]
+        return Heard(Outcome.NODATA, heavy)
+
+    answer = settle("1.ark.arpa.", ask)
+    assert (answer.outcome, answer.note, answer.security) == (
+        Outcome.MALFORMED,
+        "more than 256 RRsets",
+        "indeterminate",
+    )
+
+
+def test_what_validation_never_looks_at_is_not_read() -> None:
+    records = full(fields(POINTER, NS, below(number)) for number in range(6000))
+    read = message.parse(reply(QUERY.packet, [], authority=records))
+    assert read.authority == []
+    assert message.parse(reply(QUERY.packet, [], additional=records)).additional == []
+
+
+def test_as_many_rules_as_a_walk_reads_are_no_cost_to_refuse() -> None:
+    deep = "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.ark.arpa."
+    rules = [record(None, NAPTR, naptr(deep, preference=number)) for number in range(1000)]
+    assert len(message.parse(reply(QUERY.packet, rules)).answer[0]) == 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "rdtype"),
+    [
+        ("1.ark.arpa.", "NAPTR"),
+        ("3.ark.arpa.", "NAPTR"),
+        ("a.b.w.ark.arpa.", "NAPTR"),
+        ("q.y.ark.arpa.", "NAPTR"),
+        ("4.ark.arpa.", "NAPTR"),
+        ("ark.arpa.", "DS"),
+        ("ark.arpa.", "DNSKEY"),
+        ("plain.arpa.", "DS"),
+    ],
+)
+def test_honest_messages_are_read_as_dnspython_reads_them(name: str, rdtype: str) -> None:
+    octets = packet(Need(dns.name.from_text(name), dns.rdatatype.from_text(rdtype)))
+    ours, theirs = message.parse(octets), dns.message.from_wire(octets)
+    assert (ours.flags, ours.rcode(), ours.id) == (theirs.flags, theirs.rcode(), theirs.id)
+    assert ours.answer == theirs.answer
+    wanted = [rrset for rrset in theirs.authority if rrset.rdtype != NS and rrset.covers != NS]
+    got = [rrset for rrset in ours.authority if rrset.covers != NS]
+    assert got == wanted
+    assert [rrset.ttl for rrset in (*ours.answer, *got)] == [rrset.ttl for rrset in (*theirs.answer, *wanted)]
+
+
+def test_the_upper_bits_of_the_rcode_count() -> None:
+    opt = b"\0" + struct.pack("!HHIH", 41, 1232, 1 << 24, 0)
+    assert message.parse(reply(QUERY.packet, [], additional=[opt])).rcode() == 16
+
+
+@pytest.mark.parametrize("cut", [0, 11, HEADER_SIZE + 3, -1])
+def test_half_a_message_is_none(cut: int) -> None:
+    octets = reply(QUERY.packet, [record(None, NAPTR, naptr("h.example."))])
+    with pytest.raises(ValueError, match=r"."):
+        message.parse(octets[:cut])
+
+
+def test_two_questions_are_none() -> None:
+    octets = bytearray(reply(QUERY.packet, []))
+    octets[5] = 2
+    with pytest.raises(ValueError, match="2 questions"):
+        message.parse(bytes(octets))
+
+
+def test_a_key_is_hashed_once_for_each_kind_of_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many DS records have its tag: a key of 60,000 octets and 256 of them took more than a second."""
+    made = []
+    real = dns.dnssec.make_ds
+
+    def counted(name: dns.name.Name, key: dns.rdata.Rdata, kind: str | int, **more: Any) -> Any:
+        made.append(kind)
+        return real(name, key, kind, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(dns.dnssec, "make_ds", counted)
+    key: Any = CHILD_KEYS[0]
+    make: Any = DS
+    tag, algorithm = key_tag(key), key.algorithm
+    wrong = [make(1, 43, tag, algorithm, 2, bytes(31) + bytes((last,))) for last in range(100)]
+    wrong += [make(1, 43, tag, algorithm, 4, bytes(47) + bytes((last,))) for last in range(100)]
+    chain = Chain(validator().trust, Budget())
+    name = dns.name.from_text("ark.arpa.")
+    assert not chain._is_named(name, key, tuple(wrong))
+    assert sorted(made) == [2, 4]
+    assert chain._is_named(name, key, (*wrong, real(name, key, "SHA256")))
+    assert settle("1.ark.arpa.").security == "secure"
+
+
+def test_owners_are_compared_once_however_many_aliases_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five thousand long ones took half a second, for each of sixteen aliases goes through all of them."""
+    folded = []
+    real = names.fold
+
+    def counted(labels: names.Labels) -> names.Labels:
+        folded.append(labels)
+        return real(labels)
+
+    monkeypatch.setattr(names, "fold", counted)
+    ends = [b"\xc0\x0c", *(b"\1" + bytes((97 + number,)) + b"\0" for number in range(16))]
+    aliases = [fields(owner, CNAME, target) for owner, target in pairwise(ends)]
+    others = [long_name_first(), *(fields(POINTER, 65280, b"") for _ in range(500))]
+    read = read_reply(QUERY, reply(QUERY.packet, others + aliases))
+    assert read.note == "through CNAME p."
+    assert len(folded) < 3 * len(others)

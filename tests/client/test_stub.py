@@ -1,0 +1,243 @@
+"""One question put to servers, without sockets: rounds, failover, EDNS, TCP, referrals and their limits."""
+
+from __future__ import annotations
+
+import random
+
+from maptr.client.asking import FIRST_SECONDS, MAX_TRIES, ROUNDS, Exchange
+from maptr.client.attempt import Attempt, Server
+from maptr.client.referral import MAX_REFERRALS
+from maptr.protocol import names
+from maptr.protocol.numbers import AAAA
+from maptr.trace import Outcome
+from tests.support.hostile import AA, NAPTR, NS, TC, A, naptr, record, reply
+
+NAME = (b"12345", b"ark", b"arpa")
+ONE, TWO = Server("192.0.2.1"), Server("2001:4860::1", 5300)
+PUBLIC = Server("8.8.8.8")
+GOOD = [record(None, NAPTR, naptr("h.example."))]
+
+
+def exchange(*servers: Server, name: names.Labels = NAME, trust_ad: bool = False) -> Exchange:
+    return Exchange(name, servers, random.Random(1).randbytes, trust_ad=trust_ad)
+
+
+def take(asking: Exchange) -> Attempt:
+    attempt = asking.next()
+    assert attempt is not None
+    return attempt
+
+
+def referral(query: bytes, cut: str, *glue: tuple[int, int, int, int]) -> bytes:
+    extra = [record("ns.example.", A, bytes(address)) for address in glue]
+    return reply(query, authority=[record(cut, NS, b"\2ns\7example\0")], additional=extra, flags=0)
+
+
+def test_silence_goes_round_the_servers_ever_more_patiently() -> None:
+    asking = exchange(ONE, TWO)
+    attempts = []
+    while (attempt := asking.next()) is not None:
+        attempts.append(attempt)
+        asking.silent(attempt)
+    assert [attempt.server for attempt in attempts] == [ONE, TWO] * ROUNDS
+    assert [attempt.seconds for attempt in attempts] == [FIRST_SECONDS * 2**n for n in range(ROUNDS) for _ in range(2)]
+    assert asking.answer is not None
+    assert asking.answer.outcome is Outcome.TIMEOUT
+    assert "2001:4860::1#5300: no reply" in asking.answer.note
+    spellings = [attempt.query.question for attempt in attempts]
+    assert len(set(spellings[:4])) == 4  # 0x20
+    assert spellings[-1] == names.to_wire(NAME) + b"\0\x23\0\1"  # for a server that does not echo the case
+
+
+def test_a_server_that_fails_is_not_asked_again() -> None:
+    asking = exchange(ONE, TWO)
+    first = take(asking)
+    assert asking.hear(first, reply(first.query.packet, rcode=5))
+    second = take(asking)
+    assert second.server == TWO
+    asking.unreachable(second, "no route")
+    assert asking.next() is None
+    assert asking.answer is not None
+    assert asking.answer.outcome is Outcome.UNREACHABLE
+    assert asking.answer.note == "192.0.2.1#53: rcode 5; 2001:4860::1#5300: no route"
+
+
+def test_without_edns_then_by_tcp_at_the_same_server() -> None:
+    asking = exchange(ONE, TWO)
+    first = take(asking)
+    assert first.query.packet[11] == 1
+    assert asking.hear(first, reply(first.query.packet, rcode=1))
+    plain = take(asking)
+    assert (plain.server, plain.query.packet[11], plain.tcp) == (ONE, 0, False)
+    assert asking.hear(plain, reply(plain.query.packet, flags=AA | TC))
+    stream = take(asking)
+    assert (stream.server, stream.tcp) == (ONE, True)
+    assert not asking.hear(stream, reply(stream.query.packet, GOOD, ident=b"xx"))
+    assert asking.hear(stream, reply(stream.query.packet, GOOD))
+    assert asking.answer is not None
+    assert asking.answer.outcome is Outcome.ANSWER
+    assert asking.answer.server == "192.0.2.1#53"
+
+
+def test_a_lost_tcp_exchange_goes_to_the_next_server_by_udp() -> None:
+    asking = exchange(ONE, TWO)
+    first = take(asking)
+    asking.hear(first, reply(first.query.packet, flags=AA | TC))
+    asking.silent(take(asking))
+    after = take(asking)
+    assert (after.server, after.tcp) == (TWO, False)
+
+
+def test_a_referral_keeps_the_port_and_never_leads_inside() -> None:
+    asking = exchange(Server("8.8.8.8", 5300))
+    first = take(asking)
+    inside = [(127, 0, 0, 1), (10, 0, 0, 1), (169, 254, 169, 254)]
+    asking.hear(first, referral(first.query.packet, "12345.ark.arpa.", *inside, (9, 9, 9, 9)))
+    below = take(asking)
+    assert below.server == Server("9.9.9.9", 5300)
+    asking.silent(below)
+    assert take(asking).server == below.server
+    nowhere = exchange(PUBLIC)
+    first = take(nowhere)
+    nowhere.hear(first, referral(first.query.packet, "12345.ark.arpa.", *inside))
+    assert nowhere.next() is None
+    assert nowhere.answer is not None
+    assert nowhere.answer.outcome is Outcome.REFERRAL
+    assert "no address of ns.example. is told with it" in nowhere.answer.note
+
+
+def test_referrals_must_lead_down_and_end() -> None:
+    deep = tuple(b"%d" % n for n in range(20))
+    asking = exchange(PUBLIC, name=deep)
+    for level in range(1, MAX_REFERRALS + 1):
+        attempt = take(asking)
+        asking.hear(attempt, referral(attempt.query.packet, names.to_text(deep[-level:]), (9, 9, 9, level)))
+    attempt = take(asking)
+    asking.hear(attempt, referral(attempt.query.packet, names.to_text(deep[-15:]), (9, 9, 9, 99)))
+    assert asking.next() is None
+    assert asking.answer is not None
+    assert "more than 8 referrals" in asking.answer.note
+    for cut in ("ark.arpa.", "arpa.", ".", "other.arpa."):
+        again = exchange(PUBLIC)
+        first = take(again)
+        again.hear(first, referral(first.query.packet, "ark.arpa.", (9, 9, 9, 9)))
+        second = take(again)
+        again.hear(second, referral(second.query.packet, cut, (9, 9, 9, 8)))
+        assert again.next() is None
+        assert again.answer is not None
+        assert "lame" in again.answer.note
+
+
+def refer(attempt: Attempt, cut: str, server: str) -> bytes:
+    authority = [record(cut, NS, names.to_wire(names.parse(server)))]
+    return reply(attempt.query.packet, authority=authority, flags=0)
+
+
+def test_a_server_told_without_an_address_is_sought_at_the_servers_given() -> None:
+    asking = exchange(PUBLIC, TWO)
+    first = take(asking)
+    asking.hear(first, refer(first, "12345.ark.arpa.", "ns.nma.example."))
+    sought = take(asking)
+    assert (sought.server, sought.query.name, sought.query.rdtype) == (PUBLIC, (b"ns", b"nma", b"example"), A)
+    asking.silent(sought)
+    again = take(asking)
+    assert again.server == TWO
+    assert asking.hear(again, reply(again.query.packet, flags=AA))  # no A record, so its AAAA is asked for
+    second = take(asking)
+    assert (second.server, second.query.rdtype) == (PUBLIC, AAAA)
+    asking.unreachable(second, "no route")
+    third = take(asking)
+    local = [record(None, AAAA, bytes(15) + b"\1"), record(None, AAAA, bytes.fromhex("20014860") + bytes(11) + b"\7")]
+    assert not asking.hear(third, b"nonsense")
+    assert asking.hear(third, reply(third.query.packet, local))
+    below = take(asking)  # on the port of the server that referred us, and never to an address that is local
+    assert (below.server, below.query.name) == (Server("2001:4860:0:0:0:0:0:7"), NAME)
+    asking.hear(below, reply(below.query.packet, GOOD))
+    assert asking.answer is not None
+    assert asking.answer.outcome is Outcome.ANSWER
+
+
+def test_a_search_that_finds_nothing_ends_and_says_so() -> None:
+    asking = exchange(PUBLIC)
+    count = 0
+    while (attempt := asking.next()) is not None:
+        count += 1
+        if attempt.query.name == NAME:
+            asking.hear(attempt, refer(attempt, "12345.ark.arpa.", "ns.nma.example."))
+        else:
+            asking.hear(attempt, reply(attempt.query.packet, rcode=5))
+    assert count == 3  # the question, A, AAAA
+    assert asking.answer is not None
+    assert asking.answer.outcome is Outcome.REFERRAL
+    assert "referred to 12345.ark.arpa.: no address of its servers" in asking.answer.note
+
+
+def test_searches_in_a_circle_and_ever_deeper_end() -> None:
+    """RFC 1034 5.3.3: each server's name is in a zone of the other; or in a zone of yet another, without end."""
+    for endless in (False, True):
+        asking = exchange(PUBLIC)
+        count = 0
+        while (attempt := asking.next()) is not None:
+            count += 1
+            first = attempt.query.name[-2]
+            zones = {b"ark": ("12345.ark.arpa.", "ns.x0.example."), b"x0": ("x0.example.", "ns.x1.example.")}
+            cut, server = zones.get(first, ("x1.example.", "ns.x0.example."))
+            if endless and first.startswith(b"x"):
+                number = int(first[1:])
+                cut, server = f"x{number}.example.", f"ns.x{number + 1}.example."
+            asking.hear(attempt, refer(attempt, cut, server))
+        assert count <= MAX_TRIES
+        assert asking.answer is not None
+        assert asking.answer.outcome is Outcome.REFERRAL
+
+
+def test_a_server_below_the_very_cut_cannot_be_sought() -> None:
+    asking = exchange(PUBLIC)
+    first = take(asking)
+    asking.hear(first, refer(first, "12345.ark.arpa.", "ns.12345.ark.arpa."))
+    assert asking.next() is None
+    assert asking.answer is not None
+    assert "no address of ns.12345.ark.arpa. is told with it" in asking.answer.note
+
+
+def test_a_search_has_no_more_time_than_its_question() -> None:
+    asking = exchange(PUBLIC)
+    first = take(asking)
+    asking.hear(first, refer(first, "12345.ark.arpa.", "ns.nma.example."))
+    take(asking)
+    asking.expire()
+    assert asking.next() is None
+    assert asking.answer is not None
+    assert asking.answer.outcome is Outcome.TIMEOUT
+
+
+def test_the_number_of_packets_is_bounded() -> None:
+    asking = exchange(*(Server(f"192.0.2.{n}") for n in range(1, 60)))
+    count = 0
+    while (attempt := asking.next()) is not None:
+        count += 1
+        asking.silent(attempt)
+    assert count == MAX_TRIES
+
+
+def test_no_server_and_no_time() -> None:
+    nobody = exchange()
+    assert nobody.next() is None
+    assert nobody.answer is not None
+    assert nobody.answer.outcome is Outcome.UNREACHABLE
+    late = exchange(ONE)
+    take(late)
+    late.expire()
+    assert late.next() is None
+    assert late.answer is not None
+    assert late.answer.outcome is Outcome.TIMEOUT
+
+
+def test_ad_is_asked_for_only_where_it_is_trusted() -> None:
+    for trust_ad in (False, True):
+        asking = exchange(ONE, trust_ad=trust_ad)
+        attempt = take(asking)
+        assert bool(attempt.query.packet[3] & 0x20) == trust_ad
+        asking.hear(attempt, reply(attempt.query.packet, GOOD, flags=AA | 0x20))
+        assert asking.answer is not None
+        assert asking.answer.security == ("secure" if trust_ad else "indeterminate")

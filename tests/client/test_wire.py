@@ -1,0 +1,178 @@
+"""Messages of the stub held to dnspython: what it reads, we read alike; what it refuses, we do not believe."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from pathlib import Path
+
+import dns.edns
+import dns.exception
+import dns.flags
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdataclass
+import dns.rdatatype
+import dns.resolver
+import dns.rrset
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maptr.client import resolver, wire
+from maptr.client.attempt import Server
+from maptr.client.reply import Query, read_reply
+from maptr.client.stub import find_servers, system_servers
+from maptr.errors import DiscoveryFailed
+from maptr.trace import Outcome
+
+NAME = (b"12345", b"ark", b"arpa")
+QNAME = dns.name.Name((*NAME, b""))
+LABEL = st.binary(min_size=1, max_size=12)
+OWNERS = ("12345.ARK.arpa.", "a.example.", "b.a.example.", "ark.arpa.", ".")
+RDATAS = {
+    "NAPTR": (
+        '0 0 "h" "ark" "" h.example.',
+        '9 1 "u" "ark" "!^.*$!https://h.example/!" .',
+        '0 0 "" "" "" 12345.ark.arpa.',
+    ),
+    "CNAME": ("a.example.", "b.a.example.", "12345.ark.arpa."),
+    "SOA": ("a. b. 1 2 3 4 60",),
+    "NS": ("ns.example.",),
+    "A": ("192.0.2.1",),
+    "TXT": ('"text"',),
+}
+RRSETS = st.lists(
+    st.sampled_from(
+        [(owner, kind, text) for owner in OWNERS for kind, texts in RDATAS.items() for text in texts]
+    ).flatmap(lambda r: st.tuples(st.just(r), st.sampled_from([0, 1, 60, 86400]))),
+    max_size=6,
+)
+
+
+def query(**options: bool) -> Query:
+    return wire.make_query(NAME, random.Random(1).randbytes(80), **options)
+
+
+def test_a_question_as_dnspython_reads_it() -> None:
+    message = dns.message.from_wire(query().packet)
+    assert message.question[0].name == QNAME
+    assert message.question[0].name.to_text() != QNAME.to_text()  # 0x20
+    assert message.question[0].rdtype == dns.rdatatype.NAPTR
+    assert (message.edns, message.payload, message.ednsflags) == (0, 1232, 0)
+    assert message.flags == dns.flags.RD
+    plain = dns.message.from_wire(query(mix=False, edns=False, ask_ad=True).packet)
+    assert plain.question[0].name.to_text() == QNAME.to_text()
+    assert (plain.edns, plain.flags) == (-1, dns.flags.RD | dns.flags.AD)
+
+
+@given(
+    answer=RRSETS,
+    authority=RRSETS,
+    additional=RRSETS,
+    aa=st.booleans(),
+    ra=st.booleans(),
+    rcode=st.sampled_from([dns.rcode.NOERROR, dns.rcode.NOERROR, dns.rcode.NXDOMAIN, dns.rcode.SERVFAIL]),
+)
+def test_a_reply_means_what_dnspython_makes_of_it(
+    answer: list[tuple[tuple[str, str, str], int]],
+    authority: list[tuple[tuple[str, str, str], int]],
+    additional: list[tuple[tuple[str, str, str], int]],
+    aa: bool,
+    ra: bool,
+    rcode: dns.rcode.Rcode,
+) -> None:
+    asked = query()
+    message = dns.message.make_response(dns.message.from_wire(asked.packet))
+    message.flags |= (dns.flags.AA if aa else 0) | (dns.flags.RA if ra else 0)
+    message.set_rcode(rcode)
+    for section, records in (
+        (message.answer, answer),
+        (message.authority, authority),
+        (message.additional, additional),
+    ):
+        for (owner, kind, text), ttl in records:
+            section.append(dns.rrset.from_text(owner, ttl, "IN", kind, text))
+    packet = message.to_wire()
+    assert wire.answers(asked, packet)
+    parsed = dns.message.from_wire(packet)
+    assert isinstance(parsed, dns.message.QueryMessage)
+    try:
+        reply = read_reply(asked, packet)
+    except ValueError:
+        reply = None
+    if rcode == dns.rcode.SERVFAIL:
+        assert reply is not None
+        assert reply.outcome is Outcome.MALFORMED
+        assert reply.rcode == rcode
+        return
+    if rcode == dns.rcode.NXDOMAIN:
+        assert reply is not None
+        assert reply.outcome is Outcome.NXDOMAIN
+        return
+    try:
+        theirs = resolver.read_answer(
+            dns.resolver.Answer(QNAME, dns.rdatatype.NAPTR, dns.rdataclass.IN, parsed),
+            0.0,
+        )
+    except dns.exception.DNSException:  # a chain too long, or of records that contradict each other
+        return
+    if reply is None:
+        return
+    assert reply.outcome is theirs.outcome
+    assert {r.canonical() for r in reply.records} == {r.canonical() for r in theirs.records}
+    if theirs.outcome is Outcome.ANSWER:
+        assert reply.note.lower() == theirs.note.lower()
+        assert reply.ttl == theirs.ttl
+
+
+@given(st.binary(max_size=200))
+def test_any_octets_are_read_or_refused(tail: bytes) -> None:
+    asked = query()
+    for packet in (
+        tail,
+        asked.packet[:2] + b"\x85\0\0\1" + tail,
+        asked.packet[:2] + b"\x85\0\0\1\0\1\0\1\0\1" + asked.question + tail,
+    ):
+        if wire.answers(asked, packet):
+            with contextlib.suppress(ValueError):
+                read_reply(asked, packet)
+
+
+def test_bogus_is_told_by_extended_errors() -> None:
+    asked = query()
+    message = dns.message.make_response(dns.message.from_wire(asked.packet))
+    message.use_edns(0, 0, 1232, options=[dns.edns.EDEOption(dns.edns.EDECode.DNSSEC_BOGUS)])
+    message.set_rcode(dns.rcode.SERVFAIL)
+    assert read_reply(asked, message.to_wire()).bogus
+
+
+def test_servers_as_they_are_written(tmp_path: Path) -> None:
+    assert find_servers("192.0.2.1") == [Server("192.0.2.1", 53)]
+    assert find_servers("::1#5300") == [Server("::1", 5300)]
+    assert Server("127.0.0.1", 5300) in find_servers("localhost", 5300) or find_servers("localhost", 5300)
+    for bad in (
+        "",
+        "#53",
+        "a#",
+        "a#0",
+        "a#65536",
+        "a#x",
+        "192.0.2.1#99999999",
+        "192.0.2.1:53",
+        "[::1]",
+        "[::1]:53",
+        "a/b",
+    ):
+        with pytest.raises(ValueError, match="no server"):
+            find_servers(bad)
+    with pytest.raises(DiscoveryFailed, match=r"^no address for the server nowhere\.invalid: [A-Z]"):  # and no errno
+        find_servers("nowhere.invalid")
+    conf = tmp_path / "resolv.conf"
+    conf.write_text(
+        "# x\nnameserver 192.0.2.1\nnameserver bad\nsearch a\nnameserver 2001:db8::1\n" + "nameserver 192.0.2.9\n" * 3
+    )
+    assert system_servers(str(conf)) == ["192.0.2.1", "2001:db8::1", "192.0.2.9"]
+    with pytest.raises(DiscoveryFailed, match="no resolver"):
+        system_servers(str(tmp_path / "none"))

@@ -1,0 +1,362 @@
+"""The house rules that imports and syntax can show: directions, purity, no printing, a light start.
+
+The layers stand in LAYERS. A new module is listed there, in the lowest layer that its imports allow.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tomli
+
+PACKAGE = Path(__file__).resolve().parents[2] / "maptr"
+
+LAYERS = (
+    # What everything is said in.
+    (
+        *("errors", "limits", "nearest", "protocol", "names", "printable", "address", "serial", "url"),
+        *("nfa", "ere", "prefix", "regexp", "finding", "ark", "naptr", "duration"),
+    ),
+    # What maptr knows, as functions over values.
+    (
+        *("candidate", "trace", "summary", "discovery", "question", "walk", "replay", "choose"),
+        *("table", "registry", "erc", "plan", "rules", "lint", "drift", "driftpage"),
+        *("zone", "masterfile", "rulecheck", "zonetext"),
+        *("message", "edns", "lookup", "answer", "snapshot"),
+        *("context", "cookies", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
+        *("signing", "layout", "canonical", "rrsigs", "resign"),
+        *("zonediff", "integrity", "publish"),
+        *("packing", "packed", "ready"),
+        *("masterline", "signedline", "plainzone"),
+        *("acl", "tsig", "difference", "journal", "transfer", "catalog", "notify", "exchange"),
+        *(
+            "sections",
+            "reply",
+            "wire",
+            "attempt",
+            "referral",
+            "asking",
+            "rulecache",
+            "many",
+            "validation",
+            "minisign",
+            "liveness",
+        ),
+    ),
+    # What asks the network and reads files.
+    (
+        *("files", "places", "resolvconf", "fetch", "confined", "backups", "pull"),
+        *(
+            "trust",
+            "call",
+            "origins",
+            "stub",
+            "ports",
+            "flight",
+            "waiters",
+            "mux",
+            "resolver",
+            "client",
+            "asyncclient",
+            "bulkrun",
+            "bulk",
+            "cache",
+            "config",
+        ),
+        *("visit", "reachable", "probing", "describe", "keyfolder", "zonefile", "zonecheck"),
+    ),
+    # What people and programs start.
+    ("serve", "gateway", "cli"),
+)
+PURE_LAYERS = 2  # the first so many have no socket, thread, clock, log or file
+
+IMPURE = (
+    *(
+        "_thread",
+        "asyncio",
+        "concurrent",
+        "multiprocessing",
+        "queue",
+        "sched",
+        "signal",
+        "subprocess",
+        "threading",
+    ),
+    *("aiohttp", "http", "httpx", "requests", "select", "selectors", "socket", "socketserver", "ssl"),
+    *("dns.asyncbackend", "dns.asyncquery", "dns.asyncresolver", "dns.query", "dns.resolver"),
+    *("dnslib.client", "dnslib.server", "urllib.request"),
+    *("fileinput", "glob", "io", "os", "pathlib", "shutil", "sqlite3", "tempfile"),
+    *("click", "logging", "rich", "time"),
+)
+IMPURE_CALLS = frozenset({"open", "input", "breakpoint"})
+CLOCKS = frozenset({"now", "today", "utcnow"})  # of datetime and date: the time is an argument
+
+# Only commands that are asked for may pay for these (importing dns.resolver alone takes 70 ms).
+HEAVY = ("aiohttp", "asyncio", "dns.message", "dns.name", "dns.resolver", "dnslib", "prometheus_client", "rich", "ssl")
+
+
+class Module:
+    """One source file of the package, parsed."""
+
+    def __init__(self, name: str, source: str) -> None:
+        self.name = name  # dotted, below the package: "registry.anvl"; empty for the package itself
+        self.tree = ast.parse(source)
+
+    @property
+    def top(self) -> str:
+        return self.name.partition(".")[0]
+
+    def layer(self) -> int | None:
+        """Its place in LAYERS; None if it has none."""
+        return next((number for number, names in enumerate(LAYERS) if self.top in names), None)
+
+    def imports(self) -> Iterator[tuple[int, str]]:
+        """Line and dotted name of each import; those for the type checker alone do not count."""
+        yield from self._imports(self.tree)
+
+    def _imports(self, node: ast.AST) -> Iterator[tuple[int, str]]:
+        for child in ast.iter_child_nodes(node):
+            match child:
+                case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
+                    for other in child.orelse:
+                        yield from self._imports(other)
+                case ast.Import():
+                    yield from ((child.lineno, alias.name) for alias in child.names)
+                case ast.ImportFrom(level=0, module=str(module)):
+                    yield from ((child.lineno, f"{module}.{alias.name}") for alias in child.names)
+                case ast.ImportFrom():
+                    yield child.lineno, "maptr.relative import"
+                case _:
+                    yield from self._imports(child)
+
+
+def modules() -> list[Module]:
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        name = ".".join(part for part in parts if part != "__init__")
+        found.append(Module(name, path.read_text(encoding="utf-8")))
+    return found
+
+
+def is_below(name: str, *parents: str) -> bool:
+    return any(name == parent or name.startswith(parent + ".") for parent in parents)
+
+
+def wrong_directions(module: Module) -> Iterator[str]:
+    """Imports from a higher layer, and of the package itself, whose public names come from every layer."""
+    layer = module.layer()
+    for line, name in module.imports():
+        package, _, rest = name.partition(".")
+        if package != "maptr":
+            continue
+        if rest == "relative import":
+            yield f"{module.name}:{line} imports relatively; write the whole name"
+            continue
+        if rest.startswith("__"):
+            continue  # maptr.__version__
+        imported = Module(rest, "").layer()
+        if imported is None and not _is_module(rest):
+            yield f"{module.name}:{line} imports {name}; import it from the module that defines it"
+        elif imported is not None and layer is not None and imported > layer:
+            yield f"{module.name}:{line} imports {name}, which is a layer above it"
+
+
+def _is_module(dotted: str) -> bool:
+    path = PACKAGE / dotted.partition(".")[0]
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def impurities(module: Module) -> Iterator[str]:
+    """Ways to the world outside, of which a pure module has none."""
+    for line, name in module.imports():
+        if is_below(name, *IMPURE):
+            yield f"{module.name}:{line} imports {name}"
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name)) if name in IMPURE_CALLS:
+                yield f"{module.name}:{node.lineno} calls {name}()"
+            case ast.Call(func=ast.Attribute(attr=name, value=ast.Name(id="datetime" | "date") | ast.Attribute())) if (
+                name in CLOCKS
+            ):
+                yield f"{module.name}:{node.lineno} reads the clock"
+
+
+def prints(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Call(func=ast.Name(id="print")):
+                yield f"{module.name}:{node.lineno} prints; cli/output.py is where maptr writes"
+            case ast.Call(func=ast.Attribute(attr="basicConfig")) if module.layer() != len(LAYERS) - 1:
+                yield f"{module.name}:{node.lineno} configures logging, which is the program's to do"
+
+
+def global_state(module: Module) -> Iterator[str]:
+    """``global`` statements, and collections at module level that are not named as constants."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Global):
+            yield f"{module.name}:{node.lineno} has a global statement"
+    for node in module.tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                pass
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                pass
+            case _:
+                continue
+        if name != name.upper() and not name.startswith("__") and _is_mutable(value):
+            yield f"{module.name}:{node.lineno} keeps state in {name}"
+
+
+def _is_mutable(value: ast.expr) -> bool:
+    match value:
+        case ast.List() | ast.Dict() | ast.Set() | ast.ListComp() | ast.DictComp() | ast.SetComp():
+            return True
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name in {
+                "list",
+                "dict",
+                "set",
+                "bytearray",
+                "defaultdict",
+                "deque",
+                "Counter",
+                "OrderedDict",
+            }
+        case _:
+            return False
+
+
+def cycles(all_modules: list[Module]) -> Iterator[str]:
+    """Modules that import each other, whichever way round."""
+    names = {module.name for module in all_modules}
+    graph: dict[str, set[str]] = {}
+    for module in all_modules:
+        targets = graph.setdefault(module.name, set())
+        for _, name in module.imports():
+            rest = name.removeprefix("maptr.")
+            if rest != name:
+                targets.update({rest if rest in names else rest.rpartition(".")[0]} & names)
+        targets.discard(module.name)
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> Iterator[str]:
+        if name in path:
+            yield " -> ".join((*path[path.index(name) :], name))
+        elif name not in done:
+            for target in sorted(graph[name]):
+                yield from visit(target, (*path, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        yield from visit(name, ())
+
+
+ALL = modules()
+LISTED = [module for module in ALL if module.top not in ("", "__main__")]
+PURE = [module for module in LISTED if (module.layer() or 0) < PURE_LAYERS]
+
+
+def test_every_module_has_its_layer() -> None:
+    unlisted = [module.name for module in LISTED if module.layer() is None]
+    assert not unlisted, f"not in LAYERS of tests/project/test_architecture.py: {', '.join(unlisted)}"
+
+
+def test_imports_go_down_the_layers() -> None:
+    assert [found for module in LISTED for found in wrong_directions(module)] == []
+
+
+def test_imports_go_round_in_no_circle() -> None:
+    assert list(cycles(ALL)) == []
+
+
+def test_pure_modules_touch_nothing_outside() -> None:
+    assert [found for module in PURE for found in impurities(module)] == []
+
+
+def test_library_code_neither_prints_nor_keeps_state() -> None:
+    assert [found for module in LISTED for found in (*prints(module), *global_state(module))] == []
+
+
+def test_what_is_installed_is_imported() -> None:
+    project = tomli.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = [texts for name, texts in project["optional-dependencies"].items() if name != "dev"]
+    wanted = {re.split(r"[^\w-]", text)[0] for texts in (project["dependencies"], *extras) for text in texts}
+    packages = {"dns" if name == "dnspython" else name.replace("-", "_") for name in wanted}
+    imported = {name.partition(".")[0] for module in ALL for _, name in module.imports()}
+    assert packages - imported == set()
+
+
+def loaded_after(code: str) -> set[str]:
+    """The heavy modules that a fresh interpreter has loaded after running the code."""
+    program = f"{code}\nimport json, sys\nprint('\\n' + json.dumps([m for m in {HEAVY!r} if m in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_importing_maptr_loads_nothing_heavy() -> None:
+    assert loaded_after("import maptr") == set()
+
+
+def test_asking_a_server_loads_no_dnspython_and_no_other_giant() -> None:
+    arguments = ["url", "--timeout", "0.1", "ark:12345/x1", "@127.0.0.1#9"]
+    code = f"import contextlib, maptr.cli\nwith contextlib.suppress(SystemExit):\n    maptr.cli.main({arguments})"
+    assert loaded_after(code) == set()
+
+
+def test_help_starts_without_dns() -> None:
+    code = "import contextlib, maptr.cli\nwith contextlib.suppress(SystemExit):\n    maptr.cli.main(['--help'])"
+    assert loaded_after(code) == set()
+
+
+@pytest.mark.parametrize(
+    ("check", "source"),
+    [
+        (wrong_directions, "from maptr.client.sync import discover"),
+        (wrong_directions, "from maptr import client"),
+        (wrong_directions, "from maptr import Ark"),
+        (wrong_directions, "def f():\n    import maptr.cli.output"),
+        (wrong_directions, "from . import client"),
+        (impurities, "import socket"),
+        (impurities, "from dns import resolver"),
+        (impurities, "import dns.resolver as r"),
+        (impurities, "from concurrent.futures import Executor"),
+        (impurities, "def f(path):\n    return open(path)"),
+        (impurities, "from datetime import date\nx = date.today()"),
+        (impurities, "import datetime\nx = datetime.datetime.now()"),
+        (prints, "def f():\n    print(1)"),
+        (prints, "import logging\nlogging.basicConfig()"),
+        (global_state, "cache = {}"),
+        (global_state, "def f():\n    global n\n    n = 1"),
+        (global_state, "from collections import deque\nrecent: deque[int] = deque()"),
+    ],
+)
+def test_each_check_sees_what_it_is_for(check: object, source: str) -> None:
+    assert callable(check)
+    assert list(check(Module("walk", source)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from maptr import __version__, names",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from maptr.client.sync import discover",
+        "TABLE = {1: 2}\n_NAMES: list[str] = []\n__all__ = ['f']",
+        "import dns.name\nfrom dnslib import DNSRecord\nimport re, datetime",
+    ],
+)
+def test_no_check_sees_what_is_allowed(source: str) -> None:
+    module = Module("walk", source)
+    assert [*wrong_directions(module), *impurities(module), *prints(module), *global_state(module)] == []
+
+
+def test_a_circle_is_seen() -> None:
+    one, two = Module("walk", "from maptr.registry.table import Table"), Module("table", "import maptr.walk")
+    assert list(cycles([one, two])) == ["table -> walk -> table"]

@@ -1,0 +1,196 @@
+"""Every command of README.md and docs/ is run as a reader would; ``tests.support.readme`` has the convention."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.peers import processes
+from tests.support.readme import REPOSITORY, Command, DocumentedCommandFailed, Session, commands, run_page
+
+PAGES = [page for page in (REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/**/*.md"))) if page.exists()]
+
+DEMO_SECONDS = 300.0
+
+needs_own_environment = pytest.mark.skipif(
+    Path(sys.prefix).resolve() != (REPOSITORY / ".venv").resolve(),
+    reason="the demo would make .venv, which is not what runs these tests; run scripts/test",
+)
+
+MARKDOWN = """\
+# A page
+
+```sh
+# a comment
+echo one > first   # and another
+test "$(cat first)" = one
+printf '%s' \\
+    two > second
+false   # exits 1, as it should
+echo '#no comment'
+```
+
+```console
+$ cat first
+one
+$ cat \\
+> second
+```
+
+```python
+from pathlib import Path
+
+assert Path("first").read_text() == "one\\n"
+```
+
+```text
+false
+```
+
+<!-- not run: it would never end -->
+```sh
+sleep infinity
+```
+
+1. An item
+
+   ```sh
+   scripts/test
+   ```
+"""
+
+
+def test_commands_are_found() -> None:
+    assert commands(MARKDOWN) == [
+        Command(5, "echo one > first"),
+        Command(6, 'test "$(cat first)" = one'),
+        Command(7, "printf '%s' two > second"),
+        Command(9, "false", code=1),
+        Command(10, "echo '#no comment'"),
+        Command(14, "cat first"),
+        Command(16, "cat second"),
+        Command(21, 'from pathlib import Path\n\nassert Path("first").read_text() == "one\\n"\n', "python"),
+        Command(38, "scripts/test"),
+    ]
+
+
+def test_a_fence_never_closed_is_told() -> None:
+    with pytest.raises(ValueError, match="line 2"):
+        commands("text\n```sh\necho\n")
+
+
+def test_commands_are_run(tmp_path: Path) -> None:
+    with Session("page.md", tmp_path) as session:
+        outputs = [session.run(command) for command in commands(MARKDOWN)]
+    assert outputs == ["", "", "", "", "#no comment\n", "one\n", "two", "", ""]
+
+
+def test_a_server_is_waited_for_and_stopped(tmp_path: Path) -> None:
+    """Its port is another one than the page's, and the same throughout."""
+    (tmp_path / "serve.py").write_text(
+        "import socket, sys, time\n"
+        "time.sleep(0.3)\n"
+        "listener = socket.create_server(('127.0.0.1', int(sys.argv[1].partition(':')[2])))\n"
+        "print('ready on', sys.argv[1], file=sys.stderr, flush=True)\n"
+        "while True:\n"
+        "    listener.accept()[0].close()\n"
+    )
+    page = """\
+```sh
+python serve.py 127.0.0.1:5300 &
+python -c 'import socket; socket.create_connection(("127.0.0.1", 5300)).close()'
+echo 127.0.0.1#5300 port=5300 15300 5300.5
+```
+"""
+    serve, connect, echo = commands(page)
+    assert serve.in_background
+    with Session("page.md", tmp_path) as session:
+        ready = session.run(serve)
+        session.run(connect)
+        port = ready.strip().rpartition(":")[2]
+        assert port != "5300"
+        assert session.run(echo) == f"127.0.0.1#{port} port={port} 15300 5300.5\n"
+        session.stop()
+        with pytest.raises(DocumentedCommandFailed, match="ConnectionRefused"):
+            session.run(connect)
+
+
+@pytest.mark.parametrize(
+    ("block", "reason"),
+    [
+        ("```sh\nfalse\n```", r"page.md:2: false\nexits 1, not 0"),
+        ("```sh\ntrue   # exits 1\n```", "exits 0, not 1"),
+        ("```sh\nfalse | cat\n```", "exits 1"),
+        ("```sh\ncd zones\n```", "does not last"),
+        ("```sh\nscripts/nothing\n```", "no such script"),
+        ("```sh\nsh -c 'echo no >&2; exit 3' &\n```", r"exits 3\nno"),
+        ("```python\nimport warnings\nwarnings.warn('old')\n```", "UserWarning: old"),
+    ],
+)
+def test_what_fails_says_where_and_why(block: str, reason: str, tmp_path: Path) -> None:
+    (command,) = commands(block)
+    with Session("page.md", tmp_path) as session, pytest.raises(DocumentedCommandFailed, match=reason):
+        session.run(command)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_what_the_page_says_is_true(page: Path, tmp_path: Path) -> None:
+    run_page(page, tmp_path)
+
+
+@needs_own_environment
+def test_the_demo_runs_from_anywhere_and_leaves_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [REPOSITORY / "scripts" / "demo"],
+        cwd="/",
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=DEMO_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "DNS gives the URL that the registry means" in done.stdout
+    assert "The server is stopped." in done.stdout
+    assert not list(tmp_path.glob("maptr-demo-*"))
+
+
+@needs_own_environment
+@pytest.mark.parametrize(
+    ("signal_number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGPIPE, 141)]
+)
+def test_the_demo_interrupted_stops_its_server(signal_number: signal.Signals, code: int, tmp_path: Path) -> None:
+    """By Ctrl-C, to which a shell makes its background processes deaf; by kill; and by ``scripts/demo | head``."""
+    process = subprocess.Popen(
+        [REPOSITORY / "scripts" / "demo"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    with process:
+        assert process.stdout is not None
+        seen = ""
+        for line in process.stdout:
+            seen += line
+            if "ready" in line:
+                break
+        if signal_number == signal.SIGPIPE:
+            process.stdout.close()
+        else:
+            os.killpg(process.pid, signal_number)
+            seen += process.stdout.read()
+            assert "The server is stopped." in seen
+        process.wait(DEMO_SECONDS)
+    assert process.returncode == code, seen
+    assert not processes(process.pid)
+    assert not list(tmp_path.glob("maptr-demo-*"))

@@ -1,0 +1,85 @@
+"""Server cookies by the vectors of RFC 9018 and SipHash, over the turn of the clock, and for any octets."""
+
+from __future__ import annotations
+
+import ipaddress
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from siphashc import siphash
+
+from maptr.protocol.cookies import (
+    MAX_AGE,
+    MAX_AHEAD,
+    RENEW_AGE,
+    CookieSettings,
+    answer_cookie,
+    is_well_formed,
+    make_cookie,
+    packed_address,
+)
+
+VECTORS = tomllib.loads((Path(__file__).resolve().parents[1] / "vectors" / "cookies.toml").read_text(encoding="utf-8"))
+SECRET = bytes(range(16))
+
+
+@pytest.mark.parametrize("case", VECTORS["siphash"], ids=lambda case: case["title"])
+def test_siphash(case: dict[str, str]) -> None:
+    assert siphash(bytes.fromhex(case["key"]), bytes.fromhex(case["data"])).to_bytes(8, "little").hex() == case["hash"]
+
+
+@pytest.mark.parametrize("case", VECTORS["cookie"], ids=lambda case: case["title"])
+def test_cookie(case: dict[str, Any]) -> None:
+    secrets = [bytes.fromhex(secret) for secret in case["secrets"]]
+    address = packed_address(case["client"])
+    answer = answer_cookie(bytes.fromhex(case["sent"]), address, secrets=secrets, now=case["now"])
+    assert answer.verified is case["valid"]
+    if "reply" in case:
+        assert answer.option.hex() == case["reply"]
+    again = answer_cookie(answer.option, address, secrets=secrets, now=case["now"])
+    assert again.verified, "what the client was given is good"
+    assert again.option == answer.option
+
+
+@given(
+    st.binary(min_size=8, max_size=8), st.ip_addresses(), st.integers(0, 0xFFFFFFFF), st.integers(-MAX_AHEAD, MAX_AGE)
+)
+def test_rfc1982_cookies_live_on_over_the_turn_of_32_bits(
+    client_cookie: bytes, address: ipaddress.IPv4Address | ipaddress.IPv6Address, made: int, age: int
+) -> None:
+    cookie = make_cookie(client_cookie, address.packed, SECRET, made)
+    answer = answer_cookie(cookie, address.packed, secrets=[SECRET], now=made + age + 0x100000000)
+    assert answer.verified
+    assert (answer.option == cookie) is (age < RENEW_AGE)
+
+
+@given(st.binary(max_size=50), st.binary(max_size=16), st.floats(0, 2**40))
+def test_no_octets_pass_for_a_cookie_or_raise(option: bytes, address: bytes, now: float) -> None:
+    assert is_well_formed(option) is (len(option) in (8, *range(16, 41)))
+    if is_well_formed(option):
+        answer = answer_cookie(option, address, secrets=[SECRET], now=now)
+        assert not answer.verified
+        assert answer.option[:8] == option[:8]
+        assert len(answer.option) == 24
+
+
+def test_rfc9018_4_1_another_version_is_another_format_even_where_the_hash_fits() -> None:
+    client_cookie, head = bytes(8), bytes((2, 0, 0, 0, 0, 0, 0, 0))
+    address = ipaddress.ip_address("192.0.2.1")
+    forged = client_cookie + head + siphash(SECRET, client_cookie + head + address.packed).to_bytes(8, "little")
+    assert not answer_cookie(forged, address.packed, secrets=[SECRET], now=0).verified
+
+
+def test_an_ipv6_zone_is_no_part_of_the_address() -> None:
+    assert packed_address("fe80::1%eth0") == packed_address("fe80::1") == ipaddress.ip_address("fe80::1").packed
+    assert packed_address("") == packed_address("no address") == b""
+
+
+@pytest.mark.parametrize("secrets", [(b"short",), (SECRET, SECRET, SECRET), (SECRET, b"")])
+def test_secrets_that_are_none(secrets: tuple[bytes, ...]) -> None:
+    with pytest.raises(ValueError, match="secret"):
+        CookieSettings(secrets)

@@ -1,0 +1,175 @@
+"""Addresses and sockets as the kernel has them: in a network of the test's own, where interfaces come and go."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from maptr.errors import ConfigError
+from maptr.protocol.address import Address
+from maptr.server import bind, udp
+from tests.conftest import REPOSITORY
+from tests.support.namespaces import PATIENCE, Network, environment
+
+# Twice each way, for UDP answers by another path what it knows; and so that a turn's end is among them.
+ASK = """
+import sys, dns.message, dns.query
+host, interface, port = sys.argv[1:]
+query = dns.message.make_query("12345.ark.arpa", "NAPTR")
+where = f"{host}%{interface}" if interface else host
+for ask in [dns.query.udp] * 20 + [dns.query.tcp] * 2:
+    reply = ask(query, where, port=int(port), timeout=20)
+    assert len(reply.answer[0]) == 4, reply
+print("answered")
+"""
+
+# Between the queries of a client, those that say they come from port 0 and from the server itself; then a response.
+FORGE = """
+import socket, struct, sys
+import dns.message
+port = int(sys.argv[1])
+query = dns.message.make_query("12345.ark.arpa", "NAPTR").to_wire()
+local = socket.inet_aton("127.0.0.1")
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+client.connect(("127.0.0.1", port))
+client.settimeout(20)
+def send(source, octets):
+    size = 8 + len(octets)
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + size, 0, 0, 64, 17, 0, local, local)
+    raw.sendto(head + struct.pack("!4H", source, port, size, 0) + octets, ("127.0.0.1", 0))
+for _ in range(50):
+    for octets in (query, query[:13], b"", bytes(2000)):
+        send(0, octets)
+        send(port, octets)
+    client.send(query)
+    assert len(client.recv(4096)) > 200
+client.send(query[:2] + b"\\x80\\0" + query[4:])
+client.send(query)
+client.recv(4096)
+"""
+
+
+class Server:
+    """``maptr serve`` in that network."""
+
+    def __init__(self, network: Network, *options: str) -> None:
+        zone = f"ark.arpa={REPOSITORY / 'zones' / 'ark.arpa.zone'}"
+        command = network.command(sys.executable, "-m", "maptr", "serve", "--zone", zone, *options)
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env={"MAPTR_SERVE_USER": "root"} | environment()
+        )
+        self.said = ""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said += line
+            if "ready" in line:
+                break
+        self._reader = threading.Thread(target=self.process.stderr.read, daemon=True)
+        self._reader.start()
+        network.stack.callback(self.end)
+
+    @property
+    def port(self) -> str:
+        found = re.search(r":(\d+) \(udp, tcp\)", self.said)
+        assert found is not None, self.said
+        return found[1]
+
+    def end(self) -> int:
+        self.process.terminate()
+        code = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return code
+
+
+def answered(network: Network, server: Server, host: str, interface: str = "") -> bool:
+    return network.run(sys.executable, "-c", ASK, host, interface, server.port) == "answered\n"
+
+
+def test_a_link_local_address_is_listened_on(network: Network) -> None:
+    network.cable()
+    network.ip("addr add fe80::1/64 dev va nodad", "addr add fe80::2/64 dev vb nodad")
+    server = Server(network, "--listen", "[fe80::1%va]:0")
+    assert answered(network, server, "fe80::1", "vb")
+    assert server.end() == 0
+
+
+def test_an_address_of_an_interface_that_is_not_there(network: Network) -> None:
+    server = Server(network, "--listen", "[fe80::1%va]:0")
+    assert server.said == "maptr: cannot listen on [fe80::1%va]:0: no interface with this name\n"
+    assert server.end() == 1
+
+
+def test_an_address_that_goes_away_and_comes_back(network: Network) -> None:
+    network.cable()
+    network.ip("addr add 192.0.2.1/24 dev va")
+    server = Server(network, "--listen", "192.0.2.1:0")
+    assert answered(network, server, "192.0.2.1")
+    network.ip("addr del 192.0.2.1/24 dev va", "link del va")
+    network.cable()
+    network.ip("addr add 192.0.2.1/24 dev va")
+    assert answered(network, server, "192.0.2.1")
+    assert server.end() == 0
+
+
+def test_an_address_that_comes_later_if_the_system_lets_it_be_bound(network: Network) -> None:
+    network.cable()
+    early = Server(network, "--listen", "192.0.2.1:5300")
+    assert early.said == "maptr: cannot listen on 192.0.2.1:5300: Cannot assign requested address\n"
+    assert early.end() == 1
+    network.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind", or_skip=True)
+    server = Server(network, "--listen", "192.0.2.1:0")
+    network.ip("addr add 192.0.2.1/24 dev va")
+    assert answered(network, server, "192.0.2.1")
+    assert server.end() == 0
+
+
+def test_forged_queries_start_no_loop_and_cost_nobody_a_reply(network: Network, tmp_path: Path) -> None:
+    control = str(tmp_path / "control")
+    server = Server(network, "--listen", "127.0.0.1:0", "--control", control)
+    network.run(sys.executable, "-c", FORGE, server.port)
+    status = json.loads(network.run(sys.executable, "-m", "maptr", "status", "--json", "--control", control))
+    # Of four in the server's own name three are answered, which is the end of it.
+    assert status["queries"]["udp"] == {"NOERROR": 151, "FORMERR": 200, "dropped": 251}
+    assert status["batches"]["lost"] == 150
+    assert server.end() == 0
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_tcp_segments_are_short_both_ways(host: str) -> None:
+    """Loopback alone would take 65,483 octets."""
+    with bind.open_tcp_socket(host, 0) as server, socket.create_connection(server.getsockname()[:2]) as client:
+        accepted, _ = server.accept()
+        with accepted:
+            for sock in (client, accepted):
+                assert 536 <= sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) <= bind.MAX_SEGMENT
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's limits, and its doubling (socket(7))")
+def test_buffers_are_what_we_ask_for_or_the_most_there_is() -> None:
+    with udp.open_socket("127.0.0.1", 0) as sock:
+        for option, wanted, limit in (
+            (socket.SO_RCVBUF, udp.RECEIVE_BUFFER, "rmem_max"),
+            (socket.SO_SNDBUF, udp.SEND_BUFFER, "wmem_max"),
+        ):
+            most = int(Path("/proc/sys/net/core", limit).read_text())
+            assert sock.getsockopt(socket.SOL_SOCKET, option) == 2 * min(wanted, most)
+
+
+def test_a_port_that_another_shares_is_taken() -> None:
+    """Whoever listens with SO_REUSEPORT would have the kernel give half of the queries to either."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        address = Address("127.0.0.1", other.getsockname()[1])
+        with pytest.raises(ConfigError, match="Address already in use"):
+            bind.bind([address], [])

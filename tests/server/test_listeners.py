@@ -1,0 +1,621 @@
+"""The drivers on real sockets: UDP and TCP as RFC 7766 wants it, limits, and dnslib's stock server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import gc
+import resource
+import socket
+import struct
+import time
+import tracemalloc
+import weakref
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import dns.flags
+import dns.message
+import dns.query
+import dns.rcode
+import dns.rdatatype
+import dns.zone
+import pytest
+from dnslib.server import DNSLogger, DNSServer
+
+from maptr.answer.context import Transport
+from maptr.errors import ConfigError
+from maptr.protocol.address import Address
+from maptr.server import stream, tcp
+from maptr.server.bind import open_tcp_socket
+from maptr.server.connections import Connections, TcpLimits
+from maptr.server.counters import Counters
+from maptr.server.daemon import Daemon
+from maptr.server.primary import PrimarySettings
+from maptr.server.responder import Responder, State
+from maptr.server.stock_resolver import MaptrResolver
+from maptr.server.tls import TlsSettings
+from maptr.transfer.acl import Acl, Secondaries
+from maptr.transfer.session import Access
+from maptr.zone.snapshot import Snapshot
+from tests.support.running import PATIENCE, Running, answering, converse, served
+
+ZONE = "\n".join(
+    [
+        "@ 60 SOA ns host 1 7200 3600 1209600 300",
+        "@ 60 NS ns",
+        "ns 60 A 192.0.2.1",
+        '12345 60 NAPTR 10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/p/ark:/12345/\\\\1!" .',
+        '12345 60 NAPTR 100 10 "h" "ark" "" h.example\\0588443.',
+        *(f'big 60 TXT "{i:0200d}"' for i in range(250)),
+    ]
+)
+SNAPSHOT = Snapshot.from_zones([dns.zone.from_text(ZONE, "ark.arpa.", relativize=False)])
+QUERY = dns.message.make_query("12345.ark.arpa.", "NAPTR")
+WIRE = QUERY.to_wire()
+FRAME = len(WIRE).to_bytes(2, "big") + WIRE
+BIG = dns.message.make_query("big.ark.arpa.", "TXT").to_wire()
+BIG_FRAME = len(BIG).to_bytes(2, "big") + BIG
+
+
+@contextlib.contextmanager
+def serving(*addresses: Address) -> Iterator[Daemon]:
+    daemon = Daemon(served(SNAPSHOT), addresses or (Address("127.0.0.1", 0),))
+    with answering(daemon):
+        yield daemon
+
+
+def answers(counters: Counters | None = None) -> tcp.Answers:
+    """What a listener answers by."""
+    responder = Responder()
+    responder.swap(State.of(SNAPSHOT, Access(), responder.context))
+    counts = counters or Counters()
+    return lambda query, transport, client: responder.answers(query, transport, client, counts)
+
+
+@contextlib.contextmanager
+def tcp_serving(connections: Connections | None = None, **timeouts: float) -> Iterator[int]:
+    """A TcpListener with limits of the test's own; gives its port."""
+    running = Running()
+    sock = open_tcp_socket("127.0.0.1", 0)
+    port = sock.getsockname()[1]
+    limits = TcpLimits(**timeouts)  # type: ignore[arg-type]
+    listener = tcp.TcpListener(sock, answers(), connections or Connections(), limits=limits)
+    running.call(listener.start)
+    try:
+        yield port
+    finally:
+        asyncio.run_coroutine_threadsafe(stop(listener), running.loop).result(PATIENCE)
+        running.close()
+
+
+async def stop(listener: tcp.TcpListener) -> None:
+    listener.quiet()
+    await listener.drain()
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+
+
+def receive(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = sock.recv(count - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data
+
+
+def receive_message(sock: socket.socket) -> dns.message.Message:
+    return dns.message.from_wire(receive(sock, int.from_bytes(receive(sock, 2), "big")))
+
+
+def is_closed(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def wait_until_cut_off(sock: socket.socket) -> None:
+    """Until the server has closed, without reading an octet: what is sent then is refused."""
+    sock.setblocking(False)
+    deadline = time.monotonic() + 10 * PATIENCE
+    with contextlib.suppress(ConnectionError):
+        while time.monotonic() < deadline:
+            with contextlib.suppress(BlockingIOError):
+                sock.send(b"\0")
+            time.sleep(0.05)
+        raise AssertionError("still connected")
+
+
+def wait_for(met: Callable[[], bool]) -> None:
+    """Until the server has noticed."""
+    deadline = time.monotonic() + PATIENCE
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with serving() as daemon:
+        yield daemon.bound[0].port
+
+
+def test_udp_answers(port: int) -> None:
+    reply = dns.query.udp(QUERY, "127.0.0.1", PATIENCE, port)
+    assert len(reply.answer[0]) == 2
+    assert reply.flags & dns.flags.AA
+
+
+def test_udp_is_silent_to_responses_and_lives_on(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect(("127.0.0.1", port))
+        for packet in (b"", b"x", WIRE[:2] + b"\x80" + WIRE[3:], WIRE):
+            sock.send(packet)
+        assert sock.recv(65535)[:2] == WIRE[:2]
+        sock.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            sock.recv(65535)
+
+
+def test_udp_truncates_and_tcp_gives_it_all(port: int) -> None:
+    query = dns.message.make_query("big.ark.arpa.", "TXT")
+    reply, used_tcp = dns.query.udp_with_fallback(query, "127.0.0.1", PATIENCE, port)
+    assert used_tcp
+    assert len(reply.answer[0]) == 250
+
+
+def test_a_burst_of_udp_is_answered_whole(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect(("127.0.0.1", port))
+        for number in range(200):
+            sock.send(number.to_bytes(2, "big") + WIRE[2:])
+        assert {int.from_bytes(sock.recv(65535)[:2], "big") for _ in range(200)} == set(range(200))
+
+
+def test_several_addresses_of_both_families() -> None:
+    with serving(Address("127.0.0.1", 0), Address("::1", 0), Address("127.0.0.2", 0)) as daemon:
+        assert len(daemon.bound) == 3
+        for address in daemon.bound:
+            for ask in (dns.query.udp, dns.query.tcp):
+                assert ask(QUERY, address.host, PATIENCE, address.port).answer
+
+
+@pytest.mark.parametrize(("host", "asked"), [("0.0.0.0", "127.0.0.3"), ("::", "::1")])
+def test_replies_leave_from_the_address_that_was_asked(host: str, asked: str) -> None:
+    with serving(Address(host, 0)) as daemon:
+        # A connected socket takes nothing from any other address.
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.settimeout(PATIENCE)
+            sock.connect((asked, daemon.bound[0].port))
+            sock.send(WIRE)
+            assert sock.recv(65535)[:2] == WIRE[:2]
+
+
+def test_an_address_in_use_is_an_error_that_names_it(port: int) -> None:
+    daemon = Daemon(served(SNAPSHOT), [Address("127.0.0.1", 0), Address("127.0.0.1", port)])
+    with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use"):
+        daemon.bind()
+
+
+@pytest.mark.parametrize(("wanted", "advised"), [(53, True), (5300, False)])
+def test_a_port_for_the_privileged_is_said_to_be_one(
+    monkeypatch: pytest.MonkeyPatch, wanted: int, advised: bool
+) -> None:
+    def refuse(*_: object, **__: object) -> socket.socket:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("maptr.server.udp.open_socket", refuse)
+    with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{wanted}: Permission denied") as caught:
+        Daemon(served(SNAPSHOT), [Address("127.0.0.1", wanted)]).bind()
+    assert ("CAP_NET_BIND_SERVICE" in str(caught.value)) is advised
+
+
+def test_rfc7766_6_2_1_pipelined_queries_in_one_write(port: int) -> None:
+    with connect(port) as sock:
+        sock.sendall(b"".join(FRAME[:2] + n.to_bytes(2, "big") + FRAME[4:] for n in range(100)))
+        assert {receive_message(sock).id for _ in range(100)} == set(range(100))
+
+
+def test_rfc7766_8_a_query_octet_by_octet(port: int) -> None:
+    with connect(port) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for octet in FRAME * 2:
+            sock.sendall(bytes((octet,)))
+        assert receive_message(sock).id == receive_message(sock).id == QUERY.id
+
+
+def test_rfc7766_half_close_still_gets_its_replies(port: int) -> None:
+    with connect(port) as sock:
+        sock.sendall(FRAME + BIG_FRAME)
+        sock.shutdown(socket.SHUT_WR)
+        assert receive_message(sock).id == QUERY.id
+        assert len(receive_message(sock).answer[0]) == 250
+        assert is_closed(sock)
+
+
+def test_tcp_passes_over_what_is_no_query(port: int) -> None:
+    with connect(port) as sock:
+        sock.sendall(b"\0\0" + b"\0\1x" + FRAME)
+        assert receive_message(sock).id == QUERY.id
+
+
+def test_a_message_cut_by_the_end_of_the_stream_ends_the_connection(port: int) -> None:
+    with connect(port) as sock:
+        sock.sendall(FRAME[:-1])
+        sock.shutdown(socket.SHUT_WR)
+        assert is_closed(sock)
+
+
+def test_rfc7766_6_2_3_idle_connections_are_closed() -> None:
+    with tcp_serving(idle_timeout=0.2) as port, connect(port) as silent, connect(port) as trickling:
+        started = time.monotonic()
+        with contextlib.suppress(OSError):
+            for octet in FRAME[:-1]:  # never silent for long, and never done
+                trickling.sendall(bytes((octet,)))
+                time.sleep(0.02)
+        assert is_closed(silent)
+        assert is_closed(trickling)
+        assert time.monotonic() - started < PATIENCE
+
+
+def test_a_client_that_does_not_read_is_cut_off_and_others_are_answered() -> None:
+    with tcp_serving(write_timeout=0.3) as port, connect(port) as slow, connect(port) as other:
+        slow.settimeout(0.5)
+        with contextlib.suppress(OSError):
+            for _ in range(400):  # 50 kB of reply each
+                slow.sendall(BIG_FRAME * 50)
+        other.sendall(FRAME)
+        assert receive_message(other).id == QUERY.id
+        wait_until_cut_off(slow)
+
+
+def test_a_client_beyond_its_share_is_refused() -> None:
+    connections = Connections(max_per_client=2)
+    with tcp_serving(connections) as port, connect(port) as one, connect(port) as two:
+        for sock in (one, two):
+            sock.sendall(FRAME)
+            receive_message(sock)
+        with connect(port) as three:
+            assert is_closed(three)
+        one.close()
+        deadline = time.monotonic() + PATIENCE  # the server has yet to notice
+        while connections.count > 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with connect(port) as four:
+            four.sendall(FRAME)
+            assert receive_message(four).id == QUERY.id
+
+
+def test_when_full_the_longest_idle_makes_room() -> None:
+    with tcp_serving(Connections(max_connections=2)) as port, connect(port) as one, connect(port) as two:
+        for sock in (one, two, one):
+            sock.sendall(FRAME)
+            receive_message(sock)
+        with connect(port) as three:
+            three.sendall(FRAME)
+            receive_message(three)
+            assert is_closed(two)
+            one.sendall(FRAME)
+            receive_message(one)
+
+
+def test_a_bug_in_answering_costs_its_query_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    responder = Responder()
+    responder.swap(State.of(SNAPSHOT, Access(), responder.context))
+    with monkeypatch.context() as patch:
+        patch.setattr("maptr.server.responder.make_reply", lambda *_args, **_kwargs: 1 // 0)
+        for transport in Transport:
+            assert responder.answer(WIRE, transport, "127.0.0.1", Counters()) is None
+    assert WIRE.hex() in caplog.text
+    assert responder.answer(WIRE, Transport.UDP, "127.0.0.1", Counters())
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("127.0.0.1:53", "127.0.0.1:53"), ("[::1]:0", "[::1]:0"), ("[0:0::1]:65535", "[::1]:65535")],
+)
+def test_address_text(text: str, shown: str) -> None:
+    assert str(Address.from_text(text)) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "127.0.0.1",
+        "127.0.0.1:",
+        ":53",
+        "127.0.0.1:65536",
+        "127.0.0.1:x",
+        "::1:53",
+        "[127.0.0.1]:53",
+        "h:53",
+    ],
+)
+def test_address_text_that_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"HOST:PORT|must be an IP address|brackets"):
+        Address.from_text(text)
+
+
+@pytest.mark.parametrize("over_tcp", [False, True])
+def test_under_dnslibs_stock_server(over_tcp: bool) -> None:
+    server = DNSServer(MaptrResolver(SNAPSHOT), "127.0.0.1", 0, tcp=over_tcp, logger=DNSLogger("-request,-reply"))
+    port = server.server.server_address[1]
+    server.start_thread()
+    try:
+        ask = dns.query.tcp if over_tcp else dns.query.udp
+        for use_edns in (False, True):
+            query = dns.message.make_query("12345.aRk.arpa.", "NAPTR", use_edns=use_edns)
+            reply = ask(query, "127.0.0.1", PATIENCE, port)
+            assert len(reply.answer[0]) == 2
+            assert not reply.flags & dns.flags.RA
+            assert (reply.edns == 0) is use_edns
+        big = ask(dns.message.make_query("big.ark.arpa.", "TXT"), "127.0.0.1", PATIENCE, port)
+        assert bool(big.flags & dns.flags.TC) is not over_tcp
+        reply = ask(dns.message.make_query("nope.ark.arpa.", "A"), "127.0.0.1", PATIENCE, port)
+        assert reply.rcode() == dns.rcode.NXDOMAIN
+    finally:
+        server.stop()
+        server.server.server_close()
+        server.thread.join(PATIENCE)
+
+
+@cache
+def large() -> Snapshot:
+    """A zone of a megabyte; made when asked for, for nearly every module of tests imports this one."""
+    text = "@ 60 SOA ns host 1 7200 3600 1209600 300\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
+    text += "\n".join(f'n{i} 60 TXT "{i:0250d}"' for i in range(3000))
+    return Snapshot.from_zones([dns.zone.from_text(text, "ark.arpa.", relativize=False)])
+
+
+ANYBODY = PrimarySettings(secondaries={(b"ark", b"arpa"): Secondaries(Acl.of(["127.0.0.1"]))})
+
+
+@contextlib.contextmanager
+def transferring(tls: TlsSettings | None = None, **timeouts: float) -> Iterator[Daemon]:
+    """A daemon that gives anybody here its zone of a megabyte."""
+    limits = TcpLimits(**timeouts)  # type: ignore[arg-type]
+    daemon = Daemon(served(large()), [Address("127.0.0.1", 0)], primary=ANYBODY, tcp_limits=limits, tls=tls)
+    with answering(daemon):
+        yield daemon
+
+
+def frame(query: dns.message.Message) -> bytes:
+    wire = query.to_wire()
+    return len(wire).to_bytes(2, "big") + wire
+
+
+def test_rfc5936_a_transfer_and_what_was_pipelined_behind_it() -> None:
+    with transferring() as daemon, connect(daemon.bound[0].port) as sock:
+        sock.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")) + FRAME)
+        records, soas = 0, 0
+        while soas < 2:
+            message = receive_message(sock)
+            records += sum(map(len, message.answer))
+            soas += sum(len(rrset) for rrset in message.answer if rrset.rdtype == dns.rdatatype.SOA)
+        assert records == 3004
+        assert receive_message(sock).id == QUERY.id
+
+
+def test_a_reload_amid_a_transfer_leaves_it_the_old_zone() -> None:
+    """The client reads no more than the first message before the zone is another one."""
+    with transferring() as daemon, connect(daemon.bound[0].port) as sock:
+        sock.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")))
+        records = sum(map(len, receive_message(sock).answer))
+        daemon.responder.swap(State.of(SNAPSHOT, Access(), daemon.responder.context))
+        receive_message_from(daemon.bound[0].port)
+        while records < 3004:
+            records += sum(map(len, receive_message(sock).answer))
+        assert records == 3004
+
+
+def test_a_slow_reader_of_transfers_costs_a_message_and_is_cut_off() -> None:
+    """It asks for a gigabyte and reads nothing: what waits for it stays small, and others are answered."""
+    axfr = frame(dns.message.make_query("ark.arpa.", "AXFR"))
+    with transferring(write_timeout=0.3) as daemon, connect(daemon.bound[0].port) as slow:
+        slow.sendall(axfr * 1000)
+        tracemalloc.start()
+        try:
+            for _ in range(20):
+                assert dns.query.tcp(QUERY, "127.0.0.1", PATIENCE, daemon.bound[0].port).id == QUERY.id
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 4 << 20
+        wait_until_cut_off(slow)
+
+
+def test_queries_are_answered_while_a_zone_is_transferred() -> None:
+    with transferring() as daemon, connect(daemon.bound[0].port) as sock:
+        sock.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")) * 5)
+        for _ in range(20):
+            assert dns.query.udp(QUERY, "127.0.0.1", PATIENCE, daemon.bound[0].port).id == QUERY.id
+
+
+def linger(sock: socket.socket) -> None:
+    """Its close will be a reset."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_what_is_there_before_its_connection_is_accepted_is_answered() -> None:
+    """The kernel has all of it before the listener looks: query, two queries and the end of the stream, or half."""
+    running = Running()
+    listening = open_tcp_socket("127.0.0.1", 0)
+    connections = Connections()
+    listener = tcp.TcpListener(listening, answers(), connections)
+    place = listening.getsockname()
+    with contextlib.ExitStack() as stack:
+        one, two, half, nothing, gone = (
+            stack.enter_context(socket.create_connection(place, PATIENCE)) for _ in range(5)
+        )
+        one.sendall(FRAME)
+        two.sendall(FRAME + BIG_FRAME)
+        two.shutdown(socket.SHUT_WR)
+        half.sendall(FRAME[:-1])
+        gone.sendall(FRAME)
+        linger(gone)
+        gone.close()
+        running.call(listener.start)
+        assert receive_message(one).id == QUERY.id
+        assert receive_message(two).id == QUERY.id
+        assert len(receive_message(two).answer[0]) == 250
+        assert is_closed(two)
+        wait_for(lambda: connections.count == 3)  # two has its end, and gone is gone
+        half.sendall(FRAME[-1:])
+        one.sendall(FRAME)
+        nothing.sendall(FRAME)
+        for sock in (half, one, nothing):
+            assert receive_message(sock).id == QUERY.id
+        asyncio.run_coroutine_threadsafe(stop(listener), running.loop).result(PATIENCE)
+        assert connections.count == 0
+    running.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_replies_on_a_connection_never_wait_for_one_another(host: str) -> None:
+    with open_tcp_socket(host, 0) as listening, socket.create_connection(listening.getsockname()[:2]):
+        sock, _ = listening.accept()
+        with sock:
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_nothing_is_left_of_a_connection_for_the_garbage_collector() -> None:
+    """One for each query would have it run all the time, and memory grow meanwhile."""
+    seen: list[weakref.ref[stream.Stream]] = []
+
+    class Seen(stream.Stream):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            seen.append(weakref.ref(self))
+            super().connection_made(transport)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tcp, "Stream", Seen)
+        connections = Connections()
+        gc.disable()
+        try:
+            with tcp_serving(connections) as port:
+                assert converse(connect(port), FRAME, shut=True)
+                assert converse(connect(port), FRAME[:-1], shut=True) == b""
+                with connect(port) as sock:
+                    sock.sendall(FRAME)
+                    receive_message(sock)
+                    linger(sock)
+                deadline = time.monotonic() + PATIENCE
+                while connections.count and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                receive_message_from(port)  # by now the server's thread is through with those before
+                assert [ref() for ref in seen[:-1]] == [None] * 3
+        finally:
+            gc.enable()
+
+
+def receive_message_from(port: int) -> None:
+    with connect(port) as sock:
+        sock.sendall(FRAME)
+        receive_message(sock)
+
+
+def test_resets_and_halves_in_any_number_leave_nothing_open() -> None:
+    counters = Counters()
+    connections = Connections(counters=counters)
+    with tcp_serving(connections) as port:
+        for number in range(200):
+            with connect(port) as sock:
+                sock.sendall((FRAME * 3)[: number % (3 * len(FRAME))])
+                if number % 3:
+                    linger(sock)
+        deadline = time.monotonic() + PATIENCE
+        while (connections.count or counters.accepted < 200) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert (connections.count, counters.open, counters.accepted) == (0, 0, 200)
+        receive_message_from(port)
+
+
+def test_a_flood_of_connections_stays_within_the_limits() -> None:
+    """Of one client beyond its own: refused. Beyond all: the longest idle make room, and the last is answered."""
+    counters = Counters()
+    connections = Connections(max_connections=20, max_per_client=15, counters=counters)
+    with tcp_serving(connections) as port, contextlib.ExitStack() as stack:
+        socks = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE, (f"127.0.0.{client}", 0)))
+            for client in (2, 3, 4)
+            for _ in range(30)
+        ]
+        deadline = time.monotonic() + PATIENCE
+        while counters.accepted + counters.refused < 90 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        # 15 of the first; 15 of the second, ten of the first making room; 15 of the third, and the rest of the first.
+        assert (counters.accepted, counters.refused, counters.shed, counters.open) == (45, 45, 25, 20)
+        socks[60].sendall(FRAME)
+        assert receive_message(socks[60]).id == QUERY.id
+        assert is_closed(socks[0])
+        assert is_closed(socks[-1])
+
+
+def test_connections_that_find_no_descriptor_wait_until_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tcp, "ACCEPT_PAUSE", 0.05)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with tcp_serving() as port, socket.socket() as sock:
+        sock.settimeout(PATIENCE)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
+            sock.connect(("127.0.0.1", port))
+            sock.sendall(FRAME)
+            deadline = time.monotonic() + PATIENCE
+            while caplog.text.count("Too many open files") < 2 and time.monotonic() < deadline:
+                time.sleep(0.01)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert receive_message(sock).id == QUERY.id
+    assert "no connection accepted for 0.05 s: Too many open files" in caplog.text
+
+
+def test_without_descriptors_the_longest_idle_makes_room(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tcp, "ACCEPT_PAUSE", 0.05)
+    counters = Counters()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with tcp_serving(Connections(counters=counters)) as port, connect(port) as idle, socket.socket() as later:
+        idle.sendall(FRAME)
+        receive_message(idle)
+        later.settimeout(PATIENCE)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
+            later.connect(("127.0.0.1", port))
+            later.sendall(FRAME)
+            assert is_closed(idle)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert receive_message(later).id == QUERY.id
+    assert "no connection accepted for 0.05 s: Too many open files" in caplog.text
+    assert counters.shed == 1
+
+
+def test_five_hundred_idle_connections_leave_room_for_queries() -> None:
+    counters = Counters()
+    connections = Connections(max_connections=600, max_per_client=600, counters=counters)
+    with tcp_serving(connections) as port, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(connect(port)) for _ in range(500)]
+        for _ in range(50):
+            receive_message_from(port)
+        for sock in idle:
+            sock.sendall(FRAME)
+        for sock in idle:
+            assert receive_message(sock).id == QUERY.id
+        assert connections.count >= 500
+    wait_for(lambda: not connections.count)
+    assert (counters.open, counters.shed, counters.refused) == (0, 0, 0)

@@ -1,0 +1,50 @@
+"""Replies leave from the address that was asked, by whatever way the routes have."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+
+import pytest
+
+from maptr.server import udp
+
+
+@pytest.mark.parametrize(
+    ("level", "kind", "arrived", "leaves"),
+    [
+        (
+            socket.IPPROTO_IP,
+            udp.IP_PKTINFO,
+            struct.pack("@i4s4s", 7, bytes((192, 0, 2, 1)), bytes((192, 0, 2, 1))),
+            struct.pack("@i4s4s", 0, bytes((192, 0, 2, 1)), bytes((192, 0, 2, 1))),
+        ),
+        (
+            socket.IPPROTO_IPV6,
+            socket.IPV6_PKTINFO,
+            ipaddress.ip_address("2001:db8::1").packed + struct.pack("@I", 7),
+            ipaddress.ip_address("2001:db8::1").packed + struct.pack("@I", 0),
+        ),
+    ],
+)
+def test_rfc3542_the_address_is_kept_and_the_interface_is_not(
+    level: int, kind: int, arrived: bytes, leaves: bytes
+) -> None:
+    assert udp.reply_source([(level, kind, arrived)]) == [(level, kind, leaves)]
+
+
+def test_what_else_the_kernel_tells_is_not_sent_back() -> None:
+    assert udp.reply_source([(socket.SOL_SOCKET, 29, bytes(16))]) == []
+
+
+def test_every_address_of_a_wildcard_socket_answers_as_itself() -> None:
+    with udp.open_socket("0.0.0.0", 0) as server:
+        listener = udp.UdpListener(server, lambda query, _transport, _client: query)
+        for number in (1, 2, 9):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+                client.settimeout(5)
+                client.connect((f"127.0.0.{number}", server.getsockname()[1]))  # takes nothing from another address
+                client.send(b"asked")
+                listener._drain()
+                assert client.recv(100) == b"asked"

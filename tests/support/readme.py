@@ -1,0 +1,233 @@
+"""Runs the commands of a Markdown page, so that what the README says stays true.
+
+The convention, which readers of the page need not know:
+
+* Fenced blocks marked ``sh``, ``console`` and ``python`` are run; ``text``, ``json`` and others are not, nor
+  is a block right below an HTML comment that starts with ``not run:`` and says why.
+* A page is one session in one temporary directory, which has a copy of ``zones/`` in it. The project's
+  commands are first on the PATH. Each command is a shell of its own: ``cd`` and ``export`` do not last.
+* One command a line, longer ones with a backslash at the end; ``#`` starts a comment. In ``console`` blocks
+  only lines starting with ``$ `` are commands; the output below them is not compared.
+* A command ends with code 0, or with N where the line says ``# exits N``.
+* A line ending in ``&`` starts a server; the next command waits until it has said ``ready`` on stderr. It is
+  stopped at the end of the page.
+* The ports in DOCUMENTED_PORTS stand for free ones, the same throughout the page.
+* ``scripts/...`` is looked up, not run: scripts/test would run itself, and scripts/demo has its own test.
+* A ``python`` block is a program of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from tests.support.peers import PEERS, SEARCH, free_port, require
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCUMENTED_PORTS = ("5300", "5301", "8053", "8080", "9153")
+COMMAND_SECONDS = 180.0  # on a machine that is busy; a second or two on one that is not
+READY_SECONDS = 60.0
+STOP_SECONDS = 10.0
+
+# Programs of the real servers: a page may show them, and a machine may lack them.
+PEER_COMMANDS = frozenset(
+    {"dig", "drill", "kdig", "ldns-verify-zone", *(command for peer in PEERS for command in peer.commands)}
+)
+
+_FENCE = re.compile(r"(?P<indent> *)(?P<fence>```+|~~~+)\s*(?P<language>[\w+-]*).*")
+_NOT_RUN = re.compile(r"\s*<!--\s*not run:\s*\S")
+_EXITS = re.compile(r"\s#.*\bexits (?P<code>\d+)")
+_PORT = re.compile(rf"(?<![\w.])(?:{'|'.join(DOCUMENTED_PORTS)})(?!\w|[.]\d)")
+
+
+class DocumentedCommandFailed(Exception):
+    """A command of the page did not do what the page says; the text has the place and the output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One thing to run: a shell line, or a Python program."""
+
+    line: int
+    text: str
+    language: str = "sh"
+    code: int = 0
+
+    @property
+    def in_background(self) -> bool:
+        return self.language == "sh" and self.text.endswith("&")
+
+    @property
+    def word(self) -> str:
+        """The program's name."""
+        return self.text.split()[0] if self.language == "sh" else "python"
+
+
+def commands(markdown: str) -> list[Command]:
+    """What a page asks its reader to run, in order; ValueError for a fence that is never closed."""
+    found: list[Command] = []
+    lines = markdown.splitlines()
+    number = 0
+    while number < len(lines):
+        match = _FENCE.fullmatch(lines[number])
+        number += 1
+        if match is None:
+            continue
+        start = number
+        while number < len(lines) and lines[number].strip() != match["fence"]:
+            number += 1
+        if number == len(lines):
+            raise ValueError(f"line {start}: this fence is never closed")
+        before = lines[start - 2] if start >= 2 else ""
+        if not _NOT_RUN.match(before):
+            indent = len(match["indent"])
+            found += _block(match["language"], [line[indent:] for line in lines[start:number]], start + 1)
+        number += 1
+    return found
+
+
+def _block(language: str, lines: Sequence[str], first: int) -> Iterator[Command]:
+    if language == "python":
+        yield Command(first, "\n".join(lines) + "\n", "python")
+        return
+    if language not in ("sh", "console"):
+        return
+    number = 0
+    while number < len(lines):
+        at, text = number, lines[number]
+        while text.endswith("\\") and number + 1 < len(lines):
+            number += 1
+            text = f"{text[:-1].rstrip()} {lines[number].removeprefix('> ').strip()}"
+        number += 1
+        if language == "console":
+            if not text.startswith("$ "):
+                continue
+            text = text[2:]
+        exits = _EXITS.search(text)
+        text = re.sub(r"\s#\s.*", "", text).strip()
+        if text and not text.startswith("#"):
+            yield Command(first + at, text, code=int(exits["code"]) if exits else 0)
+
+
+class Session:
+    """One page's commands, run one after the other; as a context, its servers are stopped at the end."""
+
+    def __init__(self, page: str, directory: Path) -> None:
+        self.page = page
+        self.directory = directory
+        self._ports = {port: str(free_port()) for port in DOCUMENTED_PORTS}
+        self._servers: list[tuple[subprocess.Popen[bytes], BinaryIO]] = []
+        scripts = Path(sys.executable).parent  # not resolved: the environment's own bin directory
+        self._environment: Mapping[str, str] = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("XDG_")},
+            "PATH": os.pathsep.join((str(scripts), SEARCH)),
+            "HOME": str(directory),
+            "NO_COLOR": "1",
+        }
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def run(self, command: Command) -> str:
+        """Run one command and give its output; DocumentedCommandFailed unless it ends as the page says."""
+        if command.word.startswith("scripts/"):
+            self._look_up(command)
+            return ""
+        if command.word in ("cd", "export"):
+            raise self._failure(command, f"each command is a shell of its own, so {command.word} does not last")
+        text = _PORT.sub(lambda match: self._ports[match[0]], command.text)
+        if command.in_background:
+            return self._serve(command, text.removesuffix("&").strip())
+        argv = [sys.executable, "-W", "error", "-c", text]
+        if command.language == "sh":
+            argv = ["bash", "-o", "pipefail", "-c", text]
+        try:
+            done = subprocess.run(
+                argv,
+                cwd=self.directory,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=COMMAND_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise self._failure(command, f"not done after {error.timeout:.0f} seconds") from None
+        output = done.stdout.decode(errors="replace")
+        if done.returncode != command.code:
+            raise self._failure(command, f"exits {done.returncode}, not {command.code}\n{output}")
+        return output
+
+    def _serve(self, command: Command, text: str) -> str:
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {text}"],
+            cwd=self.directory,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._servers.append((process, log))
+        deadline = time.monotonic() + READY_SECONDS
+        while True:
+            ended = process.poll() is not None
+            said = os.pread(log.fileno(), 1 << 20, 0).decode(errors="replace")
+            if re.search(r"\bready\b", said):  # not an address that is "already in use"
+                return said
+            if ended or time.monotonic() > deadline:
+                why = f"exits {process.returncode}" if ended else "is not ready"
+                raise self._failure(command, f"{why}\n{said}")
+            time.sleep(0.02)
+
+    def _look_up(self, command: Command) -> None:
+        path = REPOSITORY / command.word
+        if not path.is_file() or not os.access(path, os.X_OK):
+            raise self._failure(command, "there is no such script")
+
+    def _failure(self, command: Command, why: str) -> DocumentedCommandFailed:
+        return DocumentedCommandFailed(f"{self.page}:{command.line}: {command.text.strip()}\n{why}")
+
+    def stop(self) -> None:
+        """End the page's servers, the last one first."""
+        while self._servers:
+            process, log = self._servers.pop()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            log.close()
+
+
+def run_page(path: Path, directory: Path) -> int:
+    """Run a page's commands in a directory; how many there were.
+
+    Skips the test, before anything is run, when the page shows a real server's program that is not here.
+    """
+    page = commands(path.read_text(encoding="utf-8"))
+    require(*sorted({command.word for command in page} & PEER_COMMANDS))
+    if (REPOSITORY / "zones").is_dir():
+        shutil.copytree(REPOSITORY / "zones", directory / "zones")
+    with Session(path.name, directory) as session:
+        for command in page:
+            session.run(command)
+    return len(page)
