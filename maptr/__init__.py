@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from maptr.ark import Ark, find_arks
     from maptr.cache.cache import Cache
-    from maptr.candidate import Candidate
+    from maptr.discovery import Candidate
     from maptr.client.aio import discover_async, discover_at_async
     from maptr.client.bulk import discover_many, discover_many_async
     from maptr.client.stub import Stub
@@ -40,7 +40,7 @@ _HOMES = {
     "maptr.client.aio": ("discover_async", "discover_at_async"),
     "maptr.client.bulk": ("discover_many", "discover_many_async"),
     "maptr.cache.cache": ("Cache",),
-    "maptr.candidate": ("Candidate",),
+    "maptr.discovery": ("Candidate",),
     "maptr.client.sync": ("discover", "discover_at"),
     "maptr.discovery": ("Discovery",),
     "maptr.errors": (

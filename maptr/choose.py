@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from maptr.candidate import Candidate
+    from maptr.discovery import Candidate
     from maptr.discovery import Discovery
 
 Chooser: TypeAlias = "Callable[[Discovery], Candidate]"

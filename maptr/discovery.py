@@ -1,19 +1,313 @@
-"""Discovery: what one run of the algorithm found, and why. It is made of candidates and of steps (``trace.py``).
+"""Why a walk found what it found: each question with its outcome, its records and its chain of trust.
+
+[from candidate] A mapping authority that was found, the URL it has for an ARK, and its rank among others.
+
+[from discovery] Discovery: what one run of the algorithm found, and why. It is made of candidates and of steps (``trace.py``).
 
 A value: how it comes about is the business of ``walk``, and which candidate to take that of ``choose``.
+
+[from summary] A discovery in words: ``str()``, ``repr()``, and why there is nothing. Imported where somebody wants to read it.
 """
 
 from __future__ import annotations
 
+import enum
+from typing import Any, NamedTuple
+from maptr.naptr.record import Kind, Naptr
+from maptr.protocol import names
+from maptr.protocol.names import Labels
+from maptr.text import printable
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from maptr import errors, url
+from maptr.ark import Ark
+from maptr.naptr.automaton import Budget, BudgetSpent
+from maptr.naptr.record import Naptr
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, overload
-
 from maptr import errors
-from maptr.ark import Ark
-from maptr.candidate import Candidate
-from maptr.protocol import names
-from maptr.trace import Outcome, Step
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from maptr.naptr.regexp import Substitution
+
+if TYPE_CHECKING:
+    pass
+
+# What is known of an answer's DNSSEC state (RFC 4033 5). Of several answers a discovery has the worst.
+SECURITY = ("secure", "insecure", "indeterminate", "bogus")
+
+
+class Outcome(enum.Enum):
+    """How a question ended. For the first three DNS said; for the rest it did not, and the walk is incomplete."""
+
+    ANSWER = "answer"
+    NODATA = "no NAPTR records"
+    NXDOMAIN = "no such name"
+    SERVFAIL = "server failure"
+    REFUSED = "refused"
+    REFERRAL = "referred to other servers"
+    TIMEOUT = "no answer in time"
+    UNREACHABLE = "server unreachable"
+    MALFORMED = "answer cannot be read"
+    BOGUS = "answer fails DNSSEC validation"
+    LIMIT = "a limit was reached"
+    NO_ORIGIN = "the origin does not exist in this DNS"
+
+    said: bool
+
+    def __init__(self, text: str) -> None:
+        self.said = text in ("answer", "no NAPTR records", "no such name")
+
+
+class Reading(NamedTuple):
+    """One record on the trace: what it was taken for, and why it counted or did not."""
+
+    naptr: Naptr
+    kind: Kind
+    counted: bool
+    reasons: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """One printable line: ``+`` where it counted, the record, and the reasons."""
+        reasons = f" ({'; '.join(self.reasons)})" if self.reasons else ""
+        return printable(f"{'+' if self.counted else '-'} {self.naptr}{reasons}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "record": self.naptr.to_text(),
+            "kind": self.kind.value,
+            "counted": self.counted,
+            "reasons": list(self.reasons),
+        }
+
+
+class Link(NamedTuple):
+    """One link of a chain of trust: the records of a name and type, and what validation made of them."""
+
+    name: str
+    rdtype: str
+    security: str
+    note: str = ""
+    server: str = ""
+    elapsed: float | None = None
+
+    def __str__(self) -> str:
+        """One printable line."""
+        note = f" ({self.note})" if self.note else ""
+        return printable(f"{self.name} {self.rdtype}: {self.security}{_where(self)}{note}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "type": self.rdtype,
+            "security": self.security,
+            "note": self.note,
+            "server": self.server,
+            "elapsed": self.elapsed,
+        }
+
+
+class Step(NamedTuple):
+    """One question on the trace, asked or not; of type SOA where it was asked whether the origin exists. ``elapsed`` is
+    in seconds; it, ``ttl`` and ``server`` are not compared.
+
+    ``security`` is that of the answer. ``links`` are those of the chain of trust that were followed for it, where
+    maptr validates by itself; what is known from questions before is not asked again, so they are not compared either.
+    """
+
+    name: Labels
+    depth: int
+    outcome: Outcome
+    readings: tuple[Reading, ...] = ()
+    note: str = ""
+    ttl: int | None = None
+    server: str = ""
+    elapsed: float | None = None
+    security: str = "indeterminate"
+    links: tuple[Link, ...] = ()
+    rdtype: str = "NAPTR"
+
+    @property
+    def ended(self) -> str:
+        """The question and how it ended, in words."""
+        outcome = f"no {self.rdtype} records" if self.outcome is Outcome.NODATA else self.outcome.value
+        return f"{names.to_text(self.name)} {self.rdtype}: {outcome}"
+
+    def __str__(self) -> str:
+        """One printable line: the question, how it ended, who said so, and how long that took."""
+        count = f", {len(self.readings)} records" if self.readings else ""
+        security = f", {self.security}" if self.security != "indeterminate" else ""
+        note = f" ({self.note})" if self.note else ""
+        return printable(f"{self.ended}{count}{security}{_where(self)}{note}")
+
+    def _compared(self) -> tuple[object, ...]:
+        return *self[:5], self.security, self.rdtype
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Step) and self._compared() == other._compared()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": names.to_text(self.name),
+            "type": self.rdtype,
+            "depth": self.depth,
+            "outcome": self.outcome.name.lower(),
+            "note": self.note,
+            "ttl": self.ttl,
+            "server": self.server,
+            "elapsed": self.elapsed,
+            "records": [reading.to_dict() for reading in self.readings],
+            "security": self.security,
+            "chain": [link.to_dict() for link in self.links],
+        }
+
+
+def _where(asked: Step | Link) -> str:
+    """Who said it, and how long that took."""
+    took = f" in {asked.elapsed * 1000:.1f} ms" if asked.elapsed is not None else ""
+    return (f" from {asked.server}" if asked.server else "") + took
+
+
+REGEXP_STEPS = 20_000
+"""Steps of regexp matching that one walk may spend: about 10 ms, or 50 ms of the costliest, for which an event loop is
+held. A rule of ours costs about five."""
+
+
+class Candidate(NamedTuple):
+    """One mapping authority found.
+
+    ``host`` and ``port`` say where it is; ``target`` is the URL its rule made, without inflection or query
+    string, and empty for an ``h`` record, which says no more than the host. ``order`` and ``preference`` are those
+    of its own record; ``path`` holds the pairs of every record on the way, its own last. ``ttl`` is the shortest
+    of all these records, in seconds; it is not compared, nor what makes URLs for other ARKs. ``status`` is the HTTP
+    status that the registry wants for a redirect to it, None where that is not known, as from DNS; nor is it compared.
+
+    >>> best = discover("ark:12345/x6np1wh8k", nameservers=[server])[0]
+    >>> best.url(Ark.parse("ark:12345/x5?info"))
+    'https://ark.example.org/ark:12345/x5?info'
+    """
+
+    host: str
+    port: int | None
+    order: int
+    preference: int
+    owner: str
+    ttl: int = 0
+    source: str = "dns"
+    target: str = ""
+    path: tuple[tuple[int, int], ...] = ()
+    made_for: str = ""
+    substitution: Substitution | None = None
+    scheme: str = ""
+    status: int | None = None
+
+    def _compared(self) -> tuple[object, ...]:
+        return self[:5] + self[6:10]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Candidate) and self._compared() == other._compared()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def __str__(self) -> str:
+        """Where it is, and its rank: ``ark.example.org:8443 (order 10, preference 10)``."""
+        where = self.target or (self.host if self.port is None else f"{self.host}:{self.port}")
+        return f"{where} (order {self.order}, preference {self.preference})"
+
+    def __repr__(self) -> str:
+        """What is not as it mostly is, and nothing of how URLs for other ARKs are made."""
+        usual = self._field_defaults
+        shown = ((name, getattr(self, name)) for name in self._fields if name not in ("made_for", "substitution"))
+        text = ", ".join(f"{name}={value!r}" for name, value in shown if name not in usual or value != usual[name])
+        return f"Candidate({text})"
+
+    @property
+    def orders(self) -> tuple[int, ...]:
+        """Orders along the path, less final noughts: candidates of equal ``orders`` are for a chooser to choose
+        among, whether or not a redirect with order 0 led to some of them."""
+        orders = [order for order, _ in self.path]
+        while orders and orders[-1] == 0:
+            orders.pop()
+        return tuple(orders)
+
+    def url(self, ark: Ark, *, scheme: str = "https") -> str:
+        """The URL for an ARK: what the rule makes of it, or ``scheme://host[:port]/ark:NAAN/name`` for ``h``.
+
+        A scheme of the candidate's own, found by asking, goes before ``scheme``, and port 80 means http.
+        Inflection and query string are carried along. Raises DiscoveryError where the rule does not match the ARK,
+        or makes a URL at another place of it: that is another candidate, which only a walk may judge.
+        """
+        if self.substitution is None:
+            path = ark.in_url if ark.name else str(ark)  # a bare NAAN without a slash (draft table 1)
+            return f"{url.at(self.host, self.port, self.scheme or scheme)}/{path}{ark.tail}"
+        if ark.in_url == self.made_for:
+            return self.target + ark.tail
+        try:
+            made = self.substitution.apply(ark.in_url.encode(), Budget(REGEXP_STEPS))
+            text = (made or b"").decode("ascii")
+            where = url.parse(text) if made is not None else None
+        except (BudgetSpent, ValueError) as error:
+            raise errors.DiscoveryError(f"the rule of {self.host} at {self.owner} fails for {ark}: {error}") from None
+        if where is None:
+            raise errors.DiscoveryError(f"the rule of {self.host} at {self.owner} is not for {ark}")
+        if (where.host.in_url.lower(), where.port) != (self.host.lower(), self.port):
+            raise errors.DiscoveryError(f"the rule of {self.host} at {self.owner} leads elsewhere for {ark}")
+        return text + ark.tail
+
+
+class Found(NamedTuple):
+    """A candidate, its record, and which of that record's hosts it is."""
+
+    candidate: Candidate
+    naptr: Naptr
+    nth: int
+
+    def rank(self, depth: int) -> tuple[object, ...]:
+        path = self.candidate.path
+        return _padded(path, depth), self.naptr.canonical(), self.nth, len(path), self.candidate.owner.lower()
+
+
+def _padded(path: tuple[tuple[int, int], ...], depth: int) -> tuple[tuple[int, int], ...]:
+    # A path that ends early counts as going on with noughts: the draft holds order and preference at 0,
+    # and then a redirect must not decide.
+    return path + ((0, 0),) * (depth - len(path))
+
+
+def rank(
+    found: Sequence[Found],
+    ark: Ark,
+    scheme: str = "https",
+    unknown: Sequence[tuple[tuple[int, int], ...]] = (),
+) -> tuple[Candidate, ...]:
+    """Candidates by (order, preference) along their path, then rdata in canonical order; each URL once.
+
+    URLs that differ only in the slash after ``ark:`` are one. ``unknown`` are the paths of records that are for the ARK
+    but make no URL that is known: candidates of a worse rank than one of them are left out.
+    """
+    if len(found) < 2 and not unknown:
+        return tuple([candidate for candidate, _, _ in found])
+    depth = max(map(len, [*unknown, *[one.candidate.path for one in found]]))
+    if unknown:
+        worst = min(_padded(path, depth) for path in unknown)
+        found = [one for one in found if _padded(one.candidate.path, depth) <= worst]
+    ranked: dict[str, Candidate] = {}
+    for one in sorted(found, key=lambda one: one.rank(depth)):
+        candidate = one.candidate
+        ranked.setdefault(url.same_place(candidate.url(ark, scheme=scheme)), candidate)
+    return tuple(ranked.values())
+
 
 CLOCK_SLACK = 60.0  # seconds; what was said later than now by more than this was said by another clock
 
@@ -129,15 +423,15 @@ class Discovery(Sequence[Candidate]):
 
     def __str__(self) -> str:
         """One line: the ARK with its URL, or why there is none. ``to_text`` has all candidates."""
-        from maptr import summary
+        pass
 
-        return summary.line(self)
+        return line(self)
 
     def __repr__(self) -> str:
         """Short, for it may hold 64 candidates and 32 steps: ``to_dict`` has everything."""
-        from maptr import summary
+        pass
 
-        return summary.tag(self)
+        return tag(self)
 
     @overload
     def __getitem__(self, index: int) -> Candidate: ...
@@ -191,9 +485,9 @@ class Discovery(Sequence[Candidate]):
         DiscoveryTimeout (a question got no answer in time) or DiscoveryFailed."""
         if self.candidates:
             return
-        from maptr import summary
+        pass
 
-        message = summary.none(self)
+        message = none(self)
         if self.complete:
             raise errors.NoMappingAuthority(message, self)
         timeout = any(step.outcome is Outcome.TIMEOUT for step in self.trace)
@@ -201,9 +495,9 @@ class Discovery(Sequence[Candidate]):
 
     def unsaid(self) -> str:
         """What makes it incomplete, in words: the first question without an answer; empty where it is complete."""
-        from maptr import summary
+        pass
 
-        return summary.unsaid(self)
+        return unsaid(self)
 
     def raise_for_security(self, require: str | None) -> None:
         """Nothing, where the answers are as secure as required (None: any are); else DiscoveryFailed."""
@@ -270,3 +564,81 @@ _values = attrgetter(*Discovery.__slots__)
     _set_reason,
     _set_fetched,
 ) = (getattr(Discovery, name).__set__ for name in Discovery.__slots__)
+
+
+SHOWN = 3  # URLs in the repr
+
+
+def line(found: Discovery) -> str:
+    """One printable line: the ARK with its URL and what there is to mind, or why there is none."""
+    if not found.candidates:
+        return printable(none(found))
+    mind = [f"and {len(found) - 1} more"] if len(found) > 1 else []
+    mind += [f"from {found.source}"] if found.source != "dns" else []
+    mind += ["stale"] if found.stale else []
+    mind += [] if found.complete else [f"this may not be all: {unsaid(found)}"]
+    return printable(f"{found.ark}: {found.url()}" + (f" ({', '.join(mind)})" if mind else ""))
+
+
+def tag(found: Discovery) -> str:
+    """What it is, for whoever debugs: the first URLs, and the state of the whole."""
+    urls = [repr(candidate.url(found.ark, scheme=found.scheme)) for candidate in found.candidates[:SHOWN]]
+    urls += [f"{len(found) - SHOWN} more"] if len(found) > SHOWN else []
+    state = [
+        "complete" if found.complete else "not complete",
+        found.source,
+        *(["stale"] if found.stale else []),
+        found.security,
+    ]
+    return f"<Discovery of {str(found.ark)!r}: [{', '.join(urls)}], {', '.join(state)}>"
+
+
+def none(found: Discovery) -> str:
+    """That there is no candidate, and why."""
+    known = "" if found.complete else " known"
+    return f"no mapping authority{known} for {found.ark}: {_why(found)}"
+
+
+def advice(found: Discovery) -> str:
+    """What to do where the origin does not exist in the DNS that was asked; empty where it is not known to be so."""
+    origin = next((step.name for step in found.trace if step.outcome is Outcome.NO_ORIGIN), None)
+    if origin is None:
+        return ""
+    if names.fold(origin) != names.ARK_ARPA:
+        return f"{names.to_text(origin)} does not exist in the DNS that was asked: name a server that has it (@SERVER)"
+    return (
+        "ark.arpa is not delegated on the public Internet: name a server that has it (@SERVER), or serve it on this"
+        " machine (maptr up)"
+    )
+
+
+def unsaid(found: Discovery) -> str:
+    """What makes it incomplete: the first question without an answer; empty where it is complete."""
+    if found.complete:
+        return ""
+    steps = [step for step in found.trace if not step.outcome.said]
+    if not steps:
+        return "a limit of the walk was reached"
+    more = f", and {len(steps) - 1} more" if len(steps) > 1 else ""
+    return _ended(steps[0]) + _note(steps[0]) + more
+
+
+def _why(found: Discovery) -> str:
+    step = _to_blame(found)
+    if step is None:
+        return found.reason or "nothing was asked"
+    nowhere = ", none of them leads to a mapping authority" if step.outcome is Outcome.ANSWER else ""
+    return _ended(step) + nowhere + _note(step)
+
+
+def _to_blame(found: Discovery) -> Step | None:
+    """The first question that was not answered, or the first of all; None where nothing was asked."""
+    return next((step for step in found.trace if not step.outcome.said), next(iter(found.trace), None))
+
+
+def _ended(step: Step) -> str:
+    return step.ended
+
+
+def _note(step: Step) -> str:
+    return f" ({step.note})" if step.note else ""

@@ -12,15 +12,15 @@ import pytest
 
 from maptr import url
 from maptr.ark import Ark
-from maptr.candidate import Candidate
+from maptr.discovery import Candidate
 from maptr.choose import CHOOSERS, at_random, first, sticky, weighted
 from maptr.discovery import Discovery
 from maptr.errors import NmaError
 from maptr.naptr.record import Naptr
 from maptr.nma.reachable import Own, Reachable, named
 from maptr.protocol import names
-from maptr.question import Answer
-from maptr.trace import Outcome
+from maptr.walk import Answer
+from maptr.discovery import Outcome
 from maptr.walk import Walk
 
 

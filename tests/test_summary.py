@@ -12,8 +12,8 @@ import pytest
 from maptr import Ark, Cache, Candidate, Discovery, NoMappingAuthority, Stub, Validator
 from maptr.cache.disk import Disk
 from maptr.naptr.record import Kind, Naptr
-from maptr.question import Answer, Settings
-from maptr.trace import Link, Outcome, Reading, Step
+from maptr.walk import Answer, Settings
+from maptr.discovery import (Link, Outcome, Reading, Step)
 from maptr.walk import Walk
 from tests.client.validation.test_chain import validator
 from tests.support.caching import ARK, HOME, SILENT, Rig, host, redirect, said, table

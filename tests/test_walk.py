@@ -20,8 +20,8 @@ from maptr.errors import DiscoveryError, DiscoveryFailed, DiscoveryTimeout, NoMa
 from maptr.naptr.record import Kind, Naptr
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.question import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, Answer, Question, Settings
-from maptr.trace import Outcome
+from maptr.walk import (MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, Answer, Question, Settings)
+from maptr.discovery import Outcome
 from maptr.walk import Walk
 
 VECTORS: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "vectors" / "walk.toml").read_text("utf-8"))[

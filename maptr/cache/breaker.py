@@ -10,7 +10,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
-from maptr.cache.forklock import ForkLock
+from maptr.files import ForkLock
 
 OPEN_AFTER = 3  # failures in a row
 FIRST_PAUSE = 1.0  # seconds; RFC 9520 section 3.2: failures are kept for a second at least

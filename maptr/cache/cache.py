@@ -24,10 +24,10 @@ from maptr.cache.ready import Ready
 from maptr.cache.request import Defaults, Options, Request, Trust
 from maptr.cache.store import Store
 from maptr.client import call
-from maptr.config import places
+from maptr import places
 from maptr.discovery import Discovery
 from maptr.protocol.names import fold
-from maptr.question import Settings
+from maptr.walk import Settings
 from maptr.registry.followed_file import TableSource, WatchedTable, table_source
 from maptr.registry.table import Table
 

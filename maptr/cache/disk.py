@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, TypeVar
 from maptr.cache.sqlitefile import BUSY_MS, Schema, SqliteFile
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
-from maptr.question import Answer
-from maptr.trace import SECURITY, Outcome
+from maptr.walk import Answer
+from maptr.discovery import SECURITY, Outcome
 
 if TYPE_CHECKING:
     from maptr.cache.drift import Drift, History

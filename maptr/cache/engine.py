@@ -24,7 +24,7 @@ from maptr.discovery import CLOCK_SLACK, Discovery
 from maptr.errors import DiscoveryError
 from maptr.protocol.names import fold
 from maptr.registry.followed_file import TableState
-from maptr.trace import Outcome, Step
+from maptr.discovery import Outcome, Step
 from maptr.walk import Walk
 
 log = logging.getLogger("maptr.cache")

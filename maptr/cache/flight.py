@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from maptr.cache.forklock import ForkLock
+from maptr.files import ForkLock
 from maptr.cache.memory import Key
 from maptr.discovery import Discovery
 

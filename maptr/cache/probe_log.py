@@ -8,7 +8,7 @@ from itertools import groupby
 
 from maptr import url
 from maptr.cache.disk import Disk
-from maptr.cache.forklock import ForkLock
+from maptr.files import ForkLock
 from maptr.registry.liveness import Liveness, Outcome, Probe, place_of
 
 MAX_PROBES = 50  # of one place

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from maptr.cache.forklock import ForkLock
+from maptr.files import ForkLock
 from maptr.discovery import Discovery
 
 MAX_READY = 10_000

@@ -12,8 +12,8 @@ from maptr.ark import Ark
 from maptr.discovery import Discovery
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.question import Answer, Reader, Settings
-from maptr.trace import Outcome
+from maptr.walk import Answer, Reader, Settings
+from maptr.discovery import Outcome
 from maptr.walk import Walk
 
 Lookup = Callable[[Labels], Answer | None]

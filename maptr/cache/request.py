@@ -17,7 +17,7 @@ from maptr.client.call import StepHook, with_origin
 from maptr.client.stub import Stub, make_validator
 from maptr.client.sync import make_stub
 from maptr.protocol.names import fold
-from maptr.question import Settings
+from maptr.walk import Settings
 
 if TYPE_CHECKING:
     import dns.name

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from maptr.cache.forklock import ForkGuard
+from maptr.files import ForkGuard
 from maptr.errors import ConfigError
 
 log = logging.getLogger("maptr.cache")

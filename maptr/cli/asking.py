@@ -15,7 +15,7 @@ from maptr.client.stub import Stub, is_address
 from maptr.client.sync import discover
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, MaptrError, NoMappingAuthority
-from maptr.trace import Step
+from maptr.discovery import Step
 
 if TYPE_CHECKING:
     from maptr.cache.cache import Cache
@@ -210,9 +210,9 @@ def advice_of(found: Discovery | None) -> str:
     """What to do where the origin does not exist; empty for any other outcome."""
     if found is None or found.complete:
         return ""
-    from maptr import summary
+    from maptr import discovery
 
-    return summary.advice(found)
+    return discovery.advice(found)
 
 
 def _tell_source(found: Discovery) -> None:

@@ -14,8 +14,8 @@ import click
 from maptr import config as configuration
 from maptr.cli import output
 from maptr.cli.completion import files
-from maptr.config import places
-from maptr.config.places import LOCAL_CONFIG
+from maptr import places
+from maptr.places import LOCAL_CONFIG
 from maptr.errors import ConfigError
 from maptr.protocol.names import to_text
 

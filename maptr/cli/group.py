@@ -24,7 +24,7 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0]
         if not ctx.resilient_parsing and not word.startswith("-") and self.get_command(ctx, word) is None:
-            from maptr.nearest import nearest
+            from maptr.text import nearest
 
             options = [name for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
             near = nearest(word, [*self.list_commands(ctx), *options], likeness=LIKE_ENOUGH)

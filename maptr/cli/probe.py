@@ -15,7 +15,7 @@ import click
 from maptr.cli import output, shared, through
 from maptr.cli.asking import DEFAULTS
 from maptr.cli.source import read_table
-from maptr.config import places
+from maptr import places
 from maptr.errors import ConfigError
 
 if TYPE_CHECKING:

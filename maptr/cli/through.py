@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from maptr.config import places
+from maptr import places
 
 TYPE_CHECKING = False  # typing's own takes milliseconds to import
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from maptr.config import Config
     from maptr.discovery import Discovery
     from maptr.errors import DiscoveryError
-    from maptr.question import Settings
+    from maptr.walk import Settings
 
 ORIGIN = "ark.arpa."
 _OURS = (b"client", b"cache", b"table")
@@ -92,7 +92,7 @@ def chooser(given: Options, config: Config | None) -> Chooser | None:
 
 def settings_of(given: Options, config: Config | None) -> Settings:
     """What is decided about a walk: by the command line, else by the configuration."""
-    from maptr.question import Settings
+    from maptr.walk import Settings
 
     scheme = given.scheme or (config.client.scheme if config is not None else "https")
     return Settings(allow_private=given.allow_private, scheme=scheme)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from maptr.protocol import names
 from maptr.text import printable
-from maptr.trace import Outcome, Step
+from maptr.discovery import Outcome, Step
 
 
 def step_lines(step: Step) -> Iterator[str]:

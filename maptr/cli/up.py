@@ -24,7 +24,8 @@ from maptr.cli.completion import files
 from maptr.cli.serving import daemon_of
 from maptr.cli.source import read_table
 from maptr.cli.upregistry import Registry
-from maptr.config import Config, places
+from maptr.config import Config
+from maptr import places
 from maptr.errors import ConfigError
 from maptr.files import name_for, write_atomically
 from maptr.protocol.names import Labels, fold, parse, to_text

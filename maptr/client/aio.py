@@ -16,7 +16,7 @@ from maptr.client.waiters import LoopWaiter
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.protocol.names import Labels
-from maptr.question import Answer, Question
+from maptr.walk import Answer, Question
 
 if TYPE_CHECKING:
     import dns.asyncresolver

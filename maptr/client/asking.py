@@ -21,8 +21,8 @@ from maptr.client.reply import Referral, Reply, read_reply
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, YXDOMAIN
-from maptr.question import TIME_OVER, Answer
-from maptr.trace import Outcome
+from maptr.walk import TIME_OVER, Answer
+from maptr.discovery import Outcome
 
 RandomBytes = Callable[[int], bytes]
 _new = tuple.__new__  # half the time of a NamedTuple's own

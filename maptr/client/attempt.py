@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from maptr.client.reply import Query
 from maptr.protocol.numbers import PORT
-from maptr.question import Answer
+from maptr.walk import Answer
 
 
 class Server(NamedTuple):

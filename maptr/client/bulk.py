@@ -14,7 +14,7 @@ from maptr.client.stub import Stub, make_validator
 from maptr.client.sync import discover
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError, DiscoveryFailed
-from maptr.question import Settings
+from maptr.walk import Settings
 
 if TYPE_CHECKING:
     import dns.asyncresolver

@@ -25,7 +25,7 @@ from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.question import Answer, Settings
+from maptr.walk import Answer, Settings
 
 if TYPE_CHECKING:
     import dns.name

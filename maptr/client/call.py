@@ -16,8 +16,8 @@ from maptr.ark import Ark, Profile
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.protocol import names
-from maptr.question import DEFAULTS, Answer, Question, Settings
-from maptr.trace import Step
+from maptr.walk import (DEFAULTS, Answer, Question, Settings)
+from maptr.discovery import Step
 from maptr.walk import Walk
 
 if TYPE_CHECKING:

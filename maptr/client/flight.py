@@ -14,7 +14,7 @@ from maptr.client.stub import family, framed
 from maptr.client.waiters import Waiter
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_MESSAGE
-from maptr.question import Answer
+from maptr.walk import Answer
 
 Done = Callable[[Labels, Answer], None]
 

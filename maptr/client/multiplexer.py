@@ -20,7 +20,7 @@ from maptr.client.stub import Stub
 from maptr.client.waiters import Waiter
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, UDP_PAYLOAD
-from maptr.question import Answer
+from maptr.walk import Answer
 
 MAX_TCP = 64  # connections at a time
 CONCURRENCY = 256  # questions outstanding

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
-from maptr.question import Answer, Question
+from maptr.walk import Answer, Question
 
 SECONDS = 60.0  # an origin that was found to exist, or not to, is not asked for again
 MAX_KEPT = 100

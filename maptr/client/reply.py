@@ -36,7 +36,7 @@ from maptr.protocol.numbers import (
     TC,
     A,
 )
-from maptr.trace import Outcome
+from maptr.discovery import Outcome
 
 MAX_CHAIN = 16  # CNAMEs followed in one reply; dnspython's limit too
 EDE_BOGUS = range(5, 13)  # RFC 8914 4.6 to 4.13: what validation found wrong, from "DNSSEC indeterminate" on

@@ -31,8 +31,8 @@ from maptr.errors import ConfigError, DiscoveryFailed, MissingExtra
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.numbers import UDP_PAYLOAD
-from maptr.question import Answer, Question
-from maptr.trace import Outcome
+from maptr.walk import Answer, Question
+from maptr.discovery import Outcome
 
 DOT_PORT = 853  # RFC 7858 3.1
 TRUNCATED = "the reply is truncated over TCP"  # dnspython takes what is there for all there is

@@ -20,8 +20,8 @@ from maptr.naptr.rule_cache import RuleCache
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR
-from maptr.question import TIME_OVER, Answer, Question, Settings
-from maptr.trace import Outcome
+from maptr.walk import (TIME_OVER, Answer, Question, Settings)
+from maptr.discovery import Outcome
 from maptr.walk import Walk, root_name
 
 MAX_KEPT = 100_000  # records of answers that are kept, an answer without records counting as one: 150 MB at the worst

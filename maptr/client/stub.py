@@ -21,7 +21,7 @@ from maptr.client.origins import Origins
 from maptr.errors import ConfigError, DiscoveryFailed, DiscoveryTimeout, reason_of
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, PORT
-from maptr.question import Answer
+from maptr.walk import Answer
 
 if TYPE_CHECKING:
     from maptr.client.trust import TrustAnchors, Validator

@@ -16,7 +16,7 @@ from maptr.client.call import Call, Clock, Options, StepHook, check_whom, listed
 from maptr.client.stub import Stub, make_validator
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
-from maptr.question import Answer, Question, Settings
+from maptr.walk import Answer, Question, Settings
 
 if TYPE_CHECKING:
     import dns.name

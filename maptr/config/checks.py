@@ -45,7 +45,7 @@ def _check_keys(config: Config) -> Mistakes:
             yield path, f"the key {_shown(key.name)} needs one of secret and secret_file"
     for path, name in _key_names(config):
         if name not in seen:
-            from maptr.nearest import nearest
+            from maptr.text import nearest
 
             near = nearest(_shown(name), map(_shown, seen))
             reason = f"the nearest is {near}" if near else "no [[key]] is given"

@@ -87,7 +87,7 @@ def _from_environment(environment: Mapping[str, str], errors: list[ConfigError])
             kind = fields[known[variable]].kind
             found[known[variable]] = (text if kind is None else kind.from_text(text), variable)
         elif variable.startswith(ENVIRONMENT_OURS):
-            from maptr.nearest import nearest
+            from maptr.text import nearest
 
             errors.append(ConfigError(f"no such setting; the nearest is {nearest(variable, known)}", key=variable))
     return found
@@ -212,7 +212,7 @@ class _Reading:
 
     def _nearest(self, path: lines.Path, key: str, known: Iterable[str]) -> str:
         """The nearest right key: spelled nearly so here, or so elsewhere, or whatever is nearest."""
-        from maptr.nearest import nearest
+        from maptr.text import nearest
 
         here = f"{_dotted(path)}." if path else ""
         everywhere = [*model.all_keys(), *model.keys_of(Config)]

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 from maptr.ark import INFLECTIONS, Ark
-from maptr.candidate import Candidate
+from maptr.discovery import Candidate
 from maptr.choose import Chooser
 from maptr.client.call import WalkOptions, as_ark
 from maptr.client.sync import discover

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from maptr import url
-from maptr.candidate import Candidate
+from maptr.discovery import Candidate
 from maptr.choose import Chooser, at_random, first
 from maptr.discovery import Discovery
 from maptr.errors import NmaError

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from maptr.cache.forklock import ForkLock
+from maptr.files import ForkLock
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
 from maptr.limits import MAX_TABLE
 from maptr.registry.plan import Plan

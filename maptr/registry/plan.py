@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from maptr.errors import UnsafePlan
-from maptr.limits import REMOVAL_LIMIT
 from maptr.registry.table import Entry, Table
 
 

@@ -245,7 +245,7 @@ def served_origin(text: str, served: Iterable[Labels]) -> Labels:
     except ValueError as error:
         raise ConfigError(f"{text!r} is no domain name: {error}") from None
     if origin not in served:
-        from maptr.nearest import nearest
+        from maptr.text import nearest
 
         near = nearest(to_text(origin), map(to_text, served))
         raise ConfigError(f"no zone {to_text(origin)} is served; the nearest is {near or 'none'}")

@@ -16,7 +16,6 @@ from urllib.parse import urljoin, urlsplit
 
 from maptr import __version__
 from maptr.errors import FetchError, NmaError
-from maptr.limits import MAX_TABLE
 from maptr.web.connect import MAX_REDIRECTS, PORTS, REDIRECTS, connect, is_local
 
 SECONDS = 60.0  # for one source, redirects and all
@@ -43,7 +42,7 @@ def fetch(
     modified: str = "",
     cafile: str | None = None,
     seconds: float = SECONDS,
-    max_octets: int = MAX_TABLE,
+    max_octets: int = MAX_BODY,
     clock: Callable[[], float] = time.monotonic,
 ) -> Fetched:
     """The file at an http or https URL; with ``etag`` or ``modified`` only if it changed (RFC 9110 section 13).

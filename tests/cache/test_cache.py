@@ -20,9 +20,9 @@ from maptr.client.stub import Stub
 from maptr.client.trust import Validator
 from maptr.discovery import Discovery
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
-from maptr.question import Answer
+from maptr.walk import Answer
 from maptr.registry.followed_file import WatchedTable
-from maptr.trace import Outcome
+from maptr.discovery import Outcome
 from tests.client.test_drivers import serving
 from tests.client.validation.test_chain import validator
 from tests.support.caching import ARK, HOME, SILENT, ZONE, Rig, host, redirect, said, shoulder_redirect, table, until

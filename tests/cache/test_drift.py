@@ -11,9 +11,9 @@ from maptr.cache.drift import History, Verdict, compare, probe_of, reconcile, sa
 from maptr.cache.replay import walk_again
 from maptr.discovery import Discovery
 from maptr.naptr.record import Naptr
-from maptr.question import Answer, Settings
+from maptr.walk import Answer, Settings
 from maptr.registry.table import Entry, Nma, Table
-from maptr.trace import Outcome
+from maptr.discovery import Outcome
 from maptr.zone.rules import records
 from tests.support.caching import host, said
 

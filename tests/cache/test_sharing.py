@@ -18,7 +18,7 @@ from maptr.ark import Ark
 from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
 from maptr.cache.flight import LOST_AFTER, Flights
-from maptr.cache.forklock import ForkLock
+from maptr.files import ForkLock
 from maptr.cache.from_table import TableReader
 from maptr.cache.memory import Key
 from maptr.cache.sqlitefile import FIRST_PAUSE, REPORT_EVERY, Schema, SqliteFile
@@ -26,7 +26,7 @@ from maptr.cache.store import LockedRules
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError, DiscoveryFailed
 from maptr.protocol.names import parse
-from maptr.question import DEFAULTS
+from maptr.walk import DEFAULTS
 from maptr.registry.followed_file import TableState
 from maptr.registry.table import Entry, Table
 from tests.support.caching import ARK, HOME, Clock, Rig, host, said, table

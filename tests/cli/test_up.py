@@ -24,7 +24,7 @@ from click.testing import CliRunner
 
 from maptr.cli import main, shared
 from maptr.cli.upregistry import SAMPLE, find_registry
-from maptr.config import places
+from maptr import places
 from maptr.protocol.numbers import SERVER_PORT as PORT
 from maptr.registry.followed_file import pull_file
 from maptr.registry.pull import OFFICIAL

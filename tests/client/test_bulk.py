@@ -32,8 +32,8 @@ from maptr.client.scheduler import Many
 from maptr.client.waiters import SelectorWaiter
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.naptr.record import Naptr
-from maptr.question import Answer, Settings
-from maptr.trace import Outcome
+from maptr.walk import Answer, Settings
+from maptr.discovery import Outcome
 from maptr.zone.snapshot import Snapshot
 from tests.support.hostile import Hostile, hostile, hosts, naptr, question
 from tests.support.interrupting import interrupted

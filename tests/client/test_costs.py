@@ -21,7 +21,7 @@ from maptr.client.reply import read_reply
 from maptr.client.validation import message
 from maptr.protocol import names
 from maptr.protocol.numbers import HEADER_SIZE, MAX_MESSAGE
-from maptr.trace import Outcome
+from maptr.discovery import Outcome
 from tests.support.hostile import CNAME, NAPTR, NS, SOA, naptr, record, reply
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")

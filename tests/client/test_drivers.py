@@ -37,7 +37,7 @@ from maptr import (
     url,
 )
 from maptr.ark import Ark
-from maptr.candidate import Candidate
+from maptr.discovery import Candidate
 from maptr.errors import (
     ArkSyntaxError,
     ConfigError,
@@ -48,8 +48,8 @@ from maptr.errors import (
     NoMappingAuthority,
 )
 from maptr.nma.reachable import Reachable
-from maptr.question import Settings
-from maptr.trace import Outcome, Step
+from maptr.walk import Settings
+from maptr.discovery import Outcome, Step
 from tests.support.ports import free_port
 
 ARK = "ark:12345/x1"

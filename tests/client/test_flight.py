@@ -10,7 +10,7 @@ from maptr.client.asking import Exchange
 from maptr.client.attempt import Attempt, Server
 from maptr.client.flight import Flight, Overdue
 from maptr.protocol.names import Labels
-from maptr.question import Answer
+from maptr.walk import Answer
 
 NAME = (b"12345", b"ark", b"arpa")
 

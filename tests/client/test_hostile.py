@@ -18,8 +18,8 @@ from maptr import Cache, Discovery, Stub, discover_async, discover_many, discove
 from maptr.client.sync import discover
 from maptr.errors import DiscoveryError
 from maptr.protocol.numbers import MAX_TTL
-from maptr.question import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS
-from maptr.trace import Outcome
+from maptr.walk import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS
+from maptr.discovery import Outcome
 from tests.support.hostile import (
     AA,
     CNAME,

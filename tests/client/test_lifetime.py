@@ -16,8 +16,8 @@ from maptr.client.scheduler import Many
 from maptr.errors import DiscoveryTimeout
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
-from maptr.question import TIME_OVER, Answer, Settings
-from maptr.trace import Outcome
+from maptr.walk import TIME_OVER, Answer, Settings
+from maptr.discovery import Outcome
 from tests.support.hostile import Hostile, hostile, hosts, naptr, question
 
 ARK = "ark:1/x"

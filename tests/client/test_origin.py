@@ -27,7 +27,7 @@ from maptr import (
 from maptr.cli import main
 from maptr.errors import DiscoveryFailed
 from maptr.protocol import names
-from maptr.trace import Outcome
+from maptr.discovery import Outcome
 from tests.support.hostile import CNAME, SOA, SOA_RDATA, Hostile, hostile, question, record, reply
 
 ARK = "ark:12345/x1"

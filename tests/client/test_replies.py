@@ -15,8 +15,8 @@ from maptr.client.attempt import Server
 from maptr.discovery import Discovery
 from maptr.errors import DiscoveryError
 from maptr.protocol.names import ARK_ARPA
-from maptr.question import Question
-from maptr.trace import Outcome
+from maptr.walk import Question
+from maptr.discovery import Outcome
 from maptr.walk import Walk
 from tests.client.test_hostile import ARK, DRIVERS
 from tests.client.test_stub import take

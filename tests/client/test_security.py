@@ -32,7 +32,7 @@ from maptr import (
 )
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
-from maptr.trace import Outcome
+from maptr.discovery import Outcome
 from maptr.zone.snapshot import Snapshot
 from tests.support.hostile import AA, CNAME, NAPTR, NS, A, Hostile, hostile, naptr, question, record, reply
 

@@ -14,8 +14,8 @@ from maptr.errors import ArkSyntaxError
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.question import DEFAULTS, Answer
-from maptr.trace import Outcome
+from maptr.walk import DEFAULTS, Answer
+from maptr.discovery import Outcome
 from maptr.walk import Walk
 
 NAME = (b"12345", b"ark", b"arpa")

@@ -9,7 +9,7 @@ from maptr.client.attempt import Attempt, Server
 from maptr.client.referral import MAX_REFERRALS
 from maptr.protocol import names
 from maptr.protocol.numbers import AAAA
-from maptr.trace import Outcome
+from maptr.discovery import Outcome
 from tests.support.hostile import AA, NAPTR, NS, TC, A, naptr, record, reply
 
 NAME = (b"12345", b"ark", b"arpa")

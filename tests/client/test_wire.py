@@ -25,7 +25,7 @@ from maptr.client.attempt import Server
 from maptr.client.reply import Query, read_reply
 from maptr.client.stub import find_servers, system_servers
 from maptr.errors import DiscoveryFailed
-from maptr.trace import Outcome
+from maptr.discovery import Outcome
 
 NAME = (b"12345", b"ark", b"arpa")
 QNAME = dns.name.Name((*NAME, b""))

@@ -26,7 +26,7 @@ from maptr.client.call import Options
 from maptr.client.trust import Validator
 from maptr.errors import DiscoveryFailed
 from maptr.protocol import names
-from maptr.trace import Outcome
+from maptr.discovery import Outcome
 from tests.support.peers import Bind, Nsd, Peer, Unbound, require
 from tests.support.signers import COMMANDS, KNOT_COMMANDS
 

@@ -20,8 +20,8 @@ from maptr.registry.table import Entry, Table
 from maptr.server.driftreport import DriftReport
 from maptr.server.state import Outcome
 from maptr.server.status import describe_left_out
-from maptr.trace import Link, Step
-from maptr.trace import Outcome as Said
+from maptr.discovery import Link, Step
+from maptr.discovery import Outcome as Said
 from tests.client.test_drivers import serving, zone
 from tests.server.test_control import Site, site
 

@@ -33,8 +33,8 @@ from maptr.cache.probe_log import ProbeLog
 from maptr.choose import at_random, first, sticky, weighted
 from maptr.nma.describe import Description, Segment, describe
 from maptr.nma.reachable import Reachable, info
-from maptr.question import Settings
-from maptr.trace import Step
+from maptr.walk import Settings
+from maptr.discovery import Step
 
 
 def one() -> str:

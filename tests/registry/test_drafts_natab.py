@@ -12,8 +12,8 @@ import pytest
 
 from maptr import Ark, registry
 from maptr.errors import TableError
-from maptr.question import Answer
-from maptr.trace import Outcome
+from maptr.walk import Answer
+from maptr.discovery import Outcome
 from maptr.walk import Walk
 from maptr.zone import rules
 from tests.support.peers import find

@@ -23,7 +23,7 @@ from click.testing import CliRunner, Result
 
 from maptr.cli import main
 from maptr.cli.serve import serve
-from maptr.config import places
+from maptr import places
 from maptr.errors import ConfigError
 from maptr.server import control, conversations, systemd
 from tests.server.test_daemon import PATIENCE, Server, address_of, zone_text

@@ -14,10 +14,10 @@ from maptr.cache.cache import Cache
 from maptr.discovery import Discovery
 from maptr.naptr.record import Naptr
 from maptr.protocol.names import Labels, parse, to_text
-from maptr.question import Answer, Settings
+from maptr.walk import Answer, Settings
 from maptr.registry.followed_file import TableSource
 from maptr.registry.table import Entry, Nma, Table
-from maptr.trace import Outcome
+from maptr.discovery import Outcome
 from maptr.walk import Walk
 
 ARK = "ark:12345/x1"

@@ -14,7 +14,7 @@ from maptr import registry
 from maptr.cache.cache import Cache
 from maptr.cli import main
 from maptr.errors import DiscoveryFailed, NoMappingAuthority, TableError
-from maptr.question import Settings
+from maptr.walk import Settings
 from maptr.registry.followed_file import WatchedTable
 from maptr.registry.lint import OTHER_ANSWER, lint, publishable
 from maptr.registry.table import Entry, Nma, Table

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.ark import BETANUMERIC, Ark
-from maptr.candidate import REGEXP_STEPS
+from maptr.discovery import REGEXP_STEPS
 from maptr.errors import ZoneError
 from maptr.naptr.automaton import Budget
 from maptr.naptr.regexp import Substitution
-from maptr.question import Answer
+from maptr.walk import Answer
 from maptr.registry.table import Entry, Nma, Table
-from maptr.trace import Outcome
+from maptr.discovery import Outcome
 from maptr.walk import Walk
 from maptr.zone.rules import needed_shoulders, records, regexp
 

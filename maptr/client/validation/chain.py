@@ -29,7 +29,7 @@ from maptr.client.validation.anchors import SHA1, Anchors, is_usable
 from maptr.client.validation.heard import Asking, Heard, Need
 from maptr.client.validation.nsec import INSECURE, SECURE
 from maptr.client.validation.signed import Bogus, Budget, Keys, Rdata, Spent, key_tag, may_sign, named, verify
-from maptr.trace import Link, Outcome
+from maptr.discovery import Link, Outcome
 
 MAX_NEEDS = 48  # questions about keys for one question; a name of 34 labels, as in ip6.arpa, needs one for each
 MAX_KEPT = 10_000  # names whose keys, or lack of them, are kept

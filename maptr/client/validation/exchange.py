@@ -16,8 +16,8 @@ from maptr.client.validation.inquiry import Inquiry
 from maptr.client.validation.message import parse
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR
-from maptr.question import Answer
-from maptr.trace import Outcome
+from maptr.walk import Answer
+from maptr.discovery import Outcome
 
 
 class ValidatedExchange:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from maptr.trace import Outcome
+from maptr.discovery import Outcome
 
 if TYPE_CHECKING:
     import dns.message

@@ -31,8 +31,8 @@ from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_TTL
-from maptr.question import Answer
-from maptr.trace import SECURITY, Outcome
+from maptr.walk import Answer
+from maptr.discovery import SECURITY, Outcome
 
 MAX_ALIASES = 16  # CNAMEs and DNAMEs followed for one question, as in ``wire``
 INDETERMINATE, BOGUS = "indeterminate", "bogus"
