@@ -12,13 +12,12 @@ if TYPE_CHECKING:
 
     from maptr.ark import Ark, find_arks
     from maptr.cache.cache import Cache
-    from maptr.discovery import Candidate
     from maptr.client.aio import discover_async, discover_at_async
     from maptr.client.bulk import discover_many, discover_many_async
     from maptr.client.stub import Stub
     from maptr.client.sync import discover, discover_at
     from maptr.client.trust import Validator
-    from maptr.discovery import Discovery
+    from maptr.discovery import Candidate, Discovery
     from maptr.errors import (
         ArkSyntaxError,
         ConfigError,
@@ -40,9 +39,8 @@ _HOMES = {
     "maptr.client.aio": ("discover_async", "discover_at_async"),
     "maptr.client.bulk": ("discover_many", "discover_many_async"),
     "maptr.cache.cache": ("Cache",),
-    "maptr.discovery": ("Candidate",),
     "maptr.client.sync": ("discover", "discover_at"),
-    "maptr.discovery": ("Discovery",),
+    "maptr.discovery": ("Candidate", "Discovery"),
     "maptr.errors": (
         "ArkSyntaxError",
         "ConfigError",

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from maptr.discovery import Candidate
-    from maptr.discovery import Discovery
+    from maptr.discovery import Candidate, Discovery
 
 Chooser: TypeAlias = "Callable[[Discovery], Candidate]"
 

@@ -12,22 +12,17 @@ A value: how it comes about is the business of ``walk``, and which candidate to 
 from __future__ import annotations
 
 import enum
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+from maptr import errors, url
+from maptr.ark import Ark
+from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Kind, Naptr
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.text import printable
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
-from maptr import errors, url
-from maptr.ark import Ark
-from maptr.naptr.automaton import Budget, BudgetSpent
-from maptr.naptr.record import Naptr
-from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
-from typing import Any, overload
-from maptr import errors
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from maptr.naptr.regexp import Substitution
@@ -423,13 +418,11 @@ class Discovery(Sequence[Candidate]):
 
     def __str__(self) -> str:
         """One line: the ARK with its URL, or why there is none. ``to_text`` has all candidates."""
-        pass
 
         return line(self)
 
     def __repr__(self) -> str:
         """Short, for it may hold 64 candidates and 32 steps: ``to_dict`` has everything."""
-        pass
 
         return tag(self)
 
@@ -485,7 +478,6 @@ class Discovery(Sequence[Candidate]):
         DiscoveryTimeout (a question got no answer in time) or DiscoveryFailed."""
         if self.candidates:
             return
-        pass
 
         message = none(self)
         if self.complete:
@@ -495,7 +487,6 @@ class Discovery(Sequence[Candidate]):
 
     def unsaid(self) -> str:
         """What makes it incomplete, in words: the first question without an answer; empty where it is complete."""
-        pass
 
         return unsaid(self)
 

@@ -7,14 +7,11 @@ They derive from dnspython's DNSException, so a caller who already catches that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import dns.exception
 
 from maptr.text import printable
-
-if TYPE_CHECKING:
-    from maptr.discovery import Discovery
 
 MAX_TEXT = 1000  # characters of a FetchError
 
@@ -47,7 +44,7 @@ class ArkSyntaxError(MaptrError, ValueError):
 class DiscoveryError(MaptrError):
     """A discovery gave no mapping authority; the walk so far is in ``discovery``."""
 
-    def __init__(self, message: str = "", discovery: Discovery | None = None) -> None:
+    def __init__(self, message: str = "", discovery: Any = None) -> None:
         super().__init__(message)
         self.discovery = discovery
 

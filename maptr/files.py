@@ -8,15 +8,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from maptr.protocol.names import Labels, to_text, to_wire
-import threading
-import weakref
 from typing import Generic, Protocol, TypeVar
 
-
+from maptr.protocol.names import Labels, to_text, to_wire
 
 PRIVATE = 0o600  # what a server keeps holds what zone files hold, which may be for few to read
 MAX_WHOLE = 1 << 28  # octets of a file that a server reads whole: 256 MiB, of a zone some two million names

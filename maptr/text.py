@@ -9,7 +9,6 @@ import difflib
 from collections.abc import Iterable
 
 
-
 def printable(text: str, *, keep: str = "") -> str:
     """The text with ``?`` for every character that is neither printable nor to be kept."""
     return "".join(character if character.isprintable() or character in keep else "?" for character in text)

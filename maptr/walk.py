@@ -17,25 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
-from maptr.discovery import REGEXP_STEPS
-from maptr.naptr.automaton import Budget
-from maptr.naptr.record import Naptr, Rule
-from maptr.protocol import names
-from maptr.protocol.names import ARK_ARPA, Labels
-from maptr.protocol.numbers import MAX_TTL, NAPTR
-from maptr.discovery import Link, Outcome
+
 from maptr import url
 from maptr.ark import Ark
-from maptr.discovery import Candidate, Found, rank
-from maptr.discovery import Discovery
+from maptr.discovery import REGEXP_STEPS, SECURITY, Candidate, Discovery, Found, Link, Outcome, Reading, Step, rank
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Kind, Naptr, Rule, read
 from maptr.naptr.regexp import ResultTooLongError
-from maptr.protocol.names import Labels
+from maptr.protocol import names
+from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.protocol.numbers import MAX_TTL, NAPTR, SOA
-from maptr.discovery import (SECURITY, Outcome, Reading, Step)
-
-
 
 MAX_DEPTH = 8  # redirects on one path; deeper is a loop or an attack
 MAX_QUESTIONS = 32  # in one walk

@@ -12,16 +12,13 @@ import pytest
 
 from maptr import url
 from maptr.ark import Ark
-from maptr.discovery import Candidate
 from maptr.choose import CHOOSERS, at_random, first, sticky, weighted
-from maptr.discovery import Discovery
+from maptr.discovery import Candidate, Discovery, Outcome
 from maptr.errors import NmaError
 from maptr.naptr.record import Naptr
 from maptr.nma.reachable import Own, Reachable, named
 from maptr.protocol import names
-from maptr.walk import Answer
-from maptr.discovery import Outcome
-from maptr.walk import Walk
+from maptr.walk import Answer, Walk
 
 
 def discovery(*places: tuple[str, int, int], ark: str = "ark:12345/x1") -> Discovery:

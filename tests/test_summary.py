@@ -11,10 +11,9 @@ import pytest
 
 from maptr import Ark, Cache, Candidate, Discovery, NoMappingAuthority, Stub, Validator
 from maptr.cache.disk import Disk
+from maptr.discovery import Link, Outcome, Reading, Step
 from maptr.naptr.record import Kind, Naptr
-from maptr.walk import Answer, Settings
-from maptr.discovery import (Link, Outcome, Reading, Step)
-from maptr.walk import Walk
+from maptr.walk import Answer, Settings, Walk
 from tests.client.validation.test_chain import validator
 from tests.support.caching import ARK, HOME, SILENT, Rig, host, redirect, said, table
 

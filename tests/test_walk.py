@@ -15,14 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.ark import Ark
-from maptr.discovery import Discovery
+from maptr.discovery import Discovery, Outcome
 from maptr.errors import DiscoveryError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
 from maptr.naptr.record import Kind, Naptr
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.walk import (MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, Answer, Question, Settings)
-from maptr.discovery import Outcome
-from maptr.walk import Walk
+from maptr.walk import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS, Answer, Question, Settings, Walk
 
 VECTORS: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "vectors" / "walk.toml").read_text("utf-8"))[
     "walk"

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
+from maptr import places
 from maptr.ark import Ark
 from maptr.cache import DNS_FIRST, PATIENCE, STALE_LIMIT
 from maptr.cache import policy as policies
@@ -24,12 +25,11 @@ from maptr.cache.ready import Ready
 from maptr.cache.request import Defaults, Options, Request, Trust
 from maptr.cache.store import Store
 from maptr.client import call
-from maptr import places
 from maptr.discovery import Discovery
 from maptr.protocol.names import fold
-from maptr.walk import Settings
 from maptr.registry.followed_file import TableSource, WatchedTable, table_source
 from maptr.registry.table import Table
+from maptr.walk import Settings
 
 if TYPE_CHECKING:
     import dns.name

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from maptr.cache.sqlitefile import BUSY_MS, Schema, SqliteFile
+from maptr.discovery import SECURITY, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.walk import Answer
-from maptr.discovery import SECURITY, Outcome
 
 if TYPE_CHECKING:
     from maptr.cache.drift import Drift, History

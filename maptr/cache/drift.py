@@ -15,8 +15,7 @@ from typing import Any
 
 from maptr import url
 from maptr.ark import BETANUMERIC, Ark
-from maptr.discovery import Candidate
-from maptr.discovery import Discovery
+from maptr.discovery import Candidate, Discovery
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA
 from maptr.registry.lint import unpublishable

@@ -20,11 +20,10 @@ from maptr.cache.memory import Key
 from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
 from maptr.cache.request import Request
 from maptr.cache.store import Store
-from maptr.discovery import CLOCK_SLACK, Discovery
+from maptr.discovery import CLOCK_SLACK, Discovery, Outcome, Step
 from maptr.errors import DiscoveryError
 from maptr.protocol.names import fold
 from maptr.registry.followed_file import TableState
-from maptr.discovery import Outcome, Step
 from maptr.walk import Walk
 
 log = logging.getLogger("maptr.cache")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from maptr.files import ForkLock
 from maptr.cache.memory import Key
 from maptr.discovery import Discovery
+from maptr.files import ForkLock
 
 MAX_FLIGHTS = 256  # names asked at a time; beyond, callers get what is kept at once
 LOST_AFTER = 5.0  # seconds past its lifetime that a flight is waited for

@@ -12,14 +12,13 @@ from typing import NamedTuple
 from maptr.ark import Ark
 from maptr.cache.policy import Natab
 from maptr.cache.replay import walk_again
-from maptr.discovery import Discovery
+from maptr.discovery import Discovery, Outcome
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.walk import Answer, Reader, Settings
 from maptr.registry.followed_file import TableState
 from maptr.registry.table import Entry, Table, unusable
 from maptr.text import printable
-from maptr.discovery import Outcome
+from maptr.walk import Answer, Reader, Settings
 from maptr.zone.rules import records
 
 TTL = 300  # seconds that an answer from a table is good for: what a zone made of it gives a NAAN unknown yet

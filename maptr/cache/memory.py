@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from maptr.discovery import Outcome
 from maptr.files import ForkLock
 from maptr.protocol.names import Labels
 from maptr.walk import Answer
-from maptr.discovery import Outcome
 
 MAX_KEEP = 604_800  # seconds; RFC 8767 section 4: a TTL of more than a week is capped
 MAX_NEGATIVE = 10_800  # seconds; RFC 2308 section 5 finds one to three hours to work well

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from maptr.files import ForkLock
 from maptr.discovery import Discovery
+from maptr.files import ForkLock
 
 MAX_READY = 10_000
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from maptr.ark import Ark
-from maptr.discovery import Discovery
+from maptr.discovery import Discovery, Outcome
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.walk import Answer, Reader, Settings
-from maptr.discovery import Outcome
-from maptr.walk import Walk
+from maptr.walk import Answer, Reader, Settings, Walk
 
 Lookup = Callable[[Labels], Answer | None]
 

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from maptr.files import ForkGuard
 from maptr.errors import ConfigError
+from maptr.files import ForkGuard
 
 log = logging.getLogger("maptr.cache")
 

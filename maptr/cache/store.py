@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 
 from maptr.ark import Ark
 from maptr.cache import STALE_LIMIT
-from maptr.files import ForkLock
 from maptr.cache.memory import Kept, Key, Memory, keeping_time, longest_keeping
 from maptr.cache.replay import answers_of, walk_again
-from maptr.discovery import CLOCK_SLACK, Discovery
+from maptr.discovery import CLOCK_SLACK, Discovery, Outcome
+from maptr.files import ForkLock
 from maptr.naptr.automaton import Budget
 from maptr.naptr.record import Naptr, Rule
 from maptr.naptr.rule_cache import RuleCache
 from maptr.protocol.names import Labels
 from maptr.walk import Answer, Settings
-from maptr.discovery import Outcome
 
 if TYPE_CHECKING:
     from maptr.cache.disk import Disk

@@ -12,11 +12,11 @@ from typing import Any
 import click
 
 from maptr import config as configuration
+from maptr import places
 from maptr.cli import output
 from maptr.cli.completion import files
-from maptr import places
-from maptr.places import LOCAL_CONFIG
 from maptr.errors import ConfigError
+from maptr.places import LOCAL_CONFIG
 from maptr.protocol.names import to_text
 
 STATUS_SECONDS = 10.0

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from maptr import places
 from maptr.cli import output, shared, through
 from maptr.cli.asking import DEFAULTS
 from maptr.cli.source import read_table
-from maptr import places
 from maptr.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from maptr import places
 from maptr.cli import output, shared
 from maptr.cli.completion import files
 from maptr.cli.duration import Duration
 from maptr.cli.target import overwrite_option, refuse_foreign
-from maptr import places
 from maptr.config.duration import jittered
 from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan
 

@@ -21,7 +21,7 @@ from maptr.registry.finding import Severity
 
 if TYPE_CHECKING:
     from maptr.dnssec.keys import KeySet
-    from maptr.dnssec.sign import Policy
+    from maptr.dnssec.policy import Policy
     from maptr.zone.plainzone import Plain
     from maptr.zone.snapshot import ZoneView
 
@@ -108,8 +108,8 @@ def sign(
 
     with told():
         keyfolder.require_cryptography()
+    from maptr.dnssec.policy import Children, Policy
     from maptr.dnssec.resign import Renewal
-    from maptr.dnssec.sign import Children, Policy
     from maptr.server.zones import uncollected
     from maptr.zone import text as zonetext
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from maptr.discovery import Outcome, Step
 from maptr.protocol import names
 from maptr.text import printable
-from maptr.discovery import Outcome, Step
 
 
 def step_lines(step: Step) -> Iterator[str]:

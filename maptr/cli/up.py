@@ -19,13 +19,13 @@ from typing import IO
 import click
 
 from maptr import config as configuration
+from maptr import places
 from maptr.cli import logstream, output, shared, through, upregistry
 from maptr.cli.completion import files
 from maptr.cli.serving import daemon_of
 from maptr.cli.source import read_table
 from maptr.cli.upregistry import Registry
 from maptr.config import Config
-from maptr import places
 from maptr.errors import ConfigError
 from maptr.files import name_for, write_atomically
 from maptr.protocol.names import Labels, fold, parse, to_text

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from maptr import places
 from maptr.cli import output
 from maptr.config import Config
-from maptr import places
 from maptr.errors import MaptrError, PullFailed
 from maptr.files import write_atomically
 from maptr.registry.pull import OFFICIAL, Demands, apply, look

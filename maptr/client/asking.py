@@ -18,11 +18,11 @@ from maptr.client import wire
 from maptr.client.attempt import Attempt, Server
 from maptr.client.referral import MAX_REFERRALS, Search, sought, usable
 from maptr.client.reply import Referral, Reply, read_reply
+from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, YXDOMAIN
 from maptr.walk import TIME_OVER, Answer
-from maptr.discovery import Outcome
 
 RandomBytes = Callable[[int], bytes]
 _new = tuple.__new__  # half the time of a NamedTuple's own

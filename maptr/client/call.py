@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 import dns.exception
 
 from maptr.ark import Ark, Profile
-from maptr.discovery import Discovery
+from maptr.discovery import Discovery, Step
 from maptr.errors import ConfigError
 from maptr.protocol import names
-from maptr.walk import (DEFAULTS, Answer, Question, Settings)
-from maptr.discovery import Step
-from maptr.walk import Walk
+from maptr.walk import DEFAULTS, Answer, Question, Settings, Walk
 
 if TYPE_CHECKING:
     import dns.name

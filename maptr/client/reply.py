@@ -15,6 +15,7 @@ from maptr.client.sections import (
     negative_ttl,
     read_sections,
 )
+from maptr.discovery import Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.names import Labels
@@ -36,7 +37,6 @@ from maptr.protocol.numbers import (
     TC,
     A,
 )
-from maptr.discovery import Outcome
 
 MAX_CHAIN = 16  # CNAMEs followed in one reply; dnspython's limit too
 EDE_BOGUS = range(5, 13)  # RFC 8914 4.6 to 4.13: what validation found wrong, from "DNSSEC indeterminate" on

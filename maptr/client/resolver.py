@@ -27,12 +27,12 @@ from maptr.client.origins import Origins
 from maptr.client.reply import EDE_BOGUS
 from maptr.client.stub import find_servers
 from maptr.client.validation.heard import Heard
+from maptr.discovery import Outcome
 from maptr.errors import ConfigError, DiscoveryFailed, MissingExtra
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.walk import Answer, Question
-from maptr.discovery import Outcome
 
 DOT_PORT = 853  # RFC 7858 3.1
 TRUNCATED = "the reply is truncated over TCP"  # dnspython takes what is there for all there is

@@ -14,15 +14,13 @@ from math import inf
 from typing import Generic, TypeVar
 
 from maptr.ark import Ark
-from maptr.discovery import Discovery
+from maptr.discovery import Discovery, Outcome
 from maptr.naptr.automaton import Budget
 from maptr.naptr.rule_cache import RuleCache
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR
-from maptr.walk import (TIME_OVER, Answer, Question, Settings)
-from maptr.discovery import Outcome
-from maptr.walk import Walk, root_name
+from maptr.walk import TIME_OVER, Answer, Question, Settings, Walk, root_name
 
 MAX_KEPT = 100_000  # records of answers that are kept, an answer without records counting as one: 150 MB at the worst
 MAX_SAME = 4_096  # NAANs whose discovery is kept for further ARKs; the real registry has fewer than 2,000

@@ -17,11 +17,11 @@ from maptr.config.model import Config as Config
 from maptr.config.model import KeyConfig as KeyConfig
 from maptr.config.model import ServeConfig as ServeConfig
 from maptr.config.model import ZoneConfig as ZoneConfig
-from maptr.places import LOCAL_CONFIG
 from maptr.config.reader import parse as parse
 from maptr.config.values import Secret as Secret
 from maptr.config.values import read_cookie_secrets, read_tsig_secret
 from maptr.errors import ConfigError, raise_all
+from maptr.places import LOCAL_CONFIG
 
 T = TypeVar("T")
 

@@ -17,19 +17,12 @@ from maptr.choose import CHOOSERS
 from maptr.config import values
 from maptr.config.tables import Field, Table, about, is_key, section, sections, setting
 from maptr.config.values import Secret
+from maptr.dnssec.policy import INCEPTION_OFFSET, LIFETIME, REFRESH
 from maptr.errors import ConfigError
-from maptr.limits import (
-    IDLE_TIMEOUT,
-    INCEPTION_OFFSET,
-    LIFETIME,
-    MAX_CONNECTIONS,
-    MAX_PER_CLIENT,
-    REFRESH,
-    REMOVAL_LIMIT,
-)
 from maptr.protocol.address import Address, Network, read_network
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SERVER_PORT, UDP_PAYLOAD
+from maptr.registry.plan import REMOVAL_LIMIT
 
 if TYPE_CHECKING:
     from maptr.transfer.acl import NotifyTarget, Rule
@@ -46,6 +39,13 @@ def _target(text: str) -> NotifyTarget:
 
     return NotifyTarget.from_text(text)
 
+
+# Of connections by TCP and TLS, over all addresses together.
+MAX_CONNECTIONS = 500  # BIND's tcp-clients is 150, NSD's tcp-count 100; an idle connection costs some kilobytes
+MAX_PER_CLIENT = 50  # RFC 7766 6.2.2 lets a server limit the connections of one client
+# Seconds for one whole message, from the last response to its final byte: "on the order of a few seconds" (RFC 7766
+# 6.2.3). It bounds a trickle of bytes as well as silence.
+IDLE_TIMEOUT = 10.0
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from maptr.dnssec.expiry import Signatures, signature_state
 from maptr.dnssec.keys import Key, KeySet
-from maptr.dnssec.policy import Progress, apex_records, sign_zone
-from maptr.dnssec.sign import MADE, Policy
+from maptr.dnssec.policy import Policy
+from maptr.dnssec.sign import Progress, apex_records, sign_zone
 from maptr.errors import SigningError
 from maptr.protocol.names import to_wire
-from maptr.protocol.numbers import DNSKEY, NSEC, RRSIG, SOA, ZONEMD
+from maptr.protocol.numbers import DNSKEY, MADE_BY_SIGNERS, NSEC, RRSIG, SOA, ZONEMD
 from maptr.protocol.serial import following_serial, is_newer
 from maptr.zone.diff import ZoneDiff, stripped
 from maptr.zone.layout import RRSIG_HEAD
@@ -94,7 +94,7 @@ def _made(view: ZoneView) -> dict[tuple[bytes, int], tuple[int, frozenset[bytes]
     found = {}
     for name in nodes.special:
         for rdtype, packed in split_rrsets(nodes.read(name)):
-            if rdtype in MADE and rdtype not in (RRSIG, NSEC, ZONEMD):
+            if rdtype in MADE_BY_SIGNERS and rdtype not in (RRSIG, NSEC, ZONEMD):
                 records = split_records(packed)
                 ttl = int.from_bytes(packed[6:10], "big")
                 found[name, rdtype] = ttl, frozenset(record[RECORD.size :] for record in records)

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, utils
 
 from maptr.dnssec.expiry import unwrap
 from maptr.dnssec.keys import Key, KeySet
-from maptr.dnssec.sign import Policy
+from maptr.dnssec.policy import Policy
 from maptr.protocol.names import to_wire
 from maptr.protocol.numbers import CDNSKEY, CDS, DNSKEY, RRSIG
 from maptr.zone import canonical

@@ -23,11 +23,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 from maptr.ark import INFLECTIONS, Ark
-from maptr.discovery import Candidate
 from maptr.choose import Chooser
 from maptr.client.call import WalkOptions, as_ark
 from maptr.client.sync import discover
-from maptr.discovery import Discovery
+from maptr.discovery import Candidate, Discovery
 from maptr.errors import ConfigError, NmaError
 from maptr.nma import erc
 from maptr.nma.erc import Segment

@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from maptr import url
-from maptr.discovery import Candidate
 from maptr.choose import Chooser, at_random, first
-from maptr.discovery import Discovery
+from maptr.discovery import Candidate, Discovery
 from maptr.errors import NmaError
 from maptr.naptr.regexp import Substitution
 from maptr.registry.liveness import Suspects, place_of

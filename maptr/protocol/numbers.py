@@ -37,3 +37,6 @@ DNSSEC_PROTOCOL = 3  # of a DNSKEY, RFC 4034 2.1.2
 
 DO = 0x8000  # in the lower half of the TTL of an OPT, RFC 3225 3
 EDE = 15  # an option of EDNS, RFC 8914 2
+
+# The record types that a signer makes. It drops those of its input, because the keys decide what they are.
+MADE_BY_SIGNERS = frozenset({RRSIG, NSEC, DNSKEY, NSEC3, NSEC3PARAM, CDS, CDNSKEY, ZONEMD})

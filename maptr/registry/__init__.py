@@ -16,13 +16,12 @@ from itertools import islice
 from typing import Any
 
 from maptr.errors import TableError
-from maptr.limits import MAX_TABLE
 from maptr.registry import anvl, json_text, json_v1, json_v2, natab, prefixes
 from maptr.registry.json_v1 import write as write_json
 from maptr.registry.natab import Loss
 from maptr.registry.natab import write as write_natab
 from maptr.registry.records import OnBad
-from maptr.registry.table import Table, parse_key
+from maptr.registry.table import MAX_TABLE, Table, parse_key
 
 __all__ = ["Format", "Loss", "OnBad", "read", "recognise", "write_json", "write_natab"]
 

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from maptr.files import ForkLock
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
-from maptr.limits import MAX_TABLE
+from maptr.files import ForkLock
 from maptr.registry.plan import Plan
-from maptr.registry.table import Table
+from maptr.registry.table import MAX_TABLE, Table
 
 log = logging.getLogger("maptr.cache")
 

@@ -23,12 +23,11 @@ from pathlib import Path
 from maptr import registry
 from maptr.errors import FetchError, ParserFailed, PullFailed, SignatureError, TableError, UnsafePlan
 from maptr.files import write_atomically
-from maptr.limits import MAX_TABLE, REMOVAL_LIMIT
 from maptr.registry import backups, confined
 from maptr.registry.followed_file import pull_file, read_pull_file
 from maptr.registry.minisign import MAX_FILE, SUFFIX, PublicKey, Signed, verify
-from maptr.registry.plan import Plan
-from maptr.registry.table import Table, parse_key
+from maptr.registry.plan import REMOVAL_LIMIT, Plan
+from maptr.registry.table import MAX_TABLE, Table, parse_key
 from maptr.web.fetch import SECONDS, Fetched, fetch
 
 OFFICIAL = "https://cdluc3.github.io/naan_reg_priv/naan_records.json"

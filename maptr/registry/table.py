@@ -31,6 +31,7 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
 
 NATAB_PATH = "/ark:/${content}"  # what follows a natab's host or host:port in the target it stands for
 
+MAX_TABLE = 64 << 20  # bytes of a registry file; the real one has 1.2 million, natab for 100,000 NAANs 8 million
 DEFAULT_STATUS = 302  # what the central resolver answers where a record says nothing else
 
 MAX_SHOULDER = 63  # the longest registered one has 8; a regexp field of 255 octets must hold it

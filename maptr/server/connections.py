@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Callable
 from typing import NamedTuple
 
-from maptr.limits import IDLE_TIMEOUT, MAX_CONNECTIONS, MAX_PER_CLIENT
+from maptr.config.model import IDLE_TIMEOUT, MAX_CONNECTIONS, MAX_PER_CLIENT
 from maptr.server.counters import Counters
 
 # Seconds a client has to read what is waiting for it once the send buffer is full.

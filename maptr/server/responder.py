@@ -15,8 +15,8 @@ from maptr.answer.message import Reply
 from maptr.answer.rate_limit import RateLimiter, RrlSettings, Verdict
 from maptr.answer.ready import ID, Ready, Zone, kind_number, kind_of, truncated
 from maptr.answer.respond import make_reply
+from maptr.config.model import IDLE_TIMEOUT
 from maptr.errors import ZoneError
-from maptr.limits import IDLE_TIMEOUT
 from maptr.protocol.cookies import KEY_SIZE, CookieSettings, answer_cookie, packed_address
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import UDP_PAYLOAD

@@ -173,7 +173,7 @@ def signing_of(zone: ZoneConfig) -> Signing | None:
     """None for a zone that is served as its file has it."""
     if zone.keys is None:
         return None
-    from maptr.dnssec.sign import Children, Policy
+    from maptr.dnssec.policy import Children, Policy
     from maptr.server.signer import Signing
 
     how = zone.signing

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import dns.exception
 
 from maptr.dnssec.expiry import EXPIRING, Validity, signature_state
-from maptr.dnssec.sign import Policy
+from maptr.dnssec.policy import Policy
 from maptr.errors import reason_of
 from maptr.protocol.names import to_text
 from maptr.zone.snapshot import ZoneView

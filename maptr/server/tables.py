@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from maptr.errors import ParserFailed, TableError, ZoneError
 from maptr.files import read_whole, write_atomically
-from maptr.limits import MAX_TABLE
 from maptr.protocol.names import Labels
 from maptr.protocol.serial import next_serial
 from maptr.registry import confined
 from maptr.registry.lint import LeftOut
+from maptr.registry.table import MAX_TABLE
 from maptr.zone import build
 from maptr.zone.build import NameServer
 

@@ -20,6 +20,7 @@ from maptr.web.connect import MAX_REDIRECTS, PORTS, REDIRECTS, connect, is_local
 
 SECONDS = 60.0  # for one source, redirects and all
 CONNECT_SECONDS = 8.0  # for addresses and a connection: three tries of TCP (RFC 6298: after 0, 1 and 3 seconds)
+MAX_BODY = 64 << 20  # bytes of a body
 CHUNK = 65_536
 MAX_VALIDATOR = 200  # characters of an ETag or a date that are kept and sent back
 ACCEPT = "application/json, text/plain, application/yaml, */*;q=0.1"

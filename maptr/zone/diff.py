@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from maptr.dnssec.sign import MADE
 from maptr.protocol.names import Labels, to_text, to_wire
-from maptr.protocol.numbers import NAPTR, SOA
+from maptr.protocol.numbers import MADE_BY_SIGNERS, NAPTR, SOA
 from maptr.zone.difference import SERIAL
 from maptr.zone.packed import PackedNodes, changed_names, count_names, has_data, pack_rrset
 from maptr.zone.packing import headed, split_rrsets, types_of
@@ -162,7 +161,7 @@ def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
     """
     nodes = PackedNodes.pack(view.nodes)
     made = {key: nodes.read(key) for key in nodes.special}
-    bare = {key: _bare(packed) for key, packed in made.items() if not MADE.isdisjoint(types_of(packed))}
+    bare = {key: _bare(packed) for key, packed in made.items() if not MADE_BY_SIGNERS.isdisjoint(types_of(packed))}
     if bare:
         nodes = nodes.replaced(bare)
     found = make_view(view.origin, nodes, view.cuts)
@@ -171,7 +170,9 @@ def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:
 
 def _bare(packed: bytes) -> bytes:
     """One value of a table without what signing makes."""
-    return b"".join([headed(rdtype, records) for rdtype, records in split_rrsets(packed) if rdtype not in MADE])
+    return b"".join(
+        [headed(rdtype, records) for rdtype, records in split_rrsets(packed) if rdtype not in MADE_BY_SIGNERS]
+    )
 
 
 def _shown(rdatas: set[bytes], rdtype: int) -> str:

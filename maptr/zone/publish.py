@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from maptr.errors import ZoneError
-from maptr.limits import REMOVAL_LIMIT
 from maptr.protocol.numbers import DNSKEY, RRSIG, ZONEMD
 from maptr.protocol.serial import following_serial, is_newer
+from maptr.registry.plan import REMOVAL_LIMIT
 from maptr.zone.snapshot import ZoneView
 
 if TYPE_CHECKING:

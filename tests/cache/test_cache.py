@@ -18,11 +18,10 @@ from maptr.cache.memory import MAX_KEEP, MAX_NEGATIVE
 from maptr.cache.store import STALE_TTL
 from maptr.client.stub import Stub
 from maptr.client.trust import Validator
-from maptr.discovery import Discovery
+from maptr.discovery import Discovery, Outcome
 from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
-from maptr.walk import Answer
 from maptr.registry.followed_file import WatchedTable
-from maptr.discovery import Outcome
+from maptr.walk import Answer
 from tests.client.test_drivers import serving
 from tests.client.validation.test_chain import validator
 from tests.support.caching import ARK, HOME, SILENT, ZONE, Rig, host, redirect, said, shoulder_redirect, table, until

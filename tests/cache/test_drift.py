@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from maptr.ark import Ark
 from maptr.cache.drift import History, Verdict, compare, probe_of, reconcile, said_shoulders
 from maptr.cache.replay import walk_again
-from maptr.discovery import Discovery
+from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr
-from maptr.walk import Answer, Settings
 from maptr.registry.table import Entry, Nma, Table
-from maptr.discovery import Outcome
+from maptr.walk import Answer, Settings
 from maptr.zone.rules import records
 from tests.support.caching import host, said
 

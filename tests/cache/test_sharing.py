@@ -18,17 +18,17 @@ from maptr.ark import Ark
 from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
 from maptr.cache.flight import LOST_AFTER, Flights
-from maptr.files import ForkLock
 from maptr.cache.from_table import TableReader
 from maptr.cache.memory import Key
 from maptr.cache.sqlitefile import FIRST_PAUSE, REPORT_EVERY, Schema, SqliteFile
 from maptr.cache.store import LockedRules
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError, DiscoveryFailed
+from maptr.files import ForkLock
 from maptr.protocol.names import parse
-from maptr.walk import DEFAULTS
 from maptr.registry.followed_file import TableState
 from maptr.registry.table import Entry, Table
+from maptr.walk import DEFAULTS
 from tests.support.caching import ARK, HOME, Clock, Rig, host, said, table
 
 H = {HOME: said(host("h.example."))}

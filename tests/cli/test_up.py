@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from maptr import places
 from maptr.cli import main, shared
 from maptr.cli.upregistry import SAMPLE, find_registry
-from maptr import places
 from maptr.protocol.numbers import SERVER_PORT as PORT
 from maptr.registry.followed_file import pull_file
 from maptr.registry.pull import OFFICIAL

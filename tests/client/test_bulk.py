@@ -30,10 +30,10 @@ from maptr.client.bulk import Bulk
 from maptr.client.reply import Query, Reply, read_reply
 from maptr.client.scheduler import Many
 from maptr.client.waiters import SelectorWaiter
+from maptr.discovery import Outcome
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.naptr.record import Naptr
 from maptr.walk import Answer, Settings
-from maptr.discovery import Outcome
 from maptr.zone.snapshot import Snapshot
 from tests.support.hostile import Hostile, hostile, hosts, naptr, question
 from tests.support.interrupting import interrupted

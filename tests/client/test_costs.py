@@ -19,9 +19,9 @@ from dns.rdtypes.ANY.DS import DS
 from maptr.client import wire
 from maptr.client.reply import read_reply
 from maptr.client.validation import message
+from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.numbers import HEADER_SIZE, MAX_MESSAGE
-from maptr.discovery import Outcome
 from tests.support.hostile import CNAME, NAPTR, NS, SOA, naptr, record, reply
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")

@@ -37,7 +37,7 @@ from maptr import (
     url,
 )
 from maptr.ark import Ark
-from maptr.discovery import Candidate
+from maptr.discovery import Candidate, Outcome, Step
 from maptr.errors import (
     ArkSyntaxError,
     ConfigError,
@@ -49,7 +49,6 @@ from maptr.errors import (
 )
 from maptr.nma.reachable import Reachable
 from maptr.walk import Settings
-from maptr.discovery import Outcome, Step
 from tests.support.ports import free_port
 
 ARK = "ark:12345/x1"

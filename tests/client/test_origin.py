@@ -25,9 +25,9 @@ from maptr import (
     discover_many_async,
 )
 from maptr.cli import main
+from maptr.discovery import Outcome
 from maptr.errors import DiscoveryFailed
 from maptr.protocol import names
-from maptr.discovery import Outcome
 from tests.support.hostile import CNAME, SOA, SOA_RDATA, Hostile, hostile, question, record, reply
 
 ARK = "ark:12345/x1"

@@ -12,12 +12,10 @@ import pytest
 from maptr.ark import Ark
 from maptr.client.asking import Exchange
 from maptr.client.attempt import Server
-from maptr.discovery import Discovery
+from maptr.discovery import Discovery, Outcome
 from maptr.errors import DiscoveryError
 from maptr.protocol.names import ARK_ARPA
-from maptr.walk import Question
-from maptr.discovery import Outcome
-from maptr.walk import Walk
+from maptr.walk import Question, Walk
 from tests.client.test_hostile import ARK, DRIVERS
 from tests.client.test_stub import take
 from tests.support.hostile import AA, NAPTR, TC, Hostile, hostile, naptr, question, record, reply

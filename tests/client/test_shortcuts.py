@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from maptr.ark import Ark
 from maptr.client.scheduler import Many
+from maptr.discovery import Outcome
 from maptr.errors import ArkSyntaxError
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.walk import DEFAULTS, Answer
-from maptr.discovery import Outcome
-from maptr.walk import Walk
+from maptr.walk import DEFAULTS, Answer, Walk
 
 NAME = (b"12345", b"ark", b"arpa")
 ARK = Ark.parse("ark:12345/x1")

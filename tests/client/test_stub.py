@@ -7,9 +7,9 @@ import random
 from maptr.client.asking import FIRST_SECONDS, MAX_TRIES, ROUNDS, Exchange
 from maptr.client.attempt import Attempt, Server
 from maptr.client.referral import MAX_REFERRALS
+from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.numbers import AAAA
-from maptr.discovery import Outcome
 from tests.support.hostile import AA, NAPTR, NS, TC, A, naptr, record, reply
 
 NAME = (b"12345", b"ark", b"arpa")

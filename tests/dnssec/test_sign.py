@@ -38,8 +38,8 @@ from maptr.dnssec import keyfolder
 from maptr.dnssec.expiry import EXPIRING, Signatures, signature_state
 from maptr.dnssec.keyfolder import add_key, read_keys, remove_key, set_state
 from maptr.dnssec.keys import Algorithm, Key, KeySet, Role, State, ds_rdata
+from maptr.dnssec.policy import Children, Policy
 from maptr.dnssec.resign import is_current
-from maptr.dnssec.sign import Children, Policy
 from maptr.errors import SigningError, ZoneError
 from maptr.server import alarm
 from maptr.server.state import Served, ZoneState

@@ -20,10 +20,9 @@ from click.testing import CliRunner
 
 from maptr import url
 from maptr.ark import Ark
-from maptr.discovery import Candidate
 from maptr.cli import main
 from maptr.client.sync import discover
-from maptr.discovery import Discovery
+from maptr.discovery import Candidate, Discovery
 from maptr.errors import ConfigError, NmaError, NoMappingAuthority
 from maptr.nma.describe import DiscoverOptions, describe, read
 from maptr.nma.reachable import Reachable, info

@@ -13,6 +13,8 @@ from click.testing import CliRunner
 
 from maptr.ark import Ark
 from maptr.cli import main
+from maptr.discovery import Link, Step
+from maptr.discovery import Outcome as Said
 from maptr.nma.describe import Description, Segment
 from maptr.registry.lint import LeftOut, lint
 from maptr.registry.liveness import Liveness
@@ -20,8 +22,6 @@ from maptr.registry.table import Entry, Table
 from maptr.server.driftreport import DriftReport
 from maptr.server.state import Outcome
 from maptr.server.status import describe_left_out
-from maptr.discovery import Link, Step
-from maptr.discovery import Outcome as Said
 from tests.client.test_drivers import serving, zone
 from tests.server.test_control import Site, site
 

@@ -31,10 +31,10 @@ from maptr import (
 from maptr.cache.disk import Disk
 from maptr.cache.probe_log import ProbeLog
 from maptr.choose import at_random, first, sticky, weighted
+from maptr.discovery import Step
 from maptr.nma.describe import Description, Segment, describe
 from maptr.nma.reachable import Reachable, info
 from maptr.walk import Settings
-from maptr.discovery import Step
 
 
 def one() -> str:

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from maptr import Ark, registry
-from maptr.errors import TableError
-from maptr.walk import Answer
 from maptr.discovery import Outcome
-from maptr.walk import Walk
+from maptr.errors import TableError
+from maptr.walk import Answer, Walk
 from maptr.zone import rules
 from tests.support.peers import find
 

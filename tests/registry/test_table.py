@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 
 from maptr import Ark, registry
 from maptr.errors import UnsafePlan
-from maptr.limits import REMOVAL_LIMIT
 from maptr.naptr.automaton import Budget
 from maptr.naptr.regexp import Substitution
-from maptr.registry.plan import Plan
+from maptr.registry.plan import REMOVAL_LIMIT, Plan
 from maptr.registry.table import DEFAULT_STATUS, VARIABLES, Entry, Nma, Table, Who, parse_key
 from maptr.zone import rules
 

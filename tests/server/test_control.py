@@ -21,9 +21,9 @@ import dns.rcode
 import pytest
 from click.testing import CliRunner, Result
 
+from maptr import places
 from maptr.cli import main
 from maptr.cli.serve import serve
-from maptr import places
 from maptr.errors import ConfigError
 from maptr.server import control, conversations, systemd
 from tests.server.test_daemon import PATIENCE, Server, address_of, zone_text

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from maptr.dnssec import keyfolder, store
 from maptr.dnssec.keys import Algorithm, Key, KeySet, Role, State
+from maptr.dnssec.policy import Policy
 from maptr.dnssec.resign import Renewal
-from maptr.dnssec.sign import Policy
 from maptr.protocol.names import parse, to_text
 from maptr.server import publisher, signer, status
 from maptr.server.signer import Signing

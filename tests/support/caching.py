@@ -11,14 +11,12 @@ from typing import Any
 
 from maptr.ark import Ark
 from maptr.cache.cache import Cache
-from maptr.discovery import Discovery
+from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol.names import Labels, parse, to_text
-from maptr.walk import Answer, Settings
 from maptr.registry.followed_file import TableSource
 from maptr.registry.table import Entry, Nma, Table
-from maptr.discovery import Outcome
-from maptr.walk import Walk
+from maptr.walk import Answer, Settings, Walk
 
 ARK = "ark:12345/x1"
 HOME = "12345.ark.arpa."

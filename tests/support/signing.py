@@ -10,9 +10,9 @@ import dns.rdataclass
 import dns.rdatatype
 import dns.zone
 
-from maptr.dnssec import policy as dnssec
+from maptr.dnssec import sign as dnssec
 from maptr.dnssec.keys import Key, KeySet
-from maptr.dnssec.sign import Policy
+from maptr.dnssec.policy import Policy
 from maptr.zone.difference import records, soa_of
 from maptr.zone.snapshot import ZoneView, view_zone
 

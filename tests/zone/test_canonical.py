@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maptr.dnssec.keys import Algorithm, Key, KeySet, Role, State
+from maptr.dnssec.policy import Policy
 from maptr.dnssec.resign import Renewal, is_current
-from maptr.dnssec.sign import Policy
 from maptr.protocol.names import from_wire
 from maptr.zone import canonical
 from maptr.zone import text as zonetext

@@ -14,10 +14,10 @@ from maptr import registry
 from maptr.cache.cache import Cache
 from maptr.cli import main
 from maptr.errors import DiscoveryFailed, NoMappingAuthority, TableError
-from maptr.walk import Settings
 from maptr.registry.followed_file import WatchedTable
 from maptr.registry.lint import OTHER_ANSWER, lint, publishable
 from maptr.registry.table import Entry, Nma, Table
+from maptr.walk import Settings
 from maptr.zone.build import Settings as ZoneSettings
 from maptr.zone.build import build
 from tests.support.caching import HOME, Rig, host, said

@@ -7,14 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.ark import BETANUMERIC, Ark
-from maptr.discovery import REGEXP_STEPS
+from maptr.discovery import REGEXP_STEPS, Outcome
 from maptr.errors import ZoneError
 from maptr.naptr.automaton import Budget
 from maptr.naptr.regexp import Substitution
-from maptr.walk import Answer
 from maptr.registry.table import Entry, Nma, Table
-from maptr.discovery import Outcome
-from maptr.walk import Walk
+from maptr.walk import Answer, Walk
 from maptr.zone.rules import needed_shoulders, records, regexp
 
 

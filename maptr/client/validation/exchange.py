@@ -14,10 +14,10 @@ from maptr.client.validation.chain import Trust
 from maptr.client.validation.heard import Heard
 from maptr.client.validation.inquiry import Inquiry
 from maptr.client.validation.message import parse
+from maptr.discovery import Outcome
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR
 from maptr.walk import Answer
-from maptr.discovery import Outcome
 
 
 class ValidatedExchange:

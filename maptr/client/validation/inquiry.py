@@ -27,12 +27,12 @@ from maptr.client.validation.chain import Chain, Trust, Unknown, Zone
 from maptr.client.validation.heard import Asking, Heard, Need
 from maptr.client.validation.nsec import INSECURE, SECURE
 from maptr.client.validation.signed import Bogus, Budget, Keys, Signed, signers, verify
+from maptr.discovery import SECURITY, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_TTL
 from maptr.walk import Answer
-from maptr.discovery import SECURITY, Outcome
 
 MAX_ALIASES = 16  # CNAMEs and DNAMEs followed for one question, as in ``wire``
 INDETERMINATE, BOGUS = "indeterminate", "bogus"

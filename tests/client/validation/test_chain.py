@@ -36,9 +36,9 @@ from maptr.client.validation import anchors, chain, inquiry, signed
 from maptr.client.validation.heard import Heard, Need
 from maptr.client.validation.message import parse
 from maptr.client.validation.signed import MAX_CHECKS_RRSET, Bogus, Budget, Keys, Signed, verify
+from maptr.discovery import Outcome
 from maptr.errors import ConfigError
 from maptr.walk import Answer
-from maptr.discovery import Outcome
 from maptr.zone.snapshot import Snapshot
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
