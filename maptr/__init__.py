@@ -17,19 +17,15 @@ if TYPE_CHECKING:
     from maptr.client.stub import Stub
     from maptr.client.sync import discover, discover_at
     from maptr.client.trust import Validator
-    from maptr.discovery import Candidate, Discovery
-    from maptr.errors import (
-        ArkSyntaxError,
-        ConfigError,
+    from maptr.discovery import (
+        Candidate,
+        Discovery,
         DiscoveryError,
         DiscoveryFailed,
         DiscoveryTimeout,
-        MaptrError,
         NoMappingAuthority,
-        TableError,
-        UnsafePlan,
-        ZoneError,
     )
+    from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, TableError, UnsafePlan, ZoneError
     from maptr.registry.table import Entry, Table
 
 __version__ = "0.1.0"
@@ -40,15 +36,18 @@ _HOMES = {
     "maptr.client.bulk": ("discover_many", "discover_many_async"),
     "maptr.cache.cache": ("Cache",),
     "maptr.client.sync": ("discover", "discover_at"),
-    "maptr.discovery": ("Candidate", "Discovery"),
-    "maptr.errors": (
-        "ArkSyntaxError",
-        "ConfigError",
+    "maptr.discovery": (
+        "Candidate",
+        "Discovery",
         "DiscoveryError",
         "DiscoveryFailed",
         "DiscoveryTimeout",
-        "MaptrError",
         "NoMappingAuthority",
+    ),
+    "maptr.errors": (
+        "ArkSyntaxError",
+        "ConfigError",
+        "MaptrError",
         "TableError",
         "UnsafePlan",
         "ZoneError",

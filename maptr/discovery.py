@@ -1,12 +1,6 @@
-"""Why a walk found what it found: each question with its outcome, its records and its chain of trust.
+"""What a walk found and why: Discovery, its candidates and its trace, and the errors that carry one.
 
-[from candidate] A mapping authority that was found, the URL it has for an ARK, and its rank among others.
-
-[from discovery] Discovery: what one run of the algorithm found, and why. It is made of candidates and of steps (``trace.py``).
-
-A value: how it comes about is the business of ``walk``, and which candidate to take that of ``choose``.
-
-[from summary] A discovery in words: ``str()``, ``repr()``, and why there is nothing. Imported where somebody wants to read it.
+A Discovery is a value. ``walk`` makes it, and ``choose`` decides which candidate to take.
 """
 
 from __future__ import annotations
@@ -16,8 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from maptr import errors, url
+import dns.exception
+
+from maptr import url
 from maptr.ark import Ark
+from maptr.errors import MaptrError
 from maptr.naptr.automaton import Budget, BudgetSpent
 from maptr.naptr.record import Kind, Naptr
 from maptr.protocol import names
@@ -254,11 +251,11 @@ class Candidate(NamedTuple):
             text = (made or b"").decode("ascii")
             where = url.parse(text) if made is not None else None
         except (BudgetSpent, ValueError) as error:
-            raise errors.DiscoveryError(f"the rule of {self.host} at {self.owner} fails for {ark}: {error}") from None
+            raise DiscoveryError(f"the rule of {self.host} at {self.owner} fails for {ark}: {error}") from None
         if where is None:
-            raise errors.DiscoveryError(f"the rule of {self.host} at {self.owner} is not for {ark}")
+            raise DiscoveryError(f"the rule of {self.host} at {self.owner} is not for {ark}")
         if (where.host.in_url.lower(), where.port) != (self.host.lower(), self.port):
-            raise errors.DiscoveryError(f"the rule of {self.host} at {self.owner} leads elsewhere for {ark}")
+            raise DiscoveryError(f"the rule of {self.host} at {self.owner} leads elsewhere for {ark}")
         return text + ark.tail
 
 
@@ -481,9 +478,9 @@ class Discovery(Sequence[Candidate]):
 
         message = none(self)
         if self.complete:
-            raise errors.NoMappingAuthority(message, self)
+            raise NoMappingAuthority(message, self)
         timeout = any(step.outcome is Outcome.TIMEOUT for step in self.trace)
-        raise (errors.DiscoveryTimeout if timeout else errors.DiscoveryFailed)(message, self)
+        raise (DiscoveryTimeout if timeout else DiscoveryFailed)(message, self)
 
     def unsaid(self) -> str:
         """What makes it incomplete, in words: the first question without an answer; empty where it is complete."""
@@ -502,7 +499,7 @@ class Discovery(Sequence[Candidate]):
                 break
         if self.security == "indeterminate" and not any(step.links for step in self.trace):
             message += "; nobody validated them: name trust anchors, or a resolver that is to be trusted"
-        raise errors.DiscoveryFailed(message, self)
+        raise DiscoveryFailed(message, self)
 
     def to_text(self) -> str:
         """One candidate a line, best first: URL, order, preference, and the owner of its record."""
@@ -633,3 +630,23 @@ def _ended(step: Step) -> str:
 
 def _note(step: Step) -> str:
     return f" ({step.note})" if step.note else ""
+
+
+class DiscoveryError(MaptrError):
+    """A discovery gave no mapping authority; the walk so far is in ``discovery``."""
+
+    def __init__(self, message: str = "", discovery: Discovery | None = None) -> None:
+        super().__init__(message)
+        self.discovery = discovery
+
+
+class NoMappingAuthority(DiscoveryError):
+    """DNS answered, and the answer is that nobody serves this ARK."""
+
+
+class DiscoveryFailed(DiscoveryError):
+    """DNS did not say: a server failed or was silent, a limit was reached, or the origin does not exist in this DNS."""
+
+
+class DiscoveryTimeout(DiscoveryFailed, dns.exception.Timeout):
+    """The lifetime of the whole walk passed before DNS said."""

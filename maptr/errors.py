@@ -7,7 +7,6 @@ They derive from dnspython's DNSException, so a caller who already catches that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import dns.exception
 
@@ -39,26 +38,6 @@ class MaptrError(dns.exception.DNSException):
 
 class ArkSyntaxError(MaptrError, ValueError):
     """The text is not an ARK."""
-
-
-class DiscoveryError(MaptrError):
-    """A discovery gave no mapping authority; the walk so far is in ``discovery``."""
-
-    def __init__(self, message: str = "", discovery: Any = None) -> None:
-        super().__init__(message)
-        self.discovery = discovery
-
-
-class NoMappingAuthority(DiscoveryError):
-    """DNS answered, and the answer is that nobody serves this ARK."""
-
-
-class DiscoveryFailed(DiscoveryError):
-    """DNS did not say: a server failed or was silent, a limit was reached, or the origin does not exist in this DNS."""
-
-
-class DiscoveryTimeout(DiscoveryFailed, dns.exception.Timeout):
-    """The lifetime of the whole walk passed before DNS said."""
 
 
 class NmaError(MaptrError):

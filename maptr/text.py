@@ -1,7 +1,4 @@
-"""Text from files and from DNS as a person may be shown it: nothing in it that a terminal would obey.
-
-[from nearest] The right word nearest to a wrong one, for messages. Import it where one is made: few runs want ``difflib``.
-"""
+"""Text for people: untrusted text without control characters, and the nearest known word to a misspelt one."""
 
 from __future__ import annotations
 

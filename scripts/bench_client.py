@@ -26,8 +26,7 @@ import dns.resolver
 from maptr import Stub, discover, discover_async, discover_many, discover_many_async
 from maptr.ark import Ark
 from maptr.client.bulk import Bulk
-from maptr.discovery import Discovery
-from maptr.errors import DiscoveryFailed
+from maptr.discovery import Discovery, DiscoveryFailed
 from scripts.benchmark.processes import processes
 from tests.support.hostile import NAPTR, TC, hostile, naptr, record, reply
 from tests.support.peers import Maptr, Nsd, Peer, find

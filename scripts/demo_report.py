@@ -12,7 +12,7 @@ from pathlib import Path
 
 from maptr import discover_at
 from maptr.ark import Ark
-from maptr.errors import DiscoveryError, NoMappingAuthority
+from maptr.discovery import DiscoveryError, NoMappingAuthority
 from maptr.registry import read
 from maptr.registry.table import Table
 

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.ark import Ark
-from maptr.discovery import Discovery, Outcome
-from maptr.errors import DiscoveryError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
+from maptr.discovery import Discovery, DiscoveryError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority, Outcome
 from maptr.naptr.record import Kind, Naptr
 from maptr.protocol import names
 from maptr.protocol.names import Labels

@@ -11,8 +11,7 @@ from typing import Any
 from maptr.ark import Ark
 from maptr.cache.request import Defaults
 from maptr.client import sync
-from maptr.discovery import Discovery
-from maptr.errors import DiscoveryError
+from maptr.discovery import Discovery, DiscoveryError
 
 THREADS = 16  # questions at a time over TLS and HTTPS, each a connection
 

@@ -20,8 +20,7 @@ from maptr.cache.memory import Key
 from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
 from maptr.cache.request import Request
 from maptr.cache.store import Store
-from maptr.discovery import CLOCK_SLACK, Discovery, Outcome, Step
-from maptr.errors import DiscoveryError
+from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, Outcome, Step
 from maptr.protocol.names import fold
 from maptr.registry.followed_file import TableState
 from maptr.walk import Walk

@@ -13,8 +13,8 @@ from maptr.cli import output, through
 from maptr.client import call
 from maptr.client.stub import Stub, is_address
 from maptr.client.sync import discover
-from maptr.discovery import Discovery, Step
-from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, MaptrError, NoMappingAuthority
+from maptr.discovery import Discovery, DiscoveryError, NoMappingAuthority, Step
+from maptr.errors import ArkSyntaxError, ConfigError, MaptrError
 
 if TYPE_CHECKING:
     from maptr.cache.cache import Cache

@@ -20,7 +20,8 @@ from maptr.cli.lines import Lines, source_of
 from maptr.cli.resume import Kept, kept_rows
 from maptr.cli.rows import BAD, FOUND, NONE, UNKNOWN, Rows, writer
 from maptr.cli.target import output_option, overwrite_option, refuse_input
-from maptr.errors import ConfigError, DiscoveryError
+from maptr.discovery import DiscoveryError
+from maptr.errors import ConfigError
 
 if TYPE_CHECKING:
     from maptr.cache.cache import Cache

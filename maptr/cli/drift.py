@@ -15,7 +15,8 @@ from maptr.cli import output, shared, through
 from maptr.cli.asking import DEFAULTS
 from maptr.cli.source import read_table
 from maptr.cli.target import overwrite_option, refuse_foreign, refuse_input
-from maptr.errors import ConfigError, DiscoveryFailed
+from maptr.discovery import DiscoveryFailed
+from maptr.errors import ConfigError
 
 if TYPE_CHECKING:
     from maptr.cache.disk import Disk

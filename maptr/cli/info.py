@@ -10,7 +10,8 @@ import click
 from maptr.ark import Ark
 from maptr.cli import output, shared
 from maptr.cli.asking import NotArk, Options, answers_kept, code_of
-from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError, NmaError
+from maptr.discovery import DiscoveryError
+from maptr.errors import ArkSyntaxError, ConfigError, NmaError
 
 
 @click.command(

@@ -14,7 +14,8 @@ from maptr.ark import Ark, Profile
 from maptr.cli import output, through
 from maptr.cli.asking import advice_of
 from maptr.client.call import as_ark, prefer
-from maptr.errors import ArkSyntaxError, DiscoveryError, NoMappingAuthority
+from maptr.discovery import DiscoveryError, NoMappingAuthority
+from maptr.errors import ArkSyntaxError
 from maptr.text import printable
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from maptr.cli import asking, output, through
 from maptr.cli.asking import DEFAULTS, Asked, Options, Way
 from maptr.cli.completion import files
 from maptr.cli.through import ORIGIN
-from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryError
+from maptr.discovery import DiscoveryError
+from maptr.errors import ArkSyntaxError, ConfigError
 
 if TYPE_CHECKING:
     from maptr.config import Config

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from maptr.choose import Chooser
     from maptr.cli.asking import Options
     from maptr.config import Config
-    from maptr.discovery import Discovery
-    from maptr.errors import DiscoveryError
+    from maptr.discovery import Discovery, DiscoveryError
     from maptr.walk import Settings
 
 ORIGIN = "ark.arpa."
@@ -148,7 +147,7 @@ def cached(servers: list[str], given: Options, config: Config | None, natab: str
     from maptr.cache.cache import Cache
     from maptr.cli import output
     from maptr.client.stub import system_servers
-    from maptr.errors import DiscoveryError
+    from maptr.discovery import DiscoveryError
 
     options: dict[str, Any] = {}
     policy = given.policy or (config.cache.policy if config is not None else DNS_FIRST)

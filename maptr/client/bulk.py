@@ -12,8 +12,8 @@ from maptr.client.bulkrun import Bulk
 from maptr.client.call import Clock
 from maptr.client.stub import Stub, make_validator
 from maptr.client.sync import discover
-from maptr.discovery import Discovery
-from maptr.errors import ConfigError, DiscoveryFailed
+from maptr.discovery import Discovery, DiscoveryFailed
+from maptr.errors import ConfigError
 from maptr.walk import Settings
 
 if TYPE_CHECKING:

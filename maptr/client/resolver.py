@@ -27,8 +27,8 @@ from maptr.client.origins import Origins
 from maptr.client.reply import EDE_BOGUS
 from maptr.client.stub import find_servers
 from maptr.client.validation.heard import Heard
-from maptr.discovery import Outcome
-from maptr.errors import ConfigError, DiscoveryFailed, MissingExtra
+from maptr.discovery import DiscoveryFailed, Outcome
+from maptr.errors import ConfigError, MissingExtra
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.numbers import UDP_PAYLOAD

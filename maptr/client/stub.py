@@ -18,7 +18,8 @@ from maptr.client import system as resolvconf
 from maptr.client.asking import Exchange, RandomBytes
 from maptr.client.attempt import Asked, Attempt, Server
 from maptr.client.origins import Origins
-from maptr.errors import ConfigError, DiscoveryFailed, DiscoveryTimeout, reason_of
+from maptr.discovery import DiscoveryFailed, DiscoveryTimeout
+from maptr.errors import ConfigError, reason_of
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, PORT
 from maptr.walk import Answer

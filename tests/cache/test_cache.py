@@ -18,8 +18,8 @@ from maptr.cache.memory import MAX_KEEP, MAX_NEGATIVE
 from maptr.cache.store import STALE_TTL
 from maptr.client.stub import Stub
 from maptr.client.trust import Validator
-from maptr.discovery import Discovery, Outcome
-from maptr.errors import ArkSyntaxError, ConfigError, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority
+from maptr.discovery import Discovery, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority, Outcome
+from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.registry.followed_file import WatchedTable
 from maptr.walk import Answer
 from tests.client.test_drivers import serving

@@ -27,8 +27,8 @@ from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
 from maptr.cache.drift import Drift, Verdict
 from maptr.cache.sqlitefile import PAGE
-from maptr.discovery import Discovery
-from maptr.errors import ConfigError, DiscoveryFailed, NoMappingAuthority
+from maptr.discovery import Discovery, DiscoveryFailed, NoMappingAuthority
+from maptr.errors import ConfigError
 from maptr.protocol.names import parse
 from maptr.registry.followed_file import LOOK_EVERY, WatchedTable
 from tests.client.test_drivers import Script, Scripted, zone

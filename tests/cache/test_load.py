@@ -14,7 +14,7 @@ import dns.message
 import dns.rcode
 
 from maptr.cache.cache import Cache
-from maptr.errors import DiscoveryFailed, NoMappingAuthority
+from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from tests.cache.test_faults import Server
 from tests.client.test_drivers import zone
 from tests.support.caching import table

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from maptr.cache import POLICIES
-from maptr.discovery import Discovery
-from maptr.errors import DiscoveryFailed, NoMappingAuthority
+from maptr.discovery import Discovery, DiscoveryFailed, NoMappingAuthority
 from maptr.registry.followed_file import WatchedTable
 from tests.support.caching import ARK, HOME, SILENT, Clock, Rig, host, said
 

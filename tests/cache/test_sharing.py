@@ -22,8 +22,8 @@ from maptr.cache.from_table import TableReader
 from maptr.cache.memory import Key
 from maptr.cache.sqlitefile import FIRST_PAUSE, REPORT_EVERY, Schema, SqliteFile
 from maptr.cache.store import LockedRules
-from maptr.discovery import Discovery
-from maptr.errors import ConfigError, DiscoveryFailed
+from maptr.discovery import Discovery, DiscoveryFailed
+from maptr.errors import ConfigError
 from maptr.files import ForkLock
 from maptr.protocol.names import parse
 from maptr.registry.followed_file import TableState

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from maptr.cli import main
 from maptr.cli.rows import InOrder
 from maptr.cli.through import shown
-from maptr.errors import DiscoveryFailed
+from maptr.discovery import DiscoveryFailed
 from tests.client.test_drivers import serving
 from tests.support.peers import Maptr
 

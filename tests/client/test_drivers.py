@@ -37,16 +37,8 @@ from maptr import (
     url,
 )
 from maptr.ark import Ark
-from maptr.discovery import Candidate, Outcome, Step
-from maptr.errors import (
-    ArkSyntaxError,
-    ConfigError,
-    DiscoveryFailed,
-    DiscoveryTimeout,
-    MaptrError,
-    NmaError,
-    NoMappingAuthority,
-)
+from maptr.discovery import Candidate, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority, Outcome, Step
+from maptr.errors import ArkSyntaxError, ConfigError, MaptrError, NmaError
 from maptr.nma.reachable import Reachable
 from maptr.walk import Settings
 from tests.support.ports import free_port

@@ -16,8 +16,7 @@ import pytest
 
 from maptr import Cache, Discovery, Stub, discover_async, discover_many, discover_many_async
 from maptr.client.sync import discover
-from maptr.discovery import Outcome
-from maptr.errors import DiscoveryError
+from maptr.discovery import DiscoveryError, Outcome
 from maptr.protocol.numbers import MAX_TTL
 from maptr.walk import MAX_CANDIDATES, MAX_DEPTH, MAX_QUESTIONS
 from tests.support.hostile import (

@@ -13,8 +13,7 @@ import pytest
 from maptr import Discovery, discover, discover_async, discover_many, discover_many_async
 from maptr.ark import Ark
 from maptr.client.scheduler import Many
-from maptr.discovery import Outcome
-from maptr.errors import DiscoveryTimeout
+from maptr.discovery import DiscoveryTimeout, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.walk import TIME_OVER, Answer, Settings

@@ -12,8 +12,7 @@ import pytest
 from maptr.ark import Ark
 from maptr.client.asking import Exchange
 from maptr.client.attempt import Server
-from maptr.discovery import Discovery, Outcome
-from maptr.errors import DiscoveryError
+from maptr.discovery import Discovery, DiscoveryError, Outcome
 from maptr.protocol.names import ARK_ARPA
 from maptr.walk import Question, Walk
 from tests.client.test_hostile import ARK, DRIVERS

@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 from maptr import Discovery, discover, discover_async, discover_many, discover_many_async
 from maptr.cli import main
-from maptr.discovery import Outcome
-from maptr.errors import ConfigError, DiscoveryFailed, NoMappingAuthority
+from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
+from maptr.errors import ConfigError
 from tests.support.certificates import write_certificate
 from tests.support.peers import HOST, Bind, Maptr, free_port, require
 

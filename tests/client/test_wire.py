@@ -24,8 +24,7 @@ from maptr.client import resolver, wire
 from maptr.client.attempt import Server
 from maptr.client.reply import Query, read_reply
 from maptr.client.stub import find_servers, system_servers
-from maptr.discovery import Outcome
-from maptr.errors import DiscoveryFailed
+from maptr.discovery import DiscoveryFailed, Outcome
 
 NAME = (b"12345", b"ark", b"arpa")
 QNAME = dns.name.Name((*NAME, b""))

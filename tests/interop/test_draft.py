@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from maptr import discover_at
-from maptr.errors import NoMappingAuthority
+from maptr.discovery import NoMappingAuthority
 from tests.support.peers import Nsd
 
 

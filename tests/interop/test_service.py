@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from maptr import discover_at, registry
 from maptr.cli import main
-from maptr.errors import NoMappingAuthority
+from maptr.discovery import NoMappingAuthority
 from maptr.registry.table import Table
 from tests.interop.test_secondaries import serial_at
 from tests.registry.test_pull import http, sends

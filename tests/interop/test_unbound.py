@@ -26,7 +26,7 @@ from click.testing import CliRunner
 from maptr import discover, discover_async, discover_many
 from maptr.cli import main
 from maptr.client.call import Options
-from maptr.errors import DiscoveryFailed, NoMappingAuthority
+from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from tests.support.peers import HOST, START_SECONDS, Maptr, Nsd, Unbound, end, find, free_port, require
 
 ZONE = """\

@@ -24,8 +24,7 @@ from maptr import Discovery, Stub, discover, discover_async, discover_many, disc
 from maptr.client.bulk import BulkOptions
 from maptr.client.call import Options
 from maptr.client.trust import Validator
-from maptr.discovery import Outcome
-from maptr.errors import DiscoveryFailed
+from maptr.discovery import DiscoveryFailed, Outcome
 from maptr.protocol import names
 from tests.support.peers import Bind, Nsd, Peer, Unbound, require
 from tests.support.signers import COMMANDS, KNOT_COMMANDS

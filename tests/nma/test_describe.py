@@ -22,8 +22,8 @@ from maptr import url
 from maptr.ark import Ark
 from maptr.cli import main
 from maptr.client.sync import discover
-from maptr.discovery import Candidate, Discovery
-from maptr.errors import ConfigError, NmaError, NoMappingAuthority
+from maptr.discovery import Candidate, Discovery, NoMappingAuthority
+from maptr.errors import ConfigError, NmaError
 from maptr.nma.describe import DiscoverOptions, describe, read
 from maptr.nma.reachable import Reachable, info
 from maptr.web import connect

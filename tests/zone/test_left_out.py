@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 from maptr import registry
 from maptr.cache.cache import Cache
 from maptr.cli import main
-from maptr.errors import DiscoveryFailed, NoMappingAuthority, TableError
+from maptr.discovery import DiscoveryFailed, NoMappingAuthority
+from maptr.errors import TableError
 from maptr.registry.followed_file import WatchedTable
 from maptr.registry.lint import OTHER_ANSWER, lint, publishable
 from maptr.registry.table import Entry, Nma, Table
