@@ -1,6 +1,6 @@
 """Writing files so that a reader sees the old one or the new one, never half; and seeing whether one changed.
 
-Locks for forked processes: locks that a forked child finds free, and objects that must be at rest while the process forks.
+Locks that a forked child finds free, and objects that must be at rest while a process forks.
 """
 
 from __future__ import annotations

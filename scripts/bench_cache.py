@@ -23,10 +23,10 @@ import dns.zone
 
 from maptr import Cache, registry
 from maptr.registry.followed_file import WatchedTable
-from maptr.registry.lint import publishable
 from maptr.registry.plan import Plan
 from maptr.registry.table import Table
 from maptr.zone.build import build
+from maptr.zone.lint import publishable
 from maptr.zone.snapshot import ZoneView, view_zone
 from scripts.benchmark.processes import processes
 from tests.cache import test_load as test_cache_load

@@ -18,9 +18,9 @@ from maptr.ark import BETANUMERIC, Ark
 from maptr.discovery import Candidate, Discovery
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA
-from maptr.registry.lint import unpublishable
 from maptr.registry.table import Entry, Nma, Table, unusable
 from maptr.text import printable
+from maptr.zone.lint import unpublishable
 
 Urls = tuple[str, ...]
 

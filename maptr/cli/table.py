@@ -21,8 +21,8 @@ from maptr.cli.source import read_table, shown
 from maptr.cli.target import output_option, overwrite_option, refuse_foreign, refuse_input, write
 from maptr.errors import TableError
 from maptr.registry.finding import Finding, Severity
-from maptr.registry.lint import lint
 from maptr.registry.table import Table
+from maptr.zone.lint import lint
 
 
 @click.group(cls=Group)

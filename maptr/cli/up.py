@@ -30,11 +30,11 @@ from maptr.errors import ConfigError
 from maptr.files import name_for, write_atomically
 from maptr.protocol.names import Labels, fold, parse, to_text
 from maptr.protocol.numbers import SERVER_PORT
-from maptr.registry.lint import publishable
 from maptr.server import publisher, settings
 from maptr.server.control import MAX_SOCKET_PATH
 from maptr.server.daemon import Daemon
 from maptr.server.state import Served, ZoneState
+from maptr.zone.lint import publishable
 
 HOST = "127.0.0.1"
 FREE_PORTS = 3  # tried one after the other where that is taken

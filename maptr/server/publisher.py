@@ -20,8 +20,8 @@ from maptr.zone.publish import Published, choose_serial, decide
 from maptr.zone.snapshot import ZoneView
 
 if TYPE_CHECKING:  # signed zones import what they need: a start answers sooner
-    from maptr.registry.lint import LeftOut
     from maptr.server.signer import Signed
+    from maptr.zone.lint import LeftOut
 
 log = logging.getLogger("maptr.serve")
 

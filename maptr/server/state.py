@@ -16,8 +16,8 @@ from maptr.zone.snapshot import Snapshot, ZoneView
 
 if TYPE_CHECKING:  # signed zones import what they need: a start answers sooner
     from maptr.dnssec.expiry import SignatureState, Validity
-    from maptr.registry.lint import LeftOut
     from maptr.server.signer import Signed
+    from maptr.zone.lint import LeftOut
 
 
 class ZoneState(NamedTuple):

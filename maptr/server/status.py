@@ -14,10 +14,10 @@ from maptr.server.alarm import words
 from maptr.server.counters import GROUPS, Counters
 
 if TYPE_CHECKING:
-    from maptr.registry.lint import LeftOut
     from maptr.server.daemon import Daemon
     from maptr.server.reload import Reloader
     from maptr.server.state import ZoneState
+    from maptr.zone.lint import LeftOut
 
 MAX_FINDINGS = 100  # of what a zone lacks; ``maptr table check`` has them all
 

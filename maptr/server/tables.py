@@ -16,10 +16,10 @@ from maptr.files import read_whole, write_atomically
 from maptr.protocol.names import Labels
 from maptr.protocol.serial import next_serial
 from maptr.registry import confined
-from maptr.registry.lint import LeftOut
 from maptr.registry.table import MAX_TABLE
 from maptr.zone import build
 from maptr.zone.build import NameServer
+from maptr.zone.lint import LeftOut
 
 if TYPE_CHECKING:
     from maptr.server.zones import ZoneSource

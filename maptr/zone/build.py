@@ -18,8 +18,8 @@ from maptr.errors import TableError, ZoneError
 from maptr.naptr.record import MAX_STRING, quote
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels
-from maptr.registry.lint import LeftOut, publishable
 from maptr.registry.table import Entry, Table
+from maptr.zone.lint import LeftOut, publishable
 from maptr.zone.masterfile import BYTE_ORDER_MARK, MARK_REFUSED
 from maptr.zone.rules import records_by_name
 

@@ -25,7 +25,6 @@ from maptr.cache.cache import Cache
 from maptr.cache.drift import Verdict
 from maptr.protocol.address import Address
 from maptr.protocol.serial import next_serial
-from maptr.registry.lint import publishable
 from maptr.registry.plan import Plan
 from maptr.registry.pull import apply, look
 from maptr.registry.table import Table
@@ -37,6 +36,7 @@ from maptr.server.zones import ZoneSource
 from maptr.transfer.session import Access
 from maptr.zone.build import build
 from maptr.zone.difference import Difference
+from maptr.zone.lint import publishable
 from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.support.moments import ORIGIN, Follower, ever_touched, of_naans, states, with_part
 from tests.support.running import answering, served

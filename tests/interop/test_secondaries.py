@@ -20,8 +20,8 @@ import dns.zone
 import pytest
 
 from maptr import registry
-from maptr.registry.lint import publishable
 from maptr.zone.build import build
+from maptr.zone.lint import publishable
 from tests.support.certificates import write_certificate
 from tests.support.moments import ever_touched, of_naans, states
 from tests.support.peers import HOST, Maptr, Peer, find, free_port, require

@@ -1,7 +1,4 @@
-"""The house rules that imports and syntax can show: directions, purity, no printing, a light start.
-
-The layers stand in LAYERS. A new module is listed there, in the lowest layer that its imports allow.
-"""
+"""The rules of the house that imports and syntax can show: the order of rooms, purity, no printing, a light start."""
 
 from __future__ import annotations
 
@@ -18,64 +15,28 @@ import tomli
 
 PACKAGE = Path(__file__).resolve().parents[2] / "maptr"
 
-LAYERS = (
-    # What everything is said in.
-    (
-        *("errors", "limits", "nearest", "protocol", "names", "printable", "address", "serial", "url"),
-        *("nfa", "ere", "prefix", "regexp", "finding", "ark", "naptr", "duration"),
-    ),
-    # What maptr knows, as functions over values.
-    (
-        *("candidate", "trace", "summary", "discovery", "question", "walk", "replay", "choose"),
-        *("table", "registry", "erc", "plan", "rules", "lint", "drift", "driftpage"),
-        *("zone", "masterfile", "rulecheck", "zonetext"),
-        *("message", "edns", "lookup", "answer", "snapshot"),
-        *("context", "cookies", "rrl", "chaos", "denial", "zonekeys", "dnssec", "signatures"),
-        *("signing", "layout", "canonical", "rrsigs", "resign"),
-        *("zonediff", "integrity", "publish"),
-        *("packing", "packed", "ready"),
-        *("masterline", "signedline", "plainzone"),
-        *("acl", "tsig", "difference", "journal", "transfer", "catalog", "notify", "exchange"),
-        *(
-            "sections",
-            "reply",
-            "wire",
-            "attempt",
-            "referral",
-            "asking",
-            "rulecache",
-            "many",
-            "validation",
-            "minisign",
-            "liveness",
-        ),
-    ),
-    # What asks the network and reads files.
-    (
-        *("files", "places", "resolvconf", "fetch", "confined", "backups", "pull"),
-        *(
-            "trust",
-            "call",
-            "origins",
-            "stub",
-            "ports",
-            "flight",
-            "waiters",
-            "mux",
-            "resolver",
-            "client",
-            "asyncclient",
-            "bulkrun",
-            "bulk",
-            "cache",
-            "config",
-        ),
-        *("visit", "reachable", "probing", "describe", "keyfolder", "zonefile", "zonecheck"),
-    ),
-    # What people and programs start.
-    ("serve", "gateway", "cli"),
+# A room imports only from itself and from rooms before it. The modules at the top of the package are one room, "".
+# ``protocol`` and ``naptr`` stand on one level with it.
+ROOMS = (
+    ("", "protocol", "naptr"),
+    ("web",),
+    ("registry",),
+    ("zone",),
+    ("dnssec",),
+    ("answer",),
+    ("transfer",),
+    ("client",),
+    ("cache",),
+    ("nma",),
+    ("config",),
+    ("server",),
+    ("gateway",),
+    ("cli",),
 )
-PURE_LAYERS = 2  # the first so many have no socket, thread, clock, log or file
+TOP = frozenset({"ark", "choose", "discovery", "errors", "files", "places", "text", "url", "walk"})
+START = frozenset({"", "__main__"})  # the public names, and ``python -m maptr``: they lead to every room
+PURE_ROOMS = ("protocol", "naptr", "answer", "transfer")
+IMPURE_TOP = frozenset({"files", "places"})
 
 IMPURE = (
     *(
@@ -110,31 +71,24 @@ class Module:
         self.tree = ast.parse(source)
 
     @property
-    def top(self) -> str:
-        return self.name.partition(".")[0]
+    def room(self) -> str:
+        head = self.name.partition(".")[0]
+        return "" if head in TOP | START else head
 
-    def layer(self) -> int | None:
-        """Its place in LAYERS; None if it has none."""
-        return next((number for number, names in enumerate(LAYERS) if self.top in names), None)
+    def level(self) -> int | None:
+        """The place of its room in ROOMS; None if it has none."""
+        return next((number for number, rooms in enumerate(ROOMS) if self.room in rooms), None)
 
     def imports(self) -> Iterator[tuple[int, str]]:
-        """Line and dotted name of each import; those for the type checker alone do not count."""
-        yield from self._imports(self.tree)
-
-    def _imports(self, node: ast.AST) -> Iterator[tuple[int, str]]:
-        for child in ast.iter_child_nodes(node):
-            match child:
-                case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
-                    for other in child.orelse:
-                        yield from self._imports(other)
+        """Line and dotted name of each import, wherever it stands; those for the type checker too."""
+        for node in ast.walk(self.tree):
+            match node:
                 case ast.Import():
-                    yield from ((child.lineno, alias.name) for alias in child.names)
+                    yield from ((node.lineno, alias.name) for alias in node.names)
                 case ast.ImportFrom(level=0, module=str(module)):
-                    yield from ((child.lineno, f"{module}.{alias.name}") for alias in child.names)
+                    yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
                 case ast.ImportFrom():
-                    yield child.lineno, "maptr.relative import"
-                case _:
-                    yield from self._imports(child)
+                    yield node.lineno, "maptr.relative import"
 
 
 def modules() -> list[Module]:
@@ -151,27 +105,20 @@ def is_below(name: str, *parents: str) -> bool:
 
 
 def wrong_directions(module: Module) -> Iterator[str]:
-    """Imports from a higher layer, and of the package itself, whose public names come from every layer."""
-    layer = module.layer()
+    """Imports from a later room, and of the package itself, whose public names come from many rooms."""
+    level = module.level()
     for line, name in module.imports():
         package, _, rest = name.partition(".")
-        if package != "maptr":
+        if package != "maptr" or rest.startswith("__"):  # maptr.__version__
             continue
         if rest == "relative import":
             yield f"{module.name}:{line} imports relatively; write the whole name"
             continue
-        if rest.startswith("__"):
-            continue  # maptr.__version__
-        imported = Module(rest, "").layer()
-        if imported is None and not _is_module(rest):
+        imported = Module(rest, "").level()
+        if imported is None:
             yield f"{module.name}:{line} imports {name}; import it from the module that defines it"
-        elif imported is not None and layer is not None and imported > layer:
-            yield f"{module.name}:{line} imports {name}, which is a layer above it"
-
-
-def _is_module(dotted: str) -> bool:
-    path = PACKAGE / dotted.partition(".")[0]
-    return path.is_dir() or path.with_suffix(".py").is_file()
+        elif level is not None and imported > level:
+            yield f"{module.name}:{line} imports {name}, which is in a later room"
 
 
 def impurities(module: Module) -> Iterator[str]:
@@ -194,7 +141,7 @@ def prints(module: Module) -> Iterator[str]:
         match node:
             case ast.Call(func=ast.Name(id="print")):
                 yield f"{module.name}:{node.lineno} prints; cli/output.py is where maptr writes"
-            case ast.Call(func=ast.Attribute(attr="basicConfig")) if module.layer() != len(LAYERS) - 1:
+            case ast.Call(func=ast.Attribute(attr="basicConfig")) if module.room != "cli":
                 yield f"{module.name}:{node.lineno} configures logging, which is the program's to do"
 
 
@@ -260,16 +207,18 @@ def cycles(all_modules: list[Module]) -> Iterator[str]:
 
 
 ALL = modules()
-LISTED = [module for module in ALL if module.top not in ("", "__main__")]
-PURE = [module for module in LISTED if (module.layer() or 0) < PURE_LAYERS]
+LISTED = [module for module in ALL if module.name not in START]
+PURE = [
+    module for module in LISTED if module.room in PURE_ROOMS or (module.room == "" and module.name not in IMPURE_TOP)
+]
 
 
-def test_every_module_has_its_layer() -> None:
-    unlisted = [module.name for module in LISTED if module.layer() is None]
-    assert not unlisted, f"not in LAYERS of tests/project/test_architecture.py: {', '.join(unlisted)}"
+def test_every_module_is_in_a_room() -> None:
+    homeless = [module.name for module in LISTED if module.level() is None]
+    assert not homeless, f"not in ROOMS or TOP of tests/project/test_architecture.py: {', '.join(homeless)}"
 
 
-def test_imports_go_down_the_layers() -> None:
+def test_a_room_imports_from_earlier_rooms_only() -> None:
     assert [found for module in LISTED for found in wrong_directions(module)] == []
 
 
@@ -320,6 +269,10 @@ def test_help_starts_without_dns() -> None:
     ("check", "source"),
     [
         (wrong_directions, "from maptr.client.sync import discover"),
+        (
+            wrong_directions,
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from maptr.client.sync import discover",
+        ),
         (wrong_directions, "from maptr import client"),
         (wrong_directions, "from maptr import Ark"),
         (wrong_directions, "def f():\n    import maptr.cli.output"),
@@ -346,8 +299,7 @@ def test_each_check_sees_what_it_is_for(check: object, source: str) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from maptr import __version__, names",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from maptr.client.sync import discover",
+        "from maptr import __version__, url",
         "TABLE = {1: 2}\n_NAMES: list[str] = []\n__all__ = ['f']",
         "import dns.name\nfrom dnslib import DNSRecord\nimport re, datetime",
     ],
@@ -358,5 +310,6 @@ def test_no_check_sees_what_is_allowed(source: str) -> None:
 
 
 def test_a_circle_is_seen() -> None:
-    one, two = Module("walk", "from maptr.registry.table import Table"), Module("table", "import maptr.walk")
-    assert list(cycles([one, two])) == ["table -> walk -> table"]
+    one = Module("walk", "from maptr.registry.table import Table")
+    two = Module("registry.table", "import maptr.walk")
+    assert list(cycles([one, two])) == ["registry.table -> walk -> registry.table"]

@@ -16,12 +16,12 @@ from maptr.cli import main
 from maptr.discovery import Link, Step
 from maptr.discovery import Outcome as Said
 from maptr.nma.describe import Description, Segment
-from maptr.registry.lint import LeftOut, lint
 from maptr.registry.liveness import Liveness
 from maptr.registry.table import Entry, Table
 from maptr.server.driftreport import DriftReport
 from maptr.server.state import Outcome
 from maptr.server.status import describe_left_out
+from maptr.zone.lint import LeftOut, lint
 from tests.client.test_drivers import serving, zone
 from tests.server.test_control import Site, site
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from maptr import registry
 from maptr.errors import TableError
 from maptr.registry import records
-from maptr.registry.lint import lint
+from maptr.zone.lint import lint
 
 JSON_V1 = """{"metadata": {"version": "1.0"}, "data": [
 {"what": "12345", "where": "http://a.example.org",

@@ -25,12 +25,12 @@ from maptr.dnssec.keyfolder import add_key
 from maptr.dnssec.keys import Algorithm, Role, State
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
-from maptr.registry.lint import publishable
 from maptr.registry.table import Entry, Nma, Table
 from maptr.server import conversations, httpd, metrics
 from maptr.server.conversations import Conversations
 from maptr.server.counters import GROUPS
 from maptr.server.status import describe_left_out
+from maptr.zone.lint import publishable
 from tests.server.test_control import Site
 from tests.server.test_control import site as site
 from tests.server.test_daemon import PATIENCE, address_of, zone_text

@@ -13,8 +13,8 @@ import pytest
 
 from maptr import Ark, registry
 from maptr.registry.finding import Finding, Severity
-from maptr.registry.lint import lint
 from maptr.registry.table import Entry, Nma, Table, unusable
+from maptr.zone.lint import lint
 
 HERE = Path(__file__).resolve().parents[1]
 VECTORS = tomllib.loads((HERE / "vectors" / "lint.toml").read_text("utf-8"))["vector"]
