@@ -17,7 +17,7 @@ from maptr.cli.source import examined, read_text
 from maptr.cli.target import output_option, overwrite_option, refuse_input, write
 from maptr.cli.zonetarget import existing_zone, guard
 from maptr.errors import MissingExtra, SigningError, ZoneError, reason_of
-from maptr.registry.finding import Severity
+from maptr.zone.finding import Severity
 
 if TYPE_CHECKING:
     from maptr.dnssec.keys import KeySet

@@ -20,8 +20,8 @@ from maptr.cli.pull import pull
 from maptr.cli.source import read_table, shown
 from maptr.cli.target import output_option, overwrite_option, refuse_foreign, refuse_input, write
 from maptr.errors import TableError
-from maptr.registry.finding import Finding, Severity
 from maptr.registry.table import Table
+from maptr.zone.finding import Finding, Severity
 from maptr.zone.lint import lint
 
 

@@ -17,7 +17,7 @@ from maptr.cli.sign import sign
 from maptr.cli.target import output_option, overwrite_option, refuse_input, shown, write
 from maptr.cli.zonetarget import existing_zone, guard
 from maptr.errors import ZoneError
-from maptr.registry.finding import Finding, Severity
+from maptr.zone.finding import Finding, Severity
 
 if TYPE_CHECKING:
     from maptr.protocol.names import Labels

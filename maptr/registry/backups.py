@@ -7,7 +7,7 @@ from pathlib import Path
 
 from maptr.errors import TableError
 from maptr.files import write_atomically
-from maptr.registry import confined
+from maptr.registry import sandbox
 from maptr.registry.table import Table
 
 KEEP = 3  # last good states kept beside the file
@@ -18,7 +18,7 @@ def last_good(path: Path) -> Table:
     for number in range(1, KEEP + 1):
         kept = _kept(path, number)
         try:
-            return confined.read(kept.read_bytes(), filename=str(kept))[0]
+            return sandbox.read(kept.read_bytes(), filename=str(kept))[0]
         except (OSError, TableError):
             continue
     return Table()

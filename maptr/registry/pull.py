@@ -23,7 +23,7 @@ from pathlib import Path
 from maptr import registry
 from maptr.errors import FetchError, ParserFailed, PullFailed, SignatureError, TableError, UnsafePlan
 from maptr.files import write_atomically
-from maptr.registry import backups, confined
+from maptr.registry import backups, sandbox
 from maptr.registry.followed_file import pull_file, read_pull_file
 from maptr.registry.minisign import MAX_FILE, SUFFIX, PublicKey, Signed, verify
 from maptr.registry.plan import REMOVAL_LIMIT, Plan
@@ -34,7 +34,7 @@ OFFICIAL = "https://cdluc3.github.io/naan_reg_priv/naan_records.json"
 """The public NAAN registry, from where the central resolver (n2t.net) loads it (its public code, 2026)."""
 
 Read = Callable[..., tuple[Table, list[TableError]]]
-"""``confined.read``, or that of a Parser which can be stopped."""
+"""``sandbox.read``, or that of a Parser which can be stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def look(
     cafile: str | None = None,
     force: bool = False,
     seconds: float = SECONDS,
-    read: Read = confined.read,
+    read: Read = sandbox.read,
 ) -> Pull:
     """The plan that would make the file at ``path`` what its source has. Sources, URLs or files, are tried in order.
 

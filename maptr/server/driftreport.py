@@ -16,7 +16,7 @@ from maptr.cache.cache import Cache
 from maptr.cache.disk import Disk
 from maptr.errors import MaptrError, reason_of
 from maptr.protocol.names import to_text
-from maptr.registry import confined
+from maptr.registry import sandbox
 from maptr.server.background import in_thread
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _report(config: Config, file: Path, server: str, clock: Callable[[], float])
     state = config.serve.state
     verdicts: list[Drift] = []
     try:
-        table, _ = confined.read(file.read_bytes(), filename=str(file))
+        table, _ = sandbox.read(file.read_bytes(), filename=str(file))
         for origin in _origins(config):
             with Cache(
                 table,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from maptr.config.duration import jittered
 from maptr.errors import MaptrError, reason_of
 from maptr.protocol.names import to_text
-from maptr.registry import confined
+from maptr.registry import sandbox
 from maptr.registry.plan import Plan
 from maptr.registry.pull import apply, look
 from maptr.server import settings
@@ -96,7 +96,7 @@ class Puller:
             self.state = PullState()  # whatever there was to say is over
             return
         table, file = config.table, config.table.file
-        parser = confined.Parser()
+        parser = sandbox.Parser()
         try:
             changed = await in_thread(lambda: self._pull(config, file, parser)) if table.url else False
         finally:
@@ -123,7 +123,7 @@ class Puller:
 
     # ---- pulling
 
-    def _pull(self, config: Config, file: Path, parser: confined.Parser) -> bool:
+    def _pull(self, config: Config, file: Path, parser: sandbox.Parser) -> bool:
         """True where the table is another one now. Reads and writes files, so it belongs in a thread."""
         table = config.table
         try:

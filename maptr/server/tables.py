@@ -15,7 +15,7 @@ from maptr.errors import ParserFailed, TableError, ZoneError
 from maptr.files import read_whole, write_atomically
 from maptr.protocol.names import Labels
 from maptr.protocol.serial import next_serial
-from maptr.registry import confined
+from maptr.registry import sandbox
 from maptr.registry.table import MAX_TABLE
 from maptr.zone import build
 from maptr.zone.build import NameServer
@@ -76,7 +76,7 @@ def built(source: ZoneSource, now: float) -> tuple[str | None, LeftOut]:
     if len(octets) > MAX_TABLE:
         raise ZoneError(f"more than {MAX_TABLE} octets", filename=str(made.table))
     try:
-        table, unread = confined.read(octets, filename=str(made.table), scheme=made.scheme)
+        table, unread = sandbox.read(octets, filename=str(made.table), scheme=made.scheme)
     except TableError as error:
         raise ZoneError(error.reason, filename=error.filename, line=error.line) from None
     except ParserFailed as error:

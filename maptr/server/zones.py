@@ -15,9 +15,9 @@ from maptr.zone.publish import Guards
 from maptr.zone.snapshot import ZoneView
 
 if TYPE_CHECKING:  # imported below where they are used
-    from maptr.registry.finding import Finding
     from maptr.server.signer import Signing
     from maptr.server.tables import TableBuild
+    from maptr.zone.finding import Finding
     from maptr.zone.plainzone import Plain
 
 
@@ -155,7 +155,7 @@ def _check(read: _Read, source: ZoneSource) -> tuple[str, ...]:
 def _refuse(findings: Sequence[Finding], source: ZoneSource) -> None:
     if not findings:
         return
-    from maptr.registry.finding import Severity
+    from maptr.zone.finding import Severity
 
     errors = [
         found for found in findings if found.severity is Severity.ERROR and found.code not in _SERVED_ALL_THE_SAME

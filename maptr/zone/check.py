@@ -15,8 +15,8 @@ from typing import NamedTuple
 from maptr.errors import ZoneError
 from maptr.protocol.names import fold, parse, to_wire
 from maptr.protocol.numbers import NS
-from maptr.registry.finding import Finding, Places, Severity
 from maptr.zone import integrity
+from maptr.zone.finding import Finding, Places, Severity
 from maptr.zone.masterfile import (
     MARK_REFUSED,
     MAX_GENERATED,

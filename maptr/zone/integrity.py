@@ -16,7 +16,7 @@ from maptr.zone.packed import special_nodes
 from maptr.zone.snapshot import ZoneView
 
 if TYPE_CHECKING:
-    from maptr.registry.finding import Finding
+    from maptr.zone.finding import Finding
 
 
 def check(zone: ZoneView) -> Iterator[Finding]:
@@ -46,7 +46,7 @@ def check(zone: ZoneView) -> Iterator[Finding]:
 
 
 def _error(code: str, owner: str, reason: str, server: str = "") -> Finding:
-    from maptr.registry.finding import Finding, Severity  # here, for a good zone has none
+    from maptr.zone.finding import Finding, Severity  # here, for a good zone has none
 
     return Finding(Severity.ERROR, code, owner, reason, server)
 

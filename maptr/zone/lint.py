@@ -18,7 +18,6 @@ from maptr import url
 from maptr.errors import TableError
 from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.registry import where as where_
-from maptr.registry.finding import Finding, Severity
 from maptr.registry.table import (
     Entry,
     Nma,
@@ -31,6 +30,7 @@ from maptr.registry.table import (
     variables,
 )
 from maptr.text import printable
+from maptr.zone.finding import Finding, Severity
 from maptr.zone.rules import unwritable
 
 BAD_RECORD, OTHER_ANSWER = "bad-record", "other-answer"  # codes: not read; in DNS another record answers

@@ -25,7 +25,7 @@ from maptr.errors import ZoneError
 from maptr.files import MAX_WHOLE, read_whole
 from maptr.protocol import names
 from maptr.protocol.names import Labels, to_text
-from maptr.registry.finding import Places
+from maptr.zone.finding import Places
 from maptr.zone.masterfile import MARK_REFUSED, MAX_GENERATED, TOO_MANY_GENERATED, generated, in_ascii, type_and_rdata
 from maptr.zone.snapshot import ZoneView, view_zone
 

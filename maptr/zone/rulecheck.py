@@ -18,7 +18,7 @@ from maptr.naptr.regexp import Substitution
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.protocol.numbers import HEADER_SIZE, NAPTR, UDP_PAYLOAD
-from maptr.registry.finding import Finding, Places, Severity
+from maptr.zone.finding import Finding, Places, Severity
 from maptr.zone.integrity import cut_above
 from maptr.zone.snapshot import ZoneView
 

@@ -20,10 +20,10 @@ import pytest
 
 from maptr import Ark, discover_at, registry
 from maptr.client.bulk import discover_many
-from maptr.registry.finding import Severity
 from maptr.registry.table import Table
 from maptr.zone.build import build
 from maptr.zone.check import check_zone
+from maptr.zone.finding import Severity
 from maptr.zone.lint import publishable
 from maptr.zone.rules import host_labels, needed_shoulders
 from tests.support.peers import CHECKERS, Bind, Knot, Maptr, Nsd, Peer, require

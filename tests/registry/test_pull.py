@@ -27,7 +27,7 @@ from click.testing import CliRunner
 from maptr import registry
 from maptr.cli import main
 from maptr.errors import FetchError, ParserFailed, PullFailed, TableError, UnsafePlan
-from maptr.registry import confined
+from maptr.registry import sandbox
 from maptr.registry.followed_file import WatchedTable, read_pull_file
 from maptr.registry.pull import Demands, Pull, apply, look
 from maptr.registry.table import Table
@@ -501,7 +501,7 @@ def test_nothing_is_parsed_before_checksum_and_signature_are_right(target: Path)
 
     def read(content: bytes, *, filename: str) -> tuple[Table, list[TableError]]:
         parsed.append(filename)
-        return confined.read(content, filename=filename)
+        return sandbox.read(content, filename=filename)
 
     files = {"/naans": NEW, "/naans.minisig": signature(OLD).encode()}
     with http(lambda request: sends(files[request.path])(request)) as url:
@@ -522,7 +522,7 @@ def test_a_table_whose_reading_fails_is_not_taken_for_a_broken_one(
     """It would be replaced, whatever the source has lost of it."""
     source = tmp_path / "source"
     source.write_bytes(natab(10000))
-    monkeypatch.setattr("maptr.registry.confined.PROGRAM", "raise SystemExit(3)")
+    monkeypatch.setattr("maptr.registry.sandbox.PROGRAM", "raise SystemExit(3)")
     with pytest.raises(ParserFailed, match=f"{target}: the process that reads it ended with status 3"):
         look(target, [str(source)])
     code, _, err = run(str(source), "--table", str(target), "--apply")

@@ -290,7 +290,7 @@ def test_a_pull_that_is_cancelled_leaves_no_process(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n'))
-    monkeypatch.setattr("maptr.registry.confined.PROGRAM", "import time; time.sleep(600)")
+    monkeypatch.setattr("maptr.registry.sandbox.PROGRAM", "import time; time.sleep(600)")
     children: list[subprocess.Popen[bytes]] = []
     real = subprocess.Popen
 
@@ -310,7 +310,7 @@ def test_a_pull_that_is_cancelled_leaves_no_process(
 
     started = asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []
-    monkeypatch.setattr("maptr.registry.confined.subprocess.Popen", start)
+    monkeypatch.setattr("maptr.registry.sandbox.subprocess.Popen", start)
     asyncio.run(main())
     assert pulling.puller.state.error == ""
     assert not caplog.records

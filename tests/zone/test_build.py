@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from maptr.errors import ZoneError
 from maptr.protocol.serial import next_serial
-from maptr.registry.finding import Severity
 from maptr.registry.table import Entry, Nma, Table, Who
 from maptr.zone.build import NameServer, Settings, build, serial_of
 from maptr.zone.check import check_zone
+from maptr.zone.finding import Severity
 
 NOBODY = Who("")
 DAY = 1_795_176_000.0  # 2026-11-20, noon, UTC

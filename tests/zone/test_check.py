@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.protocol.numbers import UDP_PAYLOAD
-from maptr.registry.finding import Severity
 from maptr.zone.check import check_zone
+from maptr.zone.finding import Severity
 from maptr.zone.rulecheck import MAX_RRSET
 
 HEAD = """\

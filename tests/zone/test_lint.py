@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from maptr import Ark, registry
-from maptr.registry.finding import Finding, Severity
 from maptr.registry.table import Entry, Nma, Table, unusable
+from maptr.zone.finding import Finding, Severity
 from maptr.zone.lint import lint
 
 HERE = Path(__file__).resolve().parents[1]

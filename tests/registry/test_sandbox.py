@@ -15,7 +15,7 @@ import pytest
 
 from maptr import registry
 from maptr.errors import ParserFailed, TableError
-from maptr.registry import confined, json_text
+from maptr.registry import json_text, sandbox
 from tests.registry.test_hostile import BAD, MANY, SAMPLES
 from tests.support.caching import until
 
@@ -35,7 +35,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[
         started.append(real(*arguments, **options))
         return started[-1]
 
-    monkeypatch.setattr("maptr.registry.confined.subprocess.Popen", start)
+    monkeypatch.setattr("maptr.registry.sandbox.subprocess.Popen", start)
     yield started
     assert started
     assert [process.returncode for process in started].count(None) == 0
@@ -45,7 +45,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[
 def test_the_table_is_that_of_the_registry(text: str) -> None:
     bad: list[TableError] = []
     table = registry.read(text, filename="f", on_bad=bad.append)
-    read, left_out = confined.read(text.encode(), filename="f")
+    read, left_out = sandbox.read(text.encode(), filename="f")
     assert (read, read.metadata) == (table, table.metadata)
     assert [entry.line for entry in read.values()] == [entry.line for entry in table.values()]
     assert [str(error) for error in left_out] == [str(error) for error in bad]
@@ -69,7 +69,7 @@ def test_what_is_no_registry_is_told_as_ever(content: bytes, children: list[obje
     with pytest.raises(TableError) as inside:
         registry.read(content, filename="f")
     with pytest.raises(TableError) as outside:
-        confined.read(content, filename="f")
+        sandbox.read(content, filename="f")
     assert str(outside.value) == str(inside.value)
     assert (outside.value.line, outside.value.record) == (inside.value.line, inside.value.record)
 
@@ -109,22 +109,22 @@ except PullFailed as error:
 
 
 def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch, children: list[object]) -> None:
-    monkeypatch.setattr(confined, "MEMORY", 200 << 20)
+    monkeypatch.setattr(sandbox, "MEMORY", 200 << 20)
     with pytest.raises(ParserFailed, match=r"^f: takes more than 200 MiB of memory to read$"):
-        confined.read(b'{"data": [' + b"{}," * 1_900_000 + b"{}]}", filename="f")
+        sandbox.read(b'{"data": [' + b"{}," * 1_900_000 + b"{}]}", filename="f")
 
 
 def test_processor_time_is_limited(monkeypatch: pytest.MonkeyPatch, children: list[object]) -> None:
-    monkeypatch.setattr(confined, "CPU_SECONDS", 1)
+    monkeypatch.setattr(sandbox, "CPU_SECONDS", 1)
     with pytest.raises(ParserFailed, match="took more than 1 seconds of processor time"):
-        confined.read(SLOW, filename="f")
+        sandbox.read(SLOW, filename="f")
 
 
 def test_time_is_limited(monkeypatch: pytest.MonkeyPatch, children: list[object]) -> None:
-    monkeypatch.setattr(confined, "SECONDS", 0.2)
-    monkeypatch.setattr(confined, "PROGRAM", SLEEPS)
+    monkeypatch.setattr(sandbox, "SECONDS", 0.2)
+    monkeypatch.setattr(sandbox, "PROGRAM", SLEEPS)
     with pytest.raises(ParserFailed, match=r"^f: takes longer than 0\.2 seconds to read$"):
-        confined.read(NATAB * 100_000, filename="f")  # more than a pipe holds
+        sandbox.read(NATAB * 100_000, filename="f")  # more than a pipe holds
 
 
 @pytest.mark.parametrize(
@@ -145,20 +145,20 @@ def test_time_is_limited(monkeypatch: pytest.MonkeyPatch, children: list[object]
 def test_a_child_that_fails_says_nothing_of_the_file(
     program: str, because: str, monkeypatch: pytest.MonkeyPatch, children: list[object]
 ) -> None:
-    monkeypatch.setattr(confined, "PROGRAM", f"import sys; sys.stdin.buffer.read(8 + {len(NATAB)}); {program}")
+    monkeypatch.setattr(sandbox, "PROGRAM", f"import sys; sys.stdin.buffer.read(8 + {len(NATAB)}); {program}")
     with pytest.raises(ParserFailed, match=because):
-        confined.read(NATAB, filename="f")
+        sandbox.read(NATAB, filename="f")
 
 
 def test_records_without_end_are_not_taken(monkeypatch: pytest.MonkeyPatch, children: list[object]) -> None:
-    monkeypatch.setattr(confined, "MAX_OUTPUT", 1000)
+    monkeypatch.setattr(sandbox, "MAX_OUTPUT", 1000)
     with pytest.raises(TableError, match="more than 1000 octets of records"):
-        confined.read(MANY["natab"](100).encode(), filename="f")
+        sandbox.read(MANY["natab"](100).encode(), filename="f")
 
 
 def test_a_record_without_end_is_a_bad_one() -> None:
-    text = '{"data": [{"what": "12345", "x": "%s"}, {"what": "12346"}]}' % ("x" * confined.MAX_LINE)
-    table, bad = confined.read(text.encode(), filename="f")
+    text = '{"data": [{"what": "12345", "x": "%s"}, {"what": "12346"}]}' % ("x" * sandbox.MAX_LINE)
+    table, bad = sandbox.read(text.encode(), filename="f")
     assert list(table) == ["12346"]
     assert [str(error) for error in bad] == ["f: record 12345: has more than 1048576 octets"]
 
@@ -166,14 +166,14 @@ def test_a_record_without_end_is_a_bad_one() -> None:
 def test_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     with pytest.raises(ParserFailed, match="no process can be started to read it: No such file"):
-        confined.read(NATAB, filename="f")
+        sandbox.read(NATAB, filename="f")
 
 
 def test_stopped_from_another_thread_it_ends_and_starts_no_other(
     monkeypatch: pytest.MonkeyPatch, children: list[subprocess.Popen[bytes]]
 ) -> None:
-    monkeypatch.setattr(confined, "PROGRAM", SLEEPS)
-    parser = confined.Parser()
+    monkeypatch.setattr(sandbox, "PROGRAM", SLEEPS)
+    parser = sandbox.Parser()
     ends: list[str] = []
 
     def read() -> None:
@@ -196,14 +196,14 @@ import sys
 sys.path[:] = sys.argv[4:]
 import threading
 from pathlib import Path
-from maptr import confined
+from maptr.registry import sandbox
 
 def read(content, **options):
     Path({begun!r}).touch()
     threading.Event().wait()
 
-confined.registry.read = read
-confined.main(*sys.argv[1:4])
+sandbox.registry.read = read
+sandbox.main(*sys.argv[1:4])
 """
 
 
@@ -212,15 +212,15 @@ def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     program = f"""
 import subprocess
-from maptr import confined
+from maptr.registry import sandbox
 real = subprocess.Popen
 def start(*arguments, **options):
     process = real(*arguments, **options)
     print(process.pid, flush=True)
     return process
 subprocess.Popen = start
-confined.PROGRAM = {BEGINS.format(begun=str(begun))!r}
-confined.read({NATAB!r})
+sandbox.PROGRAM = {BEGINS.format(begun=str(begun))!r}
+sandbox.read({NATAB!r})
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -244,9 +244,9 @@ def test_the_environment_of_the_parent_is_no_part_of_it(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTHONHOME", os.devnull)
-    assert list(confined.read(NATAB, filename="f")[0]) == ["12345"]
+    assert list(sandbox.read(NATAB, filename="f")[0]) == ["12345"]
 
 
 def test_the_hosts_of_a_natab_have_the_scheme_that_is_asked_for() -> None:
-    table, _ = confined.read(NATAB, scheme="http")
+    table, _ = sandbox.read(NATAB, scheme="http")
     assert {nma.target.partition(":")[0] for entry in table.values() for nma in entry.nmas} == {"http"}

@@ -41,7 +41,7 @@ MAX_OUTPUT = 1 << 26  # octets of all lines, as many as a source may send; the r
 NICENESS = 10  # DNS replies come first
 MAX_SAID = 4096  # octets of standard error that are looked at
 
-PROGRAM = "import sys; sys.path[:] = sys.argv[4:]; from maptr.registry.confined import main; main(*sys.argv[1:4])"
+PROGRAM = "import sys; sys.path[:] = sys.argv[4:]; from maptr.registry.sandbox import main; main(*sys.argv[1:4])"
 
 
 def read(content: bytes, *, filename: str = "", scheme: str = "https") -> tuple[Table, list[TableError]]:
