@@ -72,11 +72,15 @@ class UnsafePlan(MaptrError):
 
 
 class ZoneError(LocatedError):
-    """A zone that no server should load, or a record that cannot be written; ``owner`` where it is one record's."""
+    """A zone that no server should load, or a record that cannot be written; ``owner`` where it is one record's.
 
-    def __init__(self, message: str, *, filename: str = "", line: int = 0, owner: str = "") -> None:
+    ``code`` is that of a finding, where a reader of zone files says it.
+    """
+
+    def __init__(self, message: str, *, filename: str = "", line: int = 0, owner: str = "", code: str = "") -> None:
         super().__init__(message, filename=filename, line=line)
         self.owner = owner
+        self.code = code
 
 
 class JournalError(LocatedError):

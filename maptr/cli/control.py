@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,8 @@ def status(file: str | None, path: str | None, as_json: bool) -> None:
             output.data(f"zone {zone['zone']} serial {zone['serial']}, {zone['names']} names{loaded}{signed}{due}")
         for told in zone["secondaries"]:
             output.data(f"  {_secondary(told)}")
+            for line in _observed(told):
+                output.data(f"    {line}")
         for warning in zone["warnings"]:
             output.data(f"  {warning}")
         if zone["left_out"] and zone["left_out"]["findings"]:
@@ -167,6 +170,15 @@ def _secondary(told: dict[str, Any]) -> str:
     age = "" if told["age"] is None else f", {_duration(told['age'])} ago"
     state = "not told yet" if told["notify"] is None else f"NOTIFY {told['notify']}"
     return f"secondary {told['secondary']} {serial}, {state}{age}"
+
+
+def _observed(told: dict[str, Any]) -> Iterator[str]:
+    """The serial that a secondary says it has, and why it does not say."""
+    if told["observed_serial"] is not None:
+        lags = ", LAGS BEHIND" if told["lags"] else ""
+        yield f"has serial {told['observed_serial']}, seen {_duration(told['observed_age'])} ago{lags}"
+    if told["observed_error"]:
+        yield f"DOES NOT SAY ITS SERIAL: {told['observed_error']}"
 
 
 def _duration(seconds: float) -> str:

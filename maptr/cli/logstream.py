@@ -51,7 +51,8 @@ def _is_journal() -> bool:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: ``time``, ``level``, ``logger``, ``message``, and ``error`` with a traceback."""
+    """One JSON object a line: ``time``, ``level``, ``logger``, ``message``, and where there is one, the ``rcode`` of a
+    query and ``error`` with a traceback."""
 
     converter = staticmethod(time.gmtime)
 
@@ -62,6 +63,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if hasattr(record, "rcode"):
+            line["rcode"] = record.rcode
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line)

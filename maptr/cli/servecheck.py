@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from maptr.cli import output
 from maptr.dnssec.expiry import signature_state
-from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError, reason_of
+from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
 from maptr.server import alarm, settings, signer, zones
 from maptr.server.zones import ZoneSource
+from maptr.zone.finding import text_of
 from maptr.zone.packed import count_names
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Report:
 
     def _one(self, error: MaptrError | OSError) -> None:
         if not self._as_json:
-            output.talk(f"maptr: {reason_of(error)}")
+            output.talk(f"maptr: {text_of(error)}")
         place = {name: getattr(error, name, None) for name in ("filename", "line", "key")}
         self._errors.append(
             {

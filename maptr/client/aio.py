@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from maptr.ark import Ark
 from maptr.client.call import Call, Options, listed, prefer
 from maptr.client.multiplexer import Mux
+from maptr.client.origins import Origins
 from maptr.client.stub import Stub, is_address, make_validator, no_address, read_server, servers_at
 from maptr.client.sync import whom
 from maptr.client.waiters import LoopWaiter
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.protocol.names import Labels
+from maptr.protocol.numbers import SOA
 from maptr.walk import Answer, Question
 
 if TYPE_CHECKING:
@@ -105,6 +109,29 @@ async def prefer_async(discovery: Discovery, chooser: Chooser | None) -> Discove
     return prefer(discovery, chooser)
 
 
+async def once_async(
+    origins: Origins, question: Question, trust: Hashable, ask: Callable[[], Awaitable[Answer]], seconds: float
+) -> Answer:
+    """``Origins.once``, awaited: while one call in an event loop asks for an origin the others wait for its answer."""
+    if question.rdtype != SOA:
+        return await ask()
+    place = question.name, trust, asyncio.get_running_loop()
+    asked: asyncio.Event | None = origins.asked.get(place)
+    if asked is None:
+        asked = origins.asked[place] = asyncio.Event()
+        try:
+            known = origins.recall(question, trust)
+            return origins.remember(question, trust, await ask()) if known is None else known
+        finally:
+            del origins.asked[place]
+            asked.set()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(max(0.0, seconds)):
+            await asked.wait()
+    known = origins.recall(question, trust)
+    return origins.remember(question, trust, await ask()) if known is None else known
+
+
 _Ask = Callable[[Call, list[Question]], Awaitable[list[Answer]]]
 
 
@@ -115,6 +142,15 @@ class _Stubbed:
         self._stub = stub
 
     async def __call__(self, run: Call, questions: list[Question]) -> list[Answer]:
+        if len(questions) > 1:
+            return await self._ask(run, questions)
+
+        async def ask() -> Answer:
+            return (await self._ask(run, questions))[0]
+
+        return [await once_async(self._stub.origins, questions[0], self._stub.trust, ask, run.left)]
+
+    async def _ask(self, run: Call, questions: list[Question]) -> list[Answer]:
         origins, trust = self._stub.origins, self._stub.trust
         waiter = LoopWaiter()
         mux = Mux(self._stub, waiter, seconds=run.left, concurrency=len(questions), clock=run.clock)
@@ -160,12 +196,11 @@ class _Dnspython:
 
     async def _ask(self, run: Call, question: Question) -> Answer:
         trust = self._validator or run.trust_ad
-        known = self._origins.recall(question, trust)
-        if known is not None:
-            return known
         if self._validator is None:
-            return self._origins.remember(question, trust, await self._ask_dnspython(run, question))
-        return self._origins.remember(question, trust, await self._ask_validating(self._validator, run, question))
+            ask = partial(self._ask_dnspython, run, question)
+        else:
+            ask = partial(self._ask_validating, self._validator, run, question)
+        return await once_async(self._origins, question, trust, ask, run.left)
 
     async def _ask_dnspython(self, run: Call, question: Question) -> Answer:
         started = run.clock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from _thread import allocate_lock
 from collections.abc import Callable, Hashable
+from typing import Any
 
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import SOA
@@ -24,6 +25,7 @@ class Origins:
         self._clock = clock
         self._kept: dict[tuple[Labels, Hashable], tuple[float, Answer]] = {}
         self._asking = allocate_lock()
+        self.asked: dict[Hashable, Any] = {}  # what ends when a question is answered, by event loop (``asyncclient``)
 
     def recall(self, question: Question, trust: Hashable) -> Answer | None:
         """What was said in the last SECONDS; None where that is not known."""

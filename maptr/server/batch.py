@@ -19,7 +19,7 @@ import threading
 from collections.abc import Hashable, Sequence
 from typing import cast
 
-from maptr.answer.context import MAX_PAYLOAD, Context, Transport
+from maptr.answer.context import MAX_PAYLOAD, Transport
 from maptr.answer.rate_limit import Verdict
 from maptr.answer.ready import (
     COOKIE_FIELD,
@@ -33,9 +33,9 @@ from maptr.answer.ready import (
     kind_of,
     truncated,
 )
-from maptr.protocol.cookies import WHOLE_COOKIE, answer_cookie
+from maptr.protocol.cookies import WHOLE_COOKIE
 from maptr.server.counters import Counters, result
-from maptr.server.responder import Responder, State
+from maptr.server.responder import Responder, State, cookie_of_ready
 
 log = logging.getLogger("maptr.serve")
 
@@ -286,10 +286,6 @@ class BatchListener:
         self._full = self._full + 1 if count == BATCH else 0
         self._general_left = count if self._full <= MAX_FULL else MAX_GENERAL
         keys = slots.keys(count)
-        query_log = self._responder.query_log
-        if query_log is not None:
-            for i in query_log.pick(count):
-                query_log.write(slots.query(i, keys[i]), Transport.UDP, slots.client(i))
         known = [*map(ready.known.get, keys)]
         settled: set[int] = set()
         records = self._find(ready, known, keys, settled) if None in known else cast(list[bytes], known)
@@ -301,6 +297,10 @@ class BatchListener:
         counters.ready += count
         for code in {*codes}:
             self._results[code] += codes.count(code)  # before sending: a client that has its response finds it counted
+        query_log = self._responder.query_log
+        if query_log is not None:
+            for i in query_log.pick(count):
+                query_log.write(slots.query(i, keys[i]), Transport.UDP, slots.client(i), codes[i])
         first = 0
         if SILENCE in codes:
             counters.silent += codes.count(SILENCE)
@@ -312,7 +312,7 @@ class BatchListener:
     def _find(self, ready: Ready, known: list[bytes | None], keys: list[bytes], settled: set[int]) -> list[bytes]:
         """The records of a batch. ``settled`` gets those that the rate limit has judged or does not concern."""
         find = ready.find
-        context = self._responder.context
+        slots, context = self._slots, self._responder.context
         records: list[bytes] = []
         for i, record in enumerate(known):
             if record is not None:
@@ -321,30 +321,20 @@ class BatchListener:
             try:
                 found = find(keys[i])
                 if found is not None and found[0][COOKIE_FIELD]:
-                    found = self._answer_cookie(i, found, context, settled)
+                    address = slots.memory[slots.addresses[i]]
+                    answered = cookie_of_ready(found[1], address, context, self._counters)
+                    if answered is None:
+                        found = None
+                    else:
+                        slots.memory[slots.cookies[i]] = answered.option
+                        if answered.verified:
+                            settled.add(i)
                 records.append(self._ask_general(ready, i, keys[i], settled) if found is None else found[0])
             except Exception:
                 log.exception("internal error, query dropped: %s", keys[i].hex())
                 settled.add(i)
                 records.append(NO_RESPONSE)
         return records
-
-    def _answer_cookie(
-        self, i: int, found: tuple[bytes, bytes], context: Context, settled: set[int]
-    ) -> tuple[bytes, bytes] | None:
-        """Put the cookie of a response in its place; None where the general path has to refuse the query's."""
-        slots, (secrets, required) = self._slots, context.cookies
-        if not secrets:
-            return None  # taken away a moment ago; ready responses will follow
-        address = slots.memory[slots.addresses[i]]
-        option, verified = answer_cookie(found[1], address, secrets=secrets, now=context.clock())
-        if verified:
-            settled.add(i)
-        elif required:
-            return None
-        self._counters.count_cookie(verified=verified)
-        slots.memory[slots.cookies[i]] = option
-        return found
 
     def _ask_general(self, ready: Ready, i: int, key: bytes, settled: set[int]) -> bytes:
         """The record of a response made for this query alone; of silence where too many queries wait."""

@@ -89,6 +89,11 @@ GROUPS = {
 NAMES = tuple(one.name for one in fields(Counters) if one.name != "queries")
 
 
+def rcode_text(code: int) -> str:
+    """The mnemonic of what a query is counted under; ``-`` where no response was made."""
+    return "-" if code == SILENCE else _NAMES[code]
+
+
 def total(several: Iterable[Counters]) -> Counters:
     """The sum of any number of counters."""
     result = Counters()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.numbers import NOERROR, NOTIMP
+from maptr.server.datagrams import open_datagrams
 from maptr.transfer import tsig
 from maptr.transfer.acl import Key, NotifyTarget
 from maptr.transfer.notify import make_notify, read_response
@@ -46,7 +47,10 @@ class News:
 
 
 class Notifier:
-    """The tasks that tell. News of a zone replaces what the same target was still to be told of it."""
+    """The tasks that tell. News of a zone replaces what the same target was still to be told of it.
+
+    ``acknowledged`` is called with origin and target once the target has acknowledged the zone's serial.
+    """
 
     def __init__(
         self,
@@ -54,7 +58,9 @@ class Notifier:
         *,
         waits: Iterable[float] = WAITS,
         random_id: Callable[[], int] = lambda: secrets.randbits(16),
+        acknowledged: Callable[[Labels, NotifyTarget], None] = lambda _origin, _target: None,
     ) -> None:
+        self._acknowledged = acknowledged
         self._clock = clock
         self._waits = tuple(waits)
         self._random_id = random_id
@@ -113,6 +119,7 @@ class Notifier:
                 rcode, said = None, error.strerror or str(error)
             if rcode == NOERROR:
                 self._note(view, target, Told.DONE)
+                self._acknowledged(view.origin, target)
                 log.info("%s: done", what)
                 return
             if rcode is not None:
@@ -131,11 +138,9 @@ class Notifier:
         packet = request
         if key is not None:
             packet, signer = tsig.sign_query(request, key, int(self._clock()))
-        loop = asyncio.get_running_loop()
-        transport, answers = await loop.create_datagram_endpoint(_Answers, remote_addr=(address.host, address.port))
         try:
-            transport.sendto(packet)
-            async with asyncio.timeout(wait):
+            async with open_datagrams(address) as (transport, answers), asyncio.timeout(wait):
+                transport.sendto(packet)
                 while True:
                     answer = await answers.next()
                     rcode = read_response(request, answer)
@@ -145,26 +150,3 @@ class Notifier:
                         return rcode
         except TimeoutError:
             return None
-        finally:
-            transport.close()
-
-
-class _Answers(asyncio.DatagramProtocol):
-    """The datagrams of one connected socket, a few of them; an ICMP error is raised to who waits."""
-
-    def __init__(self) -> None:
-        self._queue: asyncio.Queue[bytes | Exception] = asyncio.Queue(maxsize=16)
-
-    def datagram_received(self, data: bytes, addr: object) -> None:
-        if not self._queue.full():
-            self._queue.put_nowait(data)
-
-    def error_received(self, exc: Exception) -> None:
-        if not self._queue.full():
-            self._queue.put_nowait(exc)
-
-    async def next(self) -> bytes:
-        found = await self._queue.get()
-        if isinstance(found, Exception):
-            raise found
-        return found

@@ -14,6 +14,7 @@ from maptr.protocol.names import Labels, to_text
 from maptr.protocol.serial import is_newer
 from maptr.server.journal_file import journal_path, read_journal, write_journal
 from maptr.server.notify import News, Notifier
+from maptr.server.observer import Observed, Observer
 from maptr.server.zones import ZoneSource
 from maptr.transfer.acl import Key, NotifyTarget, Secondaries, keyring
 from maptr.transfer.catalog import catalog_zone
@@ -63,6 +64,7 @@ class Primary:
         self.settings = settings
         self._clock = clock
         self._notifier: Notifier | None = None
+        self._observer: Observer | None = None
 
     def access(self, snapshot: Snapshot) -> Access:
         """What goes with a snapshot where no file is touched: no journals, so IXFR gets all of a zone."""
@@ -109,9 +111,21 @@ class Primary:
         return replace(access, catalog=Catalog(catalog_zone(origin, snapshot.zones, serial), secondaries))
 
     def tell(self, access: Access, new: Snapshot, old: Snapshot | None = None, before: Access | None = None) -> None:
-        """Send NOTIFY for zones that have another serial than before; without a before, for all, as at a start."""
+        """Send NOTIFY for zones that have another serial than before; without a before, for all, as at a start.
+
+        From then on the targets are asked which serial they have.
+        """
+        if self._observer is None:
+            self._observer = Observer(self._clock)
         if self._notifier is None:
-            self._notifier = Notifier(self._clock)
+            self._notifier = Notifier(self._clock, acknowledged=self._observer.acknowledged)
+        self._observer.follow(
+            {
+                (origin, target): (view.serial, None if target.key is None else access.keys[target.key])
+                for origin, view in new.zones.items()
+                for target in access.secondaries.get(origin, NOBODY).notify
+            }
+        )
         for origin, view in new.zones.items():
             known = old.zones.get(origin) if old is not None else None
             if known is None or known.serial != view.serial:
@@ -126,9 +140,15 @@ class Primary:
         notifier = self._notifier
         return [(target, None if notifier is None else notifier.news(origin, target)) for target in targets]
 
+    def observed(self, origin: Labels, target: NotifyTarget) -> Observed:
+        """The serial that a secondary of a zone has, as far as that is known."""
+        return Observed() if self._observer is None else self._observer.seen(origin, target)
+
     async def stop(self) -> None:
         if self._notifier is not None:
             await self._notifier.stop()
+        if self._observer is not None:
+            await self._observer.stop()
 
 
 def _next(path: Path, journal: Journal | None, before: ZoneView | None, view: ZoneView) -> Journal:

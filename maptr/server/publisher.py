@@ -16,6 +16,7 @@ from maptr.protocol.names import Labels, to_text
 from maptr.server import serials
 from maptr.server.state import Outcome, Served, ZoneState
 from maptr.server.zones import ZoneSource, read_checked
+from maptr.zone.finding import text_of
 from maptr.zone.publish import Published, choose_serial, decide
 from maptr.zone.snapshot import ZoneView
 
@@ -135,7 +136,7 @@ def _publish(
         _settle(source, reading, published=True)
     except (ZoneError, OSError) as error:
         _settle(source, reading, published=False)
-        reason = reason_of(error)
+        reason = text_of(error)
         if old is None:
             log.error("zone %s not loaded, queries get SERVFAIL: %s", name, reason)
         else:

@@ -13,6 +13,7 @@ from dnslib import DNSError
 from maptr.answer.context import Transport
 from maptr.answer.message import Message
 from maptr.protocol.names import to_text
+from maptr.server.counters import SILENCE, rcode_text, result
 from maptr.server.log_limit import Seldom
 
 log = logging.getLogger("maptr.query")
@@ -34,13 +35,13 @@ class QueryLog:
         self._seen += count
         return range(first, count, self._every)
 
-    def note(self, query: bytes, transport: Transport, client: str) -> None:
-        """Count one query, and write its line where it is an nth one."""
+    def note(self, query: bytes, transport: Transport, client: str, reply: bytes | None) -> None:
+        """Count one query, and write its line where it is an nth one. ``reply``: the first message of its response."""
         for _ in self.pick(1):
-            self.write(query, transport, client)
+            self.write(query, transport, client, SILENCE if reply is None else result(reply))
 
-    def write(self, query: bytes, transport: Transport, client: str) -> None:
-        """Write the line of a query; one that has no question that can be read has none."""
+    def write(self, query: bytes, transport: Transport, client: str, code: int) -> None:
+        """Write the line of a query that is counted under ``code``, if its question can be read."""
         try:
             message = Message.parse_header(query)
             message.parse_question()
@@ -48,13 +49,15 @@ class QueryLog:
             return
         if not message.questions or (left_out := self._seldom.left_out()) is None:
             return
-        question = message.questions[0]
+        question, rcode = message.questions[0], rcode_text(code)
         log.info(
-            "query %s %s %s from %s by %s%s",
+            "query %s %s %s from %s by %s: %s%s",
             to_text(question.qname.label),
             dns.rdataclass.to_text(dns.rdataclass.RdataClass.make(question.qclass)),
             dns.rdatatype.to_text(dns.rdatatype.RdataType.make(question.qtype)),
             client,
             transport.value,
+            rcode,
             f", and {left_out} more before" if left_out else "",
+            extra={"rcode": rcode},
         )

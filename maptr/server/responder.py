@@ -17,7 +17,7 @@ from maptr.answer.ready import ID, Ready, Zone, kind_number, kind_of, truncated
 from maptr.answer.respond import make_reply
 from maptr.config.model import IDLE_TIMEOUT
 from maptr.errors import ZoneError
-from maptr.protocol.cookies import KEY_SIZE, CookieSettings, answer_cookie, packed_address
+from maptr.protocol.cookies import KEY_SIZE, CookieReply, CookieSettings, answer_cookie, packed_address
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.server.counters import Counters
@@ -34,6 +34,21 @@ Learn = Callable[[bytes, Reply], None]
 def fresh_cookies() -> CookieSettings:
     """Cookies with a secret made now: for a process that shares its addresses with no other."""
     return CookieSettings((os.urandom(KEY_SIZE),))
+
+
+def cookie_of_ready(cookie: bytes, address: bytes, context: Context, counters: Counters) -> CookieReply | None:
+    """The cookie of a ready response to a client at a packed address, counted; None where the general path answers.
+
+    That path refuses an unverified cookie where good ones are required, and answers where cookies were just turned off.
+    """
+    secrets, required = context.cookies
+    if not secrets:
+        return None
+    answered = answer_cookie(cookie, address, secrets=secrets, now=context.clock())
+    if required and not answered.verified:
+        return None
+    counters.count_cookie(verified=answered.verified)
+    return answered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,18 +116,15 @@ class Responder:
 
         Raises ZoneError, logged, where a transfer cannot go on. A bug in answering costs its query, not the server.
         """
-        if self.query_log is not None:
-            self.query_log.note(query, transport, client)
         state, ready = self.state, self._ready.get(transport)
         if state is None or ready is None:
             return ()
         ready.tidy()
         found = self._find(ready, query, transport, client, counters)
         if found is None:
-            return self._counted(
-                self._exchange(state, query, transport, client, counters, ready.learn), transport, counters
-            )
-        counters.count(transport, found or None)
+            messages = self._exchange(state, query, transport, client, counters, ready.learn)
+            return self._counted(messages, query, transport, client, counters)
+        self._count(found or None, query, transport, client, counters)
         return (found,) if found else ()
 
     def general(self, query: bytes, client: str, counters: Counters, learn: Learn) -> bytes | None:
@@ -142,13 +154,10 @@ class Responder:
         record, cookie = found
         option, verified = b"", False
         if cookie:
-            secrets, required = self.context.cookies
-            if not secrets:
+            answered = cookie_of_ready(cookie, packed_address(client), self.context, counters)
+            if answered is None:
                 return None
-            option, verified = answer_cookie(cookie, packed_address(client), secrets=secrets, now=self.context.clock())
-            if required and not verified:
-                return None
-            counters.count_cookie(verified=verified)
+            option, verified = answered
         if transport is Transport.UDP and not verified:
             verdict = self.limiter.judge(client, kind_of(record, key))
             if verdict is not Verdict.SEND:
@@ -158,12 +167,20 @@ class Responder:
                 record = truncated(record)
         return ready.response(query, record, option)
 
-    def _counted(self, messages: Iterator[bytes], transport: Transport, counters: Counters) -> Iterator[bytes]:
+    def _counted(
+        self, messages: Iterator[bytes], query: bytes, transport: Transport, client: str, counters: Counters
+    ) -> Iterator[bytes]:
         first = next(messages, None)
-        counters.count(transport, first)
+        self._count(first, query, transport, client, counters)
         if first is not None:
             yield first
             yield from messages
+
+    def _count(self, reply: bytes | None, query: bytes, transport: Transport, client: str, counters: Counters) -> None:
+        """Count a query with its response, and have it noted in the query log."""
+        counters.count(transport, reply)
+        if self.query_log is not None:
+            self.query_log.note(query, transport, client, reply)
 
     def _exchange(
         self, state: State, query: bytes, transport: Transport, client: str, counters: Counters, learn: Learn

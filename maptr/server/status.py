@@ -15,6 +15,7 @@ from maptr.server.counters import GROUPS, Counters
 
 if TYPE_CHECKING:
     from maptr.server.daemon import Daemon
+    from maptr.server.observer import Observed
     from maptr.server.reload import Reloader
     from maptr.server.state import ZoneState
     from maptr.zone.lint import LeftOut
@@ -136,17 +137,34 @@ def describe_left_out(left_out: LeftOut) -> dict[str, Any]:
 
 
 def _secondaries(daemon: Daemon, state: ZoneState, now: float) -> list[dict[str, Any]]:
-    """Who is told of the zone's serials, and how that stands."""
+    """Who is told of the zone's serials, how that stands, and which serial each has."""
     return [
         {
             "secondary": str(target),
             "notify": None if news is None else str(news.state),
             "since": _time(None if news is None else news.at),
-            "age": None if news is None else round(max(0.0, now - news.at), 3),
+            "age": _age(None if news is None else news.at, now),
             "serial": None if news is None else news.serial,
+            **_observed(daemon.primary.observed(state.source.origin, target), state, now),
         }
         for target, news in daemon.primary.news(state.source.origin)
     ]
+
+
+def _observed(observed: Observed, state: ZoneState, now: float) -> dict[str, Any]:
+    """What a secondary said of its serial when it was asked."""
+    serial = None if state.view is None else state.view.serial
+    return {
+        "observed_serial": observed.serial,
+        "observed": _time(observed.at),
+        "observed_age": _age(observed.at, now),
+        "lags": None if observed.serial is None or serial is None else observed.serial != serial,
+        "observed_error": observed.error,
+    }
+
+
+def _age(at: float | None, now: float) -> float | None:
+    return None if at is None else round(max(0.0, now - at), 3)
 
 
 def _signing(state: ZoneState) -> dict[str, Any] | None:

@@ -18,7 +18,6 @@ from maptr.protocol.numbers import NS
 from maptr.zone import integrity
 from maptr.zone.finding import Finding, Places, Severity
 from maptr.zone.masterfile import (
-    MARK_REFUSED,
     MAX_GENERATED,
     TOO_MANY_GENERATED,
     absolute,
@@ -64,12 +63,7 @@ def examine(text: str, *, origin: str | None = None, filename: str = "") -> Exam
         view = view_of(read_zone_file(path, text.encode("utf-8", "replace"), fold(parse(origin)), places)[0], path)
     except ZoneError as error:
         file = "" if error.filename == str(path) else error.filename
-        code, record = (
-            ("byte-order-mark", "the file")
-            if error.reason == MARK_REFUSED
-            else ("not-loaded", error.owner or "the zone")
-        )
-        loaded.append(_error(code, record, error.reason, line=error.line, file=file))
+        loaded.append(replace(Finding.of(error), file=file))
     except ValueError as error:
         loaded.append(_error("not-loaded", "the zone", f"{origin} is no domain name: {error}"))
     else:

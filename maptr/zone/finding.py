@@ -6,12 +6,16 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from maptr.errors import ZoneError, reason_of
 from maptr.text import printable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from maptr.protocol.names import Labels
+
+
+NOT_LOADED = "not-loaded"  # the code of what keeps a zone from being loaded, where no other is known
 
 
 class Severity(enum.StrEnum):
@@ -34,6 +38,12 @@ class Finding:
     line: int = 0
     file: str = ""
 
+    @classmethod
+    def of(cls, error: ZoneError) -> Finding:
+        """What keeps a zone from being loaded."""
+        record = error.owner or "the zone"
+        return cls(Severity.ERROR, error.code or NOT_LOADED, record, error.reason, line=error.line, file=error.filename)
+
     def __str__(self) -> str:
         """One printable line, whatever stands in the file: ``FILE:LINE: severity: owner: code: reason``."""
         value = f" [{self.value}]" if self.value and self.value not in self.reason else ""
@@ -51,6 +61,11 @@ class Finding:
             "line": self.line,
             "file": self.file,
         }
+
+
+def text_of(error: BaseException) -> str:
+    """What went wrong: as a finding, where it is a reader's of zone files."""
+    return str(Finding.of(error)) if isinstance(error, ZoneError) and error.code else reason_of(error)
 
 
 class Places:

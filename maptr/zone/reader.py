@@ -25,7 +25,7 @@ from maptr.errors import ZoneError
 from maptr.files import MAX_WHOLE, read_whole
 from maptr.protocol import names
 from maptr.protocol.names import Labels, to_text
-from maptr.zone.finding import Places
+from maptr.zone.finding import NOT_LOADED, Places
 from maptr.zone.masterfile import MARK_REFUSED, MAX_GENERATED, TOO_MANY_GENERATED, generated, in_ascii, type_and_rdata
 from maptr.zone.snapshot import ZoneView, view_zone
 
@@ -42,7 +42,7 @@ def read_zone_file(
     zone is an error, where dnspython's own reader passes over it in silence. ``places`` learns where records stand.
     """
     if octets.startswith(codecs.BOM_UTF8):
-        raise ZoneError(MARK_REFUSED, filename=str(path), line=1)
+        raise ZoneError(MARK_REFUSED, filename=str(path), line=1, owner="the file", code="byte-order-mark")
     origin = dns.name.Name((*apex, b""))
     zone = dns.zone.Zone(origin, relativize=False)
     with _opened(octets) as file, zone.writer(True) as transaction:
@@ -64,7 +64,7 @@ def read_zone_file(
             elif reason.endswith("has non-origin SOA"):  # dnspython's words
                 reason = f"the SOA is that of {reader.last_name}, and the zone was to be {to_text(apex)}"
             owner = names.to_text(reader.last_name.labels[:-1]) if reader.tok.is_record() and reader.last_name else ""
-            raise ZoneError(reason, filename=filename, line=line, owner=owner) from error
+            raise ZoneError(reason, filename=filename, line=line, owner=owner, code=NOT_LOADED) from error
         finally:
             reader.close()
             if places is not None:
@@ -78,12 +78,12 @@ def view_of(zone: dns.zone.Zone, path: Path) -> ZoneView:
         zone.check_origin()
         return view_zone(zone)
     except dns.zone.NoSOA:
-        raise ZoneError("no SOA at the origin", filename=str(path)) from None
+        raise ZoneError("no SOA at the origin", filename=str(path), code=NOT_LOADED) from None
     except dns.zone.NoNS:
-        raise ZoneError("no NS at the origin", filename=str(path)) from None
+        raise ZoneError("no NS at the origin", filename=str(path), code=NOT_LOADED) from None
     except KeyError:
         apex = () if zone.origin is None else zone.origin.labels[:-1]
-        raise ZoneError(f"nothing at {to_text(apex)}", filename=str(path)) from None
+        raise ZoneError(f"nothing at {to_text(apex)}", filename=str(path), code=NOT_LOADED) from None
 
 
 def _opened(octets: bytes) -> io.TextIOWrapper:

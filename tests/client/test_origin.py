@@ -224,6 +224,27 @@ def in_threads(ask: Callable[..., Discovery]) -> list[Discovery]:
         return list(pool.map(one, ARKS))
 
 
+def gathered(resolver: Any) -> list[Discovery]:
+    async def run() -> list[Discovery]:
+        asked = [discover_async(ark, resolver=resolver, raise_on_none=False) for ark in ARKS]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        return [one.discovery if isinstance(one, DiscoveryError) else one for one in found]  # type: ignore[misc]
+
+    return asyncio.run(run())
+
+
+def gathered_of_stub(server: Hostile) -> list[Discovery]:
+    return gathered(Stub([server.name]))
+
+
+def gathered_of_resolver(server: Hostile) -> list[Discovery]:
+    return gathered(resolver_of(server, dns.resolver.Resolver))
+
+
+def gathered_of_async_resolver(server: Hostile) -> list[Discovery]:
+    return gathered(resolver_of(server, dns.asyncresolver.Resolver))
+
+
 def many_of_cache(server: Hostile) -> list[Discovery]:
     with Cache(nameservers=[server.name]) as cache:
         return in_threads(cache.discover)
@@ -234,6 +255,7 @@ def many_of_cache(server: Hostile) -> list[Discovery]:
     [
         *(many_of_stub, many_of_async_stub, many_of_resolver, many_of_async_resolver),
         *(many_of_sync_resolver_awaited, threads_of_resolver, threads_of_stub, many_of_cache),
+        *(gathered_of_stub, gathered_of_resolver, gathered_of_async_resolver),
     ],
     ids=lambda run: run.__name__,
 )
@@ -245,6 +267,24 @@ def test_the_origin_is_asked_once_in_a_run(run: Callable[[Hostile], list[Discove
         assert {one.complete for one in found} == {complete}
         assert len(found) == len(ARKS)
         assert sum(is_wanted(query) for query, _ in server.queries) == 1
+
+
+def test_a_call_that_is_cancelled_leaves_the_question_to_the_others(server: Hostile) -> None:
+    async def run() -> list[Discovery]:
+        stub = Stub([server.name])
+        first, *others = [
+            asyncio.create_task(discover_async(ark, resolver=stub, raise_on_none=False)) for ark in ARKS[:3]
+        ]
+        async with asyncio.timeout(20):
+            while not stub.origins.asked:
+                await asyncio.sleep(0)
+            first.cancel()
+            found = await asyncio.gather(*others)
+        assert not stub.origins.asked
+        return found
+
+    server.script = serving(nxdomain(soa("arpa.")), nodata)
+    assert [one.complete for one in asyncio.run(run())] == [True, True]
 
 
 def test_what_nobody_judged_is_no_validated_answer_for_the_origin(server: Hostile) -> None:

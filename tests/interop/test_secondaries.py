@@ -158,6 +158,26 @@ def test_a_secondary_follows_by_axfr_then_ixfr(primary: Primary) -> None:
     assert primary.log().count("AXFR of zone ark.arpa.") == 1, "the rest went by IXFR, and was taken"
 
 
+def test_status_shows_the_serial_that_each_secondary_has(tmp_path: Path) -> None:
+    """As Knot, NSD and the others say it, asked by a query with TSIG."""
+    require(*(command for kind in SECONDARIES for command in kind.commands))
+    (tmp_path / "ark.arpa.zone").write_text(zone_text(1))
+    control = tmp_path / "control"
+    status = [sys.executable, "-m", "maptr", "status", f"--control={control}", "--json"]
+    with Primary(tmp_path, SECONDARIES, f"--control={control}") as primary:
+        primary.wait_for(1)
+        primary.publish(zone_text(2))
+        primary.wait_for(2)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            shown = json.loads(subprocess.run(status, check=True, timeout=60, capture_output=True).stdout)
+            seen = [(told["observed_serial"], told["lags"]) for told in shown["zones"][0]["secondaries"]]
+            if seen == [(2, False)] * len(SECONDARIES):
+                break
+            assert time.monotonic() < deadline, shown
+            time.sleep(0.2)
+
+
 @each_alone
 def test_a_secondary_that_was_away_gets_all_the_differences(primary: Primary) -> None:
     """It is asleep while three changes are made, and maptr is restarted: the journal survives that."""

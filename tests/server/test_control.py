@@ -10,14 +10,18 @@ import signal
 import socket
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dns.edns
 import dns.exception
+import dns.flags
 import dns.message
 import dns.query
 import dns.rcode
+import dns.rrset
 import pytest
 from click.testing import CliRunner, Result
 
@@ -62,10 +66,10 @@ class Site:
     def run(self, *arguments: str) -> Result:
         return CliRunner().invoke(main, [arguments[0], "--config", str(self.config), *arguments[1:]])
 
-    def status(self) -> dict[str, object]:
+    def status(self) -> dict[str, Any]:
         result = self.run("status", "--json")
         assert result.exit_code == 0, result.output
-        document: dict[str, object] = json.loads(result.stdout)
+        document: dict[str, Any] = json.loads(result.stdout)
         return document
 
     def zone(self, name: str) -> dict[str, object]:
@@ -178,6 +182,30 @@ def test_an_ill_zone_at_the_start_is_servfail_while_the_others_serve(site: Site)
     assert address_of("ns.a.test.", port) == "192.0.2.1"
 
 
+def test_a_bad_record_is_said_as_zone_check_says_it(site: Site) -> None:
+    """By a start, a reload and --check-config; so is what is wrong with a zone as a whole."""
+    path = site.directory / "a.test.zone"
+
+    def said(text: str, kind: str) -> str:
+        path.write_text(text)
+        result = CliRunner().invoke(main, ["zone", "check", str(path), "--origin", "a.test"])
+        (finding,) = [line for line in result.stdout.splitlines() if f": {kind}: " in line]
+        result = CliRunner().invoke(serve, ["--config", str(site.config), "--check-config"])
+        assert f"maptr: {finding}" in result.stderr.splitlines()
+        return finding
+
+    finding = said(zone_text(2) + "x A 1.2.3\n", "not-loaded")
+    assert finding.startswith(f"{path}:6: error: x.a.test.: not-loaded: ")
+    site.start()
+    assert site.server is not None
+    site.server.wait_for(re.escape(f"zone a.test. not loaded, queries get SERVFAIL: {finding}") + "$")
+    for text, kind in (("@ 60 NS ns\n", "not-loaded"), ("\ufeff" + zone_text(2), "byte-order-mark")):
+        finding = said(text, kind)
+        assert finding in site.run("reload", "a.test").stderr
+        site.server.wait_for(re.escape(finding) + "$")
+        assert site.zone("a.test.")["error"] == finding
+
+
 def test_check_config_names_every_bad_zone(site: Site) -> None:
     site.write_zone("a.test", "nonsense")
     result = CliRunner().invoke(serve, ["--config", str(site.config), "--check-config"])
@@ -282,6 +310,11 @@ def test_a_socket_that_a_killed_server_left_is_said_to_be_so(tmp_path: Path) -> 
     assert (result.exit_code, "the server was killed" in result.stderr) == (3, True)
 
 
+def secondaries_of(site: Site) -> list[dict[str, Any]]:
+    zones = [zone for zone in site.status()["zones"] if zone["secondaries"]]
+    return list(zones[0]["secondaries"])
+
+
 def test_status_shows_the_serial_and_age_of_each_secondary(site: Site) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as secondary:
         secondary.bind(("127.0.0.1", 0))
@@ -296,7 +329,17 @@ def test_status_shows_the_serial_and_age_of_each_secondary(site: Site) -> None:
         query, client = secondary.recvfrom(65535)
         secondary.sendto(dns.message.make_response(dns.message.from_wire(query)).to_wire(), client)
         site.servers[-1].wait_for(f"NOTIFY of zone .* to 127.0.0.1:{port}: done")
-    shown = site.run("status").stdout
+        shown = site.run("status").stdout
+        query, client = secondary.recvfrom(65535)
+        reply = dns.message.make_response(asked := dns.message.from_wire(query))
+        reply.flags |= dns.flags.AA
+        reply.answer.append(dns.rrset.from_text(asked.question[0].name, 60, "IN", "SOA", ". . 77 1 2 3 4"))
+        secondary.sendto(reply.to_wire(), client)
+        deadline = time.monotonic() + PATIENCE
+        while (told := secondaries_of(site)[0])["observed_serial"] is None:
+            assert time.monotonic() < deadline
+    assert (told["observed_serial"], told["lags"], told["observed_error"]) == (77, True, "")
+    assert re.search(r"(?m)^    has serial 77, seen \d+ s ago, LAGS BEHIND$", site.run("status").stdout)
     assert re.search(rf"(?m)^  secondary 127[.]0[.]0[.]1:{port} serial \d+, NOTIFY done, \d+ s ago$", shown)
     assert f"  secondary 127.0.0.2:{port} no serial acknowledged, NOTIFY pending" in shown
 

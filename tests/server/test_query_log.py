@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import socket
 import sys
 from pathlib import Path
 
@@ -30,6 +31,10 @@ class Clock:
         return self.now
 
 
+def reply(rcode: int) -> bytes:
+    return bytes((0, 0, 0x80, rcode)) + bytes(8)
+
+
 def wire(name: str, rdtype: str = "A") -> bytes:
     return dns.message.make_query(name, rdtype).to_wire()
 
@@ -44,13 +49,15 @@ def test_one_of_so_many_is_noted(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_line_has_the_question_and_who_asked_it(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     noted = QueryLog(1, 100, Clock())
-    noted.note(wire("12345.ark.arpa.", "NAPTR"), Transport.UDP, "192.0.2.1")
-    noted.note(wire("a\\010b.example.", "TYPE65400"), Transport.TLS, "2001:db8::1")
-    noted.note(b"", Transport.UDP, "192.0.2.1")
-    noted.note(bytes(12), Transport.UDP, "192.0.2.1")
+    noted.note(wire("12345.ark.arpa.", "NAPTR"), Transport.UDP, "192.0.2.1", reply(0))
+    noted.note(wire("a\\010b.example.", "TYPE65400"), Transport.TLS, "2001:db8::1", None)
+    noted.note(wire("a."), Transport.UDP, "192.0.2.1", reply(11))
+    noted.note(b"", Transport.UDP, "192.0.2.1", None)
+    noted.note(bytes(12), Transport.UDP, "192.0.2.1", reply(1))
     assert caplog.messages == [
-        "query 12345.ark.arpa. IN NAPTR from 192.0.2.1 by udp",
-        "query a\\010b.example. IN TYPE65400 from 2001:db8::1 by tls",
+        "query 12345.ark.arpa. IN NAPTR from 192.0.2.1 by udp: NOERROR",
+        "query a\\010b.example. IN TYPE65400 from 2001:db8::1 by tls: -",
+        "query a. IN A from 192.0.2.1 by udp: RCODE11",
     ]
 
 
@@ -59,11 +66,11 @@ def test_no_second_has_more_lines_than_wanted(caplog: pytest.LogCaptureFixture) 
     clock = Clock()
     noted = QueryLog(1, 2, clock)
     for _ in range(10):
-        noted.note(wire("a."), Transport.UDP, "192.0.2.1")
+        noted.note(wire("a."), Transport.UDP, "192.0.2.1", None)
     clock.now += 1.0
-    noted.note(wire("a."), Transport.UDP, "192.0.2.1")
+    noted.note(wire("a."), Transport.UDP, "192.0.2.1", None)
     assert len(caplog.messages) == 3
-    assert caplog.messages[-1].endswith("by udp, and 8 more before")
+    assert caplog.messages[-1].endswith("by udp: -, and 8 more before")
 
 
 def ask(port: int, name: str) -> None:
@@ -76,14 +83,37 @@ def test_every_query_of_a_server_has_its_line(start: Start, zone_file: Path) -> 
     server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0", "--query-log", "1")
     port = server.ready()
     long = ".".join(["a" * 50] * 4)  # longer than a slot of a batch
-    for name in (f"{long}.ark.arpa.", "ns.ark.arpa.", "other."):
-        ask(port, name)
+    for name, rcode in ((f"{long}.ark.arpa.", "NXDOMAIN"), ("ns.ark.arpa.", "NOERROR"), ("other.", "REFUSED")):
+        for _ in range(2):  # the second is a ready response
+            ask(port, name)
         for transport in ("udp", "tcp"):
-            server.wait_for(rf"query {re.escape(name)} IN A from 127[.]0[.]0[.]1 by {transport}$")
+            line = rf"query {re.escape(name)} IN A from 127[.]0[.]0[.]1 by {transport}: {rcode}$"
+            server.wait_for(line, after=server.lines.index(server.wait_for(line).string) + 1)
     for _ in range(20):
         dns.query.udp(dns.message.make_query("ns.ark.arpa.", "A"), "127.0.0.1", PATIENCE, port)
     server.end()
-    assert sum("query ns.ark.arpa." in line for line in server.lines) == 22
+    assert sum("query ns.ark.arpa." in line for line in server.lines) == 24
+
+
+def test_queries_that_get_no_reply_or_an_extended_rcode(start: Start, zone_file: Path) -> None:
+    server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0", "--query-log", "1")
+    port = server.ready()
+    response = dns.message.make_response(dns.message.make_query("response.ark.arpa.", "A"))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.sendto(response.to_wire(), ("127.0.0.1", port))
+    server.wait_for(r"query response.ark.arpa. IN A from 127[.]0[.]0[.]1 by udp: -$")
+    dns.query.udp(dns.message.make_query("ns.ark.arpa.", "A", use_edns=1), "127.0.0.1", PATIENCE, port)
+    server.wait_for(r"query ns.ark.arpa. IN A from 127[.]0[.]0[.]1 by udp: BADVERS$")
+
+
+def test_json_has_the_rcode_too(start: Start, zone_file: Path) -> None:
+    options = ["--query-log", "1", "--log-format", "json"]
+    server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0", *options)
+    line = json.loads(server.wait_for("^.*ready, serving 1 zone.*$")[0])
+    port = int(re.search(r"127\.0\.0\.1:(\d+)", line["message"])[1])  # type: ignore[index]
+    ask(port, "other.")
+    line = json.loads(server.wait_for("^.*query other[.].*$")[0])
+    assert (line["message"], line["rcode"]) == ("query other. IN A from 127.0.0.1 by udp: REFUSED", "REFUSED")
 
 
 def test_without_it_there_is_no_line(start: Start, zone_file: Path) -> None:
