@@ -10,8 +10,7 @@ import pytest
 
 from maptr.ark import Ark, find_arks
 from maptr.errors import ArkSyntaxError
-from maptr.nma.describe import read
-from maptr.nma.erc import normal_date
+from maptr.nma.describe import normal_date, read
 from maptr.web.connect import Page
 
 VECTORS: dict[str, list[dict[str, Any]]] = tomllib.loads(

@@ -14,8 +14,7 @@ from maptr.cache.replay import answers_of, walk_again
 from maptr.discovery import CLOCK_SLACK, Discovery, Outcome
 from maptr.files import ForkLock
 from maptr.naptr.automaton import Budget
-from maptr.naptr.record import Naptr, Rule
-from maptr.naptr.rule_cache import RuleCache
+from maptr.naptr.record import Naptr, Rule, RuleCache
 from maptr.protocol.names import Labels
 from maptr.walk import Answer, Settings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from maptr.config.duration import read_duration
+from maptr.config.values import read_duration
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic from click 8.2 on

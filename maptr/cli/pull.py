@@ -17,7 +17,7 @@ from maptr.cli import output, shared
 from maptr.cli.completion import files
 from maptr.cli.duration import Duration
 from maptr.cli.target import overwrite_option, refuse_foreign
-from maptr.config.duration import jittered
+from maptr.config.values import jittered
 from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan
 
 if TYPE_CHECKING:

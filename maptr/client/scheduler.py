@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from maptr.ark import Ark
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.automaton import Budget
-from maptr.naptr.rule_cache import RuleCache
+from maptr.naptr.record import RuleCache
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import NAPTR

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from maptr.config import checks, lines, model
-from maptr.config.model import Config
-from maptr.config.tables import REQUIRED, Field, Table
+from maptr.config.model import REQUIRED, Config, Field, Table
 from maptr.config.values import ElementError
 from maptr.errors import ConfigError, raise_all
 

@@ -1,7 +1,7 @@
-"""Programs that match in linear time: their instructions, the tree they are written from, and the match.
+"""An automaton that matches regular expressions in linear time: its instructions, the syntax tree, and the match.
 
-All threads of a match run side by side (Thompson, Pike): time is program x text and no more, whatever the pattern,
-and every step of it is paid from a Budget. What an expression means is the business of ``ere``.
+All threads of a match run side by side (Thompson, Pike), so the time is at most program x text for any pattern, and
+every step is paid from a Budget. ``regexp`` parses expressions into these trees.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Groups = dict[int, int]
 
 
 class BudgetSpent(Exception):
-    """A match needed more steps than were left; whether it would have matched is not known."""
+    """A match needed more steps than were left, so it is not known whether the text matches."""
 
 
 class Budget:
-    """Steps left for matching; one budget covers a whole walk, whatever its rules. ``shared`` is that of several walks,
-    which pays too."""
+    """Steps left for matching: one budget for all rules of a walk. ``shared`` is a budget of several walks, which is
+    charged too."""
 
     __slots__ = ("shared", "steps")
 
@@ -28,7 +28,10 @@ class Budget:
         self.shared = shared
 
     def spend(self, steps: int, *, taken: bool = True) -> None:
-        """Pay for so many steps. Those that were not ``taken``, because their result is known, are the walk's alone."""
+        """Pay for steps. If they were not really ``taken``, because a cache had the result, ``shared`` is not charged.
+
+        Raises BudgetSpent.
+        """
         self.steps -= steps
         if self.steps < 0:
             raise BudgetSpent
@@ -52,7 +55,7 @@ Program = tuple[Instruction, ...]
 
 
 def match(program: Program, text: bytes, budget: Budget) -> Groups | None:
-    """Positions by slot (2n and 2n+1 bound group n, 0 and 1 the match), or None; raises BudgetSpent."""
+    """The leftmost longest match, as positions by slot, or None. Raises BudgetSpent."""
     best: Groups | None = None
     threads: list[tuple[int, Groups]] = []
     for at in range(len(text) + 1):
@@ -77,7 +80,7 @@ def match(program: Program, text: bytes, budget: Budget) -> Groups | None:
             if not threads:
                 break
         elif not threads and program[0].code == START:
-            break  # an anchored expression whose threads are gone never matches further on
+            break  # an anchored expression without a thread cannot match later
     return best
 
 
@@ -90,7 +93,7 @@ def _follow(
     seen: set[int],
     waiting: list[tuple[int, Groups]],
 ) -> None:
-    """Every octet test or match reachable without reading, best alternative first, each at most once a position."""
+    """Add the SET and MATCH instructions that are reachable without reading, best alternative first, each once."""
     stack = [(pc, groups)]
     while stack:
         pc, groups = stack.pop()
@@ -114,23 +117,23 @@ def _follow(
             waiting.append((pc, groups))
 
 
-# ---- tree to program. A node is a function that writes its instructions: a bound repeats by writing again.
-# Jumps are relative while it is written, absolute once linked.
+# ---- From tree to program. A node is a function that writes its instructions: a bound repeats by writing again.
+# Jumps are relative until ``link`` makes them absolute.
 
 
 class Node(NamedTuple):
-    """A part of an expression; ``size`` bounds what ``write(ignore_case)`` gives, and is known before it is written."""
+    """A part of an expression. ``size`` is an upper bound of what ``write(ignore_case)`` returns."""
 
     size: int
     write: Callable[[bool], list[Instruction]]
 
 
 def single(instruction: Instruction) -> Node:
-    """One instruction; a SET takes both cases where case is ignored."""
+    """One instruction. If case is ignored, a SET takes both cases."""
 
     def write(ignore_case: bool) -> list[Instruction]:
         if ignore_case and instruction.code == SET:
-            both = instruction.octets.union(bytes(instruction.octets).swapcase())  # of bytes, that is of ASCII alone
+            both = instruction.octets.union(bytes(instruction.octets).swapcase())  # bytes: ASCII letters only
             return [Instruction(SET, octets=both)]
         return [instruction]
 
@@ -141,12 +144,12 @@ EMPTY = Node(0, lambda _: [])
 
 
 def sequence(nodes: list[Node]) -> Node:
-    """All of them, one after the other."""
+    """All nodes, one after the other."""
     return Node(sum(node.size for node in nodes), lambda i: [step for node in nodes for step in node.write(i)])
 
 
 def either(left: Node, right: Node) -> Node:
-    """One of the two, the left one first."""
+    """One of two nodes, the left one preferred."""
 
     def write(ignore_case: bool) -> list[Instruction]:
         one, two = left.write(ignore_case), right.write(ignore_case)
@@ -157,7 +160,7 @@ def either(left: Node, right: Node) -> Node:
 
 
 def repeat(node: Node, least: int, most: int | None) -> Node:
-    """So many times and up to so many more; without end where ``most`` is None."""
+    """From ``least`` to ``most`` times; without limit if ``most`` is None."""
 
     def write(ignore_case: bool) -> list[Instruction]:
         body = node.write(ignore_case)
@@ -175,7 +178,7 @@ def repeat(node: Node, least: int, most: int | None) -> Node:
 
 
 def link(program: list[Instruction]) -> Program:
-    """The program whose jumps are absolute."""
+    """The program with absolute jumps."""
     return tuple(
         Instruction(step.code, step.octets, at + step.first, at + step.second) if step.code in (SPLIT, JUMP) else step
         for at, step in enumerate(program)

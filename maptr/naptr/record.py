@@ -1,35 +1,29 @@
 """One NAPTR record, and how Maptr reads it (draft-kunze-ark appendix B; RFC 3403 section 4).
 
-``Naptr`` is the rdata as it is. ``Rule`` is the same record read: a host, a URL rule, a redirect, or none of ours,
-with a note for everything about it that was odd. Nothing here follows a rule; that is the walk's business.
+``Naptr`` is the rdata. ``Rule`` is its meaning: a host, a URL rule, a redirect, or a record that is not for Maptr,
+with a note for everything unusual about it. ``RuleCache`` remembers rules. The walk follows them.
 """
 
 from __future__ import annotations
 
 import enum
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections import OrderedDict
+from typing import NamedTuple
 
 from maptr import url
+from maptr.naptr.automaton import Budget
+from maptr.naptr.regexp import RegexpError, Substitution
 from maptr.protocol import names
 from maptr.protocol.names import Labels
 
-if TYPE_CHECKING:
-    from maptr.naptr.automaton import Budget
-    from maptr.naptr.regexp import Substitution
-
-# The regexps are imported where a record has one: most have none, and a fresh process waits for what it imports.
-
-_new = tuple.__new__  # half the time of a NamedTuple's own
 SERVICE = b"ark"
-MAX_STRING = 255  # octets of a character-string (RFC 1035 3.3)
-
-Fields = tuple[int, int, bytes, bytes, bytes, Labels]
-"""The rdata of a record, in the order of ``Naptr``."""
+MAX_STRING = 255  # bytes of a character-string (RFC 1035 3.3)
+MAX_CACHED = 400_000  # instructions of regexps in a RuleCache, about 100 bytes each; a rule of maptr has up to 50
 
 
 class Naptr(NamedTuple):
-    """NAPTR rdata (RFC 3403 section 4.1): character-strings as octets, the replacement as labels."""
+    """NAPTR rdata (RFC 3403 section 4.1): character-strings as bytes, the replacement as labels."""
 
     order: int
     preference: int
@@ -40,7 +34,7 @@ class Naptr(NamedTuple):
 
     @classmethod
     def from_wire(cls, rdata: bytes) -> Naptr:
-        """From uncompressed rdata; ValueError if it is cut short, too long, or its name is compressed."""
+        """From uncompressed rdata. Raises ValueError if it is cut short, too long, or its name is compressed."""
         if len(rdata) < 4:
             raise ValueError("rdata cut short")
         order, preference = struct.unpack_from("!HH", rdata)
@@ -59,22 +53,23 @@ class Naptr(NamedTuple):
                 raise ValueError("rdata cut short, or its name compressed")
             (labels if len(strings) == 3 else strings).append(part)
         if at != len(rdata):
-            raise ValueError("octets after the rdata")
+            raise ValueError("bytes after the rdata")
         flags, service, regexp = strings
         return cls(order, preference, flags, service, regexp, names.check(tuple(labels)))
 
     def to_wire(self) -> bytes:
-        """Uncompressed rdata, case kept; ValueError for a string that is longer than a character-string."""
+        """Uncompressed rdata with its case kept. Raises ValueError for a string of more than MAX_STRING bytes."""
         if max(len(self.flags), len(self.service), len(self.regexp)) > MAX_STRING:
-            raise ValueError(f"more than {MAX_STRING} octets in a character-string")
+            raise ValueError(f"more than {MAX_STRING} bytes in a character-string")
         return self._before_replacement() + names.to_wire(self.replacement)
 
     def canonical(self) -> bytes:
-        """Rdata in the form that sorts (RFC 4034 sections 6.2 and 6.3): the replacement in lower case.
+        """Rdata in canonical form (RFC 4034 sections 6.2 and 6.3): the replacement in lower case.
 
-        A table's own rule may have a regexp of more than 255 octets: it sorts, and has no ``to_wire``.
+        A rule made from a table may have a regexp of more than MAX_STRING bytes. It has a canonical form, but no
+        ``to_wire``.
         """
-        return self._before_replacement() + names.to_wire(self.replacement).lower()  # no length is a letter
+        return self._before_replacement() + names.to_wire(self.replacement).lower()  # no label length is a letter
 
     def _before_replacement(self) -> bytes:
         strings = b"".join([bytes((min(len(s), MAX_STRING),)) + s for s in (self.flags, self.service, self.regexp)])
@@ -84,12 +79,12 @@ class Naptr(NamedTuple):
         return self.to_text()
 
     def to_text(self) -> str:
-        """Presentation format that every zone reader takes: octets escaped, the replacement absolute."""
+        """Presentation format that every zone reader accepts: special bytes escaped, the replacement absolute."""
         strings = " ".join(quote(s) for s in (self.flags, self.service, self.regexp))
         return f"{self.order} {self.preference} {strings} {names.to_text(self.replacement)}"
 
 
-# What stays as it is between quotes; and what each octet is written as where one does not.
+# The bytes that need no escape between quotes; and the escaped form of each byte.
 _PLAIN = bytes(octet for octet in range(0x20, 0x7F) if octet not in b'"\\')
 _QUOTED = [
     f"\\{chr(octet)}" if octet in b'"\\' else chr(octet) if 0x20 <= octet < 0x7F else f"\\{octet:03d}"
@@ -98,7 +93,7 @@ _QUOTED = [
 
 
 def quote(octets: bytes) -> str:
-    r"""A quoted character-string (RFC 1035 section 5.1): ``"`` and ``\`` escaped, unprintable octets ``\DDD``."""
+    r"""A quoted character-string (RFC 1035 section 5.1): ``"`` and ``\`` escaped, unprintable bytes as ``\DDD``."""
     if not octets.translate(None, _PLAIN):
         return f'"{octets.decode("ascii")}"'
     return f'"{"".join([_QUOTED[octet] for octet in octets])}"'
@@ -114,10 +109,10 @@ class Kind(enum.Enum):
 
 
 class Rule(NamedTuple):
-    """One record read. ``notes`` says what was odd about it, or why it is not ours.
+    """The meaning of one record. ``notes`` say what is unusual about it, or why it is not for Maptr.
 
-    ``hosts`` is set for HOST: one host and port, or the two readings of a name that lacks its final dot, the
-    likelier first. ``substitution`` is set for URL, and for REDIRECT where the next name is made from the ARK.
+    ``hosts`` is set for HOST: one host and port, or both readings of a name that may lack its final dot, the
+    likelier first. ``substitution`` is set for URL, and for REDIRECT if the next name is made from the ARK.
     """
 
     naptr: Naptr
@@ -128,20 +123,21 @@ class Rule(NamedTuple):
 
 
 def read(naptr: Naptr, *, undotted: Labels | None = None, budget: Budget | None = None) -> Rule:
-    """The record as a rule; never raises, for a record that cannot be used is a rule of kind OTHER that says why.
-    Only with a budget, which compiling its regexp is paid from, it may raise BudgetSpent.
+    """The record as a rule. A record that cannot be used is a rule of kind OTHER, with the reason.
 
     Reading is liberal: flags and service in any case, both fields set (``h`` takes the replacement, ``u`` the
     regexp, an empty flag the regexp if valid), a port in the last label of a host. ``undotted`` is an origin that
-    zone readers have put behind hosts written without a final dot, as the draft prints them: below it, a host
-    that looks whole without the origin is read both ways.
+    zone readers append to hosts without a final dot, as the draft prints them: below it, a host that looks complete
+    without the origin is read both ways. Compiling the regexp is paid from the ``budget``.
+
+    Raises nothing but BudgetSpent.
     """
-    _, _, flags, service, _, _ = naptr
-    flags = flags.lower()
-    if service != SERVICE and service.lower() != SERVICE:
-        return Rule(naptr, Kind.OTHER, (f"service is {quote(service)}, not ark",))
+    flags = naptr.flags.lower()
+    service = naptr.service.lower()
+    if service != SERVICE:
+        return Rule(naptr, Kind.OTHER, (f"service is {quote(naptr.service)}, not ark",))
     notes: list[str] = []
-    if service != SERVICE or naptr.flags != flags:
+    if (flags, service) != (naptr.flags, naptr.service):
         notes.append("flags or service in upper case")
     if flags == b"h":
         return _read_host(naptr, notes, undotted)
@@ -149,45 +145,39 @@ def read(naptr: Naptr, *, undotted: Labels | None = None, budget: Budget | None 
         return _read_url(naptr, notes, budget)
     if flags == b"":
         return _read_redirect(naptr, notes, budget)
-    return Rule(naptr, Kind.OTHER, (*notes, f"flags {quote(naptr.flags)} mean nothing to Maptr"))
+    return Rule(naptr, Kind.OTHER, (*notes, f"flags {quote(naptr.flags)} have no meaning in Maptr"))
 
 
 def _read_host(naptr: Naptr, notes: list[str], undotted: Labels | None) -> Rule:
-    _, _, _, _, regexp, replacement = naptr
-    if regexp:
-        notes.append(f"an h record with the regexp {quote(regexp)}, which it has no use for")
-    readings = [replacement]
-    if undotted and names.is_below(replacement, undotted):
-        shorter = replacement[: -len(undotted)]
+    if naptr.regexp:
+        notes.append(f"an h record with the regexp {quote(naptr.regexp)}, which is ignored")
+    readings = [naptr.replacement]
+    if undotted and names.is_below(naptr.replacement, undotted):
+        shorter = naptr.replacement[: -len(undotted)]
         if _looks_whole(shorter):
             readings.insert(0, shorter)
-            notes.append(f"{names.to_text(replacement)} looks like a host whose final dot was forgotten")
+            notes.append(f"{names.to_text(naptr.replacement)} looks like a host whose final dot was forgotten")
     hosts: list[tuple[url.Host, int | None]] = []
     for labels in readings:
         try:
             hosts.append(host_port(labels))
         except ValueError as error:
-            notes.append(f"{names.to_text(labels)} is no host: {error}")
-    if not hosts:
-        return Rule(naptr, Kind.OTHER, tuple(notes))
-    return _new(Rule, (naptr, Kind.HOST, tuple(notes), tuple(hosts), None))
+            notes.append(f"{names.to_text(labels)} is not a valid host: {error}")
+    return Rule(naptr, Kind.HOST if hosts else Kind.OTHER, tuple(notes), tuple(hosts))
 
 
 def _looks_whole(labels: Labels) -> bool:
-    """True for two labels or more of which the last could be a top-level domain, a port put aside."""
+    """True for two labels or more of which the last, without a port, could be a top-level domain."""
     return len(labels) > 1 and labels[-1].partition(b":")[0].isalpha() and len(labels[-1].partition(b":")[0]) > 1
 
 
 def _read_url(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rule:
     if naptr.replacement:
-        notes.append("a u record with a replacement, which it has no use for")
-    from maptr.naptr.ere import RegexpError
-    from maptr.naptr.regexp import Substitution
-
+        notes.append("a u record with a replacement, which is ignored")
     try:
         substitution = Substitution.parse(naptr.regexp, budget)
     except RegexpError as error:
-        return Rule(naptr, Kind.OTHER, (*notes, f"regexp {quote(naptr.regexp)} cannot be used: {error}"))
+        return Rule(naptr, Kind.OTHER, (*notes, f"regexp {quote(naptr.regexp)} is not usable: {error}"))
     return Rule(naptr, Kind.URL, tuple(notes), substitution=substitution)
 
 
@@ -196,22 +186,19 @@ def _read_redirect(naptr: Naptr, notes: list[str], budget: Budget | None) -> Rul
     if naptr.regexp:
         if naptr.replacement:
             notes.append("both regexp and replacement are set")
-        from maptr.naptr.ere import RegexpError
-        from maptr.naptr.regexp import Substitution
-
         try:
             substitution = Substitution.parse(naptr.regexp, budget)
         except RegexpError as error:
-            notes.append(f"regexp {quote(naptr.regexp)} cannot be used: {error}")
+            notes.append(f"regexp {quote(naptr.regexp)} is not usable: {error}")
     if substitution is None and not naptr.replacement:
-        return Rule(naptr, Kind.OTHER, (*notes, "redirects to no name"))
+        return Rule(naptr, Kind.OTHER, (*notes, "a redirect without a name"))
     return Rule(naptr, Kind.REDIRECT, tuple(notes), substitution=substitution)
 
 
 def host_port(labels: Labels) -> tuple[url.Host, int | None]:
-    """Host and port of an ``h`` replacement, the port being a ``:port`` at the end of the last label.
+    """Host and port of an ``h`` replacement. The port is ``:port`` at the end of the last label.
 
-    Raises ValueError where the labels are no host a URL could hold.
+    Raises ValueError if a URL cannot hold the labels as a host.
     """
     if not labels:
         raise ValueError("the root")
@@ -219,6 +206,39 @@ def host_port(labels: Labels) -> tuple[url.Host, int | None]:
     if joined.count(b".") >= len(labels):
         raise ValueError("a dot inside a label")
     if not joined.isascii():
-        raise ValueError("octets beyond ASCII: a host is written in A-labels")
+        raise ValueError("not ASCII: an international name is written in A-labels (xn--...)")
     host, colon, port = joined.decode().partition(":")
     return url.parse_host(host), url.parse_port(port) if colon else None
+
+
+class RuleCache:
+    """``read`` with a memory: many ARKs share few rules, and compiling a regexp costs more than matching it.
+
+    The budget of a walk is charged for a cached rule too, so that each walk ends as it would alone.
+    ``max_size`` is in instructions; the oldest rules go first.
+    """
+
+    def __init__(self, max_size: int = MAX_CACHED) -> None:
+        self._max_size = max_size
+        self._rules: OrderedDict[tuple[Naptr, Labels | None], tuple[Rule, int]] = OrderedDict()
+        self._size = 0
+
+    def __call__(self, naptr: Naptr, *, undotted: Labels | None, budget: Budget) -> Rule:
+        if not naptr.regexp:
+            return read(naptr, undotted=undotted, budget=budget)
+        key = naptr, undotted
+        known = self._rules.get(key)
+        if known is not None:
+            budget.spend(known[1], taken=False)
+            return known[0]
+        before = budget.steps
+        rule = read(naptr, undotted=undotted, budget=budget)
+        self._rules[key] = rule, before - budget.steps
+        self._size += _size(rule)
+        while self._size > self._max_size:
+            self._size -= _size(self._rules.popitem(last=False)[1][0])
+        return rule
+
+
+def _size(rule: Rule) -> int:
+    return 10 + (rule.substitution.expression.size if rule.substitution is not None else 0)

@@ -1,7 +1,7 @@
-"""Probing mapping authorities, politely: a connection and no more, few at a time, never two at once to one address.
+"""Probes of mapping authorities: a few connections at a time, and never two at once to one address.
 
-A probe sets up TCP, and TLS for https, and hangs up; no page is asked for. Addresses that are not public are refused,
-as everywhere (``visit``).
+A probe sets up TCP, and TLS for https, and closes the connection without a request. Addresses that are not public are
+refused.
 """
 
 from __future__ import annotations
@@ -14,27 +14,26 @@ from dataclasses import dataclass, field
 
 from maptr import url
 from maptr.errors import NmaError
-from maptr.nma.reachable import Probe as Ask
-from maptr.nma.reachable import connect
+from maptr.nma.reachable import ProbeFunction, can_connect
 from maptr.registry.liveness import Outcome, Probe
-from maptr.web import connect as visit
+from maptr.web import connect
 
-CONCURRENCY = 8  # probes at a time, all in all
-PAUSE = 2.0  # seconds between two probes of one address, whatever the names that lead there
+CONCURRENCY = 8  # probes at a time
+PAUSE = 2.0  # seconds between two probes of one address, whatever the host names
 SECONDS = 5.0  # for one probe
-MIN_AGE = 3600.0  # seconds after which a place may be probed again; more often learns nothing
+MIN_AGE = 3600.0  # seconds before the same place may be probed again
 
 
 @dataclass(slots=True)
 class _Gate:
-    """One address: held while it is probed, and shut for a while after."""
+    """One address: locked during a probe, and closed for a pause afterwards."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     open_at: float = 0.0
 
 
 class Prober:
-    """Probes places. ``look_up`` gives the addresses of a host and a port, in seconds: see ``visit.look_up``."""
+    """Probes the places of mapping authorities. ``look_up`` has the signature of ``connect.look_up``."""
 
     def __init__(
         self,
@@ -43,8 +42,8 @@ class Prober:
         seconds: float = SECONDS,
         pause: float = PAUSE,
         allow_private: bool = False,
-        ask: Ask | None = None,
-        look_up: Callable[[str, int, float], list[str]] = visit.look_up,
+        ask: ProbeFunction | None = None,
+        look_up: Callable[[str, int, float], list[str]] = connect.look_up,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
@@ -53,14 +52,14 @@ class Prober:
         self._seconds = seconds
         self._pause = pause
         self._allow_private = allow_private
-        self._ask = ask or connect(allow_private=allow_private)
+        self._ask = ask or can_connect(allow_private=allow_private)
         self._look_up = look_up
         self._clock, self._wall, self._sleep = clock, wall, sleep
         self._gates: dict[str, _Gate] = {}
         self._lock = threading.Lock()
 
     def probe(self, places: Iterable[str]) -> Iterator[Probe]:
-        """A probe of each place, as they end."""
+        """Probe each place once; the results come as the probes end."""
         waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
         done: queue.SimpleQueue[Probe | BaseException] = queue.SimpleQueue()
         count = 0
@@ -90,7 +89,7 @@ class Prober:
             stop.set()
 
     def one(self, place: str) -> Probe:
-        """One probe, after the pause that its address is owed."""
+        """Probe one place, after the pause that its address needs."""
         try:
             where = url.parse(place)
         except ValueError as error:
@@ -98,10 +97,10 @@ class Prober:
         if where.host.is_local and not self._allow_private:
             return Probe(place, self._wall(), Outcome.NOT_ASKED, "not a public host")
         try:
-            addresses = self._look_up(where.host.text, where.port or visit.PORTS[where.scheme], self._seconds)
+            addresses = self._look_up(where.host.text, where.port or connect.PORTS[where.scheme], self._seconds)
         except NmaError as error:
             return Probe(place, self._wall(), Outcome.SILENT, str(error))
-        if not self._allow_private and all(map(visit.is_local, addresses)):
+        if not self._allow_private and all(map(connect.is_local, addresses)):
             return Probe(place, self._wall(), Outcome.NOT_ASKED, f"{addresses[0]} is not a public address")
         gate = self._gate(addresses[0])
         with gate.lock:

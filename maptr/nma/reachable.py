@@ -1,9 +1,9 @@
-"""Choosers that connect: the first candidate that answers, or the mapping authority that the ARK came with.
+"""Choosers that connect: the first candidate that answers, or the mapping authority that the ARK was received with.
 
-    find = Reachable()  # keep it: it remembers
+    find = Reachable()  # use it for many ARKs: it remembers which servers answer
     discover("ark:12345/x6np1wh8k", chooser=find).url()
 
-Candidates are tried in their order, those of higher orders too; an ``h`` candidate by https, then by http.
+Candidates are tried in their order, those of higher orders too, and an ``h`` candidate by https, then by http.
 """
 
 from __future__ import annotations
@@ -21,27 +21,26 @@ from maptr.discovery import Candidate, Discovery
 from maptr.errors import NmaError
 from maptr.naptr.regexp import Substitution
 from maptr.registry.liveness import Suspects, place_of
-from maptr.web import connect as visit
+from maptr.web import connect
 
 SECONDS = 2.0  # for one probe
 ALL_SECONDS = 6.0  # for one choice
-REMEMBER = 300.0  # seconds that an answer counts
-REMEMBER_FAILURE = 60.0  # seconds that silence counts: less, for it may be the network's (RFC 2308 7.2)
+REMEMBER = 300.0  # seconds to remember a success
+REMEMBER_FAILURE = 60.0  # seconds to remember a failure; shorter, because it may be the network's (RFC 2308 7.2)
 MAX_REMEMBERED = 4096  # places; the oldest is forgotten first
 
-Probe = Callable[[url.Url, float], None]
-"""Asks a server, within so many seconds; NmaError where it does not answer."""
+ProbeFunction = Callable[[url.Url, float], None]
+"""Contacts a server within a number of seconds; raises NmaError if it does not answer."""
 
 
 class Reachable:
-    """A chooser; one object may serve many threads. Where nothing answers it takes the best candidate.
+    """A chooser that takes the first candidate that answers, or the best candidate if none does. It is thread-safe.
 
-    ``schemes`` are tried in turn for a candidate that names none. ``probe`` is by default a connection, with TLS for
-    https; ``info`` is another. Candidates on servers that ``suspects`` names are tried after the others, and
-    are never left out.
+    ``schemes`` are tried in turn for a candidate without a scheme. ``probe`` is ``can_connect`` by default; ``info``
+    is another one. ``suspects`` tells which servers are likely down: their candidates are tried after the others.
     """
 
-    waits: ClassVar[bool] = True  # so that ``discover_async`` calls it in a thread
+    waits: ClassVar[bool] = True  # ``discover_async`` calls it in a thread
 
     def __init__(
         self,
@@ -49,13 +48,13 @@ class Reachable:
         schemes: tuple[str, ...] = ("https", "http"),
         seconds: float = SECONDS,
         allow_private: bool = False,
-        probe: Probe | None = None,
+        probe: ProbeFunction | None = None,
         suspects: Suspects | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._schemes = schemes
         self._seconds = seconds
-        self._probe = probe or connect(allow_private=allow_private)
+        self._probe = probe or can_connect(allow_private=allow_private)
         self._suspects = suspects
         self._clock = clock
         self._known: OrderedDict[str, tuple[bool, float]] = OrderedDict()
@@ -65,7 +64,7 @@ class Reachable:
         return self.first(self._in_turn(discovery), discovery) or discovery[0]
 
     def first(self, candidates: Iterable[Candidate], discovery: Discovery) -> Candidate | None:
-        """The first that answers, with the scheme that it answers by."""
+        """The first that answers, with the scheme that it answers to."""
         deadline = self._clock() + ALL_SECONDS
         for candidate in candidates:
             fixed = candidate.target or candidate.scheme or candidate.port == 80
@@ -77,14 +76,14 @@ class Reachable:
         return None
 
     def _in_turn(self, discovery: Discovery) -> list[Candidate]:
-        """The candidates in their order, suspects last."""
+        """The candidates in their order, with suspects last."""
         suspects = self._suspects
         if suspects is None:
             return list(discovery)
         return sorted(discovery, key=lambda one: suspects(url.parse(one.url(discovery.ark, scheme=discovery.scheme))))
 
     def failed(self, candidate: Candidate, discovery: Discovery) -> None:
-        """Tell that a candidate did not answer a caller of its own: it is passed over for a while."""
+        """Report that a candidate did not answer the caller: it is skipped for a while."""
         where = url.parse(candidate.url(discovery.ark, scheme=discovery.scheme))
         self._remember(where, False)
 
@@ -114,12 +113,12 @@ class Reachable:
 
 
 class Own(Reachable):
-    """A chooser: the mapping authority that the ARK was received with, if it answers (draft section 3.4), else the best
-    candidate.
+    """A chooser that takes the mapping authority that the ARK was received with, if it answers (draft section 3.4).
+    Otherwise it takes the best candidate.
 
-    ``https://example.org/ark:12345/x1`` was received with ``https://example.org/``. If a candidate has that host, that
-    candidate is meant. Otherwise it is a new candidate, whose ``source`` is ``ark``, unless ``found_only``: no DNS and
-    no table vouches for it. ``options`` are those of Reachable.
+    ``https://example.org/ark:12345/x1`` was received with ``https://example.org/``. If a candidate has that host, it is
+    taken. If none has, a new candidate with the ``source`` ``ark`` is made, which neither DNS nor a table confirms;
+    ``found_only`` prevents this. ``options`` are those of Reachable.
     """
 
     def __init__(self, *, found_only: bool = False, allow_private: bool = False, **options: Any) -> None:
@@ -138,8 +137,10 @@ class Own(Reachable):
 
 
 def named(name: str, *, allow_private: bool = False, require: str | None = None) -> Chooser:
-    """The chooser of a name in CHOOSERS. What connects does not connect to hosts that are not public, unless
-    ``allow_private``. With ``require`` nothing is chosen that was not found."""
+    """The chooser with a name in CHOOSERS. It connects to public hosts only, unless ``allow_private``.
+
+    With ``require`` (see ``raise_for_security``), only candidates of the discovery are chosen.
+    """
     if name == "random":
         return at_random(random.Random())
     if name == "reachable":
@@ -150,7 +151,7 @@ def named(name: str, *, allow_private: bool = False, require: str | None = None)
 
 
 def _received(discovery: Discovery, *, allow_private: bool) -> Candidate | None:
-    """The mapping authority that the ARK was received with, ranked as the best candidate; None where there is none."""
+    """The mapping authority that the ARK was received with, ranked as the best candidate, or None."""
     ark = discovery.ark
     scheme, mark, _ = ark.nma.partition("://")
     base = ark.nma if mark else f"https://{ark.nma}"
@@ -170,23 +171,23 @@ def _received(discovery: Discovery, *, allow_private: bool) -> Candidate | None:
     )
 
 
-def connect(*, allow_private: bool = False) -> Probe:
-    """Answers where TCP, and TLS for https, can be set up."""
+def can_connect(*, allow_private: bool = False) -> ProbeFunction:
+    """A probe that succeeds if TCP, and TLS for https, can be set up."""
 
     def probe(where: url.Url, seconds: float) -> None:
-        with visit.connection(where, seconds=seconds, allow_private=allow_private):
+        with connect.connection(where, seconds=seconds, allow_private=allow_private):
             pass
 
     return probe
 
 
-def info(*, allow_private: bool = False) -> Probe:
-    """Answers where ``?info`` does not end in a server error (5xx)."""
+def info(*, allow_private: bool = False) -> ProbeFunction:
+    """A probe that succeeds if ``?info`` does not end in a server error (5xx)."""
 
     def probe(where: url.Url, seconds: float) -> None:
         port = f":{where.port}" if where.port is not None else ""
         target = f"{where.scheme}://{where.host.in_url}{port}{where.rest.partition('?')[0]}?info"
-        page = visit.get(target, seconds=seconds, allow_private=allow_private)
+        page = connect.get(target, seconds=seconds, allow_private=allow_private)
         if page.status >= 500:
             raise NmaError(f"{where.host.text}: HTTP status {page.status}")
 

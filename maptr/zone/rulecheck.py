@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from maptr import url
 from maptr.ark import BETANUMERIC
 from maptr.naptr.automaton import Budget, BudgetSpent
-from maptr.naptr.ere import RegexpError
 from maptr.naptr.record import SERVICE, Kind, Naptr, quote, read
-from maptr.naptr.regexp import Substitution
+from maptr.naptr.regexp import RegexpError, Substitution
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.protocol.numbers import HEADER_SIZE, NAPTR, UDP_PAYLOAD

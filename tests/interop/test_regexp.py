@@ -6,9 +6,8 @@ import random
 import re
 from pathlib import Path
 
-from maptr.naptr.ere import RegexpError
 from maptr.naptr.record import Naptr
-from maptr.naptr.regexp import Substitution
+from maptr.naptr.regexp import RegexpError, Substitution
 from tests.support.peers import named_checkzone, require
 
 COUNT = 8000

@@ -1,4 +1,4 @@
-"""The regexp field: what is understood, what is refused, and that no pattern costs more than its share."""
+"""Regexp fields: what is supported, what is refused, and the linear cost of every match."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.naptr.automaton import Budget, BudgetSpent
-from maptr.naptr.ere import MAX_PROGRAM, Expression, RegexpError
-from maptr.naptr.prefix import Prefix
-from maptr.naptr.regexp import MAX_RESULT, Substitution, escape
+from maptr.naptr.regexp import MAX_PROGRAM, MAX_RESULT, Expression, Prefix, RegexpError, Substitution, escape
 
 PLENTY = 10_000_000
 PLENTIFUL = Budget(10**12)
@@ -27,15 +25,15 @@ def substitute(field: bytes, text: bytes) -> bytes | None:
         (rb"!^ark:/?12345/(.*)$!https://h.example/\1!", b"ark:12345/x6/c", b"https://h.example/x6/c"),
         (rb"!^ark:/?12345/(.*)$!https://h.example/\1!", b"ark:/12345/x6", b"https://h.example/x6"),
         (rb"!^ark:/?12345/(.*)$!https://h.example/\1!", b"ark:123456/x6", None),
-        (rb"!(a|ab)(c|bcd)(d*)!<\1,\2,\3>!", b"xabcdy", b"x<a,bcd,>y"),  # sed: text around the match stays
+        (rb"!(a|ab)(c|bcd)(d*)!<\1,\2,\3>!", b"xabcdy", b"x<a,bcd,>y"),  # as in sed, text around the match stays
         (rb"!a|ab!x!", b"ab", b"x"),  # the longest, not the first alternative
         (rb"!b*!x!", b"abb", b"xabb"),  # the leftmost, though empty
-        (rb"!(a)|(b)!<\1\2>!", b"b", b"<b>"),  # a group that took no part is empty
+        (rb"!(a)|(b)!<\1\2>!", b"b", b"<b>"),  # a group that did not match is empty
         (rb"!A(B)!\1!i", b"xab", b"xb"),
         (rb"!a{2,3}!x!", b"aaaa", b"xa"),
         (rb"!a{2}!x!", b"a", None),
         (rb"!a{2,}!x!", b"aaaa", b"x"),
-        (rb"!a{x}!y!", b"a{x}", b"y"),  # a brace before no digit is a brace
+        (rb"!a{x}!y!", b"a{x}", b"y"),  # a brace without a digit is a literal brace
         (rb"![]a]+!x!", b"]a]b", b"xb"),
         (rb"![^]a]+!x!", b"]ab", b"]ax"),
         (rb"![ac-]!x!", b"-", b"x"),
@@ -83,7 +81,7 @@ def test_substitution(field: bytes, text: bytes, result: bytes | None) -> None:
         (rb"!(a)!\0!", r"\0"),
     ],
 )
-def test_refused(field: bytes, reason: str) -> None:
+def test_refused_as_bind_does(field: bytes, reason: str) -> None:
     with pytest.raises(RegexpError, match=re.escape(reason)) as caught:
         Substitution.parse(field)
     assert caught.value.refused
@@ -100,19 +98,19 @@ def test_refused(field: bytes, reason: str) -> None:
         b"!" + b"(" * 100 + b")" * 100 + b"!x!",
     ],
 )
-def test_not_understood_though_bind_takes_it(field: bytes) -> None:
+def test_unsupported_although_bind_accepts_it(field: bytes) -> None:
     with pytest.raises(RegexpError) as caught:
         Substitution.parse(field)
     assert not caught.value.refused
 
 
 @pytest.mark.parametrize("ere", [rb"((a*)*(a*)*b)", rb"^((a*)*(a*)*b){20}", rb"(a|aa)*$b", rb"(a?){60}a{60}b"])
-def test_a_hostile_pattern_costs_what_its_length_times_the_text_allows(ere: bytes) -> None:
+def test_a_hostile_pattern_costs_at_most_program_times_text(ere: bytes) -> None:
     expression = Expression.parse(ere)
     text = b"a" * 4000
     budget = Budget(PLENTY)
     assert expression.match(text, budget) is None
-    assert PLENTY - budget.steps <= (len(expression.program) + 2) * (len(text) + 1)
+    assert PLENTY - budget.steps <= (expression.size + 2) * (len(text) + 1)
 
 
 def test_a_spent_budget_is_not_a_mismatch() -> None:
@@ -150,7 +148,7 @@ prefixes = st.builds(
 
 
 @given(prefixes, st.text(alphabet="ab./:1-0é\n", max_size=12), st.booleans(), st.sampled_from([rb"<\1>", b"x"]))
-def test_a_prefix_is_what_its_program_is(ere: str, text: str, likely: bool, replacement: bytes) -> None:
+def test_a_prefix_matches_as_its_program_does(ere: str, text: str, likely: bool, replacement: bytes) -> None:
     if likely:  # so that most of them match
         text = re.sub(r"[][()^$?\\]|\.\*", "", ere) + text
     field = b"!" + ere.encode() + b"!" + replacement + b"!"
@@ -169,7 +167,7 @@ def test_a_prefix_is_what_its_program_is(ere: str, text: str, likely: bool, repl
 @given(
     st.binary(max_size=40) | st.text(alphabet="^$ab()[]?*.\\1-", max_size=14).map(str.encode), st.binary(max_size=12)
 )
-def test_whatever_is_taken_for_a_prefix_is_one(ere: bytes, text: bytes) -> None:
+def test_an_expression_read_as_a_prefix_matches_as_its_program_does(ere: bytes, text: bytes) -> None:
     prefix = Prefix.parse(b"^" + ere)
     if prefix is not None:
         assert prefix.match(text, PLENTIFUL) == Expression.parse(b"^" + ere).match(text, PLENTIFUL)
@@ -191,7 +189,7 @@ def test_whatever_is_taken_for_a_prefix_is_one(ere: bytes, text: bytes) -> None:
         (rb"^a(.*)$$", False),
     ],
 )
-def test_what_is_a_prefix(ere: bytes, is_prefix: bool) -> None:
+def test_the_shape_of_a_prefix(ere: bytes, is_prefix: bool) -> None:
     assert (Prefix.parse(ere) is not None) == is_prefix
 
 
@@ -209,7 +207,7 @@ expressions = st.recursive(
 
 @given(expressions, st.text(alphabet="abc", max_size=8), st.booleans(), st.booleans())
 def test_the_match_is_the_leftmost_longest(body: str, text: str, start: bool, end: bool) -> None:
-    """Against the standard library, whose backtracking gives the same language but not the longest match."""
+    """Compared with the standard library, which matches the same texts, but not the longest first."""
     pattern = ("^" if start else "") + f"({body})" + ("$" if end else "")
     groups = Expression.parse(pattern.encode()).match(text.encode(), Budget(PLENTY))
     spans = [
@@ -229,7 +227,7 @@ def test_the_match_is_the_leftmost_longest(body: str, text: str, start: bool, en
     st.text(alphabet=st.characters(min_codepoint=33, max_codepoint=126), max_size=30),
     st.text(alphabet="ab.*", max_size=5),
 )
-def test_an_escaped_text_matches_itself_and_nothing_else(text: str, other: str) -> None:
+def test_an_escaped_text_matches_only_itself(text: str, other: str) -> None:
     expression = Expression.parse(f"^{escape(text)}$".encode())
     assert expression.match(text.encode(), Budget(PLENTY)) is not None
     assert (expression.match(other.encode(), Budget(PLENTY)) is not None) == (other == text)
