@@ -12,7 +12,7 @@ from maptr import files
 from maptr.dnssec import store
 from maptr.errors import reason_of
 from maptr.protocol.names import parse
-from maptr.server import serials
+from maptr.server import state_folder
 from maptr.zone.publish import Published
 
 ORIGIN = parse("a.test.")
@@ -62,7 +62,7 @@ def test_every_zone_has_a_file_name_of_its_own() -> None:
 
 
 def keep_serial(folder: Path, number: int) -> None:
-    serials.write(folder, ORIGIN, Published(number, "x"))
+    state_folder.write_serial(folder, ORIGIN, Published(number, "x"))
 
 
 def keep_signed(folder: Path, number: int) -> None:

@@ -14,7 +14,7 @@ from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, Zo
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
 from maptr.server import alarm, settings, signer, zones
-from maptr.server.zones import ZoneSource
+from maptr.server.state import ZoneSource
 from maptr.zone.finding import text_of
 from maptr.zone.packed import count_names
 
@@ -159,14 +159,14 @@ def _read(source: ZoneSource) -> zones.Checked:
         return zones.read_checked(source)
     import tempfile
 
-    from maptr.server import tables
+    from maptr.server import table_zone
 
     with tempfile.TemporaryDirectory() as aside:
         path = Path(aside) / source.path.name
         if source.path.exists():
             path.write_bytes(source.path.read_bytes())
         copy = source._replace(path=path, state=None)
-        reading, left_out = tables.prepared(copy, time.time())
+        reading, left_out = table_zone.prepare(copy, time.time())
         checked = zones.read_checked(reading)
     lacking = (f"of its table {left_out}",) if left_out and left_out.records else ()
     return checked._replace(warnings=(*checked.warnings, *lacking))

@@ -15,7 +15,7 @@ from maptr.protocol.names import fold, parse, to_text
 from maptr.protocol.numbers import SERVER_PORT
 
 if TYPE_CHECKING:
-    from maptr.server.zones import ZoneSource
+    from maptr.server.state import ZoneSource
     from maptr.transfer.acl import Key, NotifyTarget, Rule
 
 
@@ -87,7 +87,7 @@ def plain(words: Sequence[str]) -> Line | None:
 
 
 def _zone(text: str) -> ZoneSource:
-    from maptr.server.zones import ZoneSource
+    from maptr.server.state import ZoneSource
 
     return ZoneSource.from_text(text)
 

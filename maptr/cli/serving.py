@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from maptr import config as configuration
 from maptr.cli import logstream, output
 from maptr.errors import ConfigError, MaptrError, MissingExtra, raise_all
-from maptr.server import privileges, publisher, settings, signals, statelock
+from maptr.server import privileges, publisher, settings, signals, state_folder
 from maptr.server.daemon import Daemon
 from maptr.server.descriptors import fitting
 from maptr.server.overrides import Overrides
@@ -78,9 +78,9 @@ def serve(line: Line) -> None:
 
         servecheck.check(config, as_json=line.as_json)
         return
-    _or_fail(lambda: settings.make_state(config))
+    _or_fail(lambda: state_folder.make(config))
     try:
-        lock = statelock.take(config)
+        lock = state_folder.lock(config)
     except ConfigError as error:
         output.fail(str(error), output.EXIT_NONE)
     try:

@@ -30,7 +30,7 @@ from maptr.errors import ConfigError
 from maptr.files import name_for, write_atomically
 from maptr.protocol.names import Labels, fold, parse, to_text
 from maptr.protocol.numbers import SERVER_PORT
-from maptr.server import publisher, settings
+from maptr.server import publisher, settings, state_folder
 from maptr.server.control import MAX_SOCKET_PATH
 from maptr.server.daemon import Daemon
 from maptr.server.state import Served, ZoneState
@@ -163,7 +163,7 @@ def _serve(registry: Registry, origin: Labels, folder: Path, ports: list[int], *
 
 def _zone(config: Config, *, force: bool) -> tuple[Served, ZoneState]:
     """The zone as the table makes it now; ends the command where that is none to be served."""
-    settings.make_state(config)
+    state_folder.make(config)
     sources = settings.sources_of(config)
     served = publisher.start(sources, clock=time.time)
     served, (outcome,) = publisher.publish(sources, served, clock=time.time, force=force)

@@ -211,7 +211,8 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
       8  a file cannot be read, or is no zone
     """
     from maptr.cli.source import read_text
-    from maptr.server.zones import ZoneSource, read_zone
+    from maptr.server.state import ZoneSource
+    from maptr.server.zones import read_zone
     from maptr.zone.diff import ZoneDiff
     from maptr.zone.masterfile import soa_owner
 

@@ -21,7 +21,8 @@ def existing_zone(target: Path | None, origin: Labels, *, overwrite: bool) -> Zo
     from maptr.errors import ZoneError
     from maptr.files import read_whole
     from maptr.protocol.names import fold
-    from maptr.server.zones import ZoneSource, read_octets
+    from maptr.server.state import ZoneSource
+    from maptr.server.zones import read_octets
 
     found: ZoneView | None = None
     try:

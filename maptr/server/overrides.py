@@ -13,7 +13,7 @@ from maptr.errors import ConfigError
 from maptr.protocol.names import Labels, to_text
 
 if TYPE_CHECKING:
-    from maptr.server.zones import ZoneSource
+    from maptr.server.state import ZoneSource
     from maptr.transfer.acl import Key, NotifyTarget, Rule
 
 

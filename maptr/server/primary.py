@@ -15,7 +15,7 @@ from maptr.protocol.serial import is_newer
 from maptr.server.journal_file import journal_path, read_journal, write_journal
 from maptr.server.notify import News, Notifier
 from maptr.server.observer import Observed, Observer
-from maptr.server.zones import ZoneSource
+from maptr.server.state import ZoneSource
 from maptr.transfer.acl import Key, NotifyTarget, Secondaries, keyring
 from maptr.transfer.catalog import catalog_zone
 from maptr.transfer.journal import Journal

@@ -17,9 +17,9 @@ from maptr.errors import ConfigError
 from maptr.server import alarm, publisher, settings, signer, status, systemd
 from maptr.server.background import in_thread
 from maptr.server.primary import Primary
-from maptr.server.publisher import Clock, publish, sign_again, to_sign
+from maptr.server.publisher import Clock, due_for_signing, publish, sign_again
 from maptr.server.responder import Responder, State
-from maptr.server.state import Outcome, Served
+from maptr.server.state import Served, ZoneResult
 from maptr.server.tls import Certificate
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class _Again:
     config: Config | None
     served: Served
     state: State
-    outcomes: list[Outcome]
+    results: list[ZoneResult]
 
 
 class Reloader:
@@ -102,7 +102,7 @@ class Reloader:
             try:
                 # In a thread, for parsing takes far longer than any query may wait.
                 again = await in_thread(lambda: self._read_again(zone, force))
-                reply: dict[str, Any] = {"zones": [outcome.to_dict() for outcome in again.outcomes]}
+                reply: dict[str, Any] = {"zones": [result.to_dict() for result in again.results]}
                 if zone is None:
                     await self._read_certificate(reply)
                 self._adopt(again)
@@ -142,12 +142,12 @@ class Reloader:
                 settings.check_change(config, new)
             config, context = new, settings.renewed(context, new)
         sources = self.served.sources if config is None else settings.sources_of(config)
-        served, outcomes = publish(sources, self.served, clock=self._clock, only=only, force=force)
+        served, results = publish(sources, self.served, clock=self._clock, only=only, force=force)
         if served.answers_as(self.served) and config == self.config and (zone is not None or self._certificate is None):
-            return _Again(config, served, self._state, outcomes)
+            return _Again(config, served, self._state, results)
         if config is not None:
             self._primary.settings = settings.primary_of(config)
-        return self._ready(config, served, context, outcomes)
+        return self._ready(config, served, context, results)
 
     async def sign_now(self) -> None:
         """Sign the zones whose keys changed or whose signatures are due, as their files were last read."""
@@ -158,17 +158,17 @@ class Reloader:
 
     def _sign_again(self) -> _Again | None:
         """The next state, if zones are to be signed; None where nothing is to be done."""
-        if not (origins := to_sign(self.served, self._clock())):
+        if not (origins := due_for_signing(self.served, self._clock())):
             return None
-        served, outcomes = sign_again(self.served, origins, clock=self._clock)
+        served, results = sign_again(self.served, origins, clock=self._clock)
         if served.answers_as(self.served):
-            return _Again(self.config, served, self._state, outcomes)
-        return self._ready(self.config, served, self._responder.context, outcomes)
+            return _Again(self.config, served, self._state, results)
+        return self._ready(self.config, served, self._responder.context, results)
 
-    def _ready(self, config: Config | None, served: Served, context: Context, outcomes: list[Outcome]) -> _Again:
+    def _ready(self, config: Config | None, served: Served, context: Context, results: list[ZoneResult]) -> _Again:
         snapshot = served.snapshot()
         access = self._primary.follow(self._state.access, served.sources, self._state.snapshot, snapshot)
-        return _Again(config, served, State.of(snapshot, access, context), outcomes)
+        return _Again(config, served, State.of(snapshot, access, context), results)
 
     async def _read_certificate(self, reply: dict[str, Any]) -> None:
         if self._certificate is None:
@@ -183,7 +183,7 @@ class Reloader:
         if state is not before:
             self._responder.swap(state)
         self.config, self.served = again.config, again.served
-        publisher.tell(again.outcomes)
+        publisher.log_results(again.results)
         self._primary.tell(state.access, state.snapshot, before.snapshot, before.access)
 
     async def _sign_when_due(self) -> None:
@@ -192,7 +192,7 @@ class Reloader:
                 await self.sign_now()
             except Exception:
                 log.exception("internal error, zones not signed")
-            await asyncio.sleep(signer.LOOK_INTERVAL)
+            await asyncio.sleep(signer.CHECK_INTERVAL)
 
     async def _reload_when_wanted(self) -> None:
         while True:

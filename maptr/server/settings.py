@@ -18,7 +18,7 @@ from maptr.protocol.names import Labels, fold, parse, to_text
 from maptr.server import privileges
 from maptr.server.connections import DEFAULT_LIMITS, TcpLimits
 from maptr.server.responder import Responder, fresh_cookies
-from maptr.server.zones import ZoneSource
+from maptr.server.state import ZoneSource
 from maptr.zone.publish import Guards
 
 # What few servers need is imported by those, and what asyncio comes with once queries are answered (``early.py``).
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from maptr.registry.pull import Demands
     from maptr.server.primary import PrimarySettings
     from maptr.server.query_log import QueryLog
-    from maptr.server.signer import Signing
-    from maptr.server.tables import TableBuild
+    from maptr.server.state import Signing, TableBuild
     from maptr.server.tls import TlsSettings
 
 # What of [serve] a reload can change; the rest is in sockets and processes, and takes a restart.
@@ -174,7 +173,7 @@ def signing_of(zone: ZoneConfig) -> Signing | None:
     if zone.keys is None:
         return None
     from maptr.dnssec.policy import Children, Policy
-    from maptr.server.signer import Signing
+    from maptr.server.state import Signing
 
     how = zone.signing
     return Signing(
@@ -187,14 +186,14 @@ def build_of(config: Config, zone: ZoneConfig) -> TableBuild | None:
     """How a zone is built from its table, if it has one. Raises ConfigError."""
     if zone.table is None:
         return None
-    from maptr.server.tables import TableBuild
+    from maptr.server.state import TableBuild
     from maptr.zone.build import NameServer
 
     try:
         servers = tuple(NameServer.parse(text, zone.name) for text in zone.ns)
     except ZoneError as error:
         raise config.error("zone.ns", error.reason) from None
-    return TableBuild(zone.table, servers, zone.contact, zone.ttl, zone.include, config.client.scheme)
+    return TableBuild(zone.table, zone.ttl, servers, zone.contact, zone.include, config.client.scheme)
 
 
 def has_table(config: Config) -> bool:
@@ -255,12 +254,3 @@ def served_origin(text: str, served: Iterable[Labels]) -> Labels:
 def control_of(config: Config) -> Path | None:
     """The control socket's path; none for a server without a configuration, unless it was asked for."""
     return config.serve.control if config.filename or "serve.control" in config.places else None
-
-
-def make_state(config: Config) -> None:
-    """The state directory, where it is not there yet. Raises ConfigError."""
-    if config.serve.state is not None:
-        try:
-            config.serve.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise config.error("serve.state", f"{config.serve.state}: {error.strerror}") from None

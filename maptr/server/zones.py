@@ -10,40 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from maptr.errors import ZoneError
 from maptr.files import read_whole, stamp
-from maptr.protocol.names import Labels, fold, parse
-from maptr.zone.publish import Guards
+from maptr.protocol.names import Labels
+from maptr.server.state import ZoneSource
 from maptr.zone.snapshot import ZoneView
 
 if TYPE_CHECKING:  # imported below where they are used
-    from maptr.server.signer import Signing
-    from maptr.server.tables import TableBuild
     from maptr.zone.finding import Finding
     from maptr.zone.plainzone import Plain
-
-
-class ZoneSource(NamedTuple):
-    """A zone by its origin and the file that holds it; what a new version must be like, and where serials are kept.
-
-    With ``table`` the file is built from a registry. With ``signing`` the server signs it, and needs ``state``.
-    """
-
-    origin: Labels
-    path: Path
-    guards: Guards = Guards()
-    state: Path | None = None
-    signing: Signing | None = None
-    table: TableBuild | None = None
-
-    @classmethod
-    def from_text(cls, text: str) -> ZoneSource:
-        """Read ``ORIGIN=FILE``; the origin's final dot may be missing. Raises ValueError."""
-        origin, equals, path = text.partition("=")
-        if not (origin and equals and path):
-            raise ValueError(f"{text!r} is not ORIGIN=FILE, such as ark.arpa=ark.arpa.zone")
-        try:
-            return cls(fold(parse(origin)), Path(path))
-        except ValueError as error:
-            raise ValueError(f"{origin!r} is no domain name: {error}") from None
 
 
 def read_zone(source: ZoneSource) -> ZoneView:

@@ -32,7 +32,7 @@ from maptr.server import zones
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
 from maptr.server.responder import Responder, State
-from maptr.server.zones import ZoneSource
+from maptr.server.state import ZoneSource
 from maptr.transfer.session import Access
 from maptr.zone.build import build
 from maptr.zone.difference import Difference

@@ -42,8 +42,8 @@ from maptr.dnssec.policy import Children, Policy
 from maptr.dnssec.resign import is_current
 from maptr.errors import SigningError, ZoneError
 from maptr.server import alarm
-from maptr.server.state import Served, ZoneState
-from maptr.server.zones import ZoneSource, read_zone
+from maptr.server.state import Served, ZoneSource, ZoneState
+from maptr.server.zones import read_zone
 from maptr.zone import text as zonetext
 from maptr.zone.snapshot import view_zone
 from tests.support.signing import sign_zone

@@ -21,8 +21,7 @@ from maptr.protocol.names import parse
 from maptr.protocol.numbers import DS
 from maptr.server import publisher
 from maptr.server.daemon import Daemon
-from maptr.server.signer import Signing
-from maptr.server.zones import ZoneSource
+from maptr.server.state import Signing, ZoneSource
 from maptr.zone.text import rdata_text
 from tests.interop.test_secondaries import Primary, contents, restart, serial_at, wait_for_line
 from tests.interop.test_signing import ORIGIN, SECURE, TEXT, questions, verdicts

@@ -19,7 +19,7 @@ from maptr.nma.describe import Description, Segment
 from maptr.registry.liveness import Liveness
 from maptr.registry.table import Entry, Table
 from maptr.server.driftreport import DriftReport
-from maptr.server.state import Outcome
+from maptr.server.state import ZoneResult
 from maptr.server.status import describe_left_out
 from maptr.zone.lint import LeftOut, lint
 from tests.client.test_drivers import serving, zone
@@ -158,4 +158,5 @@ def test_the_server(site: Site) -> None:
     missing = documented("status") - said("status", status)
     assert said("status", status) <= documented("status")
     assert missing == {path for path in documented("status") if path.startswith("zones[].signing.")}
-    assert Outcome("a.", "refused").to_dict().keys() == {path.partition(".")[2] for path, _ in SECTIONS["reload"][1:]}
+    keys = ZoneResult("a.", "refused").to_dict().keys()
+    assert keys == {path.partition(".")[2] for path, _ in SECTIONS["reload"][1:]}

@@ -25,8 +25,8 @@ from maptr.cli import main
 from maptr.cli.serve import serve
 from maptr.errors import ConfigError, ZoneError
 from maptr.protocol.names import parse
-from maptr.server import signals, statelock, zones
-from maptr.server.zones import ZoneSource
+from maptr.server import signals, state_folder, zones
+from maptr.server.state import ZoneSource
 from tests.support.certificates import write_certificate
 
 PATIENCE = 20.0  # seconds until a process that should have said or done something has failed
@@ -366,11 +366,11 @@ def test_a_state_folder_that_nobody_may_write_to_is_not_locked(tmp_path: Path) -
     file = tmp_path / "maptr.toml"
     file.write_text('[serve]\nstate = "state"\n')
     config = configuration.load(file, environment={})
-    assert statelock.take(config) is None
-    lock = tmp_path / "state" / statelock.FILE
+    assert state_folder.lock(config) is None
+    lock = tmp_path / "state" / state_folder.LOCK
     lock.parent.mkdir()
     lock.symlink_to("elsewhere")
-    assert statelock.take(config) is None
+    assert state_folder.lock(config) is None
     assert not (lock.parent / "elsewhere").exists()
 
 

@@ -19,7 +19,7 @@ from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, parse, to_wire
 from maptr.server.notify import Notifier
 from maptr.server.primary import Primary, PrimarySettings
-from maptr.server.zones import ZoneSource
+from maptr.server.state import ZoneSource
 from maptr.transfer import tsig
 from maptr.transfer.acl import Acl, Key, NotifyTarget, Secondaries, keyring
 from maptr.transfer.journal import Journal

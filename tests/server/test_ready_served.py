@@ -19,7 +19,8 @@ from maptr.dnssec.keyfolder import add_key
 from maptr.dnssec.keys import Algorithm, Role, State
 from maptr.protocol.names import parse
 from maptr.server import batch
-from maptr.server.zones import ZoneSource, read_zone
+from maptr.server.state import ZoneSource
+from maptr.server.zones import read_zone
 from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.answer import test_respond_oracle as generator
 from tests.server.test_batch import PATIENCE, ask, numbered

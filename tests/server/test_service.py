@@ -26,8 +26,7 @@ from maptr.server.driftreport import DriftReport
 from maptr.server.overrides import Overrides
 from maptr.server.publisher import publish, start
 from maptr.server.puller import Puller
-from maptr.server.state import Outcome, Served
-from maptr.server.zones import ZoneSource
+from maptr.server.state import Served, ZoneResult, ZoneSource
 from tests.registry.test_pull import http, natab, sends
 from tests.support.caching import Clock
 from tests.support.peers import Maptr
@@ -50,7 +49,7 @@ class Site:
     def start(self) -> Served:
         return start(settings.sources_of(self.config), clock=self.clock)
 
-    def publish(self, served: Served, *, force: bool = False) -> tuple[Served, Outcome]:
+    def publish(self, served: Served, *, force: bool = False) -> tuple[Served, ZoneResult]:
         again, (outcome,) = publish(settings.sources_of(self.config), served, clock=self.clock, force=force)
         return again, outcome
 

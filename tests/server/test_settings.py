@@ -194,7 +194,7 @@ def test_a_certificate_that_went_bad_fails_the_reload_and_is_an_alarm(site: Site
 
 
 def test_options_go_before_the_configuration() -> None:
-    from maptr.server.zones import ZoneSource
+    from maptr.server.state import ZoneSource
     from maptr.transfer.acl import Key, Rule
 
     text = '[[key]]\nname = "k"\nsecret = "YQ=="\n[[zone]]\nname = "a"\nfile = "x"\ntransfer = ["192.0.2.1"]\n'

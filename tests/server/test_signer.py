@@ -22,10 +22,8 @@ from maptr.dnssec.keys import Algorithm, Key, KeySet, Role, State
 from maptr.dnssec.policy import Policy
 from maptr.dnssec.resign import Renewal
 from maptr.protocol.names import parse, to_text
-from maptr.server import publisher, signer, status
-from maptr.server.signer import Signing
-from maptr.server.state import Outcome, Served, ZoneState
-from maptr.server.zones import ZoneSource
+from maptr.server import publisher, status
+from maptr.server.state import Served, Signing, SigningState, ZoneResult, ZoneSource, ZoneState
 from maptr.zone.diff import ZoneDiff, stripped
 from maptr.zone.publish import Guards
 from maptr.zone.snapshot import ZoneView, view_zone
@@ -72,13 +70,13 @@ class Site:
         self.served = publisher.start([self.source], clock=lambda: self.now)
         return self.state.view
 
-    def reload(self, *, force: bool = False) -> Outcome:
+    def reload(self, *, force: bool = False) -> ZoneResult:
         self.served, outcomes = publisher.publish([self.source], self.served, clock=lambda: self.now, force=force)
         return outcomes[0]
 
     def look(self) -> str:
         """What the daemon does every few seconds; the result, "" where nothing was to be done."""
-        origins = publisher.to_sign(self.served, self.now)
+        origins = publisher.due_for_signing(self.served, self.now)
         if not origins:
             return ""
         self.served, outcomes = publisher.sign_again(self.served, origins, clock=lambda: self.now)
@@ -94,7 +92,7 @@ class Site:
         return self.state.view
 
     @property
-    def signed(self) -> signer.Signed:
+    def signed(self) -> SigningState:
         assert self.state.signed is not None
         return self.state.signed
 
@@ -242,18 +240,18 @@ def test_the_files_serial_is_held_to_the_file_before_not_to_the_signed_zone(site
     assert (outcome.result, outcome.serial) == ("refused", 4)
     assert "serial 1 did not advance while the zone changed (1 RRset)" in outcome.reason
     site.write(text(2, "new A 192.0.2.77\n"))
-    assert site.reload() == Outcome("ark.arpa.", "reloaded", 5, 4)
+    assert site.reload() == ZoneResult("ark.arpa.", "reloaded", 5, 4)
     assert site.valid()
     site.write(text(9, "new A 192.0.2.78\n"))
-    assert site.reload() == Outcome("ark.arpa.", "reloaded", 9, 5)
+    assert site.reload() == ZoneResult("ark.arpa.", "reloaded", 9, 5)
     site.write(text(3, "new A 192.0.2.79\n"))
     assert site.reload().result == "refused"
-    assert site.reload(force=True) == Outcome("ark.arpa.", "reloaded", 10, 9), "what is signed never goes back"
+    assert site.reload(force=True) == ZoneResult("ark.arpa.", "reloaded", 10, 9), "what is signed never goes back"
 
 
 def test_an_unchanged_file_changes_nothing(site: Site) -> None:
     before = site.view
-    assert site.reload() == Outcome("ark.arpa.", "unchanged", 1, 1)
+    assert site.reload() == ZoneResult("ark.arpa.", "unchanged", 1, 1)
     assert site.view is before
 
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from maptr.server.daemon import Daemon
-from maptr.server.state import Served, ZoneState
-from maptr.server.zones import ZoneSource
+from maptr.server.state import Served, ZoneSource, ZoneState
 from maptr.zone.snapshot import Snapshot
 
 # Seconds that any one step may take before the test fails: it takes milliseconds, on a machine that is busy a second.

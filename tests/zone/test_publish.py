@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, parse
 from maptr.protocol.serial import is_newer
-from maptr.server import publisher, serials
-from maptr.server.state import Served
-from maptr.server.zones import ZoneSource, read_checked
+from maptr.server import publisher, state_folder
+from maptr.server.state import Served, ZoneSource
+from maptr.server.zones import read_checked
 from maptr.zone import integrity
 from maptr.zone.publish import Guards, Published, choose_serial, decide
 from maptr.zone.snapshot import ZoneView, view_zone
@@ -279,10 +279,16 @@ def test_a_serial_goes_on_over_a_restart(tmp_path: Path) -> None:
     "record", ["", "{", "[]", '{"serial": -1, "digest": ""}', '{"serial": true, "digest": ""}', "\xff"]
 )
 def test_a_record_that_is_none_is_passed_over(tmp_path: Path, record: str) -> None:
-    serials.path_of(tmp_path, parse("ark.arpa")).write_bytes(record.encode("latin-1"))
-    assert serials.read(tmp_path, parse("ark.arpa")) is None
+    state_folder.write_serial(tmp_path, parse("ark.arpa"), Published(1, "x"))
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(record.encode("latin-1"))
+    assert state_folder.read_serial(tmp_path, parse("ark.arpa")) is None
 
 
 def test_a_zones_record_stays_in_its_directory(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
     for name in (b"../x", b"..", b"/etc", b"a/b", b"\0"):
-        assert serials.path_of(tmp_path, (name,)).parent == tmp_path
+        state_folder.write_serial(folder, (name,), Published(1, "x"))
+        assert state_folder.read_serial(folder, (name,)) == Published(1, "x")
+    assert list(tmp_path.iterdir()) == [folder]
+    assert len(list(folder.iterdir())) == 5

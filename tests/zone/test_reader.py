@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from maptr.errors import ZoneError
 from maptr.protocol.names import from_wire
-from maptr.server.zones import ZoneSource, read_zone
+from maptr.server.state import ZoneSource
+from maptr.server.zones import read_zone
 from maptr.zone import integrity
 from maptr.zone.packed import INERT, PackedNodes, is_text
 from maptr.zone.plainzone import Plain, read_plain
