@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from maptr.client.bulk import discover_many, discover_many_async
     from maptr.client.stub import Stub
     from maptr.client.sync import discover, discover_at
-    from maptr.client.trust import Validator
+    from maptr.client.validation.validator import Validator
     from maptr.discovery import (
         Candidate,
         Discovery,
@@ -54,7 +54,7 @@ _HOMES = {
     ),
     "maptr.client.stub": ("Stub",),
     "maptr.registry.table": ("Entry", "Table"),
-    "maptr.client.trust": ("Validator",),
+    "maptr.client.validation.validator": ("Validator",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from maptr.cache.disk import Disk
     from maptr.cache.drift import Drift
     from maptr.cache.driving_async import AskAsync, AsyncDriver
-    from maptr.client.trust import TrustAnchors
+    from maptr.client.validation.validator import TrustAnchors
 
 
 class Cache:

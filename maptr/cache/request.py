@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import dns.resolver
 
     from maptr.choose import Chooser
-    from maptr.client.trust import TrustAnchors, Validator
+    from maptr.client.validation.validator import TrustAnchors, Validator
 
 
 class Options(call.Options, total=False):

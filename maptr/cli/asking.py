@@ -118,7 +118,7 @@ def _direct(servers: list[str], options: Options, config: Config | None) -> Call
 
         asked["trust_ad"] = options.trust_ad
         if options.trust_anchor is not None:
-            from maptr.client.trust import Validator
+            from maptr.client.validation.validator import Validator
 
             asked["trust_anchors"] = Validator(options.trust_anchor)
         return partial(discover, resolver=make_resolver(servers), **asked)

@@ -10,12 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from maptr.ark import Ark
-from maptr.client.call import Call, Options, listed, prefer
-from maptr.client.multiplexer import Mux
-from maptr.client.origins import Origins
+from maptr.client.call import Call, Options, Origins, listed, prefer
+from maptr.client.multiplexer import LoopWaiter, Mux
 from maptr.client.stub import Stub, is_address, make_validator, no_address, read_server, servers_at
 from maptr.client.sync import whom
-from maptr.client.waiters import LoopWaiter
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.protocol.names import Labels
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     import dns.resolver
 
     from maptr.choose import Chooser
-    from maptr.client.trust import Validator
+    from maptr.client.validation.validator import Validator
 
 
 async def discover_async(

@@ -1,14 +1,14 @@
-"""One call of discover(): what its sync, async and bulk drivers share.
+"""One call of ``discover``: the walk, its deadline, its hook and its result, shared by the sync and async drivers.
 
-The walk, its deadline on a monotonic clock, its hook and its end. A driver only has to wait. dnspython's resolvers
-are the business of ``resolver``; nothing of them is imported here.
+Also the options of the public functions, and a short-lived cache of the SOA answers of origins.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Literal, TypedDict
+from _thread import allocate_lock
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import dns.exception
 
@@ -16,13 +16,15 @@ from maptr.ark import Ark, Profile
 from maptr.discovery import Discovery, Step
 from maptr.errors import ConfigError
 from maptr.protocol import names
+from maptr.protocol.names import Labels
+from maptr.protocol.numbers import SOA
 from maptr.walk import DEFAULTS, Answer, Question, Settings, Walk
 
 if TYPE_CHECKING:
     import dns.name
 
     from maptr.choose import Chooser
-    from maptr.client.trust import TrustAnchors
+    from maptr.client.validation.validator import TrustAnchors
 
 LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resolution
 
@@ -172,3 +174,46 @@ def seconds(lifetime: float | None) -> float:
     if not lifetime >= 0:  # NaN is neither, and would make a deadline that never comes
         raise ConfigError(f"{lifetime} is no time in seconds", key="lifetime")
     return lifetime
+
+
+SECONDS = 60.0  # an origin that was found to exist, or not to, is not asked for again
+MAX_KEPT = 100
+
+
+class Origins:
+    """Answers for the SOA of origins, as one resolver gave them; of any other question it knows nothing. For threads.
+
+    ``trust`` is by what the answers were judged: by nothing, by the resolver's word, or by a ``Validator``.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: dict[tuple[Labels, Hashable], tuple[float, Answer]] = {}
+        self._asking = allocate_lock()
+        self.asked: dict[Hashable, Any] = {}  # for ``aio``: an event for each question that an event loop waits for
+
+    def recall(self, question: Question, trust: Hashable) -> Answer | None:
+        """What was said in the last SECONDS; None where that is not known."""
+        kept = self._kept.get((question.name, trust)) if question.rdtype == SOA else None
+        return kept[1] if kept is not None and kept[0] > self._clock() else None
+
+    def remember(self, question: Question, trust: Hashable, answer: Answer) -> Answer:
+        """The same answer, kept where ``recall`` gives it."""
+        if question.rdtype == SOA and answer.outcome.said:
+            if len(self._kept) >= MAX_KEPT:
+                self._kept.clear()
+            self._kept[question.name, trust] = self._clock() + SECONDS, answer
+        return answer
+
+    def once(self, question: Question, trust: Hashable, ask: Callable[[], Answer], seconds: float) -> Answer:
+        """What ``recall`` gives, or else ``ask``. While one thread asks for an origin the others wait for what it is
+        told, for so many seconds at most."""
+        if question.rdtype != SOA:
+            return ask()
+        alone = self._asking.acquire(timeout=max(0.0, seconds))
+        try:
+            known = self.recall(question, trust)
+            return self.remember(question, trust, ask()) if known is None else known
+        finally:
+            if alone:
+                self._asking.release()

@@ -1,26 +1,309 @@
-"""Many questions outstanding over few sockets: the I/O of ``bulk`` and of the async client.
+"""Many questions over few sockets: the I/O of bulk lookups and of the async client.
 
-A driver of ``asking``, told by whoever waits (``selectors`` or an event loop) which socket is ready. Questions to one
-server share a few connected sockets (``ports``); each outstanding message has an ID of its own on its socket, and
-random letters. TCP, after a truncated reply, is a connection for each question.
+Drives exchanges (``exchange``) on sockets that a ``Waiter`` (``selectors`` or an event loop) watches. Queries to one
+server share a few connected UDP sockets; each outstanding query has an ID of its own on its socket, and letters in
+random case. A query over TCP has a connection of its own.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import errno
+import selectors
+import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import inf
+from typing import TYPE_CHECKING, Protocol
 
-from maptr.client.attempt import Attempt, Server
-from maptr.client.flight import Connection, Done, Flight, Overdue
-from maptr.client.ports import BURST, Port, Ports
-from maptr.client.stub import Stub
-from maptr.client.waiters import Waiter
+from maptr.client.exchange import Asked, Attempt, Server
+from maptr.client.stub import Stub, family, framed, open_udp
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, UDP_PAYLOAD
 from maptr.walk import Answer
+
+if TYPE_CHECKING:
+    pass
+
+Ready = Callable[[], None]
+
+
+class Waiter(Protocol):
+    """Who calls back when a socket can be read, or written."""
+
+    def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None: ...
+    def unwatch(self, sock: socket.socket) -> None: ...
+
+
+class SelectorWaiter:
+    """Waits on ``selectors``."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+
+    def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None:
+        self._selector.register(sock, selectors.EVENT_WRITE if write else selectors.EVENT_READ, ready)
+
+    def unwatch(self, sock: socket.socket) -> None:
+        self._selector.unregister(sock)
+
+    def wait(self, seconds: float | None) -> None:
+        for key, _ in self._selector.select(seconds):
+            key.data()
+
+    def close(self) -> None:
+        self._selector.close()
+
+
+class LoopWaiter:
+    """Waits on the running event loop (one with ``add_reader``, as everywhere but on Windows)."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None:
+        (self._loop.add_writer if write else self._loop.add_reader)(sock, self._call, ready)
+
+    def unwatch(self, sock: socket.socket) -> None:
+        self._loop.remove_reader(sock)
+        self._loop.remove_writer(sock)
+
+    def _call(self, ready: Ready) -> None:
+        ready()
+        self._event.set()
+
+    async def wait(self, seconds: float | None) -> None:
+        if seconds == 0:
+            await asyncio.sleep(0)
+            return
+        timer = None if seconds is None else self._loop.call_later(seconds, self._event.set)
+        try:
+            await self._event.wait()
+        finally:
+            self._event.clear()
+            if timer is not None:
+                timer.cancel()
+
+
+SOCKETS = 4  # for each server: source ports a forger must guess among, on top of ID and letters
+REUSES = 10_000  # questions after which a socket gives way to one with a new port
+MAX_BURSTS = 64  # read from one socket before questions are given up
+BURST = 64  # packets read from one socket before the others get their turn
+RECEIVE_BUFFER = 1 << 20  # octets; the kernel cuts it to net.core.rmem_max
+
+
+class Port:
+    """One UDP socket to one server, and what is outstanding on it by ID. Raises OSError."""
+
+    __slots__ = ("flights", "reuses", "server", "sock")
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.sock = open_udp(server)
+        self.sock.setblocking(False)
+        with contextlib.suppress(OSError):
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        self.flights: dict[bytes, Flight] = {}
+        self.reuses = 0
+
+
+class Ports:
+    """The ports to each server, used in turn; ``read`` is called with one where something has come by it, and gives
+    whether there may be more."""
+
+    def __init__(self, waiter: Waiter, read: Callable[[Port], bool]) -> None:
+        self._waiter = waiter
+        self._read = read
+        self._ports: dict[Server, list[Port]] = {}
+        self._turn = 0
+
+    def next(self, server: Server) -> Port:
+        """The port for the next question to this server. Raises OSError."""
+        ports = self._ports.get(server)
+        if ports is None:
+            ports = self._ports[server] = []
+        self._turn += 1
+        if len(ports) < SOCKETS:
+            ports.append(self._open(server))
+            return ports[-1]
+        index = self._turn % SOCKETS
+        port = ports[index]
+        port.reuses += 1
+        if port.reuses > REUSES and not port.flights:
+            self._retire(port)
+            port = ports[index] = self._open(server)
+        return port
+
+    def read_all(self) -> None:
+        """Read what has come by any of them and was not read yet."""
+        for ports in list(self._ports.values()):
+            for port in list(ports):
+                for _ in range(MAX_BURSTS):
+                    if not port.flights or not self._read(port):
+                        break
+
+    def close(self) -> None:
+        for ports in self._ports.values():
+            for port in ports:
+                self._retire(port)
+        self._ports.clear()
+
+    def _open(self, server: Server) -> Port:
+        port = Port(server)
+        self._waiter.watch(port.sock, partial(self._ready, port))
+        return port
+
+    def _ready(self, port: Port) -> None:
+        self._read(port)
+
+    def _retire(self, port: Port) -> None:
+        self._waiter.unwatch(port.sock)
+        port.sock.close()
+
+
+Done = Callable[[Labels, Answer], None]
+
+
+class Flight:
+    """One question on its way; ``seconds`` bound it from its first packet. ``done`` gets its name and its answer."""
+
+    __slots__ = ("attempt", "deadline", "done", "exchange", "ident", "name", "port", "seconds", "started", "tcp")
+
+    def __init__(self, name: Labels, exchange: Asked, done: Done, seconds: float) -> None:
+        self.name = name
+        self.exchange = exchange
+        self.done = done
+        self.seconds = seconds
+        self.attempt: Attempt | None = None
+        self.started: float | None = None  # when its first packet was sent
+        self.deadline = inf
+        self.port: Port | None = None  # where its message is outstanding, by this ID
+        self.ident = b""
+        self.tcp: Connection | None = None
+
+    def start(self, now: float) -> None:
+        """Its first packet is sent now."""
+        self.started, self.deadline = now, now + self.seconds
+
+    def elapsed(self, now: float) -> float:
+        """Seconds since its first packet."""
+        return 0.0 if self.started is None else now - self.started
+
+
+class Overdue:
+    """When the attempts under way are given up.
+
+    One queue for each length of wait keeps each queue in order of time, to a tenth of a second.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[float, deque[tuple[float, Flight, Attempt]]] = {}
+
+    def set(self, flight: Flight, attempt: Attempt, now: float, until: float) -> None:
+        """The attempt was just sent, and is waited for so long."""
+        wait = round(until - now, 1)
+        queue = self._queues.get(wait)
+        if queue is None:
+            queue = self._queues[wait] = deque()
+        queue.append((until, flight, attempt))
+
+    def take(self, now: float) -> Iterator[tuple[Flight, Attempt]]:
+        """Those to give up now; those that something came of are forgotten on the way."""
+        for queue in self._queues.values():
+            while queue:
+                until, flight, attempt = queue[0]
+                under_way = flight.attempt is attempt
+                if under_way and until > now:
+                    break
+                queue.popleft()
+                if under_way:
+                    yield flight, attempt
+
+    @property
+    def next(self) -> float:
+        """When the next may be overdue; never is inf."""
+        return min((queue[0][0] for queue in self._queues.values() if queue), default=inf)
+
+    def flights(self) -> Iterator[Flight]:
+        """All that are waited for, and some that are not any more."""
+        return (flight for queue in self._queues.values() for _, flight, _ in queue)
+
+
+class Connection:
+    """One TCP exchange, without waiting: what is still to be sent, and what has come (RFC 1035 4.2.2).
+
+    ``begin`` has it done by a waiter. ``write`` and ``read`` go as far as the socket lets them. Both, and making one,
+    raise OSError.
+    """
+
+    __slots__ = ("_done", "_got", "_left", "_waiter", "sock")
+
+    def __init__(self, server: Server, packet: bytes) -> None:
+        self._left = framed(packet)
+        self._got = b""
+        self.sock = socket.socket(family(server), socket.SOCK_STREAM)
+        self.sock.setblocking(False)
+        code = self.sock.connect_ex(server)
+        if code not in (0, errno.EINPROGRESS):
+            self.sock.close()
+            raise OSError(code, "cannot connect")
+
+    def begin(self, waiter: Waiter, done: Callable[[bytes | OSError], None]) -> None:
+        """Have ``done`` called with the reply, or with what went wrong, once; until ``end``."""
+        self._waiter, self._done = waiter, done
+        waiter.watch(self.sock, self._send, write=True)
+
+    def end(self) -> None:
+        """After ``begin``: leave the socket."""
+        self._waiter.unwatch(self.sock)
+        self.sock.close()
+
+    def _send(self) -> None:
+        try:
+            sent = self.write()
+        except OSError as error:
+            self._done(error)
+            return
+        if sent:
+            self._waiter.unwatch(self.sock)
+            self._waiter.watch(self.sock, self._receive)
+
+    def _receive(self) -> None:
+        try:
+            reply = self.read()
+        except OSError as error:
+            self._done(error)
+            return
+        if reply is not None:
+            self._done(reply)
+
+    def write(self) -> bool:
+        """Send; True when all is sent."""
+        try:
+            code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, "cannot connect")
+            self._left = self._left[self.sock.send(self._left) :]
+        except BlockingIOError:
+            return False
+        return not self._left
+
+    def read(self) -> bytes | None:
+        """The reply; None until it is whole."""
+        try:
+            part = self.sock.recv(MAX_MESSAGE)
+        except BlockingIOError:
+            return None
+        if not part:
+            raise OSError("the server closes the TCP connection early")
+        self._got += part
+        size = int.from_bytes(self._got[:2], "big")
+        return self._got[2 : size + 2] if len(self._got) >= max(2, size + 2) else None
+
 
 MAX_TCP = 64  # connections at a time
 CONCURRENCY = 256  # questions outstanding

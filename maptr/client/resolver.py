@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 import dns.asyncresolver
@@ -23,16 +23,18 @@ import dns.rdatatype
 import dns.resolver
 
 from maptr import url
-from maptr.client.origins import Origins
-from maptr.client.reply import EDE_BOGUS
+from maptr.client.call import Origins
+from maptr.client.message import EDE_BOGUS
 from maptr.client.stub import find_servers
-from maptr.client.validation.heard import Heard
 from maptr.discovery import DiscoveryFailed, Outcome
 from maptr.errors import ConfigError, MissingExtra
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.walk import Answer, Question
+
+if TYPE_CHECKING:
+    from maptr.client.validation.chain import Heard
 
 DOT_PORT = 853  # RFC 7858 3.1
 TRUNCATED = "the reply is truncated over TCP"  # dnspython takes what is there for all there is
@@ -231,6 +233,8 @@ def validating(resolver: Resolving) -> Resolving:
 
 def heard(answer: dns.resolver.Answer, elapsed: float) -> Heard:
     """A resolver's answer as validation wants it."""
+    from maptr.client.validation.chain import Heard  # needs the optional package cryptography
+
     if answer.response.flags & dns.flags.TC:
         return Heard(Outcome.MALFORMED, None, TRUNCATED, _server(answer), elapsed)
     if answer.rrset is None and _is_referral(answer.response, aliased=False):
@@ -241,6 +245,8 @@ def heard(answer: dns.resolver.Answer, elapsed: float) -> Heard:
 
 def heard_error(error: Exception, elapsed: float) -> Heard:
     """What a resolver raised, likewise; what is no matter of DNS is raised again."""
+    from maptr.client.validation.chain import Heard  # needs the optional package cryptography
+
     if isinstance(error, dns.resolver.NXDOMAIN):
         response = next(iter(error.kwargs.get("responses", {}).values()), None)
         if response is not None and not response.flags & dns.flags.TC:

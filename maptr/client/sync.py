@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import dns.resolver
 
     from maptr.choose import Chooser
-    from maptr.client.trust import TrustAnchors, Validator
+    from maptr.client.validation.validator import TrustAnchors, Validator
 
 Ask = Callable[[Question], Answer]
 Resolving = TypeVar("Resolving", bound="dns.resolver.BaseResolver")

@@ -17,7 +17,7 @@ from maptr.cache.cache import Cache
 from maptr.cache.memory import MAX_KEEP, MAX_NEGATIVE
 from maptr.cache.store import STALE_TTL
 from maptr.client.stub import Stub
-from maptr.client.trust import Validator
+from maptr.client.validation.validator import Validator
 from maptr.discovery import Discovery, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority, Outcome
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.registry.followed_file import WatchedTable

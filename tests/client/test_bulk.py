@@ -25,11 +25,11 @@ from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.ark import Ark
 from maptr.cli import main
-from maptr.client import ports
+from maptr.client import multiplexer
 from maptr.client.bulk import Bulk
-from maptr.client.reply import Query, Reply, read_reply
+from maptr.client.message import Query, Reply, read_reply
+from maptr.client.multiplexer import SelectorWaiter
 from maptr.client.scheduler import Many
-from maptr.client.waiters import SelectorWaiter
 from maptr.discovery import Outcome
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.naptr.record import Naptr
@@ -112,7 +112,7 @@ def test_a_server_that_is_not_there_gives_way_to_the_next(server: Hostile) -> No
 
 
 def test_ids_letters_and_ports_are_random(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "REUSES", 10)
+    monkeypatch.setattr(multiplexer, "REUSES", 10)
     honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(400)})
     with hostile(honest) as server:
         found = list(discover_many((f"ark:{i}/x" for i in range(400)), nameservers=[server.name], concurrency=16))
@@ -599,7 +599,7 @@ def test_a_reply_that_comes_after_the_deadline_is_not_read(monkeypatch: pytest.M
         passed += 0.4 * (len(packet) > 1232)  # on the walk's clock
         return real(query, packet)
 
-    monkeypatch.setattr("maptr.client.asking.read_reply", slow)
+    monkeypatch.setattr("maptr.client.exchange.read_reply", slow)
     zone = {"1.ark.arpa.": [naptr(f"r{i}.example.", flags=b"") for i in range(31)]}
     zone |= {f"r{i}.example.": [naptr(f"h{k}.example.") for k in range(80)] for i in range(31)}
     with hostile(hosts(zone)) as server:

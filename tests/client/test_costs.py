@@ -16,8 +16,8 @@ import dns.rrset
 import pytest
 from dns.rdtypes.ANY.DS import DS
 
-from maptr.client import wire
-from maptr.client.reply import read_reply
+from maptr.client import message as wire
+from maptr.client.message import read_reply
 from maptr.client.validation import message
 from maptr.discovery import Outcome
 from maptr.protocol import names
@@ -25,8 +25,7 @@ from maptr.protocol.numbers import HEADER_SIZE, MAX_MESSAGE
 from tests.support.hostile import CNAME, NAPTR, NS, SOA, naptr, record, reply
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
-from maptr.client.validation.chain import Chain
-from maptr.client.validation.heard import Heard, Need
+from maptr.client.validation.chain import Chain, Heard, Need
 from maptr.client.validation.signed import Budget, key_tag
 from tests.client.validation.test_chain import CHILD_KEYS, NOW, honest, packet, settle, validator
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from maptr.client.asking import Exchange
-from maptr.client.attempt import Attempt, Server
-from maptr.client.flight import Flight, Overdue
+from maptr.client.exchange import Attempt, Exchange, Server
+from maptr.client.multiplexer import Flight, Overdue
 from maptr.protocol.names import Labels
 from maptr.walk import Answer
 

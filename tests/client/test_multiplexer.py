@@ -8,11 +8,9 @@ from contextlib import closing
 
 import pytest
 
-from maptr.client import ports
-from maptr.client.attempt import Server
-from maptr.client.flight import Connection, Flight
-from maptr.client.ports import SOCKETS, Port, Ports
-from maptr.client.waiters import Ready
+from maptr.client import multiplexer
+from maptr.client.exchange import Server
+from maptr.client.multiplexer import SOCKETS, Connection, Flight, Port, Ports, Ready
 
 SECONDS = 10.0  # after which what should have come never will
 
@@ -106,7 +104,7 @@ class Watched:
 
 
 def test_rfc5452_9_2_ports_are_several_and_each_gives_way_when_it_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "REUSES", 2)
+    monkeypatch.setattr(multiplexer, "REUSES", 2)
     watched = Watched()
     pool = Ports(watched, lambda port: False)
     server = Server("127.0.0.1", 9)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from maptr.client.attempt import Server
-from maptr.client.referral import MAX_SEARCH_DEPTH, MAX_SOUGHT, sought, usable
-from maptr.client.reply import Referral
+from maptr.client.exchange import MAX_SEARCH_DEPTH, MAX_SOUGHT, Server, sought, usable
+from maptr.client.message import Referral
 from maptr.protocol.names import parse
 from maptr.protocol.numbers import AAAA, A
 

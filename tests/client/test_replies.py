@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from maptr.ark import Ark
-from maptr.client.asking import Exchange
-from maptr.client.attempt import Server
+from maptr.client.exchange import Exchange, Server
 from maptr.discovery import Discovery, DiscoveryError, Outcome
 from maptr.protocol.names import ARK_ARPA
 from maptr.walk import Question, Walk

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 
-from maptr.client.asking import FIRST_SECONDS, MAX_TRIES, ROUNDS, Exchange
-from maptr.client.attempt import Attempt, Server
-from maptr.client.referral import MAX_REFERRALS
+from maptr.client.exchange import FIRST_SECONDS, MAX_REFERRALS, MAX_TRIES, ROUNDS, Attempt, Exchange, Server
 from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.numbers import AAAA

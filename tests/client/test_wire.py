@@ -20,9 +20,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.client import resolver, wire
-from maptr.client.attempt import Server
-from maptr.client.reply import Query, read_reply
+from maptr.client import message as wire
+from maptr.client import resolver
+from maptr.client.exchange import Server
+from maptr.client.message import Query, read_reply
 from maptr.client.stub import find_servers, system_servers
 from maptr.discovery import DiscoveryFailed, Outcome
 

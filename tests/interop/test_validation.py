@@ -23,7 +23,7 @@ import pytest
 from maptr import Discovery, Stub, discover, discover_async, discover_many, discover_many_async
 from maptr.client.bulk import BulkOptions
 from maptr.client.call import Options
-from maptr.client.trust import Validator
+from maptr.client.validation.validator import Validator
 from maptr.discovery import DiscoveryFailed, Outcome
 from maptr.protocol import names
 from tests.support.peers import Bind, Nsd, Peer, Unbound, require

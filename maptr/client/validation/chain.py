@@ -13,23 +13,51 @@ kept by ``Trust``, which one caller may share over many questions, and never by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import dns.dnssec
 import dns.message
 import dns.name
 import dns.rcode
 import dns.rdatatype
-from dns.rdatatype import CNAME, DNAME, DNSKEY, DS
+from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, RdataType
 
 from maptr.client.validation import message as reading
 from maptr.client.validation.anchors import SHA1, Anchors, is_usable
-from maptr.client.validation.heard import Asking, Heard, Need
 from maptr.client.validation.nsec import INSECURE, SECURE
 from maptr.client.validation.signed import Bogus, Budget, Keys, Rdata, Spent, key_tag, may_sign, named, verify
 from maptr.discovery import Link, Outcome
+
+T = TypeVar("T")
+
+
+class Need(NamedTuple):
+    """A question that has to be asked, with DO and CD set."""
+
+    name: dns.name.Name
+    rdtype: RdataType
+
+
+class Heard(NamedTuple):
+    """What came of it: a message, or why there is none."""
+
+    outcome: Outcome
+    message: dns.message.Message | None = None
+    note: str = ""
+    server: str = ""
+    elapsed: float | None = None
+
+    @property
+    def said(self) -> dns.message.Message:
+        """The message, for whoever has seen that there is one."""
+        assert self.message is not None  # noqa: S101
+        return self.message
+
+
+Asking = Generator[Need, Heard, T]
+
 
 MAX_NEEDS = 48  # questions about keys for one question; a name of 34 labels, as in ip6.arpa, needs one for each
 MAX_KEPT = 10_000  # names whose keys, or lack of them, are kept

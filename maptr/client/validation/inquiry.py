@@ -23,8 +23,7 @@ from dns.rdataclass import IN
 from dns.rdatatype import CNAME, DNAME, NAPTR, RdataType
 
 from maptr.client.validation import message as reading
-from maptr.client.validation.chain import Chain, Trust, Unknown, Zone
-from maptr.client.validation.heard import Asking, Heard, Need
+from maptr.client.validation.chain import Asking, Chain, Heard, Need, Trust, Unknown, Zone
 from maptr.client.validation.nsec import INSECURE, SECURE
 from maptr.client.validation.signed import Bogus, Budget, Keys, Signed, signers, verify
 from maptr.discovery import SECURITY, Outcome

@@ -19,7 +19,7 @@ import dns.rrset
 from dns.rdataclass import IN
 from dns.rdatatype import CNAME, DNAME, DNSKEY, DS, NAPTR, NSEC, NSEC3, OPT, RRSIG, SOA, RdataType
 
-from maptr.client.sections import Record, read_sections
+from maptr.client.message import Record, read_sections
 from maptr.client.validation import nsec, nsec3
 from maptr.client.validation.signed import Bogus, Budget, Keys, Rdata, Signed, signers, verify
 from maptr.protocol.names import Labels, fold, read_name

@@ -31,11 +31,11 @@ from hypothesis import strategies as st
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.cli import main
-from maptr.client.trust import Validator
 from maptr.client.validation import anchors, chain, inquiry, signed
-from maptr.client.validation.heard import Heard, Need
+from maptr.client.validation.chain import Heard, Need
 from maptr.client.validation.message import parse
 from maptr.client.validation.signed import MAX_CHECKS_RRSET, Bogus, Budget, Keys, Signed, verify
+from maptr.client.validation.validator import Validator
 from maptr.discovery import Outcome
 from maptr.errors import ConfigError
 from maptr.walk import Answer

@@ -1,28 +1,103 @@
-"""One question put to plain DNS servers until one of them says: which server next, how, and what its reply means.
+"""One question to DNS servers, without I/O: which server to query next, how, and what each response leads to.
 
-Without I/O, as ``walk`` is: a driver sends what ``next()`` gives, tells what came back, and stops at ``answer``.
-``stub`` drives one at a time, ``bulk`` hundreds side by side.
+A driver sends the message that ``next()`` returns, reports what came back, and stops when ``answer`` is set. ``stub``
+drives one exchange at a time, ``multiplexer`` hundreds side by side.
 
     for each round, for each server that is not struck off:
-        ask by UDP; by TCP where the reply is truncated; without EDNS where the server does not know it
-        an answer, or "no such name": done           no reply in time: the next server
-        refused, failed, unreadable, lame: struck off
-        a referral further down: the servers named there, from the first round
+        query by UDP; by TCP after a truncated response; without EDNS if the server does not support it
+        an answer, or "no such name": done           no response in time: the next server
+        refused, failed, unreadable, lame: strike the server off
+        a referral towards the name: start again with the servers that it names
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
 
-from maptr.client import wire
-from maptr.client.attempt import Attempt, Server
-from maptr.client.referral import MAX_REFERRALS, Search, sought, usable
-from maptr.client.reply import Referral, Reply, read_reply
+from maptr import url
+from maptr.client import message as wire
+from maptr.client.message import Query, Referral, Reply, read_reply
 from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.names import Labels
-from maptr.protocol.numbers import BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, REFUSED, YXDOMAIN
+from maptr.protocol.numbers import AAAA, BADVERS, FORMERR, MAX_TTL, NAPTR, NOTIMP, PORT, REFUSED, YXDOMAIN, A
 from maptr.walk import TIME_OVER, Answer
+
+
+class Server(NamedTuple):
+    """Where to ask: an address literal and a port."""
+
+    address: str
+    port: int = PORT
+
+    def __str__(self) -> str:
+        return f"{self.address}#{self.port}"
+
+
+class Attempt(NamedTuple):
+    """One message to one server, and how long to wait for the reply, in seconds."""
+
+    server: Server
+    query: Query
+    tcp: bool
+    seconds: float
+
+
+class Asked(Protocol):
+    """What a driver drives: an ``Exchange``, or several that make one answer."""
+
+    answer: Answer | None
+
+    def next(self) -> Attempt | None: ...
+    def hear(self, attempt: Attempt, packet: bytes) -> bool: ...
+    def silent(self, attempt: Attempt) -> None: ...
+    def unreachable(self, attempt: Attempt, why: object) -> None: ...
+    def expire(self) -> None: ...
+    def unanswered(self, attempt: Attempt | None) -> Answer: ...
+
+
+MAX_REFERRALS = 8  # down from the servers given; a domain name below ark.arpa rarely has two zone cuts
+MAX_SOUGHT = 3  # servers of one referral whose addresses are sought where none is told with it
+MAX_SEARCH_DEPTH = 2  # searches for the sake of a search
+
+
+class Search(NamedTuple):
+    """The addresses of a zone's servers are sought, at the servers first given; ``questions`` are still to ask.
+
+    ``attempt`` is what the referral replied to.
+    """
+
+    attempt: Attempt
+    cut: Labels
+    questions: list[tuple[Labels, int]]
+
+
+def usable(asked: Server, addresses: Sequence[str]) -> list[Server]:
+    """The servers at these addresses that may be asked: local ones only where the one that names them is local."""
+    if not _is_local(asked.address):
+        addresses = [text for text in addresses if not _is_local(text)]
+    return [Server(text, asked.port) for text in addresses]
+
+
+def sought(referral: Referral, seeking: frozenset[Labels]) -> list[tuple[Labels, int]]:
+    """The questions, name and type, that may find an address where none is told.
+
+    None about a server below the very cut, nor about one that is sought already: ``seeking``, folded.
+    """
+    if referral.addresses or len(seeking) >= MAX_SEARCH_DEPTH:
+        return []
+    found = [
+        server
+        for server in referral.servers
+        if not names.is_below(server, referral.cut) and names.fold(server) not in seeking
+    ]
+    return [(server, rdtype) for server in found[:MAX_SOUGHT] for rdtype in (A, AAAA)]
+
+
+def _is_local(address: str) -> bool:
+    return url.parse_host(f"[{address.partition('%')[0]}]" if ":" in address else address).is_local
+
 
 RandomBytes = Callable[[int], bytes]
 _new = tuple.__new__  # half the time of a NamedTuple's own
