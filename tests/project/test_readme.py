@@ -40,12 +40,18 @@ $ cat first
 one
 $ cat \\
 > second
+two
 ```
 
 ```python
 from pathlib import Path
 
 assert Path("first").read_text() == "one\\n"
+print("yes")
+```
+
+```text
+yes
 ```
 
 ```text
@@ -72,10 +78,15 @@ def test_commands_are_found() -> None:
         Command(7, "printf '%s' two > second"),
         Command(9, "false", code=1),
         Command(10, "echo '#no comment'"),
-        Command(14, "cat first"),
-        Command(16, "cat second"),
-        Command(21, 'from pathlib import Path\n\nassert Path("first").read_text() == "one\\n"\n', "python"),
-        Command(38, "scripts/test"),
+        Command(14, "cat first", output=("one",)),
+        Command(16, "cat second", output=("two",)),
+        Command(
+            22,
+            'from pathlib import Path\n\nassert Path("first").read_text() == "one\\n"\nprint("yes")\n',
+            "python",
+            output=("yes",),
+        ),
+        Command(44, "scripts/test"),
     ]
 
 
@@ -87,7 +98,7 @@ def test_a_fence_never_closed_is_told() -> None:
 def test_commands_are_run(tmp_path: Path) -> None:
     with Session("page.md", tmp_path) as session:
         outputs = [session.run(command) for command in commands(MARKDOWN)]
-    assert outputs == ["", "", "", "", "#no comment\n", "one\n", "two", "", ""]
+    assert outputs == ["", "", "", "", "#no comment\n", "one\n", "two", "yes\n", ""]
 
 
 def test_a_server_is_waited_for_and_stopped(tmp_path: Path) -> None:
@@ -129,6 +140,9 @@ echo 127.0.0.1#5300 port=5300 15300 5300.5
         ("```sh\ncd zones\n```", "does not last"),
         ("```sh\nscripts/nothing\n```", "no such script"),
         ("```sh\nsh -c 'echo no >&2; exit 3' &\n```", r"exits 3\nno"),
+        ("```console\n$ echo one\ntwo\n```", "instead of what the page shows:\none"),
+        ("```console\n$ echo one\n```", "instead of what the page shows:\none"),
+        ("```python\nprint(1)\n```\n\n```text\n2\n```", "instead of what the page shows:\n1"),
         ("```python\nimport warnings\nwarnings.warn('old')\n```", "UserWarning: old"),
     ],
 )

@@ -7,7 +7,9 @@ The convention, which readers of the page need not know:
 * A page is one session in one temporary directory, which has a copy of ``zones/`` in it. The project's
   commands are first on the PATH. Each command is a shell of its own: ``cd`` and ``export`` do not last.
 * One command a line, longer ones with a backslash at the end; ``#`` starts a comment. In ``console`` blocks
-  only lines starting with ``$ `` are commands; the output below them is not compared.
+  only lines that start with ``$ `` are commands. The lines below a command are its output, and must be the whole of it;
+  a line ``...`` stands for any number of lines, and ``...`` in a line for any text. Below a command that ends in ``&`` no output is expected.
+* A ``text`` block right below a ``python`` block is what the program prints.
 * A command ends with code 0, or with N where the line says ``# exits N``.
 * A line ending in ``&`` starts a server; the next command waits until it has said ``ready`` on stderr. It is
   stopped at the end of the page.
@@ -28,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -63,6 +65,7 @@ class Command:
     text: str
     language: str = "sh"
     code: int = 0
+    output: tuple[str, ...] | None = None  # the lines that the page shows; None where it shows none
 
     @property
     def in_background(self) -> bool:
@@ -75,10 +78,11 @@ class Command:
 
 
 def commands(markdown: str) -> list[Command]:
-    """What a page asks its reader to run, in order; ValueError for a fence that is never closed."""
+    """The commands of a page, in order. Raises ValueError for a fence that is never closed."""
     found: list[Command] = []
     lines = markdown.splitlines()
     number = 0
+    program_ended = -1  # the line below the last python block
     while number < len(lines):
         match = _FENCE.fullmatch(lines[number])
         number += 1
@@ -90,9 +94,13 @@ def commands(markdown: str) -> list[Command]:
         if number == len(lines):
             raise ValueError(f"line {start}: this fence is never closed")
         before = lines[start - 2] if start >= 2 else ""
-        if not _NOT_RUN.match(before):
-            indent = len(match["indent"])
-            found += _block(match["language"], [line[indent:] for line in lines[start:number]], start + 1)
+        indent = len(match["indent"])
+        block = [line[indent:] for line in lines[start:number]]
+        if match["language"] == "text" and start - 2 == program_ended and not before.strip():
+            found[-1] = replace(found[-1], output=tuple(block))
+        elif not _NOT_RUN.match(before):
+            found += _block(match["language"], block, start + 1)
+            program_ended = number + 1 if match["language"] == "python" else -1
         number += 1
     return found
 
@@ -110,14 +118,21 @@ def _block(language: str, lines: Sequence[str], first: int) -> Iterator[Command]
             number += 1
             text = f"{text[:-1].rstrip()} {lines[number].removeprefix('> ').strip()}"
         number += 1
+        output = None
         if language == "console":
-            if not text.startswith("$ "):
-                continue
-            text = text[2:]
+            text = text.removeprefix("$ ")
+            end = next((n for n in range(number, len(lines)) if lines[n].startswith("$ ")), len(lines))
+            output, number = tuple(lines[number:end]), end
         exits = _EXITS.search(text)
         text = re.sub(r"\s#\s.*", "", text).strip()
         if text and not text.startswith("#"):
-            yield Command(first + at, text, code=int(exits["code"]) if exits else 0)
+            yield Command(first + at, text, code=int(exits["code"]) if exits else 0, output=output)
+
+
+def is_shown(shown: Sequence[str], printed: Sequence[str]) -> bool:
+    """True if the printed lines are those of the page, ``...`` standing for lines or for a part of one."""
+    lines = ("(?s:.*)" if line == "..." else re.escape(line).replace(re.escape("..."), ".*") + "\n" for line in shown)
+    return re.fullmatch("".join(lines), "".join(f"{line}\n" for line in printed)) is not None
 
 
 class Session:
@@ -171,6 +186,8 @@ class Session:
         output = done.stdout.decode(errors="replace")
         if done.returncode != command.code:
             raise self._failure(command, f"exits {done.returncode}, not {command.code}\n{output}")
+        if command.output is not None and not is_shown(command.output, output.splitlines()):
+            raise self._failure(command, f"prints, instead of what the page shows:\n{output}")
         return output
 
     def _serve(self, command: Command, text: str) -> str:
