@@ -7,8 +7,8 @@ The convention, which readers of the page need not know:
 * A page is one session in one temporary directory, which has a copy of ``zones/`` in it. The project's
   commands are first on the PATH. Each command is a shell of its own: ``cd`` and ``export`` do not last.
 * One command a line, longer ones with a backslash at the end; ``#`` starts a comment. In ``console`` blocks
-  only lines that start with ``$ `` are commands. The lines below a command are its output, and must be the whole of it;
-  a line ``...`` stands for any number of lines, and ``...`` in a line for any text. Below a command that ends in ``&`` no output is expected.
+  only lines that start with ``$ `` are commands. The lines below a command are all of its output; a line ``...`` stands
+  for any number of lines, and ``...`` in a line for any text. A command that ends in ``&`` shows no output.
 * A ``text`` block right below a ``python`` block is what the program prints.
 * A command ends with code 0, or with N where the line says ``# exits N``.
 * A line ending in ``&`` starts a server; the next command waits until it has said ``ready`` on stderr. It is
