@@ -17,8 +17,8 @@ from maptr.cli import output, shared
 from maptr.cli.completion import files
 from maptr.cli.duration import Duration
 from maptr.cli.target import overwrite_option, refuse_foreign
-from maptr.config.values import jittered
 from maptr.errors import MaptrError, MissingExtra, PullFailed, SignatureError, TableError, UnsafePlan
+from maptr.registry.pull import jittered
 
 if TYPE_CHECKING:
     from maptr.registry.pull import Demands, Pull

@@ -30,6 +30,7 @@ from maptr.registry.plan import REMOVAL_LIMIT, Plan
 from maptr.registry.table import MAX_TABLE, Table, parse_key
 from maptr.web.fetch import SECONDS, Fetched, fetch
 
+JITTER = 0.1  # of the interval between pulls, in both directions
 OFFICIAL = "https://cdluc3.github.io/naan_reg_priv/naan_records.json"
 """The public NAAN registry, from where the central resolver (n2t.net) loads it (its public code, 2026)."""
 
@@ -327,3 +328,8 @@ def _apply(pull: Pull, wall: Callable[[], float], keep: int) -> None:
     if pull.signed is not None:
         note["signed"] = pull.signed
     write_atomically(pull_file(pull.path), json.dumps(note, indent=1).encode() + b"\n")
+
+
+def jittered(seconds: float, uniform: Callable[[float, float], float]) -> float:
+    """An interval with a random difference, so that clients do not all pull at once. ``uniform`` is ``random``'s."""
+    return seconds * uniform(1 - JITTER, 1 + JITTER)

@@ -6,6 +6,7 @@ Its other options are settings by their keys, which ``config.load`` takes as fla
 from __future__ import annotations
 
 from collections.abc import Container
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maptr.config import Config, KeyConfig, Secret, ZoneConfig
@@ -33,17 +34,18 @@ class Overrides(NamedTuple):
             if source.origin in (earlier.origin for earlier in self.zones[:at]):
                 raise ConfigError(f"zone {to_text(source.origin)} is given twice")
             known = zones.get(source.origin, ZoneConfig(name=source.origin, file=source.path))
-            zones[source.origin] = known.replace(file=source.path, table=None)
+            zones[source.origin] = replace(known, file=source.path, table=None)
         names = _names_of(self.keys)
         given = [KeyConfig(key.name, key.algorithm, Secret(key.secret)) for key in self.keys]
         keys = [*(key for key in config.keys if key.name not in names), *given]
         secondaries: dict[str, Any] = {"transfer": self.transfer} if self.transfer else {}
         secondaries |= {"notify": self.notify} if self.notify else {}
-        catalog = config.serve.catalog.replace(**secondaries)
-        return config.replace(
-            serve=config.serve.replace(catalog=catalog),
+        catalog = replace(config.serve.catalog, **secondaries)
+        return replace(
+            config,
+            serve=replace(config.serve, catalog=catalog),
             keys=tuple(keys),
-            zones=tuple(zone.replace(**secondaries) for zone in zones.values()),
+            zones=tuple(replace(zone, **secondaries) for zone in zones.values()),
         )
 
 

@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maptr.config.values import jittered
 from maptr.errors import MaptrError, reason_of
 from maptr.protocol.names import to_text
 from maptr.registry import sandbox
 from maptr.registry.plan import Plan
-from maptr.registry.pull import apply, look
+from maptr.registry.pull import apply, jittered, look
 from maptr.server import settings
 from maptr.server.background import in_thread
 from maptr.server.driftreport import DriftReport, look_for_drift

@@ -76,7 +76,7 @@ def _check_demands(config: Config) -> None:
 
 def check_change(now: Config, new: Config) -> None:
     """ConfigError where a configuration read again asks for what only a restart can give."""
-    for name in now.serve.fields:
+    for name in vars(now.serve):
         if name not in RELOADED and getattr(now.serve, name) != getattr(new.serve, name):
             raise new.error(f"serve.{name}", "changed, which takes a restart; nothing was reloaded")
 

@@ -398,7 +398,7 @@ def test_an_unreadable_file_is_8(tmp_path: Path) -> None:
         (["--zone", "a=x", "--tls-listen", "127.0.0.1:853"], "--tls-listen: needs serve.tls.certificate too"),
         (
             ["--zone", "a=x", "--tls-cert", "c", "--tls-key", "k"],
-            "--tls-cert: nothing uses it: serve.tls.listen is empty",
+            "--tls-cert: has no effect: serve.tls.listen is empty",
         ),
         (["--zone", "a=x", "--nsid", "x" * 256], "--nsid: is longer than 255 octets"),
     ],

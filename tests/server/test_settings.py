@@ -156,7 +156,7 @@ def test_a_secret_is_in_no_log_and_no_status(keyed: Site) -> None:
     (keyed.directory / "xfr.key").chmod(0o644)
     assert keyed.run("reload").exit_code == 1
     assert keyed.server is not None
-    keyed.server.wait_for("others can get at the secret")
+    keyed.server.wait_for("others can read or change the secret")
     told = "\n".join(keyed.server.lines) + keyed.run("status", "--json").stdout
     assert "c2VjcmV0" not in told
     assert "secret secret" not in told
