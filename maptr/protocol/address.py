@@ -1,4 +1,4 @@
-"""Addresses as configuration writes them: where to listen, whom to tell, who may ask. Only literals, never look-ups."""
+"""Addresses in configuration: to listen on, to notify, to allow. Only IP address literals; no host is looked up."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Address(NamedTuple):
-    """An IP address literal and a port; 0 is any free one, where something listens."""
+    """An IP address literal and a port. A listener takes port 0 as any free port."""
 
     host: str
     port: int
 
     @classmethod
     def from_text(cls, text: str) -> Address:
-        """Read ``HOST:PORT``, an IPv6 host in brackets. Raises ValueError."""
+        """Read ``HOST:PORT``, with an IPv6 host in brackets. Raises ValueError."""
         host, colon, port = text.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
         if not colon or not (port.isascii() and port.isdigit()) or len(port) > 5 or int(port) > 65535:
@@ -28,7 +28,7 @@ class Address(NamedTuple):
         except ValueError:
             raise ValueError(f"{text!r}: the host must be an IP address, IPv6 in brackets") from None
         if bracketed is not (address.version == 6):
-            raise ValueError(f"{text!r}: IPv6 addresses, and only those, stand in brackets")
+            raise ValueError(f"{text!r}: IPv6 addresses are written in brackets, and IPv4 addresses are not")
         return cls(str(address), int(port))
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class Address(NamedTuple):
 
 
 def read_network(text: str) -> Network:
-    """An address or a prefix (``192.0.2.0/24``). Raises ValueError, also for bits set beyond the prefix."""
+    """An address or a prefix (``192.0.2.0/24``). Raises ValueError, also for a prefix with host bits."""
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:
@@ -45,7 +45,7 @@ def read_network(text: str) -> Network:
 
 
 def read_target(text: str) -> Address:
-    """``HOST:PORT``, or an address alone, which means port 53. Raises ValueError."""
+    """``HOST:PORT``, or an address without a port, which means port 53. Raises ValueError."""
     try:
         return Address(str(ipaddress.ip_address(text)), PORT)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Domain names as tuples of label octets, without the root: text to labels and back.
+"""Domain names as tuples of labels, without the root: presentation format, wire format, and comparison.
 
-The walk and the zone writer need no more than this, so neither waits for dnspython to be imported.
-Names compare case-insensitively through ``fold``; the labels themselves keep their case.
+Labels keep their case; ``fold`` gives the form that compares. The walk and the zone writer use these names instead of
+dnspython's, which take longer to import and to make.
 """
 
 from __future__ import annotations
@@ -11,21 +11,19 @@ Labels = tuple[bytes, ...]
 ARK_ARPA: Labels = (b"ark", b"arpa")  # the origin of Maptr (draft-kunze-ark appendix B)
 
 MAX_LABEL = 63  # RFC 1035 2.3.4
-MAX_NAME = 255  # RFC 1035 2.3.4, in octets on the wire, the root label included
-MAX_JUMPS = 126  # a name of 255 octets has no more labels, so no honest one needs more pointers
-# As wire: RFC 1035 3.1, RFC 4592 2.1.1.
-ROOT, WILDCARD = b"\0", b"\1*"
+MAX_NAME = 255  # RFC 1035 2.3.4, in bytes of wire format, the root label included
+MAX_JUMPS = 126  # a name of 255 bytes has at most 127 labels, so it needs no more compression pointers
+ROOT, WILDCARD = b"\0", b"\1*"  # in wire format: RFC 1035 3.1, RFC 4592 2.1.1
 
-# What stays as it is in presentation format. Anything else is written \DDD, the colon among it:
-# Knot refuses an unescaped port, and \DDD is what every zone reader takes.
+# The bytes that presentation format keeps. All others, the colon among them, are written as \DDD: Knot refuses an
+# unescaped colon, and every zone reader accepts \DDD.
 _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_/=~*+"
-
 _PLAIN_NAME = _PLAIN + b"."
 _LENGTHS = [bytes((size,)) for size in range(256)]
 
 
 def parse(text: str) -> Labels:
-    """Labels of a name in presentation format (RFC 1035 5.1); a final dot changes nothing.
+    """The labels of a name in presentation format (RFC 1035 5.1), with or without a final dot.
 
     Raises ValueError for an empty or overlong label, an overlong name, a bad escape or a non-ASCII character.
     """
@@ -60,12 +58,12 @@ def _unescape(octets: object) -> int:
         raise ValueError("an escape of digits needs three of them")
     value = int(bytes(digits))
     if value > 255:
-        raise ValueError(f"\\{value} is no octet")
+        raise ValueError(f"\\{value} is not a byte")
     return value
 
 
 def check(labels: Labels) -> Labels:
-    """The same labels; ValueError if a label or the whole is too long or empty (RFC 1035 2.3.4)."""
+    """The same labels. Raises ValueError for an empty or overlong label, or an overlong name (RFC 1035 2.3.4)."""
     if not labels:
         return labels
     if b"" in labels:
@@ -73,14 +71,14 @@ def check(labels: Labels) -> Labels:
     sizes = [*map(len, labels)]
     size = sum(sizes) + len(sizes) + 1
     if size > MAX_LABEL and (longest := max(sizes)) > MAX_LABEL:
-        raise ValueError(f"label of {longest} octets, {MAX_LABEL} at most")
+        raise ValueError(f"label of {longest} bytes, {MAX_LABEL} at most")
     if size > MAX_NAME:
-        raise ValueError(f"name of {size} octets, {MAX_NAME} at most")
+        raise ValueError(f"name of {size} bytes, {MAX_NAME} at most")
     return labels
 
 
 def to_text(labels: Labels) -> str:
-    """Absolute presentation format, every octet that any zone reader could mistake written ``\\DDD``."""
+    """Absolute presentation format, with ``\\DDD`` for every byte that some zone reader could misread."""
     joined = b".".join(labels)
     if joined.count(b".") == len(labels) - 1 and not joined.translate(None, _PLAIN_NAME):
         return joined.decode("ascii") + "."
@@ -99,12 +97,12 @@ def to_wire(labels: Labels) -> bytes:
 
 
 def parent(name: bytes) -> bytes:
-    """A name as wire without its first label."""
+    """A name in wire format without its first label."""
     return name[1 + name[0] :]
 
 
 def next_closer(name: bytes, encloser: bytes) -> bytes:
-    """Of a name as wire, one label more than the encloser above it (RFC 5155 1.3)."""
+    """The next closer name: one label longer than the encloser, all in wire format (RFC 5155 1.3)."""
     at, end = 0, len(name) - len(encloser)
     while (behind := at + 1 + name[at]) < end:
         at = behind
@@ -112,12 +110,12 @@ def next_closer(name: bytes, encloser: bytes) -> bytes:
 
 
 def from_wire(octets: bytes, at: int = 0) -> Labels:
-    """The labels of a name that ``to_wire`` wrote there."""
+    """The labels of an uncompressed name in wire format."""
     return read_wire(octets, at)[0]
 
 
 def read_wire(octets: bytes, at: int) -> tuple[Labels, int]:
-    """The labels of a name that ``to_wire`` wrote there, and where it ends. Raises IndexError."""
+    """The labels of an uncompressed name in wire format, and where it ends. Raises IndexError."""
     labels: list[bytes] = []
     while size := octets[at]:
         labels.append(octets[at + 1 : at + 1 + size])
@@ -126,9 +124,10 @@ def read_wire(octets: bytes, at: int) -> tuple[Labels, int]:
 
 
 def read_name(packet: bytes, at: int) -> tuple[Labels, int]:
-    """The name that stands there in a message, compressed or not, and where it ends (RFC 1035 4.1.4).
+    """The name at a place of a message, compressed or not, and where it ends (RFC 1035 4.1.4).
 
-    Raises ValueError for a pointer that does not lead back, too many, a name too long or cut short.
+    Raises ValueError for a pointer that does not point backwards, too many pointers, and a name that is too long or cut
+    short.
     """
     labels: list[bytes] = []
     size, jumps, end = 1, 0, 0
@@ -160,12 +159,12 @@ def wire_length(labels: Labels) -> int:
 
 
 def fold(labels: Labels) -> Labels:
-    """The form in which names compare: ASCII lower case (RFC 4343)."""
+    """The form that compares: ASCII lower case (RFC 4343)."""
     return tuple(map(bytes.lower, labels))
 
 
 def is_below(labels: Labels, origin: Labels) -> bool:
-    """True where the name is the origin or under it."""
+    """True if the name is the origin or below it."""
     if not origin:
         return True
     above = labels[-len(origin) :]

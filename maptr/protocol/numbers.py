@@ -1,20 +1,19 @@
-"""The numbers that the DNS protocol fixes, as the IANA registry has them: what client, server and zones are written in.
+"""The numbers of the DNS protocol, as registered by IANA: ports, sizes, types, opcodes, RCODEs and flags.
 
-Plain integers, and nothing is imported, for a process that asks once starts with these. What maptr decides itself
-(limits, defaults) stands with whoever decides it.
+They are plain integers. Limits and defaults that maptr chooses itself are in the modules that use them.
 """
 
 from __future__ import annotations
 
 PORT = 53  # RFC 1035 4.2
-SERVER_PORT = 5300  # of maptr serve and maptr up by default: 53 is for root, 5353 is that of mDNS (RFC 6762)
+SERVER_PORT = 5300  # the default of maptr serve and maptr up: 53 needs root, and 5353 is mDNS (RFC 6762)
 
-# Sizes, in octets.
+# Sizes, in bytes.
 HEADER_SIZE = 12  # RFC 1035 4.1.1
 MAX_MESSAGE = 0xFFFF  # RFC 1035 4.2.2: the length field over TCP
-UDP_PAYLOAD = 1232  # DNS flag day 2020, RFC 9715: no path fragments it
+UDP_PAYLOAD = 1232  # DNS flag day 2020, RFC 9715: it avoids fragmentation
 
-MAX_TTL = 0x7FFF_FFFF  # RFC 2181 8; a greater one counts as 0
+MAX_TTL = 0x7FFF_FFFF  # RFC 2181 8; a greater value counts as 0
 
 # Types and question types: RFC 1035 3.2.2 and 3.2.3, and the RFC of each.
 A, NS, CNAME, SOA, PTR, MX, TXT, AAAA, SRV, NAPTR, DNAME, OPT = 1, 2, 5, 6, 12, 15, 16, 28, 33, 35, 39, 41

@@ -1,4 +1,4 @@
-"""Server cookies by the vectors of RFC 9018 and SipHash, over the turn of the clock, and for any octets."""
+"""Server cookies: the vectors of RFC 9018 and SipHash, the 32-bit overflow of the clock, and any bytes."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_cookie(case: dict[str, Any]) -> None:
     if "reply" in case:
         assert answer.option.hex() == case["reply"]
     again = answer_cookie(answer.option, address, secrets=secrets, now=case["now"])
-    assert again.verified, "what the client was given is good"
+    assert again.verified, "the cookie that the client received is valid"
     assert again.option == answer.option
 
 
 @given(
     st.binary(min_size=8, max_size=8), st.ip_addresses(), st.integers(0, 0xFFFFFFFF), st.integers(-MAX_AHEAD, MAX_AGE)
 )
-def test_rfc1982_cookies_live_on_over_the_turn_of_32_bits(
+def test_rfc1982_a_cookie_stays_valid_when_the_clock_overflows(
     client_cookie: bytes, address: ipaddress.IPv4Address | ipaddress.IPv6Address, made: int, age: int
 ) -> None:
     cookie = make_cookie(client_cookie, address.packed, SECRET, made)
@@ -61,7 +61,7 @@ def test_rfc1982_cookies_live_on_over_the_turn_of_32_bits(
 
 
 @given(st.binary(max_size=50), st.binary(max_size=16), st.floats(0, 2**40))
-def test_no_octets_pass_for_a_cookie_or_raise(option: bytes, address: bytes, now: float) -> None:
+def test_random_bytes_neither_verify_nor_raise(option: bytes, address: bytes, now: float) -> None:
     assert is_well_formed(option) is (len(option) in (8, *range(16, 41)))
     if is_well_formed(option):
         answer = answer_cookie(option, address, secrets=[SECRET], now=now)
@@ -70,20 +70,20 @@ def test_no_octets_pass_for_a_cookie_or_raise(option: bytes, address: bytes, now
         assert len(answer.option) == 24
 
 
-def test_rfc9018_4_1_another_version_is_another_format_even_where_the_hash_fits() -> None:
+def test_rfc9018_4_1_another_version_does_not_verify_even_with_the_right_hash() -> None:
     client_cookie, head = bytes(8), bytes((2, 0, 0, 0, 0, 0, 0, 0))
     address = ipaddress.ip_address("192.0.2.1")
     forged = client_cookie + head + siphash(SECRET, client_cookie + head + address.packed).to_bytes(8, "little")
     assert not answer_cookie(forged, address.packed, secrets=[SECRET], now=0).verified
 
 
-def test_an_ipv6_zone_is_no_part_of_the_address() -> None:
+def test_an_ipv6_zone_is_not_part_of_the_address() -> None:
     assert packed_address("fe80::1%eth0") == packed_address("fe80::1") == ipaddress.ip_address("fe80::1").packed
     assert packed_address("") == packed_address("no address") == b""
 
 
 @pytest.mark.parametrize("secrets", [(b"short",), (SECRET, SECRET, SECRET), (SECRET, b"")])
-def test_secrets_that_are_none(secrets: tuple[bytes, ...]) -> None:
+def test_invalid_secrets(secrets: tuple[bytes, ...]) -> None:
     with pytest.raises(ValueError, match="secret"):
         CookieSettings(secrets)
 

@@ -1,4 +1,4 @@
-"""Domain names as label tuples, held to dnspython's reading of the same text."""
+"""Domain names as tuples of labels, compared with dnspython."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_text_and_back(name: names.Labels) -> None:
 
 
 @given(labels, st.binary(max_size=20))
-def test_what_is_written_is_read(name: names.Labels, before: bytes) -> None:
+def test_wire_and_back(name: names.Labels, before: bytes) -> None:
     octets = before + names.to_wire(name)
     assert names.read_name(octets + b"more", len(before)) == (name, len(octets))
 
@@ -33,8 +33,8 @@ def test_what_is_written_is_read(name: names.Labels, before: bytes) -> None:
 @given(
     st.lists(st.sampled_from((0, 0, 1, 2, 3, 5, 63, 64, 65, 0x80, 0xC0, 0xC0, 0xC1)), max_size=300), st.integers(0, 40)
 )
-def test_compressed_names_are_those_of_dnspython(octets: list[int], at: int) -> None:
-    """Which refuses pointers into the name itself, too, where ours may lead to what has an end."""
+def test_compressed_names_are_read_as_dnspython_reads_them(octets: list[int], at: int) -> None:
+    """dnspython also refuses some pointers into the name itself, which maptr may follow to an end."""
     packet = bytes(octets)
     try:
         name, size = dns.name.from_wire(packet, at)
@@ -51,7 +51,7 @@ def test_compressed_names_are_those_of_dnspython(octets: list[int], at: int) -> 
         (b"\xc0\0", "does not lead back"),
         (b"\1a\xc0\2", "does not lead back"),
         (b"\1a\xc0\x10", "does not lead back"),
-        (b"\1a\xc0\0", "does not lead back"),  # again and again
+        (b"\1a\xc0\0", "does not lead back"),  # without end
         (b"\x40a", "unknown kind"),
         (b"\x80a", "unknown kind"),
         (b"\1a" * 128 + b"\0", "too long"),
@@ -60,25 +60,25 @@ def test_compressed_names_are_those_of_dnspython(octets: list[int], at: int) -> 
         (b"\1a\xc0", "cut short"),
     ],
 )
-def test_what_cannot_be_read(packet: bytes, reason: str) -> None:
+def test_invalid_wire_names(packet: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         names.read_name(packet, 0)
 
 
-def test_pointers_to_pointers_have_an_end() -> None:
+def test_the_number_of_pointers_has_a_limit() -> None:
     packet = b"\0" + b"".join((0xC000 | max(0, 2 * number - 1)).to_bytes(2, "big") for number in range(200))
     assert names.read_name(packet, 2 * names.MAX_JUMPS - 1) == ((), 2 * names.MAX_JUMPS + 1)
     with pytest.raises(ValueError, match="does not lead back"):
         names.read_name(packet, 2 * names.MAX_JUMPS + 1)
 
 
-def test_a_port_is_escaped_for_every_reader() -> None:
+def test_the_colon_of_a_port_is_escaped() -> None:
     assert names.to_text((b"h", b"example:8443")) == "h.example\\0588443."
     assert names.parse("h.example:8443") == names.parse("h.example\\0588443.") == (b"h", b"example:8443")
 
 
 @pytest.mark.parametrize("text", ["a..b", ".a", "a\\", "a\\1", "a\\12", "a\\12x", "a\\256", "a" * 64, "a." * 128, "é"])
-def test_no_name(text: str) -> None:
+def test_invalid_text(text: str) -> None:
     with pytest.raises(ValueError):
         names.parse(text)
 

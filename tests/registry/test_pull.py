@@ -705,7 +705,7 @@ def test_the_command_plans_applies_and_refuses(target: Path) -> None:
 def test_certificates_for_files_are_a_mistake(target: Path, tmp_path: Path) -> None:
     arguments = ("--table", str(target), "--cafile", "tls.crt")
     code, _, err = run("a", "b", *arguments)
-    assert (code, "--cafile: has no effect: all sources are files" in err) == (2, True)
+    assert (code, "--cafile: nothing uses it: all sources are files" in err) == (2, True)
     key = tmp_path / "key"
     key.write_text("no key")
     signed = ("--public-key", str(key), "--signature", "https://r.example/a.minisig")

@@ -400,7 +400,7 @@ def test_an_unreadable_file_is_8(tmp_path: Path) -> None:
             ["--zone", "a=x", "--tls-cert", "c", "--tls-key", "k"],
             "--tls-cert: has no effect: serve.tls.listen is empty",
         ),
-        (["--zone", "a=x", "--nsid", "x" * 256], "--nsid: is longer than 255 octets"),
+        (["--zone", "a=x", "--nsid", "x" * 256], "--nsid: is longer than 255 bytes"),
     ],
 )
 def test_usage_errors_are_2_and_say_what_is_wanted(arguments: list[str], reason: str) -> None:
