@@ -86,18 +86,19 @@ def test_what_asks_and_keeps_says_whom_and_where(tmp_path: Path) -> None:
 
 
 def test_a_disk_and_a_cache_are_closed_by_with(tmp_path: Path) -> None:
+    journal = tmp_path / "c-wal"
+
     async def main() -> None:
         async with Rig({HOME: said(host("h.example"))}, path=tmp_path / "c").cache as cache:
             assert (await cache.discover_async(ARK)).source == "dns"
-            assert cache.disk is not None
-            connection = cache.disk._file._connection
-            assert connection is not None
-        assert cache.disk._file._connection is None
+            assert journal.exists()
+        assert not journal.exists(), "SQLite removes it when the file is closed"
 
     asyncio.run(main())
     with closing(Disk(tmp_path / "c", wall=lambda: 0.0)) as disk:
         assert disk.can_write()
-    assert disk._file._connection is None
+        assert journal.exists()
+    assert not journal.exists()
 
 
 def test_an_async_cache_that_is_closed_leaves_no_question_behind() -> None:

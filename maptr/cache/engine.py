@@ -1,7 +1,7 @@
-"""One call to a cache, without waiting: the steps from what is kept, through DNS and the table, to a discovery.
+"""The decisions of a cache: what is kept, what to ask DNS, what the table says, and which of them answers.
 
-``steps`` is a generator of values. Whoever drives it flies and waits as each ``Wait`` says, and nothing more; so the
-sync and the async twin differ only in how they wait (``driving`` and ``driving_async``).
+``Engine.discover`` is a generator that sends no queries: it yields a ``Wait`` for each lookup, and a driver starts the
+lookup and waits. Threads and tasks share one engine.
 """
 
 from __future__ import annotations
@@ -9,46 +9,39 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import NamedTuple
 
 import dns.exception
 
-from maptr.cache.breaker import Circuits
-from maptr.cache.flight import Flight, Flights
-from maptr.cache.from_table import TableReader
-from maptr.cache.memory import Key
+from maptr.ark import Ark
+from maptr.cache.breaker import CircuitBreakers
+from maptr.cache.drivers import PendingLookup, PendingLookups, Steps, Wait
+from maptr.cache.options import Key, Lookup
 from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
-from maptr.cache.request import Request
-from maptr.cache.store import Store
+from maptr.cache.store import Store, replay
 from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, Outcome, Step
-from maptr.protocol.names import fold
+from maptr.protocol.names import Labels, fold
 from maptr.registry.followed_file import TableState
-from maptr.walk import Walk
+from maptr.registry.table import Entry, Table, unusable
+from maptr.text import printable
+from maptr.walk import Answer, Settings, Walk
+from maptr.zone.rules import records
 
 log = logging.getLogger("maptr.cache")
 
-GRACE = 0.5  # seconds past its lifetime that a discovery may take to say that it is over
-ROUNDS = 3  # discoveries that one caller waits for: another ARK's may not have led where this one's does
-AFTERWARDS = 0.004  # seconds of the patience for what follows it: to wake up, and to answer from the table
-READY_SECONDS = 1.0  # that a discovery is handed out as it is: its TTL counts in whole seconds
+GRACE = 0.5  # seconds past its lifetime in which a lookup may report that its time is over
+ROUNDS = 3  # lookups that one caller waits for: the redirects of one ARK need not be those of another
+OVERHEAD = 0.004  # seconds of the patience that are left for waking up and for answering from the table
+REUSE_SECONDS = 1.0  # for which a discovery is handed out unchanged: its TTL counts whole seconds
+
+TABLE_TTL = 300  # seconds; a zone built from the table gives a NAAN this TTL too
+MAX_RULES = 100_000  # NAANs whose rules are kept
+MAX_REASON = 300  # characters of the reason why a record is unusable, which may quote a target of any length
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """What a driver is asked to do: fly where the caller has to, then wait so many seconds, 0 for not at all."""
-
-    flight: Flight
-    request: Request
-    fly: bool
-    seconds: float
-    inline: bool = False  # nothing else can answer: the caller may as well fly it himself
-
-
-Steps = Generator[Wait, None, tuple[Discovery, float]]
-
-
-class Answering:
-    """What calls share: the answers kept, the questions under way, and who did not answer. For threads and tasks."""
+class Engine:
+    """What the calls of a cache share: kept answers, pending lookups, circuit breakers. Safe for threads and tasks."""
 
     def __init__(
         self,
@@ -64,162 +57,73 @@ class Answering:
         self._patience = patience
         self._table_limit = table_limit
         self._clock, self._wall = clock, wall
-        self._servers = Circuits(rng, clock)
-        self._names = Circuits(rng, clock, threshold=1)
-        self._flights = Flights(clock)
-        self._reader = TableReader(store.reader)
+        self._servers = CircuitBreakers(rng, clock)
+        self._names = CircuitBreakers(rng, clock, threshold=1)
+        self._pending = PendingLookups(clock)
+        self._table_reader = TableReader()
 
-    def steps(self, request: Request, policy: Policy, table: Callable[[], TableState]) -> Steps:
-        """Ends with the discovery, and when by the steady clock it is to be made anew.
+    def discover(self, lookup: Lookup, policy: Policy, table: Callable[[], TableState]) -> Steps:
+        """Return the discovery, and the time of the monotonic clock until which it may be handed out again.
 
-        A policy that takes what DNS says whatever the table has is not kept waiting while a table is read.
+        A policy with ``takes_dns`` does not wait until the table is read if a fresh answer is kept.
         """
         if getattr(policy, "takes_dns", False):
-            kept, _ = self.store.lacks(request.view, request.ark, request.settings)
+            kept, _ = self.store.fresh(lookup)
             if kept is not None and kept.discovery.candidates and kept.refresh_at > self._clock():
                 choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
-                until = min(self._clock() + READY_SECONDS, kept.refresh_at)
-                return self._made(request, choice, kept.discovery, None), until
-        natab, offered = self._look(request, table)
-        said, found, until = Dns.UNASKED, None, self._clock() + READY_SECONDS
+                until = min(self._clock() + REUSE_SECONDS, kept.refresh_at)
+                return self._make(lookup, choice, kept.discovery, None), until
+        natab, from_table = self._read_table(lookup, table)
+        said, found, until = Dns.UNASKED, None, self._clock() + REUSE_SECONDS
         if policy.asks(natab):
-            helps = policy.choose(Dns.SILENT, natab).take in (Take.NATAB, Take.NATAB_STALE)
-            said, found, refresh_at = yield from self._from_dns(request, table_helps=helps)
+            table_helps = policy.choose(Dns.SILENT, natab).take in (Take.NATAB, Take.NATAB_STALE)
+            said, found, refresh_at = yield from self._from_dns(lookup, table_helps=table_helps)
             until = min(until, refresh_at)
-        return self._made(request, policy.choose(said, natab), found, offered), until
+        return self._make(lookup, policy.choose(said, natab), found, from_table), until
 
-    def unasked(self, request: Request, policy: Policy, table: Callable[[], TableState]) -> Discovery | None:
-        """What a policy makes of the table alone; None where it has DNS asked."""
-        natab, offered = self._look(request, table)
+    def without_dns(self, lookup: Lookup, policy: Policy, table: Callable[[], TableState]) -> Discovery | None:
+        """What the policy makes of the table alone; None if DNS must be asked."""
+        natab, from_table = self._read_table(lookup, table)
         if policy.asks(natab):
             return None
-        return self._made(request, policy.choose(Dns.UNASKED, natab), None, offered)
+        return self._make(lookup, policy.choose(Dns.UNASKED, natab), None, from_table)
 
-    def judge(self, request: Request, policy: Policy, table: Callable[[], TableState], result: Discovery) -> Discovery:
-        """What a policy makes of what DNS said just now to somebody who asked without the cache."""
+    def judge(self, lookup: Lookup, policy: Policy, table: Callable[[], TableState], result: Discovery) -> Discovery:
+        """What the policy makes of a discovery that was just made without the cache."""
         if getattr(policy, "takes_dns", False) and result.candidates and result.security != "bogus":
             choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
-            return self._made(request, choice, result.replace(fetched=self._wall()), None)
-        natab, offered = self._look(request, table)
+            return self._make(lookup, choice, result.replace(fetched=self._wall()), None)
+        natab, from_table = self._read_table(lookup, table)
         if result.security == "bogus":
             said, found = Dns.BOGUS, result.replace(candidates=(), complete=False)
         elif result.complete or result.candidates:
             said, found = _said(result), result.replace(fetched=self._wall())
         else:
-            said, found, _ = self._unsaid(request, *_unheard(result))
-        return self._made(request, policy.choose(said, natab), found, offered)
+            said, found, _ = self._any_age(lookup, *_failure(result))
+        return self._make(lookup, policy.choose(said, natab), found, from_table)
 
-    def _look(self, request: Request, table: Callable[[], TableState]) -> tuple[Natab, Discovery | None]:
-        """What the table says."""
-        state = table()
-        too_old = (
-            self._table_limit is not None
-            and state.fetched is not None
-            # Unknown is too old where there is a limit: a clock was set since.
-            and not -CLOCK_SLACK <= self._wall() - state.fetched <= self._table_limit
-        )
-        return self._reader.read(request.ark, request.settings, state, too_old=too_old)
+    def finish(self, pending: PendingLookup, lookup: Lookup, result: Discovery | BaseException | None) -> None:
+        """Learn from the end of a lookup, and hand the result to all that wait. None: the lookup was cancelled.
 
-    def _from_dns(
-        self, request: Request, *, table_helps: bool
-    ) -> Generator[Wait, None, tuple[Dns, Discovery | None, float]]:
-        """What DNS says, what it found, and when that is to be asked again."""
-        why, outcome = "", Outcome.UNREACHABLE
-        deadline = self._clock() + request.lifetime + GRACE
-        for _ in range(ROUNDS):
-            kept, lacking = self.store.lacks(request.view, request.ark, request.settings)
-            if kept is not None:
-                if kept.refresh_at <= self._clock() and self._may_ask(request, request.key):
-                    yield from self._refresh(request)
-                return _said(kept.discovery), kept.discovery, kept.refresh_at
-            key = (request.view, lacking)
-            troubled = self._servers.is_open(request.view) or self._names.is_open(key)
-            if not self._may_ask(request, key):
-                why = f"not asked again yet: {self._names.why(key) or self._servers.why(request.view)}"
-                break
-            flight, fly = self._flights.join(request.key, request.lifetime)
-            if flight is None:
-                why = "not asked: too many questions are under way"
-                break
-            helped = table_helps or self.store.helps(request.view, request.ark, request.settings, request.key)
-            seconds = max(0.001, deadline - self._clock())
-            if helped:
-                patience = 0.0 if troubled else self._patience - AFTERWARDS - (self._clock() - flight.started)
-                seconds = min(max(0.0, patience), seconds)
-            yield Wait(flight, request, fly, seconds, inline=not helped)
-            if not flight.landed.done():
-                why, outcome = "still being asked", Outcome.TIMEOUT
-                if fly and not troubled:
-                    self._servers.failed(request.view, outcome.value)
-                break
-            result = flight.landed.result()
-            if result.security == "bogus":
-                return Dns.BOGUS, result.replace(candidates=(), complete=False), 0.0
-            found = result if fly else self.store.share(request.view, request.ark, request.settings, result)
-            if found is not None and (found.complete or found.candidates):
-                return _said(found), found.replace(fetched=self._wall()), 0.0
-            if not result.complete:
-                why, outcome = _unheard(result)
-                break
-        return self._unsaid(request, why, outcome)
-
-    def _unsaid(self, request: Request, why: str, outcome: Outcome) -> tuple[Dns, Discovery, float]:
-        """What is left where DNS does not say: what is kept, past its time or not."""
-        there = self.store.all_there_is(request.view, request.ark, request.settings, why, outcome)
-        if there.discovery.candidates:
-            return (Dns.KEPT if there.stale else Dns.ANSWERS), there.discovery, 0.0
-        return Dns.SILENT, there.discovery.replace(complete=False), 0.0
-
-    def _may_ask(self, request: Request, key: Key) -> bool:
-        return self._names.admits(key) and self._servers.admits(request.view)
-
-    def _refresh(self, request: Request) -> Generator[Wait, None, None]:
-        flight, fly = self._flights.join(request.key, request.lifetime)
-        if flight is not None and fly:
-            yield Wait(flight, request, fly=True, seconds=0.0)
-
-    def _made(self, request: Request, choice: Choice, found: Discovery | None, offered: Discovery | None) -> Discovery:
-        reason = choice.reason
-        if choice.take in (Take.NATAB, Take.NATAB_STALE) and offered is not None:
-            made = offered.replace(stale=choice.take is Take.NATAB_STALE)
-            if found is not None:
-                made = made.replace(trace=(*found.trace, *offered.trace))
-        elif choice.take in (Take.DNS, Take.KEPT, Take.NONE) and found is not None:
-            made = found
-        else:
-            complete = choice.take is Take.NONE
-            source = "natab" if found is None else found.source
-            asked, security = ((), "indeterminate") if found is None else (found.trace, found.security)
-            made = Discovery(request.ark, (), asked, complete, source, security, scheme=request.settings.scheme)
-            if offered is not None and offered.reason:
-                reason = f"{reason}: {offered.reason}"
-        return made.expiring(self._wall(), reason=reason)
-
-    # ---- what comes of asking
-
-    def landed(self, flight: Flight, request: Request, result: Discovery) -> None:
-        """Learn from a discovery and hand it to all who wait, whatever happens."""
+        An error of DNS becomes an incomplete discovery; any other exception is raised to the callers.
+        """
+        if result is None:
+            self._pending.finish(pending, _not_asked(lookup, "the program stopped waiting"))
+            return
+        if isinstance(result, DiscoveryError) and result.discovery is not None:
+            result = result.discovery
+        elif isinstance(result, dns.exception.DNSException | OSError):
+            result = _not_asked(lookup, str(result) or type(result).__name__)
         try:
-            self.learn(request.view, result)
+            if isinstance(result, Discovery):
+                self.learn(lookup.view, result)
+            else:
+                log.error("internal error while looking up %s: %r", lookup.ark, result)
         finally:
-            self._flights.land(flight, result)
-
-    def failed(self, flight: Flight, request: Request, error: BaseException) -> None:
-        """A discovery that raised: DNS did not say; anything but an error of DNS is told to the caller as it is."""
-        if isinstance(error, DiscoveryError) and error.discovery is not None:
-            self.landed(flight, request, error.discovery)
-        elif isinstance(error, dns.exception.DNSException | OSError):
-            self.landed(flight, request, _unasked(request, str(error) or type(error).__name__))
-        else:
-            log.error("internal error, asking for %s: %r", request.ark, error)
-            self._flights.land(flight, error)
-
-    def given_up(self, flight: Flight, request: Request) -> None:
-        """A discovery that nobody goes on with."""
-        self._flights.land(flight, _unasked(request, "the program stopped waiting"))
+            self._pending.finish(pending, result)
 
     def learn(self, view: str, result: Discovery) -> None:
-        """Keep what was said, and note who did not say."""
+        """Keep the answers of a discovery, and record which names and servers failed."""
         bogus = result.security == "bogus"
         if not bogus:
             self.store.learn(view, result)
@@ -233,7 +137,93 @@ class Answering:
         if result.trace and result.trace[0].outcome.said:
             self._servers.succeeded(view)
         else:
-            self._servers.failed(view, _why(result))
+            outcome, note = _failure(result)
+            self._servers.failed(view, f"{outcome.value} {note}".strip())
+
+    def _read_table(self, lookup: Lookup, table: Callable[[], TableState]) -> tuple[Natab, Discovery | None]:
+        state = table()
+        too_old = (
+            self._table_limit is not None
+            and state.fetched is not None
+            # A time in the future is an unknown age, because the clock was set since; that is too old as well.
+            and not -CLOCK_SLACK <= self._wall() - state.fetched <= self._table_limit
+        )
+        return self._table_reader.read(lookup.ark, lookup.settings, state, too_old=too_old)
+
+    def _from_dns(
+        self, lookup: Lookup, *, table_helps: bool
+    ) -> Generator[Wait, None, tuple[Dns, Discovery | None, float]]:
+        """What DNS says, its discovery, and the time at which that is to be fetched again."""
+        outcome, note = Outcome.UNREACHABLE, ""
+        deadline = self._clock() + lookup.lifetime + GRACE
+        for _ in range(ROUNDS):
+            kept, missing = self.store.fresh(lookup)
+            if kept is not None:
+                if kept.refresh_at <= self._clock() and self._may_ask(lookup, lookup.key):
+                    pending, is_new = self._pending.join(lookup.key, lookup.lifetime)
+                    if pending is not None and is_new:
+                        yield Wait(pending, lookup, start=True, seconds=0.0)
+                return _said(kept.discovery), kept.discovery, kept.refresh_at
+            key = (lookup.view, missing)
+            troubled = self._servers.is_open(lookup.view) or self._names.is_open(key)
+            if not self._may_ask(lookup, key):
+                note = f"not asked again yet: {self._names.why(key) or self._servers.why(lookup.view)}"
+                break
+            pending, is_new = self._pending.join(lookup.key, lookup.lifetime)
+            if pending is None:
+                note = "not asked: too many lookups in flight"
+                break
+            other_source = table_helps or self.store.has_candidate(lookup)
+            seconds = max(0.001, deadline - self._clock())
+            if other_source:
+                patience = 0.0 if troubled else self._patience - OVERHEAD - (self._clock() - pending.started)
+                seconds = min(max(0.0, patience), seconds)
+            yield Wait(pending, lookup, is_new, seconds, inline=not other_source)
+            if not pending.done.done():
+                outcome, note = Outcome.TIMEOUT, "still being asked"
+                if is_new and not troubled:
+                    self._servers.failed(lookup.view, outcome.value)
+                break
+            result = pending.done.result()
+            if result.security == "bogus":
+                return Dns.BOGUS, result.replace(candidates=(), complete=False), 0.0
+            found = result if is_new else self.store.combine(lookup, result)
+            if found is not None and (found.complete or found.candidates):
+                return _said(found), found.replace(fetched=self._wall()), 0.0
+            if not result.complete:
+                outcome, note = _failure(result)
+                break
+        return self._any_age(lookup, outcome, note)
+
+    def _any_age(self, lookup: Lookup, outcome: Outcome, note: str) -> tuple[Dns, Discovery, float]:
+        """What fresh and stale answers say, because DNS does not."""
+        found = self.store.any_age(lookup, outcome, note)
+        if found.candidates:
+            return (Dns.KEPT if found.stale else Dns.ANSWERS), found, 0.0
+        return Dns.SILENT, found.replace(complete=False), 0.0
+
+    def _may_ask(self, lookup: Lookup, key: Key) -> bool:
+        return self._names.admits(key) and self._servers.admits(lookup.view)
+
+    def _make(
+        self, lookup: Lookup, choice: Choice, from_dns: Discovery | None, from_table: Discovery | None
+    ) -> Discovery:
+        """The discovery that was chosen, with its reason and expiration."""
+        reason = choice.reason
+        if choice.take in (Take.NATAB, Take.NATAB_STALE) and from_table is not None:
+            made = from_table.replace(stale=choice.take is Take.NATAB_STALE)
+            if from_dns is not None:
+                made = made.replace(trace=(*from_dns.trace, *from_table.trace))
+        elif choice.take in (Take.DNS, Take.KEPT, Take.NONE) and from_dns is not None:
+            made = from_dns
+        else:
+            complete = choice.take is Take.NONE
+            source = "natab" if from_dns is None else from_dns.source
+            trace, security = ((), "indeterminate") if from_dns is None else (from_dns.trace, from_dns.security)
+            made = Discovery(lookup.ark, (), trace, complete, source, security, scheme=lookup.settings.scheme)
+            if from_table is not None and from_table.reason:
+                reason = f"{reason}: {from_table.reason}"
+        return made.expiring(self._wall(), reason=reason)
 
 
 def _said(discovery: Discovery) -> Dns:
@@ -242,18 +232,112 @@ def _said(discovery: Discovery) -> Dns:
     return Dns.NONE if discovery.complete else Dns.SILENT
 
 
-def _why(discovery: Discovery) -> str:
-    unsaid = next((step for step in discovery.trace if not step.outcome.said), None)
-    return f"{unsaid.outcome.value} {unsaid.note}".strip() if unsaid is not None else "DNS did not say"
+def _failure(discovery: Discovery) -> tuple[Outcome, str]:
+    """Outcome and note of the first question that DNS did not answer."""
+    failed = next((step for step in discovery.trace if not step.outcome.said), None)
+    return (failed.outcome, failed.note) if failed is not None else (Outcome.UNREACHABLE, "DNS did not say")
 
 
-def _unheard(discovery: Discovery) -> tuple[str, Outcome]:
-    """The same for a trace, which says how a question ended beside the note."""
-    unsaid = next((step for step in discovery.trace if not step.outcome.said), None)
-    return (unsaid.note, unsaid.outcome) if unsaid is not None else ("DNS did not say", Outcome.UNREACHABLE)
-
-
-def _unasked(request: Request, why: str) -> Discovery:
-    root = Walk(request.ark, request.settings).next()[0]
+def _not_asked(lookup: Lookup, why: str) -> Discovery:
+    root = Walk(lookup.ark, lookup.settings).next()[0]
     step = Step(root.name, 0, Outcome.UNREACHABLE, note=why)
-    return Discovery(request.ark, (), (step,), complete=False)
+    return Discovery(lookup.ark, (), (step,), complete=False)
+
+
+class _Rules(NamedTuple):
+    """The rules of a NAAN as one answer, and its records, longest shoulder first, each with its fault or ""."""
+
+    answer: Answer
+    entries: tuple[tuple[Entry, str], ...]
+
+    def serving(self, ark: Ark) -> list[tuple[Entry, str]]:
+        """The records whose shoulder the ARK has. The first one answers."""
+        name = ark.resolution.partition("/")[2]
+        return [one for one in self.entries if name.startswith(one[0].shoulder)]
+
+
+class TableReader:
+    """Discoveries from a table: the walk over the rules that a zone built from it has, except that a rule may be longer
+    than DNS can carry.
+
+    A record without a usable mapping authority gives no candidates, and no shorter shoulder of the same NAAN answers in
+    its place, because where its ARKs lead is not known.
+    """
+
+    def __init__(self) -> None:
+        # One tuple, which is replaced as a whole: another thread may read another table at the same time.
+        self._kept: tuple[Table | None, dict[tuple[str, bool], _Rules]] = None, {}
+
+    def read(self, ark: Ark, settings: Settings, state: TableState, *, too_old: bool) -> tuple[Natab, Discovery | None]:
+        """What the table says, and its discovery if it has the ARK.
+
+        If the record is unusable, the discovery has no candidate, is incomplete, and gives the reason.
+        """
+        if state.table is None:
+            return Natab.MISSING, None
+        rules = self._rules(ark.naan, settings, state.table)
+        serving = rules.serving(ark)
+        if state.trouble:
+            natab = Natab.BROKEN_HAS if serving else Natab.BROKEN_HAS_NOT
+        elif too_old:
+            natab = Natab.STALE_HAS if serving else Natab.STALE_HAS_NOT
+        else:
+            natab = Natab.HAS if serving else Natab.HAS_NOT
+        if not serving:
+            return natab, None
+        entry, fault = serving[0]
+        found = None if fault else self._walk(ark, settings, rules.answer)
+        if found is None or not found.candidates:
+            fault = printable(fault or "none of its targets makes a URL of this ARK")
+            reason = f"record {entry.key}: {fault if len(fault) <= MAX_REASON else fault[:MAX_REASON] + '...'}"
+            return Natab.UNUSABLE, Discovery(ark, (), (), complete=False, source="natab", reason=reason)
+        statuses: dict[str, int] = {}
+        for one, _ in serving:
+            for nma in one.nmas:
+                statuses.setdefault(nma.url(ark, one.shoulder), nma.status)
+        candidates = tuple(
+            candidate._replace(source="natab", status=statuses.get(candidate.target + ark.tail))
+            for candidate in found.candidates
+        )
+        return natab, found.replace(candidates=candidates, source="natab", fetched=state.fetched)
+
+    def _rules(self, naan: str, settings: Settings, table: Table) -> _Rules:
+        """The rules of a NAAN. A NAAN can have hundreds of shoulders, so they are kept while the table is the same."""
+        of, kept = self._kept
+        if table is not of:
+            kept = {}
+            self._kept = table, kept
+        key = naan, settings.allow_private
+        rules = kept.get(key)
+        if rules is None:
+            whole = table.get(naan)
+            entries = [*table.shoulders(naan), *([whole] if whole is not None else ())]
+            judged = [_judge(entry, settings.allow_private) for entry in entries]
+            unread = (record.partition("/") for record in table.unread)
+            judged += [(Entry(naan, shoulder), "the record cannot be read") for n, _, shoulder in unread if n == naan]
+            judged.sort(key=lambda one: -len(one[0].shoulder))
+            usable = {entry.shoulder: entry for entry, fault in judged if not fault}
+            made = records(usable.pop("", Entry(naan)), tuple(usable.values()))
+            rules = _Rules(Answer(Outcome.ANSWER, tuple(made), TABLE_TTL, server="natab"), tuple(judged))
+            if len(kept) >= MAX_RULES:
+                kept.clear()
+            kept[key] = rules
+        return rules
+
+    def _walk(self, ark: Ark, settings: Settings, rules: Answer) -> Discovery | None:
+        root = fold((ark.naan.encode(), *settings.origin))
+
+        def answer(name: Labels) -> Answer:
+            return rules if name == root else Answer(Outcome.NXDOMAIN, ttl=TABLE_TTL, server="natab")
+
+        return replay(ark, settings, answer)
+
+
+def _judge(entry: Entry, allow_private: bool) -> tuple[Entry, str]:
+    """The entry reduced to its usable mapping authorities and ""; the entry and the reason if it has none."""
+    faults = {nma: unusable(nma, allow_private=allow_private) for nma in entry.nmas}
+    usable = tuple(nma for nma, fault in faults.items() if fault is None)
+    if usable:
+        return replace(entry, nmas=usable), ""
+    reasons = dict.fromkeys(fault[1] for fault in faults.values() if fault)
+    return entry, "; ".join(reasons) or "the record names no mapping authority"

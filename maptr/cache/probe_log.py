@@ -11,8 +11,8 @@ from maptr.cache.disk import Disk
 from maptr.files import ForkLock
 from maptr.registry.liveness import Liveness, Outcome, Probe, place_of
 
-MAX_PROBES = 50  # of one place
-READ_EVERY = 60.0  # seconds that what was read of the file is good for
+MAX_PROBES = 50  # of one server
+READ_EVERY = 60.0  # seconds for which ``is_suspect`` uses what it has read
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS probe (
@@ -22,7 +22,10 @@ CREATE TABLE IF NOT EXISTS probe (
 
 
 class ProbeLog:
-    """For threads. ``disk`` is the file, ``wall`` the clock of its times. A disk that fails has no probes."""
+    """The log of probes in the file ``disk``. ``wall`` is the wall clock. Safe for threads.
+
+    A file that cannot be read has no probes.
+    """
 
     def __init__(self, disk: Disk, *, wall: Callable[[], float]) -> None:
         self._disk = disk
@@ -31,7 +34,7 @@ class ProbeLog:
         self._lock = ForkLock()
 
     def record(self, probes: Iterable[Probe]) -> bool:
-        """Keep those that were asked; False if that could not be done."""
+        """Keep the probes of servers that were asked. False if the file cannot be written."""
         rows = [
             (probe.place, probe.at, probe.outcome is Outcome.ANSWERED, probe.note)
             for probe in probes
@@ -53,7 +56,7 @@ class ProbeLog:
         return self._disk.run(write) is True
 
     def all(self) -> dict[str, Liveness]:
-        """What is known of each place that was ever probed."""
+        """The liveness of each server that was ever probed."""
 
         def read(connection: sqlite3.Connection) -> list[tuple[str, float, int, str]]:
             connection.execute(_SCHEMA)
@@ -66,7 +69,7 @@ class ProbeLog:
         }
 
     def is_suspect(self, where: url.Url) -> bool:
-        """True for a server that kept silent several times in a row: what ``Reachable`` takes as ``suspects``."""
+        """True for a server that did not answer several probes in a row. ``Reachable`` takes it as ``suspects``."""
         now = self._wall()
         with self._lock:
             if self._read is None or not 0 <= now - self._read[0] < READ_EVERY:

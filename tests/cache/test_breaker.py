@@ -7,14 +7,14 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.cache.breaker import FIRST_PAUSE, LONGEST_PAUSE, OPEN_AFTER, Circuits
+from maptr.cache.breaker import FIRST_PAUSE, LONGEST_PAUSE, OPEN_AFTER, CircuitBreakers
 from tests.support.caching import Clock
 
 
 @given(seed=st.integers())
 def test_pauses_double_to_their_limit_and_are_jittered(seed: int) -> None:
     clock = Clock()
-    circuits = Circuits(random.Random(seed), clock)
+    circuits = CircuitBreakers(random.Random(seed), clock)
     for _ in range(OPEN_AFTER - 1):
         circuits.failed("server", "silent")
         assert circuits.admits("server")
@@ -36,7 +36,7 @@ def test_two_clients_do_not_come_back_as_one() -> None:
     back = set()
     for seed in range(20):
         clock = Clock(0.0)
-        circuits = Circuits(random.Random(seed), clock)
+        circuits = CircuitBreakers(random.Random(seed), clock)
         for _ in range(OPEN_AFTER):
             circuits.failed("server", "silent")
         while not circuits.admits("server"):
@@ -46,7 +46,7 @@ def test_two_clients_do_not_come_back_as_one() -> None:
 
 
 def test_those_of_least_use_are_forgotten() -> None:
-    circuits = Circuits(random.Random(1), Clock(), threshold=1, size=2)
+    circuits = CircuitBreakers(random.Random(1), Clock(), threshold=1, size=2)
     for server in "abc":
         circuits.failed(server, f"{server} is silent")
     assert [circuits.why(server) for server in "abc"] == ["", "b is silent", "c is silent"]

@@ -14,8 +14,7 @@ import pytest
 from maptr.ark import Ark
 from maptr.cache import STALE_LIMIT
 from maptr.cache.cache import Cache
-from maptr.cache.memory import MAX_KEEP, MAX_NEGATIVE
-from maptr.cache.store import STALE_TTL
+from maptr.cache.store import MAX_KEEP, MAX_NEGATIVE, STALE_TTL
 from maptr.client.stub import Stub
 from maptr.client.validation.validator import Validator
 from maptr.discovery import Discovery, DiscoveryFailed, DiscoveryTimeout, NoMappingAuthority, Outcome

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from maptr.ark import Ark
 from maptr.cache.drift import History, Verdict, compare, probe_of, reconcile, said_shoulders
-from maptr.cache.replay import walk_again
+from maptr.cache.store import replay
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr
 from maptr.registry.table import Entry, Nma, Table
@@ -26,7 +26,7 @@ def dns_of(*rules: Naptr, outcome: Outcome | None = None) -> object:
     answer = said(*rules) if outcome is None else Answer(outcome)
 
     def discover(ark: Ark) -> Discovery:
-        found = walk_again(ark, Settings(), lambda name: answer)
+        found = replay(ark, Settings(), lambda name: answer)
         assert found is not None
         return found
 

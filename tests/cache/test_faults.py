@@ -24,9 +24,8 @@ import pytest
 
 from maptr.cache import STALE_LIMIT
 from maptr.cache.cache import Cache
-from maptr.cache.disk import Disk
-from maptr.cache.drift import Drift, Verdict
-from maptr.cache.sqlitefile import PAGE
+from maptr.cache.disk import PAGE, Disk
+from maptr.cache.drift import Drift, Verdict, VerdictLog
 from maptr.discovery import Discovery, DiscoveryFailed, NoMappingAuthority
 from maptr.errors import ConfigError
 from maptr.protocol.names import parse
@@ -561,14 +560,12 @@ rig.cache.close()
 def test_the_history_of_verdicts_holds_changes_only(tmp_path: Path) -> None:
     now = Clock(1000.0)
     disk = Disk(tmp_path / "c", wall=now)
+    log = VerdictLog(disk)
     states = [("same", ("a",), ("a",)), ("same", ("a",), ("a",)), ("missing", ("a",), ()), ("differs", ("a",), ("b",))]
     for verdict, in_table, in_dns in states:
-        assert disk.record("", [Drift("12345", Verdict(verdict), "p", in_table, in_dns, "why")])
+        assert log.record("", [Drift("12345", Verdict(verdict), "p", in_table, in_dns, "why")])
         now.now += 1
-    assert disk.verdicts("", "12345") == [
-        (1003.0, "differs", "why"),
-        (1002.0, "missing", "why"),
-        (1000.0, "same", "why"),
-    ]
-    assert list(disk.history("", "12345").dns) == [("b",), (), ("a",)]
-    assert disk.histories("another view") == {}
+    rows = disk.run(lambda connection: connection.execute("SELECT at, verdict, reason FROM verdict").fetchall())
+    assert rows == [(1000.0, "same", "why"), (1002.0, "missing", "why"), (1003.0, "differs", "why")]
+    assert list(log.histories("")["12345"].dns) == [("b",), (), ("a",)]
+    assert log.histories("another view") == {}

@@ -16,12 +16,10 @@ import pytest
 
 from maptr.ark import Ark
 from maptr.cache.cache import Cache
-from maptr.cache.disk import Disk
-from maptr.cache.flight import LOST_AFTER, Flights
-from maptr.cache.from_table import TableReader
-from maptr.cache.memory import Key
-from maptr.cache.sqlitefile import FIRST_PAUSE, REPORT_EVERY, Schema, SqliteFile
-from maptr.cache.store import LockedRules
+from maptr.cache.disk import FIRST_PAUSE, REPORT_EVERY, Disk
+from maptr.cache.drivers import LOST_AFTER, PendingLookups
+from maptr.cache.engine import TableReader
+from maptr.cache.options import Key
 from maptr.discovery import Discovery, DiscoveryFailed
 from maptr.errors import ConfigError
 from maptr.files import ForkLock
@@ -39,9 +37,9 @@ KEY: Key = ("", parse(HOME))
 
 
 def test_a_child_asks_what_its_parent_was_asking_when_it_forked() -> None:
-    """And finds every lock free: the parent's thread that held one is none of the child's."""
     program = """
 import os, sys, threading
+from maptr.files import ForkLock
 from tests.support.caching import *
 rig = Rig({HOME: said(host("h.example."))}, lifetime=60.0, patience=60.0)
 rig.dns.gate = threading.Event()
@@ -49,15 +47,13 @@ asking = threading.Thread(target=lambda: rig.cache.discover(ARK))
 asking.start()
 while not rig.dns.calls:
     pass
-locks = [rig.cache._ready._lock, rig.cache._answering.store.memory._lock, rig.cache._answering._flights._lock]
-for lock in locks:
-    lock.__enter__()
-child = os.fork()
-if not child:
-    rig.dns.gate.set()
-    os._exit(0 if rig.cache.discover(ARK).source == "dns" else 1)
-for lock in locks:
-    lock.__exit__(None, None, None)
+lock = ForkLock()
+with lock:
+    child = os.fork()
+    if not child:
+        rig.dns.gate.set()
+        with lock:
+            os._exit(0 if rig.cache.discover(ARK).source == "dns" else 1)
 code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 rig.dns.gate.set()
 asking.join()
@@ -184,19 +180,19 @@ def test_a_loop_closed_over_a_question_leaves_it_to_the_next_caller_in_the_end()
 
 def test_lost_flights_take_no_room_and_landing_late_ends_no_other() -> None:
     clock = Clock()
-    flights = Flights(clock, limit=2)
-    lost, fly = flights.join(KEY, 1.0)
+    pending = PendingLookups(clock, limit=2)
+    lost, fly = pending.join(KEY, 1.0)
     assert lost is not None
     assert fly
-    assert flights.join(KEY, 1.0) == (lost, False)
-    flights.join(("other", KEY[1]), 1.0)
-    assert flights.join(("third", KEY[1]), 1.0) == (None, False)
+    assert pending.join(KEY, 1.0) == (lost, False)
+    pending.join(("other", KEY[1]), 1.0)
+    assert pending.join(("third", KEY[1]), 1.0) == (None, False)
     clock.now += 1.0 + LOST_AFTER + 0.1
-    assert flights.join(("third", KEY[1]), 1.0)[1]
-    second, fly = flights.join(KEY, 1.0)
+    assert pending.join(("third", KEY[1]), 1.0)[1]
+    second, fly = pending.join(KEY, 1.0)
     assert fly
-    flights.land(lost, DiscoveryFailed(None, "late"))  # type: ignore[arg-type]
-    assert flights.join(KEY, 1.0) == (second, False)
+    pending.finish(lost, DiscoveryFailed(None, "late"))  # type: ignore[arg-type]
+    assert pending.join(KEY, 1.0) == (second, False)
 
 
 # ---- a table that changes while it is read
@@ -204,7 +200,7 @@ def test_lost_flights_take_no_room_and_landing_late_ends_no_other() -> None:
 
 def test_what_an_old_table_said_is_never_kept_as_the_new_one_s() -> None:
     """A thread that still reads the old table, while another one has begun with the new."""
-    reader = TableReader(LockedRules())
+    reader = TableReader()
     ark = Ark.parse(ARK)
 
     def where(table: Table) -> str:
@@ -370,8 +366,7 @@ def held(path: Path) -> Iterator[None]:
 
 def test_a_file_that_somebody_holds_is_waited_for_once_and_then_left_for_a_while(tmp_path: Path) -> None:
     clock = Clock()
-    schema = Schema(1, "CREATE TABLE answer (a)")
-    file = SqliteFile(tmp_path / "c", schema, max_bytes=1 << 20, make_room=lambda c: None, clock=clock)
+    file = Disk(tmp_path / "c", wall=clock, clock=clock)
     with held(tmp_path / "c"):
         for pause in (FIRST_PAUSE, 2 * FIRST_PAUSE):
             assert file.run(lambda connection: True) is None
