@@ -27,7 +27,8 @@ from maptr.discovery import Candidate, Discovery
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA
 from maptr.registry.followed_file import TableState
-from maptr.registry.table import Entry, Nma, Table, unusable
+from maptr.registry.table import Entry, Nma, Table
+from maptr.registry.target import unusable
 from maptr.text import printable
 from maptr.zone.lint import unpublishable
 
@@ -306,7 +307,7 @@ def expected(entry: Entry, probe: Ark) -> Urls:
     """The URLs that the table gives an ARK, without those of unusable mapping authorities."""
     made: dict[str, str] = {}
     for nma in entry.nmas:
-        if unusable(nma) is None:
+        if unusable(nma.target) is None:
             text = nma.url(probe, entry.shoulder)
             made.setdefault(url.same_place(text), text)
     return tuple(made.values())

@@ -23,7 +23,8 @@ from maptr.cache.store import Store, replay
 from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, Outcome, Step
 from maptr.protocol.names import Labels, fold
 from maptr.registry.followed_file import TableState
-from maptr.registry.table import Entry, Table, unusable
+from maptr.registry.table import Entry, Table
+from maptr.registry.target import unusable
 from maptr.text import printable
 from maptr.walk import Answer, Settings, Walk
 from maptr.zone.rules import records
@@ -335,7 +336,7 @@ class TableReader:
 
 def _judge(entry: Entry, allow_private: bool) -> tuple[Entry, str]:
     """The entry reduced to its usable mapping authorities and ""; the entry and the reason if it has none."""
-    faults = {nma: unusable(nma, allow_private=allow_private) for nma in entry.nmas}
+    faults = {nma: unusable(nma.target, allow_private=allow_private) for nma in entry.nmas}
     usable = tuple(nma for nma, fault in faults.items() if fault is None)
     if usable:
         return replace(entry, nmas=usable), ""

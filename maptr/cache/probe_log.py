@@ -9,7 +9,7 @@ from itertools import groupby
 from maptr import url
 from maptr.cache.disk import Disk
 from maptr.files import ForkLock
-from maptr.registry.liveness import Liveness, Outcome, Probe, place_of
+from maptr.registry.liveness import Liveness, Probe, ProbeResult, place_of
 
 MAX_PROBES = 50  # of one server
 READ_EVERY = 60.0  # seconds for which ``is_suspect`` uses what it has read
@@ -36,9 +36,9 @@ class ProbeLog:
     def record(self, probes: Iterable[Probe]) -> bool:
         """Keep the probes of servers that were asked. False if the file cannot be written."""
         rows = [
-            (probe.place, probe.at, probe.outcome is Outcome.ANSWERED, probe.note)
+            (probe.place, probe.at, probe.outcome is ProbeResult.ANSWERED, probe.note)
             for probe in probes
-            if probe.outcome is not Outcome.NOT_ASKED
+            if probe.outcome is not ProbeResult.NOT_ASKED
         ]
 
         def write(connection: sqlite3.Connection) -> bool:

@@ -71,7 +71,7 @@ def probe(
     from maptr.cache.disk import Disk
     from maptr.cache.probe_log import ProbeLog
     from maptr.nma.probe import MIN_AGE, Prober
-    from maptr.registry.liveness import Outcome, places_of
+    from maptr.registry.liveness import ProbeResult, places_of
 
     settings = shared.configured(config)
     named = shared.find_table(file, settings)
@@ -98,21 +98,21 @@ def probe(
         so_far = f"{len(probes)} of {len(due)} servers were probed"
         output.interrupted(f"{so_far}{' and are remembered' if kept else ''}; run it again for the others")
     counts = Counter(one.outcome for one in probes)
-    lost = counts[Outcome.SILENT] > 1 and not counts[Outcome.ANSWERED]
+    lost = counts[ProbeResult.SILENT] > 1 and not counts[ProbeResult.ANSWERED]
     kept = lost or remembered.record(probes)
     disk.close()
     if as_json:
         output.json_data({"table": named, "probes": [one.to_dict() for one in probes]})
     output.talk(
         f"{len(found)} servers: "
-        + ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome)
+        + ", ".join(f"{counts[outcome]} {outcome}" for outcome in ProbeResult)
         + f", {len(found) - len(due)} probed within the hour"
     )
     if lost:
         output.fail("none of them answered: it may be this machine's network; nothing was kept", output.EXIT_NO_ANSWER)
     if not kept:
         output.fail(f"{disk.path}: cannot be written", output.EXIT_UNREADABLE)
-    sys.exit(output.EXIT_NONE if counts[Outcome.SILENT] else output.EXIT_OK)
+    sys.exit(output.EXIT_NONE if counts[ProbeResult.SILENT] else output.EXIT_OK)
 
 
 def _collect(probes: Iterable[Probe], found: list[Probe], size: int, quiet: bool) -> None:

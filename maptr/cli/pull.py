@@ -195,14 +195,16 @@ class _Job(NamedTuple):
 
 def _once(job: _Job) -> int:
     """One pull; the exit code, everything said."""
-    from maptr.registry.pull import apply, look
+    from maptr.registry.pull import apply_pull, plan_pull
 
     target = job.target
     try:
-        found = look(target, job.sources, demands=job.demands, cafile=job.cafile, force=job.force, seconds=job.timeout)
+        found = plan_pull(
+            target, job.sources, demands=job.demands, cafile=job.cafile, force=job.force, seconds=job.timeout
+        )
         _tell(found, job.form)
         if job.act:
-            apply(found, wall=time.time)
+            apply_pull(found, wall=time.time)
             output.talk(f"{target}: {'replaced' if found.plan or found.broken else 'up to date'}, from {found.source}")
             return output.EXIT_OK
         return output.EXIT_NONE if found.plan or found.broken else output.EXIT_OK

@@ -15,7 +15,7 @@ from maptr.cli import output
 from maptr.config import Config
 from maptr.errors import MaptrError, PullFailed
 from maptr.files import write_atomically
-from maptr.registry.pull import OFFICIAL, Demands, apply, look
+from maptr.registry.pull import OFFICIAL, Demands, apply_pull, plan_pull
 from maptr.server import settings
 
 SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
@@ -61,8 +61,8 @@ def _pull(file: Path, sources: tuple[str, ...], demands: Demands, cafile: str | 
     output.talk(f"registry  pulling from {sources[0]} ...")
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = look(file, sources, demands=demands, cafile=cafile, force=force, seconds=PULL_SECONDS)
-        apply(found, wall=time.time)
+        found = plan_pull(file, sources, demands=demands, cafile=cafile, force=force, seconds=PULL_SECONDS)
+        apply_pull(found, wall=time.time)
     except PullFailed as error:
         for reason in error.reasons:
             output.talk(f"registry  not pulled: {reason}")

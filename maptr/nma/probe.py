@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from maptr import url
 from maptr.errors import NmaError
 from maptr.nma.reachable import ProbeFunction, can_connect
-from maptr.registry.liveness import Outcome, Probe
+from maptr.registry.liveness import Probe, ProbeResult
 from maptr.web import connect
 
 CONCURRENCY = 8  # probes at a time
@@ -93,15 +93,15 @@ class Prober:
         try:
             where = url.parse(place)
         except ValueError as error:
-            return Probe(place, self._wall(), Outcome.NOT_ASKED, str(error))
+            return Probe(place, self._wall(), ProbeResult.NOT_ASKED, str(error))
         if where.host.is_local and not self._allow_private:
-            return Probe(place, self._wall(), Outcome.NOT_ASKED, "not a public host")
+            return Probe(place, self._wall(), ProbeResult.NOT_ASKED, "not a public host")
         try:
             addresses = self._look_up(where.host.text, where.port or connect.PORTS[where.scheme], self._seconds)
         except NmaError as error:
-            return Probe(place, self._wall(), Outcome.SILENT, str(error))
+            return Probe(place, self._wall(), ProbeResult.SILENT, str(error))
         if not self._allow_private and all(map(connect.is_local, addresses)):
-            return Probe(place, self._wall(), Outcome.NOT_ASKED, f"{addresses[0]} is not a public address")
+            return Probe(place, self._wall(), ProbeResult.NOT_ASKED, f"{addresses[0]} is not a public address")
         gate = self._gate(addresses[0])
         with gate.lock:
             if (wait := gate.open_at - self._clock()) > 0:
@@ -109,10 +109,10 @@ class Prober:
             try:
                 self._ask(where, self._seconds)
             except NmaError as error:
-                return Probe(place, self._wall(), Outcome.SILENT, str(error))
+                return Probe(place, self._wall(), ProbeResult.SILENT, str(error))
             finally:
                 gate.open_at = self._clock() + self._pause
-        return Probe(place, self._wall(), Outcome.ANSWERED)
+        return Probe(place, self._wall(), ProbeResult.ANSWERED)
 
     def _gate(self, address: str) -> _Gate:
         with self._lock:

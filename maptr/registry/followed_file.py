@@ -1,8 +1,8 @@
-"""A table that follows its file: read when the content changes, and kept when the new content is worse.
+"""A table that follows its file: reread when the content changes, and kept if the new content is worse.
 
-Change is told by the content's hash; the file's dates are only a hint that saves reading it. Whatever is wrong
-with a file (gone, unreadable, a web page, cut short, a third of it missing), the last good table stays in use and
-``trouble`` says why.
+A change is recognised by the hash of the content; the file's dates only avoid needless reading. If the file is missing,
+unreadable, not a registry, cut short, or lacks a third of its records, the last good table stays in use and ``trouble``
+has the reason.
 """
 
 from __future__ import annotations
@@ -14,25 +14,27 @@ import os
 import stat
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from maptr import registry
 from maptr.errors import ConfigError, LocatedError, MaptrError, TableError
 from maptr.files import ForkLock
+from maptr.registry.natab import END
 from maptr.registry.plan import Plan
 from maptr.registry.table import MAX_TABLE, Table
 
 log = logging.getLogger("maptr.cache")
 
-LOOK_EVERY = 1.0  # seconds between looks at the file's status
-READ_EVERY = 60.0  # seconds between readings whatever the status says: dates can be set, and stand still
+LOOK_EVERY = 1.0  # seconds between checks of the file's status
+READ_EVERY = 60.0  # seconds after which the file is read even if its dates have not changed
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A table as it is now. ``table`` is None where there never was a good one; ``trouble`` says what is wrong with
-    the file since. ``fetched`` is when its source was last known to say so, by the wall clock."""
+    """A table at one moment. ``table`` is None if there never was a good one; ``trouble`` says what is wrong with the
+    file now. ``fetched`` is when the source last confirmed the content, in seconds since 1970."""
 
     table: Table | None = None
     trouble: str = ""
@@ -41,7 +43,7 @@ class TableState:
 
 
 class TableSource(Protocol):
-    """Where a cache finds its table."""
+    """The source of a cache's table."""
 
     def current(self) -> TableState:
         """The state now."""
@@ -49,7 +51,7 @@ class TableSource(Protocol):
 
 
 class FixedTable:
-    """A table that is given, and follows nothing."""
+    """A table that does not change."""
 
     def __init__(self, table: Table | None) -> None:
         self._state = TableState(table)
@@ -62,9 +64,9 @@ class FixedTable:
 
 
 class WatchedTable:
-    """The table in a file of any registry format. Looking costs one ``stat`` a second; reading is done aside.
+    """The table in a file of any registry format. Checking costs one ``stat`` a second; a thread reads the file.
 
-    ``clock`` is steady and says when to look; it decides nothing else. ``scheme`` is that of the hosts of a natab.
+    ``clock`` is monotonic and decides only when the file is checked. ``scheme`` is that of a natab's hosts.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], float], scheme: str = "https") -> None:
@@ -81,7 +83,7 @@ class WatchedTable:
         return f"<table {str(self.path)!r}>"
 
     def current(self) -> TableState:
-        """The state now. The first call reads the file; later ones never wait for it."""
+        """The state now. The first call reads the file; later calls never wait."""
         now = self._clock()
         if now < self._look_at:
             return self._state
@@ -95,11 +97,11 @@ class WatchedTable:
 
     @property
     def is_read(self) -> bool:
-        """True once the file was looked into, well or ill."""
+        """True after the first attempt to read the file."""
         return self._read_at > float("-inf")
 
     def reload(self, *, force: bool = False) -> TableState:
-        """Read the file now. ``force`` takes a table that lost more than a plan may remove."""
+        """Read the file now. ``force`` accepts a table that lacks more records than a plan may remove."""
         with self._lock:
             now = self._clock()
             self._look_at, self._read_at = now + LOOK_EVERY, now + READ_EVERY
@@ -107,39 +109,34 @@ class WatchedTable:
             try:
                 self._state = self._read(force)
             except FileNotFoundError:
-                self._keep("the file is not there")
+                self._keep("the file does not exist")
             except OSError as error:
                 self._keep(error.strerror or str(error))
             except LocatedError as error:
                 self._keep(f"line {error.line}: {error.reason}" if error.line > 1 else error.reason)
-            except (MaptrError, ChangedError) as error:
+            except (MaptrError, _ChangedError) as error:
                 self._keep(str(error))
-                if isinstance(error, ChangedError):
+                if isinstance(error, _ChangedError):
                     self._look_at, self._status = now, ()
             if self._state.trouble and self._state.trouble != before.trouble:
-                if self._state.table is not None:
-                    log.warning("%s: %s; the last good table stays in use", self.path, self._state.trouble)
-                else:
-                    log.warning("%s: %s; there is no table", self.path, self._state.trouble)
+                effect = "there is no table" if self._state.table is None else "the last good table stays in use"
+                log.warning("%s: %s; %s", self.path, self._state.trouble, effect)
             return self._state
 
     def _keep(self, trouble: str) -> None:
-        state = self._state
-        self._state = TableState(state.table, trouble, state.fetched, state.digest)
+        self._state = replace(self._state, trouble=trouble)
 
     def _look(self) -> tuple[int, ...]:
         try:
-            return _status(os.stat(self.path))  # noqa: PTH116 - once a second on the way of an answer
+            return _status(os.stat(self.path))  # noqa: PTH116 - faster; answers wait for it
         except OSError:
             return ()
 
     def _read(self, force: bool) -> TableState:
-        content, status = read_once(self.path)
+        content, status = _read_file(self.path)
         self._status = status
-        digest = digest_of(content)
-        fetched = confirmed(self.path, digest) or status[3] / 1e9
-        from maptr import registry  # here, for a process that reads none
-
+        digest = hashlib.sha256(content).hexdigest()
+        fetched = _confirmed_at(self.path, digest) or status[3] / 1e9
         old = self._state.table
         if digest == self._state.digest:
             return TableState(old, "", fetched, digest)
@@ -148,7 +145,7 @@ class WatchedTable:
         marked_end = _has_end(content)
         if old is not None and not force:
             if self._marked_end and not marked_end and content.lstrip()[:1] not in b"{[":  # JSON ends by itself
-                raise TableError("cut short: its end-of-data line is gone", filename=str(self.path))
+                raise TableError("cut short: the end-of-data line is missing", filename=str(self.path))
             table = _with_bad(table, old, bad)
             gone = old.keys() - table.keys()
             Plan(removed=tuple(old[key] for key in sorted(gone)), size=len(old)).check()
@@ -158,32 +155,28 @@ class WatchedTable:
         return TableState(table, "", fetched, digest)
 
 
-class ChangedError(Exception):
-    """The file is being written: to be read again."""
+class _ChangedError(Exception):
+    """The file is being written and must be read again."""
 
 
-def read_once(path: Path) -> tuple[bytes, tuple[int, ...]]:
-    """The content of a table's file, and its status. Raises OSError, TableError, and ChangedError."""
+def _read_file(path: Path) -> tuple[bytes, tuple[int, ...]]:
+    """The content of a file and its status. Raises OSError, TableError and _ChangedError."""
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
         found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):  # a pipe without a writer would hang us
-            raise TableError("is no regular file", filename=str(path))
+        if not stat.S_ISREG(found.st_mode):  # a pipe without a writer would block
+            raise TableError("not a regular file", filename=str(path))
         status = _status(found)
         if status[2] > MAX_TABLE:
-            raise TableError(f"more than {MAX_TABLE} octets", filename=str(path))
+            raise TableError(f"more than {MAX_TABLE} bytes", filename=str(path))
         content = file.read(MAX_TABLE + 1)
         if _status(os.fstat(file.fileno())) != status or len(content) != status[2]:
-            raise ChangedError("the file changed while it was read")
+            raise _ChangedError("the file changed while it was read")
     return content, status
 
 
-def digest_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def _with_bad(table: Table, old: Table, bad: list[TableError]) -> Table:
-    """The table; where something of it cannot be read, with what it lacks of the old one: a damaged line does not say
-    whose it was, so a record that went and one that was damaged look alike."""
+    """The table, with the old entries that it lacks if any of its records is bad: a damaged line may be of any record,
+    so a removed record and a damaged one look alike."""
     if not bad:
         return table
     entries = [*table.values(), *(entry for key, entry in old.items() if key not in table)]
@@ -191,11 +184,9 @@ def _with_bad(table: Table, old: Table, bad: list[TableError]) -> Table:
 
 
 def _has_end(content: bytes) -> bool:
-    """True for a natab that says where it ends."""
-    from maptr.registry import natab
-
+    """True for a natab with an end-of-data line."""
     tail = content[-4096:].decode("utf-8", "replace")
-    return any(natab.END.match(line) for line in tail.splitlines() if line.strip())
+    return any(END.match(line) for line in tail.splitlines() if line.strip())
 
 
 def _status(status: os.stat_result) -> tuple[int, ...]:
@@ -203,12 +194,12 @@ def _status(status: os.stat_result) -> tuple[int, ...]:
 
 
 def pull_file(path: Path) -> Path:
-    """Where ``maptr table pull`` notes where a table came from and when it was last known to be so."""
+    """The note of ``maptr table pull`` beside a table: its source, and when that last confirmed the content."""
     return path.with_name(f"{path.name}.pull")
 
 
 def read_pull_file(path: Path) -> dict[str, Any]:
-    """The note beside a table; empty where there is none that can be read."""
+    """The note beside a table; empty if there is none that can be read."""
     try:
         note = json.loads(pull_file(path).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -216,8 +207,8 @@ def read_pull_file(path: Path) -> dict[str, Any]:
     return note if isinstance(note, dict) else {}
 
 
-def confirmed(path: Path, digest: str) -> float | None:
-    """When the source last said that this is the content, by the note; None if the note is of another content."""
+def _confirmed_at(path: Path, digest: str) -> float | None:
+    """When the source last confirmed this content, according to the note; None if the note is about another content."""
     note = read_pull_file(path)
     checked = note.get("checked")
     return float(checked) if note.get("sha256") == digest and isinstance(checked, int | float) else None
@@ -226,16 +217,15 @@ def confirmed(path: Path, digest: str) -> float | None:
 def table_source(
     natab: str | os.PathLike[str] | Table | TableSource | None, clock: Callable[[], float], scheme: str = "https"
 ) -> TableSource:
-    """What a cache was given as its table, as something to ask.
+    """The source for what a caller passed as ``natab``: a file, a table, a source or None.
 
-    Raises ConfigError for a file that is not there or cannot be read. A ``WatchedTable`` is taken as it is: its file
-    may come later.
+    Raises ConfigError if a file does not exist or cannot be read. The file of a ``WatchedTable`` may appear later.
     """
     if natab is None or isinstance(natab, Table):
         return FixedTable(natab)
     if not isinstance(natab, str | os.PathLike):
         return natab
-    if os.path.isdir(natab):  # noqa: PTH112 - False where nobody lets us look
+    if os.path.isdir(natab):  # noqa: PTH112 - False if the path may not be read
         raise ConfigError("is a directory", filename=str(natab))
     try:
         os.close(os.open(natab, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))

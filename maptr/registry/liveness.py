@@ -1,7 +1,7 @@
-"""Whether mapping authorities answer: advisory, beside what tables and DNS say of them. Values; asking is ``probing``.
+"""Liveness of mapping authorities: the results of probes. ``maptr.nma.probe`` sends them.
 
-Nothing here ever takes a candidate away. One that kept silent several times in a row is *suspect*: it is tried after
-the others, and named in reports.
+Liveness is advisory: it never removes a candidate. A server that did not answer several probes in a row is *suspect*:
+its candidates are tried last, and reports name it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from enum import StrEnum
 from typing import Any
 
 from maptr import url
-from maptr.registry.table import Table, example_url
+from maptr.registry.table import Table
+from maptr.registry.target import example_url
 
-SUSPECT_AFTER = 3  # probes in a row without an answer
-TRUSTED_FOR = 604_800.0  # seconds that the last probe says anything; then it is as if there had been none
+SUSPECT_AFTER = 3  # unanswered probes in a row
+TRUSTED_FOR = 604_800.0  # seconds for which the last probe is valid
 
 Suspects = Callable[[url.Url], bool]
-"""True for a server that kept silent when it was last probed, several times in a row."""
+"""Returns True for a server that is suspect."""
 
 
-class Outcome(StrEnum):
-    """How one probe ended. What is not asked (a private address, no http URL) is no failure of anybody's."""
+class ProbeResult(StrEnum):
+    """How a probe ended. A place that is not asked (a private address, not an http URL) has not failed."""
 
     ANSWERED = "answered"
     SILENT = "silent"
@@ -31,11 +32,11 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One probe of a place, such as ``https://ark.example.org:8443``; ``at`` in seconds since 1970."""
+    """A probe of a place, such as ``https://ark.example.org:8443``; ``at`` is in seconds since 1970."""
 
     place: str
     at: float
-    outcome: Outcome
+    outcome: ProbeResult
     note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -44,7 +45,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """What the probes of one place come to. ``failures`` in a row, the last at ``at``, the first at ``since``."""
+    """The state of a place: ``failures`` in a row, the first at ``since``, the last at ``at``."""
 
     place: str
     at: float
@@ -55,7 +56,7 @@ class Liveness:
 
     @classmethod
     def of(cls, place: str, probes: Iterable[tuple[float, bool, str]]) -> Liveness:
-        """From (when, answered, note) of its probes, the oldest first."""
+        """The state after some probes, given as (time, answered, note), oldest first."""
         found = cls(place, 0.0)
         for at, answered, note in probes:
             if answered:
@@ -80,13 +81,13 @@ class Liveness:
 
 
 def place_of(where: url.Url) -> str:
-    """The server that a URL is asked of: scheme, host in lower case, and port where it has one."""
+    """The server of a URL: scheme, host in lower case, and the port if there is one."""
     port = f":{where.port}" if where.port is not None else ""
     return f"{where.scheme}://{where.host.in_url.lower().removesuffix('.')}{port}"
 
 
 def places_of(table: Table, naans: Iterable[str] = ()) -> list[str]:
-    """The servers that a table names, each once, in its order; of some NAANs only, if any are given."""
+    """The servers of a table, each once, in its order; only those of ``naans`` if any are given."""
     wanted = set(naans)
     found: dict[str, None] = {}
     for entry in table.values():
@@ -97,7 +98,7 @@ def places_of(table: Table, naans: Iterable[str] = ()) -> list[str]:
 
 
 def place_in(text: str) -> str | None:
-    """The server in the text of a URL; None where that is none to be asked."""
+    """The server of a URL given as text; None if the URL is not usable."""
     try:
         return place_of(url.parse(text))
     except ValueError:

@@ -1,6 +1,6 @@
-"""What changes from one table to the next, to be looked at before it is done.
+"""The changes between two tables, to be reviewed before they are applied.
 
-A plan only says; whoever publishes applies it. Order is by content, never by a clock or a file's date.
+A plan changes nothing by itself. It compares contents, never a clock or the date of a file.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from maptr.errors import UnsafePlan
 from maptr.registry.table import Entry, Table
 
 REMOVAL_LIMIT = 0.30
-"""The part of a table that one plan may remove, or of a zone's names that one reload may lose: octoDNS's own default
-(``max_delete``). A registry file cut cleanly at a line end is valid, and every DNS server would load the zone made
-from it."""
+"""The fraction of a table that a plan may remove, and of a zone's names that a reload may lose: octoDNS's default for
+deletions. A registry file that was cut at the end of a line is valid, and so is the zone built from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Changes sorted by key: entries added, entries removed, and (old, new) of those changed.
+    """Entries added, entries removed and pairs (old, new) of changed entries, each sorted by key.
 
-    False when there is nothing to do. ``size`` is the number of records in the old table. ``kept`` are entries of it
-    that stay because the new table's source has them in a form that cannot be read: key and reason of each.
+    False if nothing changes. ``size`` is the number of records in the old table. ``kept`` has the key and the reason of
+    each old entry that stays because the new source has it in a form that cannot be read.
     """
 
     added: tuple[Entry, ...] = ()
@@ -48,11 +47,11 @@ class Plan:
 
     @property
     def removal(self) -> float:
-        """The part of the old table that goes, 0.0 to 1.0."""
+        """The fraction of the old table that is removed, 0.0 to 1.0."""
         return len(self.removed) / self.size if self.size else 0.0
 
     def check(self, limit: float = REMOVAL_LIMIT) -> None:
-        """UnsafePlan if the plan removes more than this part of the old table."""
+        """Raise UnsafePlan if the plan removes more than this fraction of the old table."""
         if self.removal > limit:
             raise UnsafePlan(
                 f"the plan removes {len(self.removed)} of {self.size} records"
@@ -60,20 +59,20 @@ class Plan:
             )
 
     def apply(self, table: Table) -> Table:
-        """The table with the plan done: changed entries keep their place, added ones follow at the end.
+        """The table after the plan: changed entries keep their place, added ones come last.
 
-        ValueError if the table is not one that this plan was made for.
+        Raises ValueError if the plan was made for another table.
         """
         gone = {entry.key for entry in self.removed}
         changed = {old.key: new for old, new in self.changed}
         for entry in (*self.removed, *(old for old, _ in self.changed)):
             if table.get(entry.key) != entry:
-                raise ValueError(f"{entry.key} is not as the plan expects it")
+                raise ValueError(f"{entry.key} differs from what the plan expects")
         kept = (changed.get(key, entry) for key, entry in table.items() if key not in gone)
         return Table([*kept, *self.added], metadata=table.metadata)
 
     def to_text(self) -> str:
-        """One line for each record, ``+``, ``~``, ``-`` or, for one that is kept, ``!`` first, sorted by key."""
+        """A line for each record, sorted by key: ``+`` added, ``~`` changed, ``-`` removed, ``!`` kept."""
         lines = [(entry.key, f"+ {entry.key} {_targets(entry)}") for entry in self.added]
         lines += [(entry.key, f"- {entry.key} {_targets(entry)}") for entry in self.removed]
         lines += [(old.key, f"~ {old.key} {'; '.join(differences(old, new))}") for old, new in self.changed]
@@ -103,19 +102,23 @@ class Plan:
 
 
 def differences(old: Entry, new: Entry) -> Iterator[str]:
-    """What differs between two entries of one key, each as ``field old -> new``."""
+    """The fields in which two entries of one key differ, as ``field old -> new``."""
     if old.nmas != new.nmas:
         before, after = _targets(old), _targets(new)
         yield f"target {before} -> {after}" if before != after else f"where {_wheres(old)} -> {_wheres(new)}"
     if old.who != new.who:
-        yield (f"who {old.who.name!r} -> {new.who.name!r}" if old.who.name != new.who.name else "who, by other names")
+        yield (
+            f"who {old.who.name!r} -> {new.who.name!r}"
+            if old.who.name != new.who.name
+            else "who (native name or acronym)"
+        )
     if old.when != new.when:
         yield f"when {old.when} -> {new.when}"
     if old.policy != new.policy:
         yield "policy"
-    names = sorted(key for key in old.extra.keys() | new.extra.keys() if old.extra.get(key) != new.extra.get(key))
-    if names:
-        yield ", ".join(names)
+    extra = sorted(key for key in old.extra.keys() | new.extra.keys() if old.extra.get(key) != new.extra.get(key))
+    if extra:
+        yield ", ".join(extra)
 
 
 def _targets(entry: Entry) -> str:

@@ -1,62 +1,40 @@
-"""The table every format meets in: NAAN (or NAAN/shoulder) -> Entry, in the order of its source.
+"""The table that every registry format is read into: NAAN (or NAAN/shoulder) -> Entry, in the order of its source.
 
-An Entry keeps what the registry says, so that a format able to hold it gets all of it back. Reading and
-writing formats is the business of ``registry``; what is wrong with an entry is the business of ``lint``.
+An Entry keeps everything the registry says, so that a format with room for it can be written back. A TableBuilder
+collects the entries of one file and its bad records, within limits.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from maptr import url
 from maptr.ark import BETANUMERIC, MAX_NAAN, Ark
-
-_VARIABLE = re.compile(r"\$\{([^}]*)\}")  # any name, so that a bad one is found and not sent to a server
-
-VARIABLES: Mapping[str, str] = MappingProxyType(
-    {
-        "content": "NAAN and name: `12345/x6np1`",
-        "pid": "the whole ARK: `ark:12345/x6np1`",
-        "value": "the name: `x6np1`",
-        "prefix": "the NAAN: `12345`",
-        "suffix": "what follows the record's shoulder, of a NAAN's record the name: `np1`",
-    }
-)
-"""What a target may ask for as ``${name}``, and what that is, in a record 12345/x6 for ark:12345/x6np1."""
-
-NATAB_PATH = "/ark:/${content}"  # what follows a natab's host or host:port in the target it stands for
+from maptr.errors import TableError
+from maptr.registry.target import DEFAULT_STATUS, expand
+from maptr.text import printable
 
 MAX_TABLE = 64 << 20  # bytes of a registry file; the real one has 1.2 million, natab for 100,000 NAANs 8 million
-DEFAULT_STATUS = 302  # what the central resolver answers where a record says nothing else
+MAX_SHOULDER = 63  # characters; the longest registered one has 8, and a regexp field of 255 bytes must hold it
 
-MAX_SHOULDER = 63  # the longest registered one has 8; a regexp field of 255 octets must hold it
+# An entry takes one or two kilobytes of memory, and a hostile source has room for millions.
+MAX_ENTRIES = 500_000  # the real registry has 2,232
+MAX_BAD = 10_000  # bad records of one file
 
 _NAAN = re.compile(f"[{BETANUMERIC}]+\\Z")
-_SHOULDER = re.compile(r"[A-Za-z0-9=~*+@_$.%-]+\Z")  # what a name may hold (ARK draft 2.4), less its "/"
+_SHOULDER = re.compile(r"[A-Za-z0-9=~*+@_$.%-]+\Z")  # the characters of a name (ARK draft 2.4) except "/"
 _LABEL = re.compile(r"ark:/?", re.IGNORECASE)
-_AUTHORITY = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//([^/?#]*)")
-
-
-def example_url(target: str) -> str:
-    """The target with something harmless in place of each variable, whatever its name: a URL to judge."""
-    return _VARIABLE.sub("x", target)
-
-
-def variables(target: str) -> list[str]:
-    """The names of the variables in a target, also those that nothing fills in."""
-    return _VARIABLE.findall(target)
 
 
 def parse_key(text: str) -> tuple[str, str]:
     """NAAN and shoulder ("" if none) of ``12345``, ``12345/x6``, ``ark:12345`` or ``ark:/12345/x6``.
 
-    The NAAN is lower-cased, the shoulder keeps its case. ValueError, with the reason as its text, for
-    a NAAN that is not betanumeric (ARK draft 2.3) or a shoulder that no ARK can start with.
+    The NAAN is lower-cased, the shoulder keeps its case. Raises ValueError with the reason for
+    a NAAN that is not betanumeric (ARK draft 2.3) and for a shoulder that no ARK can start with.
     """
     label = _LABEL.match(text)
     naan, slash, shoulder = text[label.end() if label else 0 :].partition("/")
@@ -72,23 +50,20 @@ def parse_key(text: str) -> tuple[str, str]:
     return naan, shoulder
 
 
-def template_parts(target: str) -> list[tuple[str, str]]:
-    """A target as (literal text, variable that follows it); the last variable is empty.
-
-    >>> template_parts("https://h.example/ark:/${content}")
-    [('https://h.example/ark:/', 'content'), ('', '')]
-    """
-    pieces = _VARIABLE.split(target)
-    return list(zip(pieces[::2], [*pieces[1::2], ""], strict=True))
+def normal_key(text: str) -> str:
+    """The key of a table that a text means, such as ``12345/x6`` for ``ark:/12345/x6``; "" if it is not a key."""
+    try:
+        return "/".join(filter(None, parse_key(text)))
+    except ValueError:
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Nma:
-    """One place that serves an entry.
+    """One mapping authority of an entry.
 
-    ``target`` is a URL template over VARIABLES, ready to expand. ``where`` is what the registry said in
-    its own words. ``status`` is the HTTP redirect code the registry wants. ``acronym`` names who runs
-    this NMA (natab has one on each host line); empty where the format has none.
+    ``target`` is a URL template, ``where`` the registry's own text for it, ``status`` the HTTP redirect code that the
+    registry wants, ``acronym`` the NMA's operator (natab has one on each host line; other formats have none).
     """
 
     target: str
@@ -97,7 +72,7 @@ class Nma:
     acronym: str = ""
 
     def url(self, ark: Ark, shoulder: str = "") -> str:
-        """The target expanded for an ARK in its resolution form, inflection or query string carried along."""
+        """The target expanded for an ARK in its resolution form; an inflection or query string is appended."""
         pid = ark.resolution.replace("#", "%23")  # as ``Ark.in_url``
         name = pid.partition("/")[2]
         values = {
@@ -107,43 +82,12 @@ class Nma:
             "prefix": ark.naan,
             "suffix": name[len(shoulder) :],
         }
-        return _VARIABLE.sub(lambda match: values.get(match[1], match[0]), self.target) + ark.tail
-
-
-def unusable(nma: Nma, *, allow_private: bool = False) -> tuple[str, str] | None:
-    """Why no client can use an NMA, as a code and a reason; None if one can."""
-    for name in variables(nma.target):
-        if name not in VARIABLES:
-            return (
-                "unknown-variable",
-                f"the target asks for ${{{name}}}, which nothing fills in: {nma.target}",
-            )
-    if "${" in authority(nma.target):
-        return "bad-target", f"a variable stands in the host: {nma.target}"
-    try:
-        parsed = url.parse(example_url(nma.target))
-    except ValueError as error:
-        code = "no-public-host" if str(error) == "no host" else "bad-target"
-        return code, f"{error}: {nma.target}"
-    host = parsed.host
-    if allow_private:
-        return None
-    if host.is_local:
-        return "no-public-host", f"{host.text} is not a public host: {nma.target}"
-    if host.address is None and "." not in host.text.strip("."):
-        return "no-public-host", f"{host.text} is a single label, not a public host: {nma.target}"
-    return None
-
-
-def authority(text: str) -> str:
-    """The host and port of what may be no URL; empty where there is none."""
-    match = _AUTHORITY.match(text)
-    return match[1] if match else ""
+        return expand(self.target, values) + ark.tail
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The organisation; None means the registry's format has the field and says nothing."""
+    """The organisation. None means that the format has the field and the record does not."""
 
     name: str
     name_native: str | None = None
@@ -152,7 +96,7 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How the organisation assigns: FP or NP, codes (``NR, OP, CC``), tenure, and a URL that says more."""
+    """The assignment policy: FP or NP, codes (``NR, OP, CC``), tenure, and the URL of its description."""
 
     orgtype: str | None = None
     policy: str | None = None
@@ -164,9 +108,8 @@ class Policy:
 class Entry:
     """One record of the registry: a NAAN, or a shoulder under a NAAN.
 
-    ``when`` is kept as the source writes it. ``extra`` holds, by the source's own names, the fields that
-    the other attributes have no room for. ``line`` is where the record starts in a line-based source (0: no
-    lines); it takes no part in comparison.
+    ``when`` is in the source's notation. ``extra`` holds the fields that have no attribute here, by the names of the
+    source. ``line`` is the record's first line in a line-based source (0 in others); it does not count in comparisons.
 
     >>> entry = Entry("12345", "x6", (Nma("https://x6.example.org/${suffix}"),))
     >>> entry.key, entry.urls(Ark.parse("ark:12345/x6np1?info"))
@@ -186,7 +129,7 @@ class Entry:
         object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A mapping proxy cannot be pickled or deeply copied: the plain mapping takes its place on the way.
+        # A mapping proxy can be neither pickled nor deeply copied, so a plain mapping replaces it.
         values = (getattr(self, field.name) for field in fields(self) if field.name not in ("extra", "line"))
         return Entry, (*values, dict(self.extra), self.line)
 
@@ -196,15 +139,15 @@ class Entry:
         return f"{self.naan}/{self.shoulder}" if self.shoulder else self.naan
 
     def urls(self, ark: Ark) -> list[str]:
-        """What the registry means for an ARK of this record: the URL at each NMA, in order."""
+        """The URL of an ARK at each NMA, in order."""
         return [nma.url(ark, self.shoulder) for nma in self.nmas]
 
 
 class Table(Mapping[str, Entry]):
-    """Entries by key, in the order of their source; immutable, equal when the entries and their order are.
+    """An immutable mapping of keys to entries, in the order of their source. Equality respects that order.
 
-    ``metadata`` is what the source says of itself (version, dates, description). ``unread`` are the keys of records
-    that stand in the source and could not be read.
+    ``metadata`` is what the source says about itself (version, dates, description). ``unread`` holds the keys of
+    records in the source that could not be read.
 
     >>> table = Table([Entry("12345"), Entry("12345", "x6"), Entry("12345", "x60")])
     >>> [table.lookup(Ark.parse(text)).key for text in ("ark:12345/x6np1", "ark:12345/x601", "ark:12345/b1")]
@@ -225,7 +168,7 @@ class Table(Mapping[str, Entry]):
         self.metadata: Mapping[str, Any] = MappingProxyType(dict(metadata or {}))
         for entry in entries:
             if entry.key in self._entries:
-                raise ValueError(f"{entry.key} stands in the table twice")
+                raise ValueError(f"two records have the key {entry.key}")
             self._entries[entry.key] = entry
             if entry.shoulder:
                 self._shoulders.setdefault(entry.naan, []).append(entry)
@@ -259,7 +202,7 @@ class Table(Mapping[str, Entry]):
         return [key for key in self if "/" not in key]
 
     def shoulders(self, naan: str) -> list[Entry]:
-        """Shoulder records of a NAAN, longest shoulder first, then by text: the order in which they match."""
+        """Shoulder records of a NAAN in the order in which they match: longest shoulder first, then by text."""
         return sorted(self._shoulders.get(naan, ()), key=lambda entry: (-len(entry.shoulder), entry.shoulder))
 
     def lookup(self, ark: Ark) -> Entry | None:
@@ -271,7 +214,77 @@ class Table(Mapping[str, Entry]):
         return self.get(ark.naan)
 
     def without(self, keys: Iterable[str]) -> Table:
-        """The same table less some records."""
+        """A copy of the table without some records."""
         gone = frozenset(keys)
-        there = (entry for key, entry in self.items() if key not in gone)
-        return Table(there, metadata=self.metadata, unread=self.unread)
+        left = (entry for key, entry in self.items() if key not in gone)
+        return Table(left, metadata=self.metadata, unread=self.unread)
+
+
+OnBad = Callable[[TableError], None]
+"""Called with each bad record, which is then left out."""
+
+
+class TableBuilder:
+    """Collects the entries and the bad records of one file.
+
+    A bad record is passed to ``on_bad``; without one, the first is raised. More entries than MAX_ENTRIES or more bad
+    records than MAX_BAD raise a TableError for the whole file.
+    """
+
+    def __init__(self, filename: str = "", on_bad: OnBad | None = None) -> None:
+        self.filename = filename
+        self.refused: set[str] = set()  # names of the bad records, as messages show them
+        self._on_bad = on_bad
+        self._entries: dict[str, Entry] = {}
+        self._bad = 0
+
+    def add(self, entry: Entry) -> None:
+        """Take an entry. If its key is taken, it is a bad record."""
+        first = self._entries.get(entry.key)
+        if first is not None:
+            where = f", first on line {first.line}" if first.line else ""
+            self.refuse(self.error(f"duplicate record{where}", line=entry.line, record=entry.key))
+            return
+        self._entries[entry.key] = entry
+        self.check(len(self._entries))
+
+    def key(self, text: str, *, line: int) -> tuple[str, str]:
+        """NAAN and shoulder of a key. Raises TableError."""
+        try:
+            return parse_key(text)
+        except ValueError as error:
+            raise self.error(str(error), line=line, record=shown(text)) from None
+
+    def error(self, reason: str, *, line: int = 0, record: str = "") -> TableError:
+        """A TableError about this file."""
+        return TableError(reason, filename=self.filename, line=line, record=record)
+
+    def refuse(self, error: TableError) -> None:
+        """Report a bad record or a stray line, or raise it."""
+        if self._on_bad is None:
+            raise error
+        self._bad += 1
+        self.check(0, self._bad)
+        self.refused.add(error.record)
+        self._on_bad(error)
+
+    def check(self, entries: int, bad: int = 0) -> None:
+        """Raise TableError if there are more entries or bad records than the limits allow."""
+        for count, most, what in ((entries, MAX_ENTRIES, "records"), (bad, MAX_BAD, "bad records")):
+            if count > most:
+                raise self.error(f"not a registry: more than {most} {what}", line=1)
+
+    def table(self, metadata: Mapping[str, Any] | None = None) -> Table:
+        """The table of the entries so far."""
+        return Table(self._entries.values(), metadata=metadata, unread=self.unread)
+
+    @property
+    def unread(self) -> set[str]:
+        """The keys of the bad records that have one."""
+        return set(filter(None, map(normal_key, self.refused)))
+
+
+def shown(text: str) -> str:
+    """Text from a file as it stands in a message: one line, printable, at most 60 characters."""
+    plain = printable(text)
+    return plain if len(plain) <= 60 else plain[:57] + "..."

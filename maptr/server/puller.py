@@ -17,7 +17,7 @@ from maptr.errors import MaptrError, reason_of
 from maptr.protocol.names import to_text
 from maptr.registry import sandbox
 from maptr.registry.plan import Plan
-from maptr.registry.pull import apply, jittered, look
+from maptr.registry.pull import apply_pull, jittered, plan_pull
 from maptr.server import settings
 from maptr.server.background import in_thread
 from maptr.server.driftreport import DriftReport, look_for_drift
@@ -127,14 +127,14 @@ class Puller:
         table = config.table
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            found = look(
+            found = plan_pull(
                 file,
                 table.sources,
                 demands=settings.demands_of(config),
                 cafile=None if table.cafile is None else str(table.cafile),
                 read=parser.read,
             )
-            apply(found, wall=self._clock)
+            apply_pull(found, wall=self._clock)
         except (MaptrError, OSError) as error:
             if parser.is_stopped:
                 return False  # the server ends

@@ -1,4 +1,4 @@
-"""One thing wrong with a table or a zone: how bad, where, and why. What ``lint`` and ``zonecheck`` give."""
+"""Findings of lint and zone check: severity, place, code and reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_LOADED = "not-loaded"  # the code of what keeps a zone from being loaded, wh
 
 
 class Severity(enum.StrEnum):
-    """An error is not published (a record) or not loaded (a zone); a warning is, all the same."""
+    """A record with an error is not published, a zone with an error not loaded; warnings prevent neither."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -27,8 +27,11 @@ class Severity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``code`` is a stable word for programs, ``record`` a key of the table or an owner name, ``value`` what is
-    wrong as it stands there, ``line`` its line in the ``file`` (0 and empty: not known)."""
+    """One problem of a table or a zone.
+
+    ``code`` is a stable word for programs, ``record`` a key of the table or an owner name, ``value`` the text that is
+    wrong, ``line`` its line in the ``file`` (0 and "" if not known).
+    """
 
     severity: Severity
     code: str
@@ -45,7 +48,7 @@ class Finding:
         return cls(Severity.ERROR, error.code or NOT_LOADED, record, error.reason, line=error.line, file=error.filename)
 
     def __str__(self) -> str:
-        """One printable line, whatever stands in the file: ``FILE:LINE: severity: owner: code: reason``."""
+        """One printable line: ``FILE:LINE: severity: record: code: reason``."""
         value = f" [{self.value}]" if self.value and self.value not in self.reason else ""
         where = self.file + (f":{self.line}" if self.line else "")
         text = f"{self.severity}: {self.record}: {self.code}: {self.reason}{value}"
@@ -69,10 +72,10 @@ def text_of(error: BaseException) -> str:
 
 
 class Places:
-    """File and line of each record of a zone, for findings of a reader that sees only the zone."""
+    """The file and line of each record of a zone, for checks that see only the zone."""
 
     def __init__(self) -> None:
-        self.included: list[tuple[Path, bytes]] = []  # the files included, in the order of their text
+        self.included: list[tuple[Path, bytes]] = []  # the included files and their contents, in order
         self._places: dict[tuple[Labels, int, bytes], tuple[str, int]] = {}
 
     def add(self, owner: Labels, rdtype: int, rdata: bytes, place: tuple[str, int]) -> None:
@@ -81,5 +84,5 @@ class Places:
             self._places.setdefault(key, place)
 
     def find(self, owner: Labels, rdtype: int = 0, rdata: bytes = b"") -> tuple[str, int]:
-        """That of a record; without rdata of the first one of the type, without type of the first one at the owner."""
+        """The place of a record, or of the first one with this type or owner."""
         return self._places.get((owner, rdtype, rdata.lower()), ("", 0))

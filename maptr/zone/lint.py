@@ -1,10 +1,10 @@
-"""What is wrong with a table: each finding names its record, a code, the value and the reason.
+"""Lint of a table: what is wrong with each record, with a code, the value and the reason.
 
-An *error* means that the record cannot be published: it has no usable public http or https host, or makes a rule
-longer than DNS can carry. Where the zone has rules that take its ARKs all the same, that is an error of its own. A
-*warning* is published all the same. Only what someone would act on is a finding: a ``where`` without
-scheme, a shoulder that is not primordinal, an http target are common, and work.
-Judged by text alone; no name is ever looked up.
+An *error* means that the record cannot be published: it has no usable public http or https host, or needs a rule longer
+than DNS allows. If rules of another record then match its ARKs, that is a second error. A *warning* does not stop
+publication. Only what an operator would act on is reported: a ``where`` without a scheme, a shoulder that is not
+primordinal and an http target are common, and work.
+Records are judged by their text; names are not looked up.
 """
 
 from __future__ import annotations
@@ -17,60 +17,56 @@ from itertools import chain
 from maptr import url
 from maptr.errors import TableError
 from maptr.protocol.names import ARK_ARPA, Labels
-from maptr.registry import where as where_
-from maptr.registry.table import (
-    Entry,
-    Nma,
-    Table,
+from maptr.registry.table import Entry, Nma, Table, parse_key
+from maptr.registry.target import (
+    UNKNOWN,
     authority,
     example_url,
-    parse_key,
+    split_status,
     template_parts,
     unusable,
     variables,
+    where_to_target,
 )
 from maptr.text import printable
 from maptr.zone.finding import Finding, Severity
 from maptr.zone.rules import unwritable
 
-BAD_RECORD, OTHER_ANSWER = "bad-record", "other-answer"  # codes: not read; in DNS another record answers
-MAX_NAMED = 5  # records in a line about all that are left out
+BAD_RECORD, OTHER_ANSWER = (
+    "bad-record",
+    "other-answer",
+)  # the record cannot be read; DNS answers with another
+MAX_NAMED = 5  # records named in one line
 
 CENTRAL_RESOLVERS = ("n2t.net", "www.n2t.net", "arks.org", "www.arks.org")
-"""Hosts that ask this very registry where to go: a target there sends the reader in a circle."""
+"""Hosts that resolve ARKs by this registry: a target there is a redirect loop."""
 
-PLACEHOLDERS = (
-    "example.com",
-    "example.net",
-    "example.org",
-    "example",
-    "invalid",
-    "test",
-)  # RFC 2606, RFC 6761
+# RFC 2606, RFC 6761
+PLACEHOLDERS = ("example.com", "example.net", "example.org", "example", "invalid", "test")
 
-_EXEMPLE = re.compile(r"(?:\A|\.)exemple\.[a-z]{2,}\Z")  # not reserved; what a French or Catalan form fills in
+_EXEMPLE = re.compile(r"(?:\A|\.)exemple\.[a-z]{2,}\Z")  # not reserved, but used in French and Catalan forms
 _ARK = re.compile(r"ark:/?([0-9A-Za-z]+)", re.IGNORECASE)
 _BARE_VARIABLE = re.compile(r"\$\w+")
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")  # RFC 1123 2.1
 
 
 class LeftOut(tuple[Finding, ...]):
-    """What of a table its zone lacks: errors for records, warnings for NMAs of records that have another one."""
+    """What a zone lacks of its table: errors for records, warnings for NMAs of records that have a usable one."""
 
     __slots__ = ()
 
     @property
     def records(self) -> tuple[str, ...]:
-        """The records that the zone lacks."""
+        """The keys of the records that the zone lacks."""
         return tuple(dict.fromkeys(finding.record for finding in self if finding.severity is Severity.ERROR))
 
     @property
     def answered_by_others(self) -> tuple[str, ...]:
-        """Those whose ARKs get the URLs of another record in DNS."""
+        """The keys of those whose ARKs get the URLs of another record in DNS."""
         return tuple(finding.record for finding in self if finding.code == OTHER_ANSWER)
 
     def __str__(self) -> str:
-        """One line: how many records, and which; of many the first."""
+        """One line: the number of records, and the first of them with their codes."""
         records = self.records
         named = "; ".join(f"{name} {', '.join(self._codes(name))}" for name in records[:MAX_NAMED])
         more = f"; and {len(records) - MAX_NAMED} more" if len(records) > MAX_NAMED else ""
@@ -84,9 +80,9 @@ class LeftOut(tuple[Finding, ...]):
 
 
 def lint(table: Table, *, unread: Iterable[TableError] = ()) -> list[Finding]:
-    """Everything wrong with a table, in the table's order, the errors of a record before its warnings.
+    """The findings of a table, in its order, errors of a record before its warnings.
 
-    Of the records that could not be read, ``unread``, only what their absence does to other answers.
+    For records that could not be read (``unread``), only the effect of their absence on other answers is reported.
     """
     left_out = _left_out(table, ARK_ARPA, unread)
     found: list[Finding] = []
@@ -97,9 +93,9 @@ def lint(table: Table, *, unread: Iterable[TableError] = ()) -> list[Finding]:
 
 
 def publishable(table: Table, *, origin: Labels = ARK_ARPA, unread: Iterable[TableError] = ()) -> tuple[Table, LeftOut]:
-    """What of a table the zone of that name may hold, and the findings of what it may not.
+    """The part of a table that the zone ``origin`` can hold, and the findings of the rest.
 
-    Records with an error are gone; of the others, the NMAs that no client can use or no rule can say. ``unread`` are
+    Records with an error are left out, and so are NMAs that no client can use or that fit no rule. ``unread`` are
     the records that could not be read.
     """
     left_out = _left_out(table, origin, unread)
@@ -114,12 +110,12 @@ def publishable(table: Table, *, origin: Labels = ARK_ARPA, unread: Iterable[Tab
 
 
 def unpublishable(entry: Entry, origin: Labels = ARK_ARPA) -> list[Finding]:
-    """Why the zone of that name cannot hold a record; empty if it can."""
+    """Why the zone ``origin`` cannot hold a record; empty if it can."""
     return [finding for finding in _errors(entry, origin) if finding.severity is Severity.ERROR]
 
 
 def _left_out(table: Table, origin: Labels, unread: Iterable[TableError]) -> dict[str, list[Finding]]:
-    """By record, its errors and those of its NMAs that are warnings; records that could not be read first."""
+    """The errors of each record and the warnings for its NMAs, by key; records that could not be read come first."""
     found: dict[str, list[Finding]] = {}
     for error in unread:
         record = error.record or "-"
@@ -138,7 +134,7 @@ def _left_out(table: Table, origin: Labels, unread: Iterable[TableError]) -> dic
 
 
 def _answers_instead(table: Table, gone: Collection[str], record: str) -> str | None:
-    """The record whose rules a zone has for the ARKs of one that it lacks; None where it has any, or lacks nothing."""
+    """The record whose rules match the ARKs of a shoulder that the zone lacks; None if there is none."""
     try:
         naan, shoulder = parse_key(record)
     except ValueError:
@@ -151,7 +147,7 @@ def _answers_instead(table: Table, gone: Collection[str], record: str) -> str | 
 
 
 def _errors(entry: Entry, origin: Labels) -> Iterator[Finding]:
-    """Errors if no NMA can be published; where another one can, the bad one is a warning."""
+    """Errors if no NMA can be published; if another one can, an unusable NMA is a warning."""
     if not entry.nmas:
         yield Finding(Severity.ERROR, "no-nma", entry.key, "the record names no mapping authority")
     faults = {nma: _fault(entry, nma, origin) for nma in entry.nmas}
@@ -163,8 +159,8 @@ def _errors(entry: Entry, origin: Labels) -> Iterator[Finding]:
 
 
 def _fault(entry: Entry, nma: Nma, origin: Labels) -> tuple[str, str] | None:
-    """Why an NMA cannot be in the zone, as a code and a reason; None if it can."""
-    if fault := unusable(nma):
+    """Why the zone cannot hold an NMA, as a code and a reason; None if it can."""
+    if fault := unusable(nma.target):
         return fault
     reason = unwritable(entry, nma, origin)
     return ("rule-too-long", reason) if reason else None
@@ -175,34 +171,35 @@ def _nma_warnings(entry: Entry) -> Iterator[Finding]:
         if shouting := _upper_case(nma):
             yield _warning(entry, "upper-case-host", f"the host is in upper case: {shouting}", shouting)
         yield from _target_warnings(entry, nma)
-        if unusable(nma):
+        if unusable(nma.target):
             continue
         host = url.parse(example_url(nma.target)).host
         name = host.text.rstrip(".").lower()
         if host.address is not None:
-            reason = f"{host.text} is an address, which changes hands sooner than a name: {nma.target}"
+            reason = f"{host.text} is an address, which changes more often than a name: {nma.target}"
             yield _warning(entry, "address-host", reason, nma.target)
         if any(name == known or name.endswith(f".{known}") for known in PLACEHOLDERS) or _EXEMPLE.search(name):
-            reason = f"{name} is a placeholder, nobody's host: {nma.target}"
+            reason = f"{name} is a placeholder, not a real host: {nma.target}"
             yield _warning(entry, "placeholder-host", reason, nma.target)
         if name in CENTRAL_RESOLVERS:
-            reason = f"the target points back at the central resolver: {nma.target}"
+            reason = f"the target is the central resolver itself: {nma.target}"
             yield _warning(entry, "self-target", reason, nma.target)
         if fault := _bad_where(nma):
-            yield _warning(entry, "bad-where", f"where is no URL ({fault}): {nma.where}", nma.where)
+            yield _warning(entry, "bad-where", f"where is not a valid URL ({fault}): {nma.where}", nma.where)
 
 
 def _target_warnings(entry: Entry, nma: Nma) -> Iterator[Finding]:
-    """What a target says of the ARK, usable or not."""
+    """Warnings about the path of a target, usable or not."""
     if not variables(nma.target):
-        yield _warning(entry, "no-variable", f"every ARK leads to one page, {nma.target}", nma.target)
+        reason = f"the target has no variable, so every ARK leads to {nma.target}"
+        yield _warning(entry, "no-variable", reason, nma.target)
     for literal, _ in template_parts(nma.target):
         for match in _ARK.finditer(literal):
             if match[1].lower() != entry.naan:
-                reason = f"the target names another NAAN, as an example that was copied: {match[0]}"
+                reason = f"the target contains another NAAN, probably a copied example: {match[0]}"
                 yield _warning(entry, "copied-example", reason, match[0])
         for match in _BARE_VARIABLE.finditer(literal):
-            reason = f"{match[0]} without braces is no variable, and goes to the server as it stands: {nma.target}"
+            reason = f"{match[0]} without braces is not a variable, and is sent to the server as it is: {nma.target}"
             yield _warning(entry, "bare-variable", reason, match[0])
 
 
@@ -210,13 +207,13 @@ def _shoulder_warnings(entry: Entry, table: Table) -> Iterator[Finding]:
     if not entry.shoulder:
         return
     if not _LABEL.match(entry.shoulder):
-        reason = f"{entry.shoulder} is no DNS label, so the shoulder cannot have a zone of its own"
+        reason = f"{entry.shoulder} is not a DNS label, so the shoulder cannot have its own zone"
         yield _warning(entry, "shoulder-not-a-label", reason, entry.shoulder)
     if "-" in entry.shoulder:
-        reason = f"no ARK starts with {entry.shoulder}: a hyphen is no part of an ARK (draft section 3.2)"
+        reason = f"no ARK starts with {entry.shoulder}: hyphens are not part of an ARK (draft section 3.2)"
         yield _warning(entry, "shoulder-with-hyphen", reason, entry.shoulder)
     if entry.naan not in table:
-        reason = f"there is no record {entry.naan}: ARKs outside this shoulder lead nowhere"
+        reason = f"there is no record {entry.naan}: other ARKs of this NAAN cannot be resolved"
         yield _warning(entry, "shoulder-without-naan", reason, entry.naan)
 
 
@@ -225,19 +222,19 @@ def _warning(entry: Entry, code: str, reason: str, value: str) -> Finding:
 
 
 def _bad_where(nma: Nma) -> str | None:
-    """Why a ``where`` means no URL while the target is good; None if it means one or is not there."""
-    if not nma.where or nma.where.startswith(where_.UNKNOWN):
+    """Why a ``where`` is not a URL; None if it is one, or is empty or unknown."""
+    if not nma.where or nma.where.startswith(UNKNOWN):
         return None
     try:
-        url.parse(example_url(where_.to_target(nma.where)))
+        url.parse(example_url(where_to_target(nma.where)))
     except ValueError as error:
         return str(error)
     return None
 
 
 def _upper_case(nma: Nma) -> str | None:
-    """The text whose host is not in lower case: ``where`` before the target, which is made from it."""
-    for text in (where_.split_status(nma.where)[1], nma.target):
+    """The ``where`` or else the target if its host is not in lower case."""
+    for text in (split_status(nma.where)[1], nma.target):
         host = authority(text)
         if "$" not in host and host != host.lower():
             return text

@@ -20,7 +20,8 @@ from maptr.naptr.record import MAX_STRING, SERVICE, Naptr
 from maptr.naptr.regexp import escape
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA, Labels
-from maptr.registry.table import Entry, Nma, example_url, template_parts
+from maptr.registry.table import Entry, Nma
+from maptr.registry.target import example_url, template_parts
 
 ORDER_NAAN = 10  # of a NAAN's u rules; shoulders come before, longest first
 ORDER_HOST = 100  # of h records: the fallback

@@ -26,7 +26,7 @@ from maptr.cache.drift import Verdict
 from maptr.protocol.address import Address
 from maptr.protocol.serial import next_serial
 from maptr.registry.plan import Plan
-from maptr.registry.pull import apply, look
+from maptr.registry.pull import apply_pull, plan_pull
 from maptr.registry.table import Table
 from maptr.server import zones
 from maptr.server.counters import Counters
@@ -111,7 +111,7 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
     source, target = tmp_path / "source.json", tmp_path / "naans.json"
     serial = next_serial("date", 0.0)
     source.write_text(json.dumps(start))
-    apply(look(target, [str(source)]), wall=lambda: 0.0)
+    apply_pull(plan_pull(target, [str(source)]), wall=lambda: 0.0)
     table = registry.read(target.read_bytes())
     # Moment by moment those records are pulled that any moment touches: the bulk, read each time, stays what it is.
     some = ever_touched([start, *(document for _, document in moments)])
@@ -130,8 +130,8 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
         reconciled = seen = 0
         for seen, (when, document) in enumerate(moments, 1):
             some_source.write_text(json.dumps(of_naans(document, some)))
-            pull = look(some_target, [str(some_source)], force=True)  # few are left, so that much of them changes
-            apply(pull, wall=lambda: 0.0)
+            pull = plan_pull(some_target, [str(some_source)], force=True)  # few are left, so that much of them changes
+            apply_pull(pull, wall=lambda: 0.0)
             touched = touched_by(pull.plan)
             table = pull.plan.apply(table)
             part = Table(entry for entry in table.values() if entry.naan in touched)
@@ -155,9 +155,9 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
             assert server.asked == {f"{naan}.ark.arpa." for naan in touched}
             reconciled += len(touched)
         source.write_text(json.dumps(moments[-1][1]))
-        pull = look(target, [str(source)])
+        pull = plan_pull(target, [str(source)])
         assert dict(pull.plan.apply(registry.read(target.read_bytes()))) == dict(table), "as all the moments together"
-        apply(pull, wall=lambda: 0.0)
+        apply_pull(pull, wall=lambda: 0.0)
         server.queries = []
         last = [drift for group in cache.drift_many() for drift in group]
     assert seen == 130

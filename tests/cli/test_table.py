@@ -99,7 +99,7 @@ def test_convert_to_natab_says_what_is_lost(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, "")
     assert file.read_text("utf-8") == (ZONES / "sample.natab").read_text("utf-8")
     assert not any("the scheme http" in line for line in result.stderr.splitlines())
-    assert "lost 12345/x6: the whole record: natab knows no shoulders" in result.stderr.splitlines()
+    assert "lost 12345/x6: the whole record: natab has no shoulders" in result.stderr.splitlines()
 
 
 def test_the_scheme_of_a_natab_is_an_option() -> None:

@@ -260,7 +260,7 @@ def test_what_the_configuration_demands_of_a_table_is_demanded_of_each_pull(user
         files["/naans"] = natab(10000, 10001)
         assert user.run("reload", "--config", str(user.running)).returncode == 0
         deadline = time.monotonic() + PATIENCE
-        while "not signed as demanded" not in user.run("status", "--config", str(user.running)).stdout:
+        while "the signature is not valid" not in user.run("status", "--config", str(user.running)).stdout:
             assert time.monotonic() < deadline
         assert (user.home / "naans").read_bytes() == natab(10000)
 

@@ -63,7 +63,7 @@ REGISTRIES = (
             "13345": "bad-target: the character U+0020 belongs in no URL",  # prose behind the URL
             "15050": NO_HOST,
             "20527": "bad-target: the character U+0020 belongs in no URL",
-            "33181": "unknown-variable: the target asks for ${id}, which nothing fills in",
+            "33181": "unknown-variable: the target has the unknown variable ${id}",
             "38653": "bad-target: the character U+0022 belongs in no URL",  # a quotation mark at the end
             "42073": "bad-target: not an absolute URL",  # no scheme
             "56775": "no-public-host: 192.168.1.12 is not a public host",

@@ -99,14 +99,14 @@ def test_a_record_may_start_with_a_private_line() -> None:
     ("text", "line", "reason"),
     [
         ("naa:\nwho: A\n", 1, "no what"),
-        ("naa:\nwhat: 12345\nwhat: 12346\n", 1, "what is given twice"),
+        ("naa:\nwhat: 12345\nwhat: 12346\n", 1, "what occurs twice"),
         ("naa:\nwhat: aeiou\n", 1, "not betanumeric"),
         ("naa:\nwhat: 12345/\n", 1, "no shoulder"),
-        ("\n\nnaa:\nwhat: 12345\nno colon here\n", 5, "no label and colon"),
+        ("\n\nnaa:\nwhat: 12345\nno colon here\n", 5, "not a label and a colon"),
         ("naa: x\nwhat: 12345\n", 1, "does not start with naa:"),
         ("who: A\nwhat: 12345\n", 1, "does not start with naa:"),
-        ("  lost\n\nnaa:\nwhat: 12345\n", 1, "continuation of nothing"),
-        ("naa:\nwhat: 12345\n\nnaa:\nwhat: 12345\n", 4, "twice, first on line 1"),
+        ("  lost\n\nnaa:\nwhat: 12345\n", 1, "without a label above"),
+        ("naa:\nwhat: 12345\n\nnaa:\nwhat: 12345\n", 4, "duplicate record, first on line 1"),
     ],
 )
 def test_bad_records_are_named(text: str, line: int, reason: str) -> None:

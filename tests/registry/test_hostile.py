@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from maptr import registry
 from maptr.errors import TableError
-from maptr.registry import records
+from maptr.registry import table
 from maptr.zone.lint import lint
 
 JSON_V1 = """{"metadata": {"version": "1.0"}, "data": [
@@ -180,7 +180,7 @@ MANY: dict[str, Callable[[int], str]] = {
 def test_a_source_of_millions_of_records_ends_early(limit: str, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four megabytes of ``{},`` took two and a half gigabytes of memory, and a source may have sixty-four."""
     make = (BAD if limit == "bad records" else MANY)[title]
-    monkeypatch.setattr(records, "MAX_BAD" if limit == "bad records" else "MAX_ENTRIES", 100)
+    monkeypatch.setattr(table, "MAX_BAD" if limit == "bad records" else "MAX_ENTRIES", 100)
     told: list[TableError] = []
     few = registry.read(make(90), on_bad=told.append)
     assert len(told if limit == "bad records" else few) == 90, told[:3]

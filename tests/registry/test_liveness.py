@@ -24,7 +24,16 @@ from maptr.errors import NmaError
 from maptr.nma.probe import Prober
 from maptr.nma.reachable import Reachable
 from maptr.registry import write_json
-from maptr.registry.liveness import SUSPECT_AFTER, TRUSTED_FOR, Liveness, Outcome, Probe, place_in, place_of, places_of
+from maptr.registry.liveness import (
+    SUSPECT_AFTER,
+    TRUSTED_FOR,
+    Liveness,
+    Probe,
+    ProbeResult,
+    place_in,
+    place_of,
+    places_of,
+)
 from maptr.registry.table import Entry, Nma, Table
 from tests.support.caching import ARK, Clock, Rig, host, said
 from tests.support.ports import free_port
@@ -34,7 +43,7 @@ PLACE = "https://a.example"
 
 def probes(*answered: bool, place: str = PLACE, start: float = 0.0) -> list[Probe]:
     return [
-        Probe(place, start + at, Outcome.ANSWERED if one else Outcome.SILENT, "" if one else f"silence {at}")
+        Probe(place, start + at, ProbeResult.ANSWERED if one else ProbeResult.SILENT, "" if one else f"silence {at}")
         for at, one in enumerate(answered)
     ]
 
@@ -105,7 +114,7 @@ def test_what_is_kept_and_read_again(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "c.sqlite", wall=wall)
     log = ProbeLog(disk, wall=wall)
     assert log.all() == {}
-    assert log.record([*probes(True, False, False), Probe("http://x", 0.0, Outcome.NOT_ASKED)])
+    assert log.record([*probes(True, False, False), Probe("http://x", 0.0, ProbeResult.NOT_ASKED)])
     where = url.parse(PLACE)
     assert not log.is_suspect(where)
     assert log.record(probes(False, start=10.0))
@@ -175,7 +184,7 @@ class Net:
 def test_names_of_one_address_are_probed_one_after_the_other_with_a_pause() -> None:
     net = Net({f"h{number}.example": ["93.184.216.34"] for number in range(5)})
     found = list(net.prober().probe([f"https://h{number}.example" for number in range(5)]))
-    assert [one.outcome for one in found] == [Outcome.ANSWERED] * 5
+    assert [one.outcome for one in found] == [ProbeResult.ANSWERED] * 5
     times = [at for _, at in net.asked]
     assert [later - sooner for sooner, later in pairwise(times)] == [2.0] * 4
     assert net.most == 1
@@ -194,16 +203,16 @@ def test_what_is_not_public_is_not_asked_and_is_no_failure() -> None:
         "http://none.example",
     ]
     found = {one.place: one for one in net.prober().probe(places)}
-    assert [found[place].outcome for place in places] == [Outcome.NOT_ASKED] * 3 + [
-        Outcome.ANSWERED,
-        Outcome.SILENT,
-        Outcome.SILENT,
+    assert [found[place].outcome for place in places] == [ProbeResult.NOT_ASKED] * 3 + [
+        ProbeResult.ANSWERED,
+        ProbeResult.SILENT,
+        ProbeResult.SILENT,
     ]
     assert sorted(name for name, _ in net.asked) == ["a.example", "b.example"]
     assert found["http://in.example"].note == "192.168.1.1 is not a public address"
     assert found["https://b.example"].note == "b.example: refused"
-    assert net.prober(allow_private=True).one("http://in.example").outcome is Outcome.ANSWERED
-    assert net.prober().one("N/A").outcome is Outcome.NOT_ASKED
+    assert net.prober(allow_private=True).one("http://in.example").outcome is ProbeResult.ANSWERED
+    assert net.prober().one("N/A").outcome is ProbeResult.NOT_ASKED
 
 
 def test_a_bug_in_asking_is_raised_and_stops_the_rest() -> None:

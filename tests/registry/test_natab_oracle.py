@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from maptr.errors import TableError
 from maptr.registry import natab
-from maptr.registry.records import OnBad, Records, shown
-from maptr.registry.table import Entry, Nma, Policy, Table, Who
+from maptr.registry.table import Entry, Nma, OnBad, Policy, Table, TableBuilder, Who, shown
 
 SAMPLE = (Path(__file__).resolve().parents[2] / "zones" / "sample.natab").read_text("utf-8")
 
@@ -103,8 +102,8 @@ def plain_lines(text: str) -> list[str]:
 class InOrder:
     """Where the reading stands: the entry begun, its NMAs, the comments above it."""
 
-    def __init__(self, records: Records) -> None:
-        self.records = records
+    def __init__(self, builder: TableBuilder) -> None:
+        self.builder = builder
         self.metadata: dict[str, str] = {}
         self.begun: tuple[str, str, str | None, int] | None = None
         self.nmas: list[Nma] = []
@@ -127,16 +126,16 @@ class InOrder:
                 self.close()
                 self.begin(number, line)
         except TableError as error:
-            self.records.refuse(error)
+            self.builder.refuse(error)
         self.comments = []
 
     def begin(self, number: int, line: str) -> None:
         naan, colon, rest = line.partition(":")
         self.refused = False
         if not (naan.isascii() and naan.isalnum() and colon) or (rest and not rest[0].isspace()):
-            raise self.records.error(f"neither comment, entry nor NMA: {shown(line)}", line=number)
+            raise self.builder.error(f"neither comment, entry nor NMA: {shown(line)}", line=number)
         self.refused = True
-        naan, _ = self.records.key(naan, line=number)
+        naan, _ = self.builder.key(naan, line=number)
         self.refused = False
         self.begun = naan, self.comments[0] if len(self.comments) == 1 else "", rest.strip() or None, number
 
@@ -145,12 +144,12 @@ class InOrder:
             return
         record = self.begun[0] if self.begun else ""
         try:
-            host, port = natab.host_port(words[0])
+            host, port = natab.parse_host_port(words[0])
         except ValueError as error:
             text = shown(" ".join(words))
-            raise self.records.error(f"no NMA ({error}): {text}", line=number, record=record) from None
+            raise self.builder.error(f"not a valid NMA ({error}): {text}", line=number, record=record) from None
         if self.begun is None:
-            raise self.records.error(f"an NMA before any entry: {shown(words[0])}", line=number)
+            raise self.builder.error(f"an NMA before any entry: {shown(words[0])}", line=number)
         place = f"http://{host}" if port == 80 else f"https://{host}:{port}" if port else f"https://{host}"
         acronym = "" if words[1:] and words[1][0] == "#" else " ".join(words[1:])
         self.nmas.append(Nma(f"{place}/ark:/${{content}}", words[0], acronym=acronym))
@@ -160,15 +159,15 @@ class InOrder:
             naan, name, policy, line = self.begun
             entry = Entry(naan, nmas=tuple(self.nmas), who=Who(name), policy=Policy(url=policy), line=line)
             self.begun, self.nmas = None, []
-            self.records.add(entry)
+            self.builder.add(entry)
 
 
 def in_order(text: str, on_bad: OnBad | None) -> Table:
-    reader = InOrder(Records("natab", on_bad))
+    reader = InOrder(TableBuilder("natab", on_bad))
     for number, line in enumerate(plain_lines(text), 1):
         reader.take(number, line.rstrip())
     reader.close()
-    return reader.records.table(reader.metadata)
+    return reader.builder.table(reader.metadata)
 
 
 def ours(text: str, on_bad: OnBad | None) -> Table:

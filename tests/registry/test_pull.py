@@ -29,7 +29,7 @@ from maptr.cli import main
 from maptr.errors import FetchError, ParserFailed, PullFailed, TableError, UnsafePlan
 from maptr.registry import sandbox
 from maptr.registry.followed_file import WatchedTable, read_pull_file
-from maptr.registry.pull import Demands, Pull, apply, look
+from maptr.registry.pull import Demands, Pull, apply_pull, plan_pull
 from maptr.registry.table import Table
 from maptr.web.connect import MAX_ADDRESSES
 from maptr.web.fetch import fetch
@@ -163,7 +163,7 @@ def target(tmp_path: Path) -> Path:
 def test_a_source_that_sends_no_registry_leaves_the_old_table(fault: str, target: Path) -> None:
     handle, reason = FAULTS[fault]
     with http(handle) as url, pytest.raises(PullFailed) as failed:
-        look(target, [url], seconds=0.5)
+        plan_pull(target, [url], seconds=0.5)
     assert reason in str(failed.value)
     assert url in str(failed.value)
     assert str(failed.value).isprintable()
@@ -182,7 +182,7 @@ def test_a_tag_that_no_server_might_take_back_is_not_kept(tag: str) -> None:
 def test_a_mirror_is_asked_after_whatever_came_before(target: Path) -> None:
     """A NUL in a redirect was an error of another kind, after which nobody was asked."""
     with http(FAULTS["a redirect to a name with a NUL"][0]) as bad, http(sends(NEW)) as good:
-        assert look(target, [bad, good]).source == good
+        assert plan_pull(target, [bad, good]).source == good
 
 
 def test_a_redirect_from_a_public_server_to_one_inside_is_refused(
@@ -191,7 +191,7 @@ def test_a_redirect_from_a_public_server_to_one_inside_is_refused(
     with http(sends(NEW)) as inside:
         elsewhere = inside.replace("127.0.0.1", "localhost")
         with http(sends(b"", 302, Location=elsewhere)) as url:
-            assert look(target, [url]).content == NEW, "who asks inside may be sent to inside"
+            assert plan_pull(target, [url]).content == NEW, "who asks inside may be sent to inside"
             asked: list[str] = []
             real = socket.create_connection
 
@@ -201,10 +201,10 @@ def test_a_redirect_from_a_public_server_to_one_inside_is_refused(
 
             monkeypatch.setattr("socket.create_connection", noted)
             monkeypatch.setattr("maptr.web.connect.look_up", lambda host, port, seconds: [ADDRESSES[host]])
-            for module in ("fetch", "visit"):
+            for module in ("web.fetch", "web.connect"):
                 monkeypatch.setattr(f"maptr.{module}.is_local", lambda address: address == ADDRESSES["localhost"])
             with pytest.raises(PullFailed, match=r"localhost is not asked: 127\.0\.0\.2 is not a public address"):
-                look(target, [url])
+                plan_pull(target, [url])
             assert asked == ["127.0.0.1"], "nobody inside was connected to"
 
 
@@ -322,15 +322,15 @@ def test_a_source_too_big_is_not_read_to_its_end() -> None:
 
 def test_a_device_is_not_read_to_its_end(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maptr.registry.pull.MAX_TABLE", 5000)
-    with pytest.raises(PullFailed, match="/dev/zero: more than 5000 octets"):
-        look(target, ["/dev/zero"])
+    with pytest.raises(PullFailed, match="/dev/zero: more than 5000 bytes"):
+        plan_pull(target, ["/dev/zero"])
 
 
 def test_a_server_that_is_gone(target: Path) -> None:
     with http(sends(NEW)) as url:
         pass
     with pytest.raises(PullFailed, match="refused"):
-        look(target, [url])
+        plan_pull(target, [url])
 
 
 @pytest.mark.parametrize("stalling", [False, True])
@@ -338,14 +338,14 @@ def test_tls_is_checked_and_bounded_in_time(stalling: bool, target: Path, tmp_pa
     write_certificate(tmp_path)
     with http(trickles if stalling else sends(NEW), certificate=tmp_path) as url:
         with pytest.raises(PullFailed, match="not trusted"):
-            look(target, [url])
+            plan_pull(target, [url])
         if stalling:
             with pytest.raises(PullFailed, match="in time"):
-                look(target, [url], cafile=str(tmp_path / "tls.crt"), seconds=0.5)
+                plan_pull(target, [url], cafile=str(tmp_path / "tls.crt"), seconds=0.5)
         else:
-            assert look(target, [url], cafile=str(tmp_path / "tls.crt")).plan
+            assert plan_pull(target, [url], cafile=str(tmp_path / "tls.crt")).plan
     with pytest.raises(PullFailed, match="no certificates"):
-        look(target, [url], cafile=str(tmp_path / "none"))
+        plan_pull(target, [url], cafile=str(tmp_path / "none"))
 
 
 def test_a_redirect_away_from_https_is_refused(target: Path, tmp_path: Path) -> None:
@@ -356,12 +356,12 @@ def test_a_redirect_away_from_https_is_refused(target: Path, tmp_path: Path) -> 
         http(sends(b"", 302, Location=plain), certificate=tmp_path) as url,
         pytest.raises(PullFailed, match="away from https"),
     ):
-        look(target, [url], cafile=trusted)
+        plan_pull(target, [url], cafile=trusted)
 
 
 def test_mirrors_are_tried_in_order_and_what_was_passed_over_is_told(target: Path) -> None:
     with http(sends(b"<html>")) as page, http(sends(OLD[:60])) as shrunk, http(sends(NEW)) as good:
-        pull = look(target, [page, shrunk, good, "/nowhere"])
+        pull = plan_pull(target, [page, shrunk, good, "/nowhere"])
     assert (pull.source, [entry.key for entry in pull.plan.added]) == (good, ["10010"])
     assert "web page" in pull.passed_over[0]
     assert "removes" in pull.passed_over[1]
@@ -371,9 +371,9 @@ def test_a_plan_is_only_a_plan_and_applying_keeps_the_last_good_states(target: P
     states = [natab(*range(10000, 10010 + extra)) for extra in range(1, 6)]
     for number, content in enumerate(states):
         with http(sends(content, ETag='"1"')) as url:
-            pull = look(target, [url])
+            pull = plan_pull(target, [url])
             assert target.read_bytes() == (states[number - 1] if number else OLD)
-            apply(pull, wall=lambda: 1234.5)
+            apply_pull(pull, wall=lambda: 1234.5)
     assert target.read_bytes() == states[4]
     assert [(target.parent / f"natab.{n}").read_bytes() for n in (1, 2, 3)] == [states[3], states[2], states[1]]
     assert not (target.parent / "natab.4").exists()
@@ -389,7 +389,7 @@ def test_the_last_state_is_kept_where_no_link_may_be_made(target: Path, monkeypa
 
     monkeypatch.setattr("os.link", refused)
     with http(sends(NEW)) as url:
-        apply(look(target, [url]), wall=time.time)
+        apply_pull(plan_pull(target, [url]), wall=time.time)
     assert target.read_bytes() == NEW
     assert target.with_name("natab.1").read_bytes() == OLD
 
@@ -397,17 +397,17 @@ def test_the_last_state_is_kept_where_no_link_may_be_made(target: Path, monkeypa
 def test_a_file_changed_since_the_plan_was_made_stays(target: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(NEW)
-    planned = look(target, [str(source)])
+    planned = plan_pull(target, [str(source)])
     target.write_bytes(OLD + b"\n# edited\n")
     with pytest.raises(TableError, match="changed since the plan was made"):
-        apply(planned, wall=time.time)
+        apply_pull(planned, wall=time.time)
     assert target.read_bytes() == OLD + b"\n# edited\n"
     target.unlink()
     with pytest.raises(TableError):
-        apply(planned, wall=time.time)
+        apply_pull(planned, wall=time.time)
     assert not target.exists()
     target.write_bytes(NEW)
-    apply(planned, wall=time.time)
+    apply_pull(planned, wall=time.time)
     assert not target.with_name("natab.1").exists(), "somebody else did the same: nothing is left to do"
 
 
@@ -418,14 +418,14 @@ def test_many_who_pull_at_once_leave_whole_files(target: Path, tmp_path: Path) -
 
     def pull(number: int) -> str:
         try:
-            apply(look(target, [str(sources[number % 4])]), wall=time.time)
+            apply_pull(plan_pull(target, [str(sources[number % 4])]), wall=time.time)
         except TableError as error:
             return error.reason
         return ""
 
     with ThreadPoolExecutor(8) as pool:
         ends = set(pool.map(pull, range(80)))
-    assert ends <= {"", "was changed since the plan was made; pull again"}
+    assert ends <= {"", "has changed since the plan was made; pull again"}
     assert "" in ends
     whole = {source.read_bytes() for source in sources} | {OLD}
     assert {(tmp_path / f"natab{suffix}").read_bytes() for suffix in ("", ".1", ".2", ".3")} <= whole
@@ -440,13 +440,13 @@ def test_what_did_not_change_is_not_sent_again_and_only_confirmed(target: Path) 
         sends(b"", 304)(request) if asked[-1] else sends(NEW, ETag='"v1"')(request)
 
     with http(handle) as url:
-        apply(look(target, [url]), wall=lambda: 1.0)
-        again = look(target, [url])
+        apply_pull(plan_pull(target, [url]), wall=lambda: 1.0)
+        again = plan_pull(target, [url])
         assert (bool(again.plan), again.content) == (False, None)
-        apply(again, wall=lambda: 2.0)
+        apply_pull(again, wall=lambda: 2.0)
         assert read_pull_file(target)["checked"] == 2.0
         target.write_bytes(OLD)  # changed by hand: the tag is of another content now
-        assert look(target, [url]).plan
+        assert plan_pull(target, [url]).plan
     assert asked == [None, '"v1"', None]
     assert not (target.parent / "natab.2").exists()
 
@@ -455,21 +455,21 @@ def test_a_plan_that_removes_or_changes_too_much_is_refused_unless_forced(target
     for content in (natab(*range(10000, 10005)), natab(*range(10000, 10010), host="evil.example.org")):
         with http(sends(content)) as url:
             with pytest.raises(UnsafePlan, match="the limit is 30%"):
-                look(target, [url])
-            assert look(target, [url], force=True).plan
+                plan_pull(target, [url])
+            assert plan_pull(target, [url], force=True).plan
 
 
 @pytest.mark.parametrize("content", [b"", b"<!DOCTYPE html>\n", b'{"data": [', b"\xff\xfe"])
 def test_a_file_that_is_no_table_any_more_is_replaced_and_never_kept(content: bytes, target: Path) -> None:
     with http(sends(NEW, ETag='"v1"')) as url:
-        apply(look(target, [url]), wall=lambda: 1.0)
+        apply_pull(plan_pull(target, [url]), wall=lambda: 1.0)
         target.write_bytes(content)
         code, _, err = run(url, "--table", str(target))
         assert (code, target.read_bytes()) == (1, content), "there is something to do"
         assert "is none, to be replaced" in err
         small = natab(10000)
         with http(sends(small)) as few, pytest.raises(UnsafePlan):
-            look(target, [few])  # a third of the last good state may not go because the file is broken
+            plan_pull(target, [few])  # a third of the last good state may not go because the file is broken
         code, _, err = run(url, "--table", str(target), "--apply")
         assert (code, target.read_bytes()) == (0, NEW)
         assert "replaced" in err
@@ -480,18 +480,18 @@ def test_a_file_that_is_no_table_any_more_is_replaced_and_never_kept(content: by
 def test_the_checksum_decides_where_it_is_given(target: Path) -> None:
     digest = hashlib.sha256(NEW).hexdigest()
     with http(sends(NEW)) as url:
-        assert look(target, [url], demands=Demands(digest.upper())).plan
+        assert plan_pull(target, [url], demands=Demands(digest.upper())).plan
         with pytest.raises(PullFailed, match="SHA-256"):
-            look(target, [url], demands=Demands("0" * 64))
+            plan_pull(target, [url], demands=Demands("0" * 64))
 
 
 def test_a_redirect_is_followed_and_a_local_file_is_a_source_too(target: Path, tmp_path: Path) -> None:
     with http(sends(NEW)) as url, http(sends(b"", 302, Location=url)) as first:
-        assert look(target, [first]).plan
+        assert plan_pull(target, [first]).plan
     source = tmp_path / "source"
     source.write_bytes(NEW)
-    assert isinstance(look(target, [str(source)]), Pull)
-    assert look(tmp_path / "none-yet", [str(source)]).plan.size == 0
+    assert isinstance(plan_pull(target, [str(source)]), Pull)
+    assert plan_pull(tmp_path / "none-yet", [str(source)]).plan.size == 0
 
 
 def test_nothing_is_parsed_before_checksum_and_signature_are_right(target: Path) -> None:
@@ -507,13 +507,13 @@ def test_nothing_is_parsed_before_checksum_and_signature_are_right(target: Path)
     with http(lambda request: sends(files[request.path])(request)) as url:
         for demands in (Demands("0" * 64), Demands(public_key=KEY)):
             with pytest.raises(PullFailed):
-                look(target, [url], demands=demands, read=read)
+                plan_pull(target, [url], demands=demands, read=read)
         assert parsed == [str(target)] * 2
         files["/naans.minisig"] = signature(NEW).encode()
         with pytest.raises(PullFailed, match=r"natab\.pull is missing"):
-            look(target, [url], demands=Demands(public_key=KEY), read=read)
+            plan_pull(target, [url], demands=Demands(public_key=KEY), read=read)
         assert parsed == [str(target)] * 3
-        assert look(target, [url], demands=Demands(public_key=KEY), read=read, force=True).plan
+        assert plan_pull(target, [url], demands=Demands(public_key=KEY), read=read, force=True).plan
 
 
 def test_a_table_whose_reading_fails_is_not_taken_for_a_broken_one(
@@ -524,7 +524,7 @@ def test_a_table_whose_reading_fails_is_not_taken_for_a_broken_one(
     source.write_bytes(natab(10000))
     monkeypatch.setattr("maptr.registry.sandbox.PROGRAM", "raise SystemExit(3)")
     with pytest.raises(ParserFailed, match=f"{target}: the process that reads it ended with status 3"):
-        look(target, [str(source)])
+        plan_pull(target, [str(source)])
     code, _, err = run(str(source), "--table", str(target), "--apply")
     assert (code, target.read_bytes()) == (8, OLD)
     assert "ended with status 3" in err
@@ -550,7 +550,7 @@ def test_a_record_that_cannot_be_read_any_more_keeps_its_last_good_entry(target:
     target.write_bytes(v1(*(good(n) for n in range(10000, 10010))))
     before = registry.read(target.read_bytes())
     with pytest.raises(UnsafePlan, match="removes 7 of 10"):
-        look(target, [str(source)])
+        plan_pull(target, [str(source)])
     source.write_bytes(v1(*(bad if n == 10003 else good(n) for n in range(10001, 10010)), never, good(10011)))
     into = (str(source), "--table", str(target))
     code, out, err = run(*into)
@@ -586,8 +586,8 @@ def test_all_of_the_source_is_asked_for_while_a_record_is_kept(target: Path) -> 
 
     with http(handle) as url:
         for _ in range(2):
-            found = look(target, [url])
-            apply(found, wall=time.time)
+            found = plan_pull(target, [url])
+            apply_pull(found, wall=time.time)
             assert [key for key, _ in found.plan.kept] == ["10003"]
             assert found.sha256 == hashlib.sha256(broken).hexdigest()
     assert asked == [None, None]
@@ -601,7 +601,7 @@ def test_a_program_that_follows_the_file_follows_it_into_another_format(target: 
     source.write_bytes(NEW.replace(b"10003:\n    h.", b"10003:\n    h!"))
     watched = WatchedTable(target, clock=time.monotonic)
     assert len(watched.current().table or ()) == 10
-    apply(look(target, [str(source)]), wall=time.time)
+    apply_pull(plan_pull(target, [str(source)]), wall=time.time)
     assert target.read_bytes().startswith(b"{")
     state = watched.reload()
     assert (state.trouble, len(state.table or ())) == ("", 11)
@@ -611,7 +611,7 @@ def test_a_record_too_damaged_to_have_a_key_may_be_any_that_is_gone(target: Path
     source = tmp_path / "source"
     target.write_bytes(v1(*(good(n) for n in range(10000, 10010))))
     source.write_bytes(v1(*(good(n) for n in range(10001, 10010)), {"wot": "10000"}))
-    found = look(target, [str(source)])
+    found = plan_pull(target, [str(source)])
     assert ([key for key, _ in found.plan.kept], found.plan.removed) == (["10000"], ())
     assert "a record without a key cannot be read: " in found.plan.kept[0][1]
 
@@ -622,7 +622,7 @@ def test_what_cannot_be_read_counts_with_what_goes(target: Path, tmp_path: Path)
     records = [good(n, f"{'new' if n < 10002 else 'h'}.example.org") for n in range(10000, 10008)]
     source.write_bytes(v1(*records, {"what": "10008", "where": 7}, {"what": "10009", "where": 7}))
     with pytest.raises(UnsafePlan, match="cannot read 4 of 10 records"):
-        look(target, [str(source)])
+        plan_pull(target, [str(source)])
 
 
 def test_what_only_informs_may_change_in_all_records(target: Path, tmp_path: Path) -> None:
@@ -630,7 +630,7 @@ def test_what_only_informs_may_change_in_all_records(target: Path, tmp_path: Pat
     source = tmp_path / "source"
     target.write_bytes(v1(*(good(n) for n in range(10000, 10010))))
     source.write_bytes(v1(*({**good(n), "who": {"name": "A", "location": "X"}} for n in range(10000, 10010))))
-    assert len(look(target, [str(source)]).plan.changed) == 10
+    assert len(plan_pull(target, [str(source)]).plan.changed) == 10
 
 
 @pytest.mark.real_data

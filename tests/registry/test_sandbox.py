@@ -15,7 +15,7 @@ import pytest
 
 from maptr import registry
 from maptr.errors import ParserFailed, TableError
-from maptr.registry import json_text, sandbox
+from maptr.registry import json_records, sandbox
 from tests.registry.test_hostile import BAD, MANY, SAMPLES
 from tests.support.caching import until
 
@@ -78,7 +78,7 @@ def test_values_and_lines_are_counted_before_they_are_made(monkeypatch: pytest.M
     with pytest.raises(TableError, match="more than 4000000 JSON values"):
         registry.read(NESTED)
     monkeypatch.setattr(registry, "MAX_LINES", 100)
-    monkeypatch.setattr(json_text, "MAX_VALUES", 100)
+    monkeypatch.setattr(json_records, "MAX_VALUES", 100)
     for end in ("\n", "\r", "\x85", "\u2028"):
         with pytest.raises(TableError, match="more than 100 lines"):
             registry.read("12345:" + end * 101)
@@ -95,9 +95,9 @@ def test_the_memory_of_the_process_that_asks_does_not_grow(tmp_path: Path) -> No
 import re
 from pathlib import Path
 from maptr.errors import PullFailed
-from maptr.registry.pull import look
+from maptr.registry.pull import plan_pull
 try:
-    look(Path({str(tmp_path / "naans")!r}), [{str(source)!r}])
+    plan_pull(Path({str(tmp_path / "naans")!r}), [{str(source)!r}])
 except PullFailed as error:
     # Of this program: ru_maxrss would be that of the process that started it.
     print(int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) >> 10, error)
@@ -137,7 +137,7 @@ def test_time_is_limited(monkeypatch: pytest.MonkeyPatch, children: list[object]
         ("print('[]')", "sent a malformed line"),
         ('print(\'["rm", "-r"]\')', "sent a malformed line"),
         ("print('[\"entry\", 0, {}]')", "sent a malformed line"),
-        ('print(\'["entry", 0, {"what": "1"}]\\n\' * 2)', "sent a malformed line: is there twice"),
+        ('print(\'["entry", 0, {"what": "1"}]\\n\' * 2)', "sent a malformed line: duplicate record"),
         ("print('[' * 100_000)", "sent a malformed line"),
         ("print('x' * (2 << 20))", "sent a malformed line"),
     ],
@@ -152,7 +152,7 @@ def test_a_child_that_fails_says_nothing_of_the_file(
 
 def test_records_without_end_are_not_taken(monkeypatch: pytest.MonkeyPatch, children: list[object]) -> None:
     monkeypatch.setattr(sandbox, "MAX_OUTPUT", 1000)
-    with pytest.raises(TableError, match="more than 1000 octets of records"):
+    with pytest.raises(TableError, match="more than 1000 bytes of records"):
         sandbox.read(MANY["natab"](100).encode(), filename="f")
 
 
@@ -160,12 +160,12 @@ def test_a_record_without_end_is_a_bad_one() -> None:
     text = '{"data": [{"what": "12345", "x": "%s"}, {"what": "12346"}]}' % ("x" * sandbox.MAX_LINE)
     table, bad = sandbox.read(text.encode(), filename="f")
     assert list(table) == ["12346"]
-    assert [str(error) for error in bad] == ["f: record 12345: has more than 1048576 octets"]
+    assert [str(error) for error in bad] == ["f: record 12345: has more than 1048576 bytes"]
 
 
 def test_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    with pytest.raises(ParserFailed, match="no process can be started to read it: No such file"):
+    with pytest.raises(ParserFailed, match="cannot start a process to read it: No such file"):
         sandbox.read(NATAB, filename="f")
 
 

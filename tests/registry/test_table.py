@@ -22,7 +22,8 @@ from maptr.errors import UnsafePlan
 from maptr.naptr.automaton import Budget
 from maptr.naptr.regexp import Substitution
 from maptr.registry.plan import REMOVAL_LIMIT, Plan
-from maptr.registry.table import DEFAULT_STATUS, VARIABLES, Entry, Nma, Table, Who, parse_key
+from maptr.registry.table import Entry, Nma, Table, Who, parse_key
+from maptr.registry.target import DEFAULT_STATUS, VARIABLES
 from maptr.zone import rules
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "maptr.md"
@@ -86,7 +87,7 @@ def test_shoulders_come_longest_first() -> None:
 
 
 def test_a_key_stands_in_a_table_once() -> None:
-    with pytest.raises(ValueError, match="12345/x6 stands in the table twice"):
+    with pytest.raises(ValueError, match="two records have the key 12345/x6"):
         table("12345/x6", "12345/x6")
 
 
@@ -151,7 +152,7 @@ def test_every_difference_is_said(old: Table, new: Table) -> None:
 
 def test_a_plan_is_for_the_table_it_was_made_for() -> None:
     plan = Plan.between(table("1", "2"), table("1"))
-    with pytest.raises(ValueError, match="2 is not as the plan expects it"):
+    with pytest.raises(ValueError, match="2 differs from what the plan expects"):
         plan.apply(table("1"))
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from maptr import Ark, registry
-from maptr.registry.table import Entry, Nma, Table, unusable
+from maptr.registry.table import Entry, Nma, Table
+from maptr.registry.target import unusable
 from maptr.zone.finding import Finding, Severity
 from maptr.zone.lint import lint
 
@@ -44,8 +45,8 @@ def test_an_entry_without_nma_cannot_be_published() -> None:
 def test_a_bad_nma_beside_a_good_one_is_a_warning() -> None:
     assert of(lint(Table([Entry("12345", nmas=(GOOD, BAD))]))) == [("warning", "12345", "no-public-host")]
     assert of(lint(Table([Entry("12345", nmas=(BAD, BAD))]))) == [("error", "12345", "no-public-host")]
-    assert unusable(GOOD) is None
-    assert unusable(BAD) == ("no-public-host", "no host: https:///ark:/${content}")
+    assert unusable(GOOD.target) is None
+    assert unusable(BAD.target) == ("no-public-host", "no host: https:///ark:/${content}")
 
 
 def test_shoulders() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr import registry
-from maptr.registry.where import to_target
+from maptr.registry.target import where_to_target
 
 HERE = Path(__file__).resolve().parents[1]
 VECTORS = tomllib.loads((HERE / "vectors" / "registry_where.toml").read_text("utf-8"))["vector"]
@@ -21,12 +21,12 @@ REAL = Path(os.environ.get("MAPTR_REAL_DATA") or HERE.parent.parent / "shared" /
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["title"])
 def test_vector(vector: dict[str, Any]) -> None:
-    assert to_target(vector["where"]) == vector["target"]
+    assert where_to_target(vector["where"]) == vector["target"]
 
 
 @given(st.text())
 def test_nothing_is_an_error(text: str) -> None:
-    to_target(text)
+    where_to_target(text)
 
 
 @pytest.mark.real_data
@@ -39,7 +39,7 @@ def test_every_real_target_that_is_derived_comes_out_as_it_is() -> None:
         key: (nma.where, nma.target)
         for key, entry in table.items()
         for nma in entry.nmas
-        if to_target(nma.where) != nma.target
+        if where_to_target(nma.where) != nma.target
     }
     # All that differ were set by hand: served by the provider's own resolver, not by where.
     served = ("https://ezid.cdlib.org/ark:/", "https://doi.org/10.", "http://arks.org/", "https://arks.org/")
