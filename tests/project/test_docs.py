@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from maptr import ark, discovery, url, walk
 from maptr.cli import output
-from maptr.client import call, referral
-from maptr.client.validation import nsec3, signed
-from maptr.naptr import record
-from maptr.protocol.numbers import UDP_PAYLOAD
-from maptr.registry import plan, records, sandbox, table
-from maptr.zone import build, rulecheck
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -25,35 +19,61 @@ def rows(page: str) -> dict[str, str]:
     return {first.strip(): second.strip() for first, second in found}
 
 
+def constant(dotted: str) -> float:
+    module, _, name = dotted.rpartition(".")
+    return float(getattr(import_module(module), name))
+
+
 @pytest.mark.parametrize(
-    ("limit", "value"),
+    ("page", "limit", "name"),
     [
-        ("redirects on one path", walk.MAX_DEPTH),
-        ("queries in one walk", walk.MAX_QUESTIONS),
-        ("candidates kept", walk.MAX_CANDIDATES),
-        ("records read in one walk", walk.MAX_RECORDS),
-        ("steps of compiling and matching", discovery.REGEXP_STEPS),
-        ("seconds for one walk", call.LIFETIME),
-        ("bytes of a UDP response", UDP_PAYLOAD),
-        ("bytes of a regexp field", record.MAX_STRING),
-        ("bytes of a URL", url.MAX_URL),
-        ("characters of an ARK", ark.MAX_TEXT),
-        ("referrals followed", referral.MAX_REFERRALS),
-        ("seconds of the TTL of a zone's records", build.TTL),
-        ("seconds of the TTL of its negative", build.MINIMUM),
-        ("records at one name", rulecheck.MAX_RRSET),
-        ("records of a registry", records.MAX_ENTRIES),
-        ("bytes of a registry", table.MAX_TABLE),
-        ("share of a table", plan.REMOVAL_LIMIT),
-        ("seconds in which a pulled registry", sandbox.SECONDS),
-        ("bytes of memory for parsing", sandbox.MEMORY),
-        ("signature checks", signed.MAX_CHECKS),
-        ("NSEC3 iterations", nsec3.INSECURE_ITERATIONS),
+        ("maptr.md", "redirects on one path", "maptr.walk.MAX_DEPTH"),
+        ("maptr.md", "queries in one walk", "maptr.walk.MAX_QUESTIONS"),
+        ("maptr.md", "candidates kept", "maptr.walk.MAX_CANDIDATES"),
+        ("maptr.md", "records read in one walk", "maptr.walk.MAX_RECORDS"),
+        ("maptr.md", "steps of compiling and matching", "maptr.discovery.REGEXP_STEPS"),
+        ("maptr.md", "seconds for one walk", "maptr.client.call.LIFETIME"),
+        ("maptr.md", "bytes of a UDP response", "maptr.protocol.numbers.UDP_PAYLOAD"),
+        ("maptr.md", "bytes of a regexp field", "maptr.naptr.record.MAX_STRING"),
+        ("maptr.md", "bytes of a URL", "maptr.url.MAX_URL"),
+        ("maptr.md", "characters of an ARK", "maptr.ark.MAX_TEXT"),
+        ("maptr.md", "referrals followed", "maptr.client.exchange.MAX_REFERRALS"),
+        ("maptr.md", "seconds of the TTL of a zone's records", "maptr.zone.build.TTL"),
+        ("maptr.md", "seconds of the TTL of its negative", "maptr.zone.build.MINIMUM"),
+        ("maptr.md", "records at one name", "maptr.zone.rulecheck.MAX_RRSET"),
+        ("maptr.md", "records of a registry", "maptr.registry.table.MAX_ENTRIES"),
+        ("maptr.md", "bytes of a registry", "maptr.registry.table.MAX_TABLE"),
+        ("maptr.md", "share of a table", "maptr.registry.plan.REMOVAL_LIMIT"),
+        ("maptr.md", "seconds in which a pulled registry", "maptr.registry.sandbox.SECONDS"),
+        ("maptr.md", "bytes of memory for parsing", "maptr.registry.sandbox.MEMORY"),
+        ("maptr.md", "signature checks", "maptr.client.validation.signed.MAX_CHECKS"),
+        ("maptr.md", "NSEC3 iterations", "maptr.client.validation.nsec3.INSECURE_ITERATIONS"),
+        ("server.md", "bytes of a UDP response", "maptr.protocol.numbers.UDP_PAYLOAD"),
+        ("server.md", "bytes each of NSID", "maptr.answer.context.MAX_IDENTITY"),
+        ("server.md", "records in a query", "maptr.answer.message.MAX_QUERY_RECORDS"),
+        ("server.md", "CNAME and DNAME records", "maptr.answer.lookup.MAX_CHAIN"),
+        ("server.md", "bytes of a padding block", "maptr.answer.edns.PADDING_BLOCK"),
+        ("server.md", "seconds for which a cookie", "maptr.protocol.cookies.MAX_AGE"),
+        ("server.md", "secrets for cookies", "maptr.protocol.cookies.MAX_SECRETS"),
+        ("server.md", "responses a second", "maptr.answer.rate_limit.RESPONSES_PER_SECOND"),
+        ("server.md", "times that rate", "maptr.answer.rate_limit.ALL_KINDS"),
+        ("server.md", "one in so many limited", "maptr.answer.rate_limit.SLIP"),
+        ("server.md", "seconds for which the rate limit", "maptr.answer.rate_limit.WINDOW"),
+        ("server.md", "connections, TCP and TLS", "maptr.config.model.MAX_CONNECTIONS"),
+        ("server.md", "connections of one client", "maptr.config.model.MAX_PER_CLIENT"),
+        ("server.md", "seconds for a whole query", "maptr.config.model.IDLE_TIMEOUT"),
+        ("server.md", "seconds for a client to read", "maptr.server.connections.WRITE_TIMEOUT"),
+        ("server.md", "seconds for one whole reply", "maptr.server.stream.REPLY_TIMEOUT"),
+        ("server.md", "seconds for a TLS handshake", "maptr.server.connections.HANDSHAKE_TIMEOUT"),
+        ("server.md", "connections at once for metrics", "maptr.server.conversations.MAX_CONNECTIONS"),
+        ("server.md", "seconds between two looks at key folders", "maptr.server.signer.CHECK_INTERVAL"),
+        ("server.md", "seconds until a zone that could not be signed", "maptr.server.signer.RETRY_FIRST"),
+        ("server.md", "bytes of the registry", "maptr.registry.table.MAX_TABLE"),
     ],
 )
-def test_limits_of_discovery_and_zones(limit: str, value: float) -> None:
-    (shown,) = [shown for name, shown in rows("maptr.md").items() if name.startswith(limit)]
-    assert float(shown.replace(",", "")) == value
+def test_limits(page: str, limit: str, name: str) -> None:
+    (shown,) = [shown for row, shown in rows(page).items() if row.startswith(limit)]
+    assert float(shown.replace(",", "")) == constant(name)
 
 
 def test_exit_codes() -> None:
