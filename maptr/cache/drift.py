@@ -23,11 +23,11 @@ from maptr.cache.drivers import ThreadDriver
 from maptr.cache.engine import Engine
 from maptr.cache.options import Defaults
 from maptr.cache.policy import DnsOnly
-from maptr.discovery import Candidate, Discovery
+from maptr.discovery import Discovery
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA
 from maptr.registry.followed_file import TableState
-from maptr.registry.table import Entry, Nma, Table
+from maptr.registry.table import Entry, Table
 from maptr.registry.target import unusable
 from maptr.text import printable
 from maptr.zone.lint import unpublishable
@@ -285,9 +285,9 @@ def _judge(entry: Entry | None, table: Urls, found: Discovery, said: Urls) -> tu
     if entry.shoulder and (why := unpublishable(entry, found.trace[0].name[1:] if found.trace else ARK_ARPA)):
         return Verdict.UNPUBLISHED, f"no zone can hold it ({why[0].reason}), DNS gives {_text(said)}"
     if [_authority(one) for one in table] == [_authority(one) for one in said]:
-        if all(_is_bare(candidate) for candidate in found.best):
+        if all(candidate.substitution is None for candidate in found.best):
             return Verdict.LOSSY, "DNS says no more than the hosts"
-        if all(_is_host_only(nma) for nma in entry.nmas):
+        if all(nma.where and "/" not in nma.where for nma in entry.nmas):  # as natab holds them
             return Verdict.LOSSY, "the table says no more than the hosts"
     if sorted(_normalized(table)) == sorted(_normalized(said)):
         return Verdict.DIFFERS, "the same URLs in another order"
@@ -325,15 +325,6 @@ def said_shoulders(found: Discovery) -> set[str]:
         if match := _SHOULDER_RULE.match(reading.naptr.regexp):
             said.add(re.sub(r"\[(.)\]", r"\1", match[1].decode("ascii")))
     return said
-
-
-def _is_bare(candidate: Candidate) -> bool:
-    return candidate.substitution is None
-
-
-def _is_host_only(nma: Nma) -> bool:
-    """True for an NMA as natab holds it, without scheme and path."""
-    return bool(nma.where) and "/" not in nma.where
 
 
 def _normalized(urls: Urls) -> list[str]:

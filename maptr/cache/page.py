@@ -1,7 +1,7 @@
-"""The verdicts as one HTML page: a map of every NAAN as a square, those that deviate linked to their evidence.
+"""Drift verdicts as one HTML page: a map with a square for each NAAN, linked to the evidence of what deviates.
 
-The page is whole in itself: no script, no image, no font, nothing asked of any server. Verdicts are told by a letter
-and by words, never by colour alone.
+The page has no script, image or font, and loads nothing from any server. A letter and words tell the verdicts apart,
+never colour alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from html import escape
 from maptr.cache.drift import Drift, Verdict
 from maptr.registry.liveness import Liveness
 
-# Worst first: a square shows the worst of its NAAN and shoulders.
+# Worst first: the square of a NAAN shows the worst verdict of its records.
 SEVERITY = (
     Verdict.DIFFERS,
     Verdict.UNPUBLISHED,
@@ -26,9 +26,9 @@ SEVERITY = (
 )
 MEANING = {
     Verdict.SAME: "Both sides give the same URLs.",
-    Verdict.LOSSY: "Equal, as far as an h record or a natab can say.",
+    Verdict.LOSSY: "Equal as far as an h record or a natab can tell.",
     Verdict.MISSING: "The table has the record, DNS says there is none.",
-    Verdict.EXTRA: "DNS has the record, the table has not.",
+    Verdict.EXTRA: "DNS has the record, the table does not.",
     Verdict.UNPUBLISHED: "No zone can hold the shoulder, and DNS gives its ARKs the URLs of another record.",
     Verdict.DIFFERS: "Both sides have the record, and give different URLs.",
     Verdict.STALE: "One side says what the other said earlier.",
@@ -100,14 +100,16 @@ dt { color: var(--soft); } dd { margin: 0; min-width: 0; }
 MARK = '<meta name="generator" content="maptr">'
 
 
-def is_page(octets: bytes) -> bool:
-    """Whether a file is a page made here."""
-    return MARK.encode() in octets[:1000]
+def is_page(content: bytes) -> bool:
+    """True for the content of a file that ``render`` made."""
+    return MARK.encode() in content[:1000]
 
 
 def render(verdicts: Sequence[Drift], *, table: str, asked: str, origin: str, silent: Sequence[Liveness] = ()) -> str:
-    """The page. ``table``, ``asked`` and ``origin`` say what was compared: all of them plain text. ``silent`` are
-    mapping authorities that did not answer when they were last probed."""
+    """The page. ``table``, ``asked`` and ``origin`` are plain text that says what was compared.
+
+    ``silent`` are the mapping authorities that did not answer their last probe.
+    """
     counts = Counter(one.verdict for one in verdicts)
     deviating = [one for one in verdicts if one.verdict not in AGREES]
     title = f"Drift of {origin} against {table}"
@@ -158,8 +160,8 @@ def _map(verdicts: Iterable[Drift]) -> Iterator[str]:
     for one in verdicts:
         naans.setdefault(one.record.partition("/")[0], []).append(one)
     yield f"<h2>All {len(naans):,} NAANs</h2>"
-    yield '<p class="soft">One square for each, in the order asked; it shows the worst of the NAAN and its shoulders.'
-    yield "The marked ones lead to their evidence.</p>"
+    yield '<p class="soft">One square for each NAAN shows the worst verdict of its records. A marked square links'
+    yield "to the evidence.</p>"
     yield '<ul class="map">'
     for naan, records in naans.items():
         worst = min(records, key=lambda one: SEVERITY.index(one.verdict))
@@ -196,8 +198,8 @@ def _silent(silent: Sequence[Liveness]) -> Iterator[str]:
     if not silent:
         return
     yield "<h2>Mapping authorities that did not answer</h2>"
-    yield '<p class="soft">When they were last probed, by <code>maptr table probe</code>. Both sides may be right of'
-    yield "them all the same.</p>\n<ul>"
+    yield '<p class="soft">At their last probe by <code>maptr table probe</code>. The records of both sides may be'
+    yield "correct nevertheless.</p>\n<ul>"
     for one in silent:
         times = f"{one.failures} times in a row" if one.failures > 1 else "once"
         yield f"<li><code>{escape(one.place)}</code> {times}: {escape(one.note)}</li>"
@@ -209,5 +211,5 @@ def _codes(lines: Sequence[str]) -> str:
 
 
 def _anchor(record: str) -> str:
-    """An id for a record: letters, digits and ``-``, unlike that of any other record."""
+    """A unique id for a record, of letters, digits and ``-``."""
     return "r-" + "".join(c if c.isascii() and c.isalnum() else f"-{ord(c):x}-" for c in record)
