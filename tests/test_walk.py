@@ -206,7 +206,7 @@ def test_records_are_read_to_the_limit_in_canonical_order() -> None:
     discovery = walk.result()
     assert [candidate.order for candidate in discovery] == list(range(30))
     assert not discovery.complete
-    assert discovery.trace[0].note == "30 of 40 records read, 30 in one walk"
+    assert discovery.trace[0].note == "30 of 40 records read: 30 in one walk at most"
 
 
 def test_what_is_open_at_the_end_was_not_answered_in_time() -> None:
@@ -285,7 +285,7 @@ def test_a_costly_rule_costs_another_ark_no_more_than_a_walk() -> None:
 
 
 def test_a_naan_too_long_for_the_origin_is_a_value_error() -> None:
-    with pytest.raises(ValueError, match="octets"):
+    with pytest.raises(ValueError, match="bytes"):
         Walk(ARK, Settings(origin=(b"a" * 63,) * 4))
 
 

@@ -209,9 +209,7 @@ def advice_of(found: Discovery | None) -> str:
     """What to do where the origin does not exist; empty for any other outcome."""
     if found is None or found.complete:
         return ""
-    from maptr import discovery
-
-    return discovery.advice(found)
+    return found.advice()
 
 
 def _tell_source(found: Discovery) -> None:

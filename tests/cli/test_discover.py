@@ -230,7 +230,7 @@ def test_validation_from_a_trust_anchor(signed: tuple[str, Path], at: str) -> No
         refused = run(*command, *require)
         assert (refused.exit_code, refused.stdout) == (9, shown)  # nothing that anybody might follow
         assert "the answers are indeterminate, not secure" in refused.stderr
-        assert "nobody validated them: name trust anchors" in refused.stderr
+        assert "they were not validated: configure trust anchors" in refused.stderr
     assert json.loads(run("url", "--json", *require).stdout)["url"] is None
     document = json.loads(run("discover", "--json", *require).stdout)
     assert document["candidates"] == []
