@@ -1,4 +1,4 @@
-"""The circuit in front of a server: when it opens, how long nobody asks, and who may try."""
+"""Circuit breakers: when they open, how long the pauses are, and who may try."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.caching import Clock
 
 
 @given(seed=st.integers())
-def test_pauses_double_to_their_limit_and_are_jittered(seed: int) -> None:
+def test_rfc9520_3_2_pauses_double_to_a_limit_and_are_jittered(seed: int) -> None:
     clock = Clock()
     circuits = CircuitBreakers(random.Random(seed), clock)
     for _ in range(OPEN_AFTER - 1):
@@ -23,17 +23,17 @@ def test_pauses_double_to_their_limit_and_are_jittered(seed: int) -> None:
         whole = min(LONGEST_PAUSE, FIRST_PAUSE * 2**doublings)
         assert not circuits.admits("server")
         clock.now += whole / 2 * 0.999
-        assert not circuits.admits("server"), "never sooner than half of the pause"
+        assert not circuits.admits("server"), "at least half of the pause"
         clock.now += whole / 2 * 1.001
-        assert circuits.admits("server"), "never later than the whole"
-        assert not circuits.admits("server"), "one at a time"
+        assert circuits.admits("server"), "at most the whole pause"
+        assert not circuits.admits("server"), "one caller at a time"
     circuits.succeeded("server")
     assert circuits.admits("server")
     assert not circuits.is_open("server")
 
 
-def test_two_clients_do_not_come_back_as_one() -> None:
-    back = set()
+def test_clients_retry_at_different_times() -> None:
+    retries = set()
     for seed in range(20):
         clock = Clock(0.0)
         circuits = CircuitBreakers(random.Random(seed), clock)
@@ -41,11 +41,11 @@ def test_two_clients_do_not_come_back_as_one() -> None:
             circuits.failed("server", "silent")
         while not circuits.admits("server"):
             clock.now += 0.01
-        back.add(round(clock.now, 2))
-    assert len(back) > 10
+        retries.add(round(clock.now, 2))
+    assert len(retries) > 10
 
 
-def test_those_of_least_use_are_forgotten() -> None:
+def test_beyond_the_size_the_oldest_failures_are_dropped() -> None:
     circuits = CircuitBreakers(random.Random(1), Clock(), threshold=1, size=2)
     for server in "abc":
         circuits.failed(server, f"{server} is silent")

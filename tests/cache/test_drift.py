@@ -1,20 +1,23 @@
-"""The verdicts: what the table says of a record against what DNS says."""
+"""Drift verdicts: what the table says of a record compared with what DNS says."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.ark import Ark
-from maptr.cache.drift import History, Verdict, compare, probe_of, reconcile, said_shoulders
+from maptr.cache.disk import Disk
+from maptr.cache.drift import Drift, History, Verdict, VerdictLog, compare, probe_of, reconcile, said_shoulders
 from maptr.cache.store import replay
 from maptr.discovery import Discovery, Outcome
 from maptr.naptr.record import Naptr
 from maptr.registry.table import Entry, Nma, Table
 from maptr.walk import Answer, Settings
 from maptr.zone.rules import records
-from tests.support.caching import host, said
+from tests.support.caching import Clock, host, said
 
 
 def entry(key: str, *targets: str, where: str = "") -> Entry:
@@ -41,6 +44,8 @@ def verdicts(table: Table, discover: object, history: dict[str, History] | None 
 
 
 WHOLE = entry("12345", "https://h.example:8443/p/ark:/${content}")
+
+
 X6 = entry("12345/x6", "https://x6.example/${suffix}")
 
 
@@ -49,20 +54,20 @@ def test_a_record_and_the_rules_made_of_it_are_the_same() -> None:
     assert verdicts(table, dns_of(*records(WHOLE, [X6]))) == {"12345": "same", "12345/x6": "same"}
 
 
-def test_h_records_alone_say_all_they_can() -> None:
+def test_h_records_alone_are_lossy() -> None:
     hosts = [rule for rule in records(WHOLE) if rule.flags == b"h"]
     assert verdicts(Table([WHOLE]), dns_of(*hosts)) == {"12345": "lossy"}
     assert verdicts(Table([WHOLE]), dns_of(host("other.example."))) == {"12345": "differs"}
 
 
-def test_a_natab_says_all_it_can() -> None:
+def test_a_natab_is_lossy() -> None:
     natab = entry("12345", "https://h.example:8443/ark:/${content}", where="h.example:8443")
     assert verdicts(Table([natab]), dns_of(*records(WHOLE))) == {"12345": "lossy"}
     json = entry("12345", "https://h.example:8443/ark:/${content}", where="https://h.example:8443/ark:/${content}")
     assert verdicts(Table([json]), dns_of(*records(WHOLE))) == {"12345": "differs"}
 
 
-def test_what_only_one_side_has() -> None:
+def test_a_record_that_only_one_side_has() -> None:
     assert verdicts(Table([WHOLE]), dns_of()) == {"12345": "missing"}
     assert verdicts(Table(), dns_of(*records(WHOLE))) == {"12345": "extra"}
     assert verdicts(Table([WHOLE]), dns_of(*records(WHOLE, [X6]))) == {"12345": "same", "12345/x6": "extra"}
@@ -70,7 +75,7 @@ def test_what_only_one_side_has() -> None:
     assert verdicts(Table([X6]), dns_of(*records(Entry("12345"), [X6]))) == {"12345/x6": "same"}
 
 
-def test_a_shoulder_that_goes_where_its_naan_goes_is_no_news() -> None:
+def test_a_shoulder_with_the_urls_of_its_naan_is_the_same() -> None:
     like = entry("12345/x6", "https://h.example:8443/p/ark:/${content}")
     own_rule = [*records(entry("12345/x6", "https://h.example:8443/p/ark:/${content}")), *records(WHOLE)]
     assert verdicts(Table([WHOLE]), dns_of(*own_rule)) == {"12345": "same"}
@@ -78,7 +83,7 @@ def test_a_shoulder_that_goes_where_its_naan_goes_is_no_news() -> None:
 
 
 @pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.SERVFAIL, Outcome.REFUSED, Outcome.UNREACHABLE])
-def test_where_dns_did_not_say_nothing_is_known(outcome: Outcome) -> None:
+def test_if_dns_did_not_say_the_verdict_is_unknown(outcome: Outcome) -> None:
     found = verdicts(Table([WHOLE, X6]), dns_of(outcome=outcome))
     assert set(found.values()) == {"unknown"}
     assert not Verdict.UNKNOWN.is_drift
@@ -94,7 +99,7 @@ def test_an_older_state_of_the_other_side_is_stale() -> None:
     assert verdicts(Table([WHOLE]), dns_of(*records(WHOLE)), {"12345": History(table=[was])}) == {"12345": "same"}
 
 
-def test_a_record_that_cannot_be_published_is_held_against_nobody() -> None:
+def test_a_record_that_cannot_be_published_is_lossy_not_missing() -> None:
     private = entry("12345", "http://10.0.0.1/ark:/${content}")
     assert verdicts(Table([private]), dns_of()) == {"12345": "lossy"}
     assert verdicts(Table([private]), dns_of(host("h.example."))) == {"12345": "differs"}
@@ -107,7 +112,7 @@ def test_the_order_of_mapping_authorities_counts() -> None:
     assert verdicts(table, dns_of(*records(entry("12345", one, other)))) == {"12345": "same"}
 
 
-def test_the_evidence_of_both_sides_is_there_and_prints_on_one_line() -> None:
+def test_a_verdict_has_the_evidence_of_both_sides_and_prints_on_one_line() -> None:
     probe = probe_of("12345", "", ())
     discover = dns_of(*records(entry("12345", "https://other.example/ark:/${content}")))
     assert callable(discover)
@@ -123,7 +128,7 @@ SHOULDERS = st.sets(st.text("abz0123=.", min_size=1, max_size=4), max_size=6)
 
 
 @given(SHOULDERS)
-def test_a_probe_is_of_its_own_record_and_no_longer_one(shoulders: set[str]) -> None:
+def test_a_probe_belongs_to_its_record_and_not_to_a_longer_shoulder(shoulders: set[str]) -> None:
     entries = [entry(f"12345/{shoulder}", "https://s.example/${suffix}") for shoulder in shoulders]
     table = Table([WHOLE, *entries])
     for record in (WHOLE, *entries):
@@ -141,3 +146,17 @@ def test_every_shoulder_that_needs_a_rule_is_read_back_from_the_rules(shoulders:
     assert callable(discover)
     assert said_shoulders(discover(probe_of("12345", "", shoulders))) == shoulders
     assert set(verdicts(Table([WHOLE, *entries]), discover).values()) == {"same"}
+
+
+def test_the_history_of_verdicts_holds_changes_only(tmp_path: Path) -> None:
+    now = Clock(1000.0)
+    disk = Disk(tmp_path / "c", wall=now)
+    log = VerdictLog(disk)
+    states = [("same", ("a",), ("a",)), ("same", ("a",), ("a",)), ("missing", ("a",), ()), ("differs", ("a",), ("b",))]
+    for verdict, in_table, in_dns in states:
+        assert log.record("", [Drift("12345", Verdict(verdict), "p", in_table, in_dns, "why")])
+        now.now += 1
+    rows = disk.run(lambda connection: connection.execute("SELECT at, verdict, reason FROM verdict").fetchall())
+    assert rows == [(1000.0, "same", "why"), (1002.0, "missing", "why"), (1003.0, "differs", "why")]
+    assert list(log.histories("")["12345"].dns) == [("b",), (), ("a",)]
+    assert log.histories("another view") == {}

@@ -1,4 +1,4 @@
-"""What the tests of the cache share: a DNS that does as it is told, and clocks that stand until they are moved."""
+"""A cache over a scripted DNS and clocks that a test moves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from maptr.walk import Answer, Settings, Walk
 
 ARK = "ark:12345/x1"
 HOME = "12345.ark.arpa."
-ZONE = (b"ark", b"arpa")  # which denies names
+ZONE = (b"ark", b"arpa")  # the zone that denies names
 SILENT = Answer(Outcome.TIMEOUT, note="silence")
 
 
@@ -44,8 +44,11 @@ def table(*pairs: tuple[str, str]) -> Table:
     return Table(Entry(key, nmas=(Nma(f"https://{where}/ark:/${{content}}", where),)) for key, where in pairs)
 
 
+ONE_HOST = {HOME: said(host("h.example."))}
+
+
 class Clock:
-    """Seconds, moved by hand."""
+    """A clock that a test moves."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now
@@ -55,7 +58,7 @@ class Clock:
 
 
 class FakeDns:
-    """An ask function over answers by name; ``questions`` counts them. ``gate`` holds answers back until it is set."""
+    """A DNS client with answers by name. ``questions`` lists the queries; ``gate`` holds answers until it is set."""
 
     def __init__(self, answers: Mapping[str, Answer] | None = None) -> None:
         self.answers = dict(answers or {})
@@ -96,7 +99,7 @@ class FakeDns:
 
 
 class Rig:
-    """A cache over a fake DNS and clocks moved by hand."""
+    """A cache over a ``FakeDns`` and two clocks."""
 
     def __init__(
         self,
@@ -125,10 +128,10 @@ class Rig:
 
 
 def until(condition: Callable[[], object], what: str) -> None:
-    """Wait for what another thread does; fails the test after ten seconds."""
+    """Wait for the work of another thread; fails the test after ten seconds."""
     pause = threading.Event()
     for _ in range(2_000):
         if condition():
             return
         pause.wait(0.005)
-    raise AssertionError(f"never came about: {what}")
+    raise AssertionError(f"did not happen: {what}")
