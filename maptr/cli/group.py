@@ -1,4 +1,4 @@
-"""The click group of all commands."""
+"""The click group of all commands, and suggestions for mistyped ones."""
 
 from __future__ import annotations
 
@@ -9,31 +9,29 @@ from typing import Any
 import click
 
 from maptr import __version__
-from maptr.cli import COMMANDS, output
-from maptr.cli.brief import means_discover
+from maptr.cli import COMMANDS, is_discover, output
+from maptr.text import nearest
 
-FORMERLY = {"natab": "table", "into": "table", "socket": "control", "jsonl": "json"}  # options' names of old
-LIKE_ENOUGH = 0.6  # difflib's own measure of a word that was meant
+OLD_NAMES = {"natab": "table", "into": "table", "socket": "control", "jsonl": "json"}  # earlier names of options
+MIN_LIKENESS = 0.6  # difflib's ratio between a mistyped word and the suggestion
 
 
 class Group(click.Group):
-    """A click group that names what is nearest to a command it has not, whatever release of click is there."""
+    """A click group that suggests the nearest name for an unknown command."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0]
         if not ctx.resilient_parsing and not word.startswith("-") and self.get_command(ctx, word) is None:
-            from maptr.text import nearest
-
             options = [name for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
-            near = nearest(word, [*self.list_commands(ctx), *options], likeness=LIKE_ENOUGH)
+            near = nearest(word, [*self.list_commands(ctx), *options], likeness=MIN_LIKENESS)
             raise click.UsageError(f"No such command {word!r}." + (f" Did you mean {near!r}?" if near else ""), ctx)
         return super().resolve_command(ctx, args)
 
 
-class LazyGroup(Group):
-    """One whose commands are imported on first use; a first word that is an ARK means ``discover``."""
+class MainGroup(Group):
+    """The group of ``maptr`` itself: imports a command when it is used, and takes an ARK for ``discover ARK``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -43,7 +41,7 @@ class LazyGroup(Group):
             return None
         module, attribute, _ = COMMANDS[cmd_name]
         collecting = gc.isenabled()
-        gc.disable()  # imports leave no garbage, and looking for it takes a twentieth of their time
+        gc.disable()  # imports make no garbage, and collecting takes a twentieth of their time
         try:
             command: click.Command = getattr(import_module(module), attribute)
         finally:
@@ -54,12 +52,11 @@ class LazyGroup(Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and means_discover(args[0]):
+        if args and is_discover(args[0]):
             args = ["discover", *args]
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; what no command foresaw leaves with an exit code of its own, never as "none found"."""
         with output.LastResort(passing=(click.exceptions.Exit, click.Abort, click.ClickException)):
             return super().invoke(ctx)
 
@@ -69,10 +66,10 @@ class LazyGroup(Group):
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=MainGroup,
     context_settings={
         "help_option_names": ["-h", "--help"],
-        "token_normalize_func": lambda word: FORMERLY.get(word, word),
+        "token_normalize_func": lambda word: OLD_NAMES.get(word, word),
     },
     epilog="maptr ARK is short for maptr discover ARK. Each command has its own --help.",
 )

@@ -1,4 +1,4 @@
-"""``maptr serve --check-config``: everything read and checked, and said."""
+"""``maptr serve --check-config``: read and check everything, and report it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Report:
-    """What a check found: mistakes as they come, to people at once, to programs in one document at the end."""
+    """The findings of a check: printed as they come, or as one JSON document at the end."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.code = output.EXIT_OK
@@ -32,7 +32,7 @@ class Report:
         self._zones: list[dict[str, object]] = []
 
     def error(self, error: MaptrError | OSError) -> None:
-        """A mistake; the exit code is the greatest of all."""
+        """Add an error; the exit code is the greatest of all."""
         code = output.EXIT_UNREADABLE if isinstance(error, OSError) else output.EXIT_NONE
         self.code = max(self.code, output.EXIT_USAGE if isinstance(error, MissingExtra) else code)
         for each in error.all if isinstance(error, ConfigError) else [error]:
@@ -52,7 +52,7 @@ class Report:
         )
 
     def zone(self, source: ZoneSource, checked: zones.Checked, warnings: list[str]) -> None:
-        """A zone that is fit to be served."""
+        """Add a zone that can be served."""
         name, names = to_text(source.origin), count_names(checked.view)
         file = source.path if source.table is None else source.table.table
         keys = None if source.signing is None else str(source.signing.keys)
@@ -73,7 +73,7 @@ class Report:
         )
 
     def end(self, config: Config | None) -> None:
-        """Where it would listen; ends the command where there are mistakes."""
+        """Print where the server would listen; exit if there are errors."""
         serve = None if config is None or self.code else config.serve
         listen = {
             "listen": [str(address) for address in serve.listen] if serve else [],
@@ -94,7 +94,7 @@ class Report:
 
 
 def check(config: Config, *, as_json: bool = False) -> None:
-    """Print what would be served, or what is wrong, every bad zone of it."""
+    """Print what would be served and every error."""
     report = Report(as_json=as_json)
     for error in misplaced(config):
         report.error(error)
@@ -128,7 +128,7 @@ def check(config: Config, *, as_json: bool = False) -> None:
 
 
 def misplaced(config: Config) -> Iterator[ConfigError]:
-    """What a start could not bind or make, as far as that can be known without doing it."""
+    """Addresses and paths that a start could not bind or make, as far as that is known without trying."""
     serve = config.serve
     metrics = () if serve.metrics is None else (serve.metrics,)
     taken: set[Address] = set()
@@ -148,13 +148,13 @@ def misplaced(config: Config) -> Iterator[ConfigError]:
     if serve.state is not None:
         there = next(folder for folder in (serve.state, *serve.state.absolute().parents) if os.path.lexists(folder))
         if not there.is_dir():
-            yield config.error("serve.state", f"{there} is no directory")
+            yield config.error("serve.state", f"{there} is not a directory")
         elif not os.access(there, os.W_OK | os.X_OK):
             yield config.error("serve.state", f"{there} cannot be written to by this user")
 
 
 def _read(source: ZoneSource) -> zones.Checked:
-    """A zone as it would be published, nothing being written but aside. Raises ZoneError and OSError."""
+    """A zone as it would be published; a table is built in a temporary folder. Raises ZoneError and OSError."""
     if source.table is None:
         return zones.read_checked(source)
     import tempfile

@@ -21,8 +21,8 @@ from maptr import (
     discover_many_async,
     find_arks,
 )
-from maptr.cli import main
-from maptr.cli.brief import means_discover
+from maptr.cli import is_discover
+from maptr.cli.group import main
 from tests.support.hostile import Hostile, hostile, hosts, naptr
 
 ZONE = {
@@ -189,7 +189,7 @@ def test_a_trace_tells_what_was_cut_from_the_ark(server: Hostile) -> None:
 
 def test_an_encoded_ark_is_a_command(server: Hostile) -> None:
     for word in ("ark%3A/12345/x", "(ark:12345/x)", "https%3A%2F%2Fn2t.net%2Fark%3A12345%2Fx"):
-        assert means_discover(word)
+        assert is_discover(word)
         assert "https://h.example.org/ark:12345/x" in run(word, f"@{server.name}").stdout
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr.choose import CHOOSERS
-from maptr.cli import main
+from maptr.cli.group import main
 from tests.client.test_drivers import serving, zone
 from tests.support.ports import free_port
 

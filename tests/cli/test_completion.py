@@ -15,8 +15,8 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
-from maptr.cli import main
 from maptr.cli.completion import SHELLS
+from maptr.cli.group import main
 from tests.cli.test_help import commands
 
 
@@ -71,7 +71,7 @@ def test_the_shell_completes_the_zones_of_the_configuration(tmp_path: Path) -> N
 def test_bash_completes(words: tuple[str, ...], expected: set[str], tmp_path: Path) -> None:
     command = tmp_path / "maptr"
     # Through a shell, for the interpreter's path may have a space, which "#!" cannot say.
-    code = "import maptr.cli; maptr.cli.main(prog_name='maptr')"
+    code = "from maptr.cli.group import main; main(prog_name='maptr')"
     command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{code}" "$@"\n')
     command.chmod(0o755)
     program = (

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from maptr.cli import main
+from maptr.cli.group import main
 from tests.client.test_drivers import serving
 from tests.support.hostile import hostile, hosts, naptr, question, reply
 from tests.support.peers import Maptr
@@ -170,7 +170,7 @@ def test_a_server_name_without_address_is_9() -> None:
 
 def test_help_loads_no_dns() -> None:
     code = (
-        "import sys; from click.testing import CliRunner; from maptr.cli import main;"
+        "import sys; from click.testing import CliRunner; from maptr.cli.group import main;"
         "CliRunner().invoke(main, ['--help']); CliRunner().invoke(main, ['url', '--help']);"
         "print([m for m in ('dns.resolver', 'dns.message', 'dnslib', 'rich') if m in sys.modules])"
     )
@@ -182,7 +182,7 @@ def test_a_bug_is_said_as_one_with_a_code_of_its_own(monkeypatch: pytest.MonkeyP
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("what nobody foresaw")
 
-    monkeypatch.setattr("maptr.cli.asking.discover", broken)
+    monkeypatch.setattr("maptr.cli.lookup.discover", broken)
     result = run("url", "ark:12345/x1", "@127.0.0.1")
     assert result.exit_code == 10
     assert "what nobody foresaw" in result.stderr

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from maptr import registry
 from maptr.cache.drift import Drift, Verdict
 from maptr.cache.page import LETTERS, MEANING, SEVERITY, render
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.zone.build import build
 from tests.client.test_drivers import serving, zone
 from tests.support.peers import Maptr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from maptr.cli import main
+from maptr.cli.group import main
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.config.model import ServeConfig
 from maptr.protocol.address import Address
 from maptr.protocol.numbers import SERVER_PORT

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from maptr.cli import main
+from maptr.cli.group import main
+from maptr.cli.results import duration_text
 from maptr.cli.rows import InOrder
-from maptr.cli.through import shown
 from maptr.discovery import DiscoveryFailed
 from tests.client.test_drivers import serving
 from tests.support.peers import Maptr
@@ -173,7 +173,7 @@ def test_a_bad_configuration_is_told_with_its_line() -> None:
     ("seconds", "text"), [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (172_800, "2 days")]
 )
 def test_ages_are_told_for_people(seconds: float, text: str) -> None:
-    assert shown(seconds) == text
+    assert duration_text(seconds) == text
 
 
 @pytest.mark.parametrize("policy", ["dns-first", "natab-first", "natab-only"])
@@ -201,7 +201,7 @@ def at(seconds: float, *arguments: str) -> tuple[int, str, str]:
     """A command on a machine whose clock was set so many seconds on, or back."""
     program = (
         f"import sys, time; real = time.time; time.time = lambda: real() + {seconds};"
-        "from maptr.cli.brief import run; run()"
+        "from maptr.cli.start import run; run()"
     )
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout.strip(), done.stderr.strip()
@@ -294,10 +294,9 @@ def test_rows_are_in_the_order_of_the_lines_whoever_answers(policy: str, server:
     assert [row["status"] for row in rows] == [status.get(line, "found") for line in lines]
 
 
-def test_rows_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maptr.cli.rows.MAX_HELD", 3)
+def test_rows_that_wait_are_bounded() -> None:
     written: list[object] = []
-    order = InOrder(lambda row: written.append(row["line"]))
+    order = InOrder(lambda row: written.append(row["line"]), max_held=3)
     order.announce(1)
     for number in (2, 3, 4, 5):
         order.put(number, {"line": number})

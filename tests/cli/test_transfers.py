@@ -47,7 +47,7 @@ def test_all_of_them_together(zone_file: Path, tmp_path: Path) -> None:
         (("--notify", "::1 key:xfr"), 1, "there is no key xfr."),
         (("--notify", "example.org"), 2, "is not HOST:PORT"),
         (("--catalog", "example"), 1, "the catalog example. is one of the zones"),
-        (("--catalog", "a..b"), 2, "is no domain name: empty label"),
+        (("--catalog", "a..b"), 2, "is not a domain name: empty label"),
         (("--catalog", ".".join(["x" * 40] * 6)), 1, "name of"),
         (("--state", "/none"), 2, "does not exist"),
         (("--key", f"a=hmac-sha256:{SECRET}", "--key", f"A=hmac-sha1:{SECRET}"), 1, "key a. is given twice"),

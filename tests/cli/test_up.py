@@ -23,8 +23,9 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import places
-from maptr.cli import main, shared
-from maptr.cli.upregistry import SAMPLE, find_registry
+from maptr.cli import options
+from maptr.cli.group import main
+from maptr.cli.up import SAMPLE, find_registry
 from maptr.protocol.numbers import SERVER_PORT as PORT
 from maptr.registry.followed_file import pull_file
 from maptr.registry.pull import OFFICIAL
@@ -145,13 +146,13 @@ def test_without_arguments_it_is_the_public_registry(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "maptr" / "naans"
     with http(sends(natab(10000))) as url:
-        monkeypatch.setattr("maptr.cli.upregistry.OFFICIAL", url)
+        monkeypatch.setattr("maptr.cli.up.OFFICIAL", url)
         found = find_registry((), None, offline=False, force=False)
         assert (found.file, found.kind, found.pulled["url"]) == (file, "registry", url)
         other = tmp_path / "other"
         other.write_bytes(natab(10000, 10001))
         Path("maptr.toml").write_text(f'[table]\nfile = "configured"\nurl = "{other}"\n')
-        config = shared.configured(None, running=False)
+        config = options.read_config(None, running=False)
         assert find_registry((), config, offline=False, force=False).pulled["url"] == str(other)
         assert (tmp_path / "configured").read_bytes() == other.read_bytes()
         assert find_registry((str(other),), None, offline=False, force=False).pulled["url"] == str(other)
@@ -165,7 +166,7 @@ def test_without_network_and_table_the_sample_is_named_and_not_served(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    for module in ("cli.upregistry", "pull"):
+    for module in ("cli.up", "registry.pull"):
         monkeypatch.setattr(f"maptr.{module}.OFFICIAL", "http://127.0.0.1:9/naans")
     for arguments in (["up"], ["up", "--offline"], ["table", "pull"], ["table", "pull", "--apply"]):
         done = CliRunner().invoke(main, arguments)
@@ -331,6 +332,4 @@ def test_a_user_without_a_home_has_no_folder_called_tilde(tmp_path: Path) -> Non
 
 
 def test_the_sample_in_the_package_is_the_project_s() -> None:
-    from maptr.cli.upregistry import SAMPLE
-
     assert SAMPLE.read_bytes() == (Path(__file__).resolve().parents[2] / "zones" / "sample.json").read_bytes()

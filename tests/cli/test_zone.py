@@ -12,7 +12,7 @@ import dns.zone
 import pytest
 from click.testing import CliRunner, Result
 
-from maptr.cli import main
+from maptr.cli.group import main
 
 ZONES = Path(__file__).resolve().parents[2] / "zones"
 SAMPLE = str(ZONES / "sample.json")

@@ -24,7 +24,7 @@ from maptr import Discovery, Stub, Validator, discover, discover_async, discover
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.ark import Ark
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.client import multiplexer
 from maptr.client.bulk import Bulk
 from maptr.client.message import Query, Reply, read_reply
@@ -348,7 +348,7 @@ def test_ctrl_c_says_what_was_kept_and_it_goes_on_from_there(all_but_two: Hostil
     done = interrupted([*line, "-o", "out"], has(tmp_path / "out", "\n1000,"), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (
         130,
-        "maptr: interrupted: out has the rows so far; go on with: -o out --resume\n",
+        "maptr: interrupted: out has the rows so far; continue with: -o out --resume\n",
     )
     (tmp_path / "in").write_text("ark:1/x\n" * 9000)
     assert run(str(tmp_path / "in"), f"@{all_but_two.name}", "-o", str(tmp_path / "out"), "--resume").exit_code == 0
@@ -361,11 +361,11 @@ def test_ctrl_c_leaves_what_was_to_be_replaced(all_but_two: Hostile, tmp_path: P
     line = ["bulk", "in", f"@{all_but_two.name}", "--timeout", "60", "-o", "out", "--overwrite"]
     done = interrupted(line, has(tmp_path / "out.partial", "\n1000,"), cwd=tmp_path)
     assert (done.returncode, (tmp_path / "out").read_text()) == (130, "earlier")
-    assert "out stays as it was; " in done.stderr
-    assert "go on with: -o " in done.stderr
+    assert "out is unchanged; " in done.stderr
+    assert "continue with: -o " in done.stderr
     again = run(str(tmp_path / "in"), f"@{all_but_two.name}", "-o", str(tmp_path / "out"), "--overwrite")
     assert (again.exit_code, (tmp_path / "out").read_text()) == (2, "earlier")
-    assert "a run that was interrupted left it" in again.stderr
+    assert "an interrupted run left it" in again.stderr
 
 
 def test_an_output_that_exists_needs_a_word(server: Hostile, tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_an_output_that_exists_needs_a_word(server: Hostile, tmp_path: Path) -> 
     out.write_text("my notes\n")
     result = run(f"@{server.name}", "-o", str(out), text="ark:1/x\n")
     assert (result.exit_code, out.read_text()) == (2, "my notes\n")
-    assert "--resume goes on with it, --overwrite replaces it" in result.stderr
+    assert "--resume continues it, --overwrite replaces it" in result.stderr
     assert run(f"@{server.name}", "-o", str(out), "--overwrite", "--resume", text="ark:1/x\n").exit_code == 2
     assert run(f"@{server.name}", "-o", str(out), "--overwrite", text="ark:1/x\n").exit_code == 0
     assert out.read_text().startswith("line,status,ark,url,note\n1,found,ark:1/x,")
@@ -404,9 +404,9 @@ HEAD = "line,status,ark,url,note\n"
         ("my notes without an end of line", "it does not begin with"),
         ("a,b\n1,2\n", "it does not begin with"),
         ("line,status,ark,url\n1,found,ark:1/x1,u\n", "it does not begin with"),
-        (f"{HEAD}1,found,ark:1/other,https://x.example/,\n", "its row of line 1 is of another ARK"),
-        (f"{HEAD}{GOOD}4,found,ark:1/x4,https://x.example/,\n", "it has a row of line 4, and the input has 2 lines"),
-        (f"{HEAD}1,found,ark:1/x1\n", "record 2 is none that maptr bulk wrote"),
+        (f"{HEAD}1,found,ark:1/other,https://x.example/,\n", "its row of line 1 has another ARK"),
+        (f"{HEAD}{GOOD}4,found,ark:1/x4,https://x.example/,\n", "has a row of line 4, but the input has 2 lines"),
+        (f"{HEAD}1,found,ark:1/x1\n", "record 2 was not written by maptr bulk"),
         (f"{HEAD}{GOOD}1,found,ark:1/x2,,\n", "line 1 has another row already"),
         (f"{HEAD}x,found,ark:1/x1,,\n", "record 2"),
         (f"{HEAD}1,lost,ark:1/x1,,\n", "record 2"),

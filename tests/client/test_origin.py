@@ -24,7 +24,7 @@ from maptr import (
     discover_many,
     discover_many_async,
 )
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.discovery import DiscoveryFailed, Outcome
 from maptr.protocol import names
 from tests.support.hostile import CNAME, SOA, SOA_RDATA, Hostile, hostile, question, record, reply

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import Discovery, discover, discover_async, discover_many, discover_many_async
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority, Outcome
 from maptr.errors import ConfigError
 from tests.support.certificates import write_certificate

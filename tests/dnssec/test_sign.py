@@ -33,7 +33,7 @@ from dns.rdatatype import CDNSKEY, CDS, DNSKEY, MX, NS, NSEC, RRSIG, SOA, TXT, Z
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.dnssec import keyfolder
 from maptr.dnssec.expiry import EXPIRING, Signatures, signature_state
 from maptr.dnssec.keyfolder import add_key, read_keys, remove_key, set_state
@@ -573,7 +573,7 @@ def _without_cryptography(work: Path, words: list[str], *, until: str = "") -> s
         '[[zone]]\nname = "other.example"\nfile = "other.zone"\n'
     )
     (work / "other.zone").write_text((work / "in.zone").read_text().replace("example.", "other.example."))
-    program = "import sys; sys.modules['cryptography'] = None; from maptr.cli.brief import run; run()"
+    program = "import sys; sys.modules['cryptography'] = None; from maptr.cli.start import run; run()"
     with subprocess.Popen(
         [sys.executable, "-c", program, *words], cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

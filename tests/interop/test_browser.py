@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from maptr import registry
 from maptr.cache.drift import Drift, Verdict
 from maptr.cache.page import AGREES, LETTERS, render
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.zone.build import build
 from tests.support.chromium import Chromium, Page
 from tests.support.peers import Maptr

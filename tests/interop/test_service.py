@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import discover_at, registry
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.discovery import NoMappingAuthority
 from maptr.registry.table import Table
 from tests.interop.test_secondaries import serial_at

@@ -22,7 +22,7 @@ import dns.zone
 import pytest
 from click.testing import CliRunner
 
-from maptr.cli import main
+from maptr.cli.group import main
 from tests.support.peers import Bind, Checked, Knot, Maptr, Nsd, Peer, Unbound, check, kzonecheck, require
 from tests.support.signers import COMMANDS as SIGNERS
 from tests.support.signers import WAYS

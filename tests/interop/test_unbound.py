@@ -24,7 +24,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import discover, discover_async, discover_many
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.client.call import Options
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from tests.support.peers import HOST, START_SECONDS, Maptr, Nsd, Unbound, end, find, free_port, require

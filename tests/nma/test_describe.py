@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from maptr import url
 from maptr.ark import Ark
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.client.sync import discover
 from maptr.discovery import Candidate, Discovery, NoMappingAuthority
 from maptr.errors import ConfigError, NmaError

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr.ark import Ark
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.discovery import Link, Step
 from maptr.discovery import Outcome as Said
 from maptr.nma.describe import Description, Segment

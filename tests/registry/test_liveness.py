@@ -18,7 +18,7 @@ from maptr import url
 from maptr.cache.disk import Disk
 from maptr.cache.page import render
 from maptr.cache.probe_log import MAX_PROBES, ProbeLog
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.discovery import Discovery
 from maptr.errors import NmaError
 from maptr.nma.probe import Prober

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.errors import SignatureError
 from maptr.registry.followed_file import pull_file, read_pull_file
 from maptr.registry.minisign import PublicKey, verify

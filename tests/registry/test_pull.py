@@ -25,7 +25,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr import registry
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.errors import FetchError, ParserFailed, PullFailed, TableError, UnsafePlan
 from maptr.registry import sandbox
 from maptr.registry.followed_file import WatchedTable, read_pull_file

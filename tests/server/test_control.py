@@ -26,7 +26,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from maptr import places
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.cli.serve import serve
 from maptr.errors import ConfigError
 from maptr.server import control, conversations, systemd
@@ -288,7 +288,7 @@ def test_the_usual_places_are_looked_at(site: Site, monkeypatch: pytest.MonkeyPa
     assert (result.exit_code, result.stderr) == (
         3,
         f"maptr: not running: there is none of maptr.toml, {system}, run/maptr.sock, {runtime}, {empty / 'none'}; "
-        "a server without a configuration has a control socket where --control names one\n",
+        "a server without a configuration has a control socket only with --control\n",
     )
     runtime.parent.mkdir(parents=True)
     runtime.symlink_to(site.socket)

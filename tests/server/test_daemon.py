@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from maptr import config as configuration
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.cli.serve import serve
 from maptr.errors import ConfigError, ZoneError
 from maptr.protocol.names import parse
@@ -286,8 +286,8 @@ def test_check_config_with_a_bad_zone_is_1_and_says_where(zone_file: Path) -> No
         ('listen = ["127.0.0.1:53", "127.0.0.1:53"]', "serve.listen: 127.0.0.1:53 is given twice"),
         ('listen = ["[::1]:53"]\nmetrics = "[::1]:53"', "serve.metrics: [::1]:53 is given twice"),
         (f'control = "/{"x" * 107}"', "is longer than the 107 octets a socket's path may have"),
-        ('state = "a zone.txt"', "a zone.txt is no directory"),
-        ('state = "a zone.txt/state"', "a zone.txt is no directory"),
+        ('state = "a zone.txt"', "a zone.txt is not a directory"),
+        ('state = "a zone.txt/state"', "a zone.txt is not a directory"),
         ('state = "new/state"', "cannot be written to by this user"),
     ],
 )
@@ -512,7 +512,7 @@ def test_a_zone_by_another_name_than_its_file_s_is_told_both(zone_file: Path) ->
 
 SLOW = """
 import sys
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.server import publisher
 
 start = publisher.start

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from maptr import config as configuration
 from maptr import registry
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.config import Config
 from maptr.dnssec import keyfolder
 from maptr.dnssec.keys import Algorithm, Role, State

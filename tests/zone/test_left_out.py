@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from maptr import registry
 from maptr.cache.cache import Cache
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.discovery import DiscoveryFailed, NoMappingAuthority
 from maptr.errors import TableError
 from maptr.registry.followed_file import WatchedTable

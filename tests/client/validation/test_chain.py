@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
-from maptr.cli import main
+from maptr.cli.group import main
 from maptr.client.validation import anchors, chain, inquiry, signed
 from maptr.client.validation.chain import Heard, Need
 from maptr.client.validation.message import parse

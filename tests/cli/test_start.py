@@ -1,4 +1,4 @@
-"""The short way into ``maptr url`` and ``maptr discover`` says and does what click's way does."""
+"""The entry point: ``maptr url`` and ``maptr discover`` without click do what they do with click."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from maptr.cli import asking, brief, main
+from maptr.cli import lookup, start
 from maptr.cli.discover import discover, url
+from maptr.cli.group import main
 from tests.client.test_drivers import serving
-
-ZONES = Path(__file__).resolve().parents[2] / "zones"
 
 
 @pytest.mark.parametrize(
@@ -30,22 +28,20 @@ ZONES = Path(__file__).resolve().parents[2] / "zones"
         (("ark:00000/x1",), 1),
     ],
 )
-def test_both_ways_say_the_same(words: tuple[str, ...], code: int, at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert brief.answer([*words, at], {}) == code
-    ours = capsys.readouterr()
-    theirs = CliRunner().invoke(main, [*words, at])
-    assert (ours.out, ours.err, code) == (theirs.stdout, theirs.stderr, theirs.exit_code)
+def test_the_same_output_as_with_click(
+    words: tuple[str, ...], code: int, at: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = [at, *words] if words[0].startswith("ark:") else [*words, at]
+    assert start.answer(line, {}) == code
+    direct = capsys.readouterr()
+    by_click = CliRunner().invoke(main, line)
+    assert (direct.out, direct.err, code) == (by_click.stdout, by_click.stderr, by_click.exit_code)
 
 
-def test_the_server_may_come_first(at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert brief.answer([at, "ark:12345/x54"], {}) == 0
-    assert capsys.readouterr().out == CliRunner().invoke(main, ["discover", at, "ark:12345/x54"]).stdout
-
-
-def test_silence_is_9(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(asking, "DEFAULTS", asking.Options(timeout=0.2))
+def test_no_answer_is_9(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(lookup, "DEFAULTS", lookup.Options(timeout=0.2))
     with serving(lambda query: None) as port:
-        assert brief.answer(["url", "ark:12345/x1", f"@127.0.0.1#{port}"], {}) == 9
+        assert start.answer(["url", "ark:12345/x1", f"@127.0.0.1#{port}"], {}) == 9
     assert capsys.readouterr().out == "\n"
 
 
@@ -62,70 +58,66 @@ def test_silence_is_9(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
         ("url", "ark:12345/x1", "--help"),
         ("--version",),
         ("zone", "check"),
+        ("serve", "--zone", "a=b"),
         ("nonsense",),
     ],
 )
-def test_what_is_odd_is_left_to_click_before_anything_is_said(
+def test_other_command_lines_are_left_to_click_without_output(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert brief.answer(words, {}) is None
+    assert start.answer(words, {}) is None
     assert capsys.readouterr() == ("", "")
 
 
 def test_completion_is_left_to_click() -> None:
-    assert brief.answer(["url", "ark:12345/x1", "@127.0.0.1"], {brief.COMPLETION: "bash_complete"}) is None
+    assert start.answer(["url", "ark:12345/x1", "@127.0.0.1"], {start.COMPLETION: "bash_complete"}) is None
 
 
-def test_a_bug_is_10(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_internal_error_is_10(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("what nobody foresaw")
+        raise RuntimeError("a bug")
 
-    monkeypatch.setattr(asking, "discover", broken)
+    monkeypatch.setattr(lookup, "discover", broken)
     with pytest.raises(SystemExit, match="10"):
-        brief.answer(["url", "ark:12345/x1", "@127.0.0.1"], {})
-    assert "what nobody foresaw" in capsys.readouterr().err
+        start.answer(["url", "ark:12345/x1", "@127.0.0.1"], {})
+    assert "a bug" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [url, discover])
 def test_click_has_the_same_defaults(command: click.Command) -> None:
     given = command.make_context("maptr", ["ark:12345/x54"]).params
-    assert {name: given[name] for name in asking.Options._fields} == asking.DEFAULTS._asdict()
+    assert {name: given[name] for name in lookup.Options._fields} == lookup.DEFAULTS._asdict()
 
 
-def start(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # type: ignore[call-overload,no-any-return]
-        [sys.executable, "-m", "maptr", *words], text=True, timeout=60, check=False, **options
-    )
-
-
-def test_a_reader_who_has_read_enough_is_no_error(at: str) -> None:
+def test_a_pipe_closed_by_its_reader_is_not_reported(at: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
+    words = [sys.executable, "-m", "maptr", "url", "ark:12345/x54", at]
     with os.fdopen(writing, "w") as pipe:
-        done = start("url", "ark:12345/x54", at, stdout=pipe, stderr=subprocess.PIPE)
+        done = subprocess.run(words, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (1, "")
 
 
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
-def test_a_closed_stream_is_no_bug(closed: str, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_stream_is_not_an_error(closed: str, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, closed, None)  # as Python starts with >&- in the shell
-    assert brief.answer(["url", "ark:00000/x1", at], {}) == 1
+    assert start.answer(["url", "ark:00000/x1", at], {}) == 1
 
 
-def test_the_short_way_loads_no_click(at: str) -> None:
+def test_a_plain_url_imports_no_click(at: str) -> None:
     code = (
         f"import sys, json; sys.argv = ['maptr', 'url', 'ark:12345/x54', 'ark:12345/x54', {at!r}]\n"
         "try:\n    import maptr.__main__\nexcept SystemExit as end:\n    assert end.code == 0\n"
-        "heavy = ('click', 'dataclasses', 'inspect', 'dns.message', 'maptr.naptr.regexp')\n"
+        "heavy = ('click', 'dataclasses', 'inspect', 'dns.message')\n"
         "print(json.dumps([module for module in heavy if module in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    url, _, loaded = done.stdout.splitlines()
-    assert url == "https://ark.example.org/ark:/12345/x54"
-    assert json.loads(loaded) == ["maptr.naptr.regexp"]  # the sample's 12345 has a u record
+    first, _, loaded = done.stdout.splitlines()
+    assert first == "https://ark.example.org/ark:/12345/x54"
+    assert json.loads(loaded) == []
 
 
-def test_ctrl_c_while_it_starts_is_told_in_a_word() -> None:
+def test_ctrl_c_during_the_import_of_click() -> None:
     code = (
         "import sys\n"
         "class Interrupting:\n"
