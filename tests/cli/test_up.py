@@ -166,7 +166,7 @@ def test_without_network_and_table_the_sample_is_named_and_not_served(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    for module in ("cli.up", "registry.pull"):
+    for module in ("cli.up", "cli.pull"):
         monkeypatch.setattr(f"maptr.{module}.OFFICIAL", "http://127.0.0.1:9/naans")
     for arguments in (["up"], ["up", "--offline"], ["table", "pull"], ["table", "pull", "--apply"]):
         done = CliRunner().invoke(main, arguments)
