@@ -1,15 +1,14 @@
-"""Find, by DNS, the server that answers for an ARK, and serve the DNS that makes it findable.
+"""maptr finds the server that resolves an ARK by DNS, and serves the DNS zone that makes this possible.
 
-The names below are the public ones; everything else is imported from its module. They load on first use, so that
-``import maptr`` waits for nothing.
+``__all__`` has the public names. They are imported on first use, so that ``import maptr`` is fast.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing's own takes ten milliseconds to import
-if TYPE_CHECKING:
-    from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
     from maptr.ark import Ark, find_arks
     from maptr.cache.cache import Cache
     from maptr.client.aio import discover_async, discover_at_async
@@ -90,8 +89,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value

@@ -1,4 +1,4 @@
-"""``python -m maptr`` is the ``maptr`` command."""
+"""``python -m maptr`` runs the ``maptr`` command."""
 
 from maptr.cli.start import run
 

@@ -1,4 +1,4 @@
-"""Text for people: untrusted text without control characters, and the nearest known word to a misspelt one."""
+"""Text for people: untrusted text without control characters, and suggestions for misspelled words."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """The text with ``?`` for every character that is neither printable nor to be kept."""
+    """The text with ``?`` in place of every character that is not printable and not in ``keep``."""
     return "".join(character if character.isprintable() or character in keep else "?" for character in text)
 
 
 def nearest(word: str, words: Iterable[str], *, likeness: float = 0.0) -> str:
-    """The word spelled most like this one, from 0 for anything to 1 for the same; "" where none is like enough."""
+    """The most similar of the words; "" if none has the ``likeness``, from 0 (any) to 1 (equal)."""
     return next(iter(difflib.get_close_matches(word, list(words), 1, likeness)), "")

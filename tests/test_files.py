@@ -91,7 +91,7 @@ def test_a_file_too_long_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "long"
     with path.open("wb") as file:
         file.truncate(files.MAX_WHOLE + 1)
-    with pytest.raises(OSError, match=f"Has more than {files.MAX_WHOLE} octets") as caught:
+    with pytest.raises(OSError, match=f"Has more than {files.MAX_WHOLE} bytes") as caught:
         files.read_whole(path)
     assert caught.value.filename == str(path)
     with pytest.raises(IsADirectoryError):

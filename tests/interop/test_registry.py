@@ -60,11 +60,11 @@ REGISTRIES = (
         1863,
         369,
         {
-            "13345": "bad-target: the character U+0020 belongs in no URL",  # prose behind the URL
+            "13345": "bad-target: the character U+0020 is not allowed in a URL",  # prose behind the URL
             "15050": NO_HOST,
-            "20527": "bad-target: the character U+0020 belongs in no URL",
+            "20527": "bad-target: the character U+0020 is not allowed in a URL",
             "33181": "unknown-variable: the target has the unknown variable ${id}",
-            "38653": "bad-target: the character U+0022 belongs in no URL",  # a quotation mark at the end
+            "38653": "bad-target: the character U+0022 is not allowed in a URL",  # a quotation mark at the end
             "42073": "bad-target: not an absolute URL",  # no scheme
             "56775": "no-public-host: 192.168.1.12 is not a public host",
             "83025": NO_HOST,

@@ -498,7 +498,7 @@ def test_what_has_no_end_is_no_zone_file(how: str, what: str, tmp_path: Path) ->
     thread = threading.Thread(target=reading, daemon=True)
     thread.start()
     thread.join(20)
-    assert told == [f"{endless}: Is no regular file"]
+    assert told == [f"{endless}: Is not a regular file"]
 
 
 def test_a_zone_by_another_name_than_its_file_s_is_told_both(zone_file: Path) -> None:
