@@ -20,16 +20,15 @@ from maptr.errors import ConfigError, MissingExtra, raise_all
 from maptr.protocol.address import Address
 from maptr.protocol.names import fold, parse, to_text
 from maptr.protocol.numbers import SERVER_PORT
-from maptr.server import privileges, publisher, settings, signals, state_folder
+from maptr.server import privileges, publisher, settings, state_folder, systemd
 from maptr.server.daemon import Daemon
-from maptr.server.descriptors import fitting
-from maptr.server.overrides import Overrides
+from maptr.server.settings import Overrides
+from maptr.server.sockets import Sockets, limits_within_descriptors
 from maptr.server.state import ZoneSource
 from maptr.transfer.acl import Key, NotifyTarget, Rule
 
 if TYPE_CHECKING:
     from maptr.config import Config
-    from maptr.server.listening import Listening
     from maptr.server.state import Served
 
 log = logging.getLogger("maptr.serve")
@@ -203,7 +202,7 @@ def _folder(text: str) -> str:
 )
 @click.option("--check-config", is_flag=True, help="Read and check everything, print what would be served, and exit.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result of --check-config as one JSON document.")
-@signals.held()
+@systemd.signals_blocked()
 def serve(
     config: str | None,
     zone: tuple[ZoneSource, ...],
@@ -297,7 +296,7 @@ def _config_file(named: str | None, *, has_zones: bool) -> Path | None:
     return None if has_zones and configuration.FILE_VARIABLE not in os.environ else found
 
 
-def _leave_root(config: Config, *, listening: bool) -> Listening | None:
+def _leave_root(config: Config, *, listening: bool) -> Sockets | None:
     """Become the configured user, with sockets bound by root. Raises ConfigError."""
     try:
         user = privileges.user_of(config)
@@ -308,7 +307,7 @@ def _leave_root(config: Config, *, listening: bool) -> Listening | None:
     return privileges.give_up(config, user, control=settings.control_of(config), listening=listening)
 
 
-def _run(config: Config, read: Callable[[], Config], listening: Listening | None) -> None:
+def _run(config: Config, read: Callable[[], Config], listening: Sockets | None) -> None:
     level = getattr(logging, config.serve.log_level.upper())
     logstream.configure(level, logstream.formatter(config.serve.log_format))
     if privileges.is_root() and not config.serve.user:
@@ -331,7 +330,7 @@ def daemon_of(
     config: Config,
     served: Served,
     reread: Callable[[], Config],
-    listening: Listening | None = None,
+    listening: Sockets | None = None,
 ) -> Daemon:
     """The daemon for a configuration and its zones. Raises ConfigError."""
     sockets = 2 * len(config.serve.listen) + len(config.serve.tls.listen)
@@ -340,13 +339,13 @@ def daemon_of(
         config.serve.listen,
         responder=settings.responder_of(config),
         tls=settings.tls_of(config),
-        tcp_limits=fitting(settings.tcp_of(config), sockets),
+        tcp_limits=limits_within_descriptors(settings.tcp_of(config), sockets),
         primary=settings.primary_of(config),
         config=config,
         reread=reread,
         control=settings.control_of(config),
         metrics=config.serve.metrics,
-        listening=listening,
+        bound=listening,
     )
 
 

@@ -13,7 +13,7 @@ from maptr.dnssec.expiry import signature_state
 from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
-from maptr.server import alarm, settings, signer, zones
+from maptr.server import settings, signer, status, zones
 from maptr.server.state import ZoneSource
 from maptr.zone.finding import text_of
 from maptr.zone.packed import count_names
@@ -99,7 +99,7 @@ def check(config: Config, *, as_json: bool = False) -> None:
     for error in misplaced(config):
         report.error(error)
     if tls := settings.tls_of(config):
-        from maptr.server.tls import make_context
+        from maptr.server.connections import make_context
 
         try:
             make_context(tls)
@@ -122,7 +122,7 @@ def check(config: Config, *, as_json: bool = False) -> None:
             warnings = list(checked.warnings)
             now = time.time()
             if source.signing is None and (found := signature_state(checked.view, now)).is_alarm:
-                warnings.append(alarm.words(found, now))
+                warnings.append(status.signature_alarm(found, now))
             report.zone(source, checked, warnings)
     report.end(config)
 

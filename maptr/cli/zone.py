@@ -204,10 +204,11 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
     text = read_text(file)
     findings, view, _ = examine_zone(text, origin, file)
     if view is not None and (found := signature_state(view, now := time.time())).is_alarm:
-        from maptr.server.alarm import words
+        from maptr.server.status import signature_alarm
 
         owner = names.to_text(view.origin)
-        findings.append(Finding(Severity.WARNING, "signatures", owner, words(found, now), file=input_name(file)))
+        text = signature_alarm(found, now)
+        findings.append(Finding(Severity.WARNING, "signatures", owner, text, file=input_name(file)))
     _report(findings, file, as_json)
     fatal = [f for f in findings if strict or f.severity is Severity.ERROR]
     sys.exit(output.EXIT_NONE if fatal else output.EXIT_OK)

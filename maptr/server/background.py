@@ -1,4 +1,4 @@
-"""Work that would hold the event loop, in a thread that the end of the process does not wait for."""
+"""Work that would block the event loop, in a thread that the end of the process does not wait for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """What the function gives. Of a process that ends meanwhile nobody hears it."""
+    """The result of the function, called in a daemon thread."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -20,12 +20,12 @@ async def in_thread(function: Callable[[], T]) -> T:
         try:
             result = function()
         except BaseException as error:
-            tell(future.set_exception, error)
+            deliver(future.set_exception, error)
         else:
-            tell(future.set_result, result)
+            deliver(future.set_result, result)
 
-    def tell(setter: Callable[[Any], None], value: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    def deliver(setter: Callable[[Any], None], value: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(lambda: None if future.done() else setter(value))
 
     thread = threading.Thread(target=run, name="background", daemon=True)

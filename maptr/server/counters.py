@@ -1,4 +1,4 @@
-"""What the server counts. One ``Counters`` has one writer, a thread; ``total`` adds them up."""
+"""Counters of queries, responses and connections. Each ``Counters`` has one writing thread; ``total`` adds them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from maptr.answer.context import Transport
 from maptr.protocol.numbers import HEADER_SIZE
 
-# RFC 1035 4.1.1, RFC 2136 2.2 and RFC 6891 9; the others have no name here. The four bits of the header that say 7
-# are YXRRSET, which is never ours, or the lower half of BADCOOKIE, 23 (RFC 7873 8).
+# RFC 1035 4.1.1, RFC 2136 2.2 and RFC 6891 9. The header's four bits are 7 for YXRRSET, which maptr never sends, and
+# for BADCOOKIE, 23 (RFC 7873 8).
 RCODES = {
     0: "NOERROR",
     1: "FORMERR",
@@ -21,8 +21,8 @@ RCODES = {
     7: "BADCOOKIE",
     9: "NOTAUTH",
 }
-SILENCE = 16  # beyond the four bits of the header: no response was made
-BADVERS = 17  # in the header it is a 0, the rest stands in the OPT (RFC 6891 6.1.3)
+SILENCE = 16  # beyond the four bits of the header: no response
+BADVERS = 17  # 0 in the header, with its upper bits in the OPT (RFC 6891 6.1.3)
 _NAMES = {**{code: f"RCODE{code}" for code in range(SILENCE)}, **RCODES, SILENCE: "dropped", BADVERS: "BADVERS"}
 
 
@@ -32,10 +32,10 @@ def _queries() -> dict[Transport, list[int]]:
 
 @dataclass(slots=True)
 class Counters:
-    """Queries by transport and by the RCODE of their response, and what else happened, since the start."""
+    """Queries by transport and by the RCODE of their response, and other events, since the start."""
 
-    # UDP in batches (``batch.py``): queries received, answered by a ready response, on the general path, not answered
-    # for want of time, responses that the kernel did not take, and calls: received / calls is the size of batches.
+    # UDP in batches (``batch.py``): queries received, answered with a ready response, answered on the general path,
+    # not answered, dropped under overload; responses that the kernel did not send; and calls of recvmmsg(2).
     received: int = 0
     ready: int = 0
     general: int = 0
@@ -43,13 +43,13 @@ class Counters:
     overload: int = 0
     lost: int = 0
     calls: int = 0
-    # Responses that the rate limit withheld.
+    # Responses that the rate limit dropped and truncated.
     dropped: int = 0
     truncated: int = 0
-    # Cookies of clients: good ones of ours, and others, which get a new one (RFC 7873 5.2).
+    # Cookies of clients: valid server cookies, and others, which get a new one (RFC 7873 5.2).
     verified: int = 0
     unverified: int = 0
-    # Connections: open now, and since the start accepted, refused to a client that had enough, closed to make room.
+    # Connections: open now; accepted, refused to a client that had too many, and closed to make room.
     open: int = 0
     accepted: int = 0
     refused: int = 0
@@ -68,7 +68,7 @@ class Counters:
             self.unverified += 1
 
     def to_dict(self) -> dict[str, dict[str, int]]:
-        """Queries by transport and result; those that never happened are left out."""
+        """Queries by transport and RCODE; zeros are left out."""
         return {
             transport.value: {_NAMES[code]: count for code, count in enumerate(counts) if count}
             for transport, counts in self.queries.items()
@@ -76,7 +76,7 @@ class Counters:
         }
 
     def named(self) -> dict[str, int]:
-        """All but the queries, by name."""
+        """The counters by name, without the queries."""
         return {name: getattr(self, name) for name in NAMES}
 
 
@@ -90,7 +90,7 @@ NAMES = tuple(one.name for one in fields(Counters) if one.name != "queries")
 
 
 def rcode_text(code: int) -> str:
-    """The mnemonic of what a query is counted under; ``-`` where no response was made."""
+    """The mnemonic of a code that ``result`` gave; ``-`` for no response."""
     return "-" if code == SILENCE else _NAMES[code]
 
 
@@ -106,7 +106,7 @@ def total(several: Iterable[Counters]) -> Counters:
 
 
 def result(reply: bytes) -> int:
-    """What a response is counted under: its header's RCODE, and BADVERS, for which the OPT is looked at."""
+    """The code that a response is counted under: the RCODE of its header, or BADVERS, which is in its OPT."""
     code = reply[3] & 0xF
     if code or reply[6:10] != b"\0\0\0\0" or reply[10:HEADER_SIZE] == b"\0\0":
         return code

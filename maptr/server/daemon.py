@@ -1,7 +1,7 @@
-"""The daemon: what owns sockets, zones and journals, and has their queries answered, from its start to its end.
+"""The daemon: owns sockets, zones and journals, and answers queries from its start to its end.
 
-SIGHUP reads configuration and zones anew (``reloader.py``), SIGTERM and SIGINT stop, the control socket tells how it
-is. Answering is ``responder.py``, behind ``listeners.py``. The caller configures logging ("maptr.serve").
+SIGHUP reloads, SIGTERM and SIGINT stop, the control socket reports and reloads. The caller configures logging
+("maptr.serve").
 """
 
 from __future__ import annotations
@@ -17,33 +17,30 @@ from typing import Any
 
 from maptr.config import Config
 from maptr.protocol.address import Address
-from maptr.server import batch, control, httpd, metrics, status, systemd
+from maptr.server import batch, control, metrics, sockets, status, systemd
 from maptr.server.background import in_thread
-from maptr.server.bind import Sockets, bound_at
-from maptr.server.connections import DEFAULT_LIMITS, TcpLimits
+from maptr.server.connections import Certificate, TlsSettings
 from maptr.server.counters import Counters, total
 from maptr.server.listeners import Listeners
-from maptr.server.listening import Listening, listen
 from maptr.server.primary import NO_SECONDARIES, Primary, PrimarySettings
 from maptr.server.publisher import Clock
 from maptr.server.reload import Reloader
 from maptr.server.responder import Responder, State
-from maptr.server.signals import RELOAD, STOP, USER, heard
+from maptr.server.sockets import Sockets, bound_at
 from maptr.server.state import Served
-from maptr.server.tls import Certificate, TlsSettings
+from maptr.server.stream import DEFAULT_LIMITS, TcpLimits
 from maptr.zone.snapshot import Snapshot
 
 log = logging.getLogger("maptr.serve")
 
 
 class Daemon:
-    """Serve the zones on the addresses until told to stop. ``served`` are the zones as they are answered from now.
+    """Serves zones on addresses until it is stopped. ``served`` are the zones at the start.
 
-    ``responder`` is what answers, by default as the settings are that nobody changed. With ``reread`` a reload reads
-    the configuration again, which ``config`` is now. ``control`` is the path of the control socket, ``metrics`` where
-    metrics and health are told over HTTP, ``clock`` is in seconds since 1970.
-    ``listening`` are the sockets, where they are bound.
-    Raises ConfigError for a certificate that cannot be used and for secondaries' keys that are not there.
+    ``responder`` answers, by default with default settings. With ``reread`` a reload reads the configuration again;
+    ``config`` is the current one. ``control`` is the path of the control socket, ``metrics`` the address of metrics
+    and health, ``bound`` are the sockets if they are bound already. ``clock`` is in seconds since 1970.
+    Raises ConfigError for an unusable certificate and for missing TSIG keys.
     """
 
     def __init__(
@@ -59,36 +56,27 @@ class Daemon:
         reread: Callable[[], Config] | None = None,
         control: Path | None = None,
         metrics: Address | None = None,
-        listening: Listening | None = None,
+        bound: Sockets | None = None,
         clock: Clock = time.time,
     ) -> None:
         self._clock = clock
         self.primary = Primary(primary, clock=clock)
-        self.certificate = Certificate(tls) if tls else None
-        snapshot = served.snapshot()
+        certificate = Certificate(tls) if tls else None
+        self._snapshot = served.snapshot()
         self.responder = responder or Responder(idle_timeout=tcp_limits.idle_timeout)
-        self.listeners = Listeners(self.responder, limits=tcp_limits, certificate=self.certificate)
-        self._snapshot = snapshot
+        self.listeners = Listeners(self.responder, limits=tcp_limits, certificate=certificate)
         self.reloader = Reloader(
-            self.responder,
-            self.primary,
-            served,
-            certificate=self.certificate,
-            config=config,
-            reread=reread,
-            clock=clock,
+            self.responder, self.primary, served, certificate=certificate, config=config, reread=reread, clock=clock
         )
         self.started_at = clock()
         self.metrics_bound: Address | None = None
         self.bound: list[Address] = []
         self.tls_bound: list[Address] = []
-        self._listening = listening
         self._addresses = tuple(addresses)
         self._tls_addresses = tls.listen if tls else ()
         self._control = control
         self._metrics = metrics
-        self._metrics_socket: socket.socket | None = None
-        self._sockets: Sockets | None = None
+        self._sockets = bound
         self._control_socket: socket.socket | None = None
         self._stopping = asyncio.Event()
 
@@ -97,64 +85,65 @@ class Daemon:
         return self._snapshot if self.responder.state is None else self.responder.state.snapshot
 
     def bind(self) -> None:
-        """Open every socket; ``bound`` then has the real ports. Raises ConfigError if one cannot be had."""
-        listening = self._listening or listen(self._addresses, self._tls_addresses, metrics=self._metrics)
+        """Bind every socket; ``bound`` then has the actual ports. Raises ConfigError."""
+        bound = self._sockets or sockets.bind(self._addresses, self._tls_addresses, metrics=self._metrics)
         try:
             if self._control is not None:
                 self._control_socket = control.bind(self._control)
         except BaseException:
-            listening.close()
+            bound.close()
             raise
-        self._sockets, self._metrics_socket = listening
-        self.bound = list(map(bound_at, self._addresses, self._sockets.udp))
-        self.tls_bound = list(map(bound_at, self._tls_addresses, self._sockets.tls))
-        if self._metrics is not None and self._metrics_socket is not None:
-            self.metrics_bound = bound_at(self._metrics, self._metrics_socket)
+        self._sockets = bound
+        self.bound = list(map(bound_at, self._addresses, bound.udp))
+        self.tls_bound = list(map(bound_at, self._tls_addresses, bound.tls))
+        if self._metrics is not None and bound.metrics is not None:
+            self.metrics_bound = bound_at(self._metrics, bound.metrics)
 
     async def run(self, *, signals: bool = False) -> None:
-        """Answer until ``stop``; binds first where that has not been done. Raises ConfigError if it cannot begin.
+        """Answer queries until ``stop``, after ``bind`` if that was not called. Raises ConfigError if it cannot start.
 
-        ``signals``: SIGHUP, SIGTERM and SIGINT mean what they mean to a daemon; for the main thread only.
+        ``signals``: handle SIGHUP, SIGTERM and SIGINT; for the main thread only.
         """
-        if self._sockets is None:
+        if not (self.bound or self.tls_bound):
             self.bind()
         assert self._sockets is not None  # noqa: S101 - bound above
         access = self.primary.start(self.reloader.served.sources, self.snapshot)
         state = State.of(self.snapshot, access, self.responder.context)
         if signals:
-            self._hear_signals()
+            self._handle_signals()
         async with contextlib.AsyncExitStack() as stack:
             controller = None
             if self._control_socket is not None:
-                controller = control.ControlServer(self._control_socket, self.command)
+                controller = control.ControlServer(self._control_socket, self.execute)
                 stack.push_async_callback(controller.stop)
             self.responder.swap(state)
             self.listeners.start(self._sockets)
-            stack.push_async_callback(self._stop_listeners)
+            stack.push_async_callback(self.listeners.drain)
+            stack.push_async_callback(self.listeners.stop)
             if controller is not None:
                 await controller.start()
-            if self._metrics_socket is not None:
-                teller = httpd.HttpServer(self._metrics_socket, self.told)
-                stack.push_async_callback(teller.stop)
-                await teller.start()
+            if self._sockets.metrics is not None:
+                http = metrics.HttpServer(self._sockets.metrics, self.respond_http)
+                stack.push_async_callback(http.stop)
+                await http.start()
             await self._serve(state)
         log.info("stopped")
 
-    def _hear_signals(self) -> None:
+    def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in STOP:
+        for number in systemd.STOP_SIGNALS:
             loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(RELOAD, self.reload)
-        for number in USER:
-            loop.add_signal_handler(number, _say_what_serves, number.name)
-        heard()
+        loop.add_signal_handler(systemd.RELOAD_SIGNAL, self.reload)
+        for number in systemd.USER_SIGNALS:
+            loop.add_signal_handler(number, _log_ignored_signal, number.name)
+        systemd.unblock_signals()
 
     async def _serve(self, state: State) -> None:
-        """Queries are answered; do the rest until ``stop``."""
-        self._say_ready()
+        """The listeners answer; do everything else until ``stop``."""
+        self._log_ready()
         systemd.notify(systemd.READY)
         self.reloader.start()
-        self.primary.tell(state.access, state.snapshot)
+        self.primary.notify(state.access, state.snapshot)
         try:
             await self._stopping.wait()
         finally:
@@ -162,11 +151,7 @@ class Daemon:
             self.reloader.stop()
             await self.primary.stop()
 
-    async def _stop_listeners(self) -> None:
-        await self.listeners.quiet()
-        await self.listeners.drain()
-
-    def _say_ready(self) -> None:
+    def _log_ready(self) -> None:
         count = len(self.snapshot.zones)
         log.info(
             "ready, serving %d zone%s on %s (udp, tcp)%s",
@@ -184,35 +169,49 @@ class Daemon:
         self._stopping.set()
 
     def reload(self) -> None:
-        """Read configuration, zones and certificate again soon; asked for during a reload, once more after it."""
-        self.reloader.want()
+        """Request a reload of configuration, zones and certificate."""
+        self.reloader.request()
 
-    async def command(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What the control socket asks: ``{"command": "status"}``, or ``reload`` with ``zone`` and ``force``."""
+    async def execute(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Execute a control request: ``{"command": "status"}``, or ``reload`` with ``zone`` and ``force``."""
         zone, force = request.get("zone"), request.get("force", False)
         match request.get("command"):
             case "status":
-                live = status.Live.of(self)
-                return await in_thread(lambda: status.describe(self, self._clock(), live))
+                return await self.status()
             case "reload" if isinstance(force, bool) and (zone is None or isinstance(zone, str)):
                 return await self.reloader.reload_now(zone, force=force)
         return {"error": "no such command: status, or reload with zone (a text) and force (true or false)"}
 
-    async def told(self, path: str) -> httpd.Reply | None:
-        """What is told over HTTP at a path."""
-        if path not in (metrics.METRICS, metrics.HEALTH):
-            return None
-        live = status.Live.of(self)
+    async def respond_http(self, path: str) -> metrics.HttpResponse:
+        found = await self.status()
+        return await in_thread(lambda: metrics.respond(path, found))
 
-        def reply() -> httpd.Reply:
-            return metrics.reply(path, status.describe(self, self._clock(), live))
+    async def status(self) -> dict[str, Any]:
+        """The status as plain values for JSON."""
+        reloader, now = self.reloader, self._clock()
+        config, puller = reloader.config, reloader.puller
+        inputs = status.Inputs(
+            now=now,
+            started_at=self.started_at,
+            config_file=config.filename if config is not None and config.filename else None,
+            bound=self.bound,
+            tls_bound=self.tls_bound,
+            metrics_bound=self.metrics_bound,
+            served=reloader.served,
+            counters=self.counters(),
+            reloads=reloader.counts,
+            config_error=reloader.config_error,
+            certificate_error=reloader.certificate_error,
+            table=None if puller is None else puller.describe(),
+            table_alarms=() if puller is None else puller.alarms(),
+            secondaries=lambda state: self.primary.secondaries(state.source.origin),
+        )
+        return await in_thread(lambda: status.describe(inputs))
 
-        return await in_thread(reply)
-
-    def counted(self) -> Counters:
-        """The sum of what all listeners counted since the start."""
+    def counters(self) -> Counters:
+        """The sum of the counters of all listeners since the start."""
         return total(self.listeners.counters)
 
 
-def _say_what_serves(name: str) -> None:
-    log.info("%s means nothing here: maptr status has statistics, maptr reload reads zones", name)
+def _log_ignored_signal(name: str) -> None:
+    log.info("%s is ignored: maptr status shows statistics, maptr reload reads zones", name)

@@ -1,4 +1,4 @@
-"""Lines of the log that anybody on the network can cause, and so must not come as often as packets do."""
+"""Rate-limited logging for events that remote clients can trigger."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ INTERVAL = 60.0  # seconds
 MAX_LINES = 30  # in one interval
 
 
-class Seldom:
-    """Which lines are said: the first ``most`` of an interval. For any thread.
-
-    ``clock`` is in seconds, and never goes back.
-    """
+class LogLimit:
+    """Allows the first ``most`` lines of each interval. For any thread. ``clock`` is monotonic, in seconds."""
 
     def __init__(
         self, most: int = MAX_LINES, clock: Callable[[], float] = time.monotonic, *, interval: float = INTERVAL
@@ -24,18 +21,18 @@ class Seldom:
         self._clock = clock
         self._lock = threading.Lock()
         self._since = -interval
-        self._said = self._left_out = 0
+        self._logged = self._left_out = 0
 
     def left_out(self) -> int | None:
-        """How many lines are to be told of beside this one, as left out before it; None where this is left out too."""
+        """None if this line has to be left out; otherwise the number of lines left out before it, to be named in it."""
         now = self._clock()
         with self._lock:
             left_out = 0
             if now - self._since >= self._interval:
                 left_out = self._left_out
-                self._since, self._said, self._left_out = now, 0, 0
-            if self._said >= self._most:
+                self._since, self._logged, self._left_out = now, 0, 0
+            if self._logged >= self._most:
                 self._left_out += 1
                 return None
-            self._said += 1
+            self._logged += 1
             return left_out

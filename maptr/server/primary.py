@@ -1,7 +1,12 @@
-"""What the daemon is to its secondaries: keeps the journals in step with the zones, and says what is new."""
+"""The primary's side of zone transfers: journals that keep step with the zones, and messages to secondaries.
+
+A zone's journal is one file, written atomically. The zone file is authoritative: if its journal is damaged or does not
+lead to it, secondaries get one AXFR.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,29 +14,33 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from maptr.errors import ConfigError
+from maptr.errors import ConfigError, JournalError
+from maptr.files import keep, name_for
 from maptr.protocol.names import Labels, to_text
 from maptr.protocol.serial import is_newer
-from maptr.server.journal_file import journal_path, read_journal, write_journal
-from maptr.server.notify import News, Notifier
-from maptr.server.observer import Observed, Observer
+from maptr.server.secondaries import Notified, Notifier, Observed, Observer
 from maptr.server.state import ZoneSource
 from maptr.transfer.acl import Key, NotifyTarget, Secondaries, keyring
 from maptr.transfer.catalog import catalog_zone
-from maptr.transfer.journal import Journal
+from maptr.transfer.journal import MAX_OCTETS, Journal, decode, describe, encode
 from maptr.transfer.session import NOBODY, Access, Catalog
 from maptr.zone.difference import difference
 from maptr.zone.snapshot import Snapshot, ZoneView
 
 log = logging.getLogger("maptr.serve")
 
+JOURNAL_SUFFIX = ".journal"
+BAD_SUFFIX = ".bad"  # of the last journal that could not be used
+MAX_JOURNAL_FILE = 2 * MAX_OCTETS  # bytes; a larger file is not a journal of maptr
+
 
 @dataclass(frozen=True, slots=True)
 class PrimarySettings:
-    """Keys, and the secondaries of each zone by folded origin; ``catalog`` is an origin and who may have that zone.
+    """TSIG keys, and the secondaries of each zone by folded origin; ``catalog`` is the catalog zone's origin and
+    secondaries.
 
-    Journals are kept only of zones that someone may have: beside their files, or in ``state``. Raises ConfigError for
-    a key given twice or named and not there.
+    Zones that may be transferred have journals, beside their files or in the folder ``state``. Raises ConfigError for
+    a key given twice, and for one that is named but not given.
     """
 
     keys: tuple[Key, ...] = ()
@@ -47,9 +56,13 @@ class PrimarySettings:
         except ValueError as error:
             raise ConfigError(str(error)) from None
 
+    def of(self, origin: Labels) -> Secondaries:
+        """The secondaries of a zone."""
+        return self.secondaries.get(origin, NOBODY)
+
     def journal(self, source: ZoneSource) -> Path | None:
-        """Where a zone's journal is; None for a zone that has none."""
-        if not self.secondaries.get(source.origin, NOBODY).transfer.rules:
+        """The path of a zone's journal; None for a zone without one."""
+        if not self.of(source.origin).transfer.rules:
             return None
         return journal_path(source.path, source.origin, self.state)
 
@@ -58,7 +71,7 @@ NO_SECONDARIES = PrimarySettings()
 
 
 class Primary:
-    """Makes the ``Access`` that goes with each snapshot. ``settings`` may be replaced; ``follow`` then goes by them."""
+    """Makes the ``Access`` of each snapshot. ``settings`` may be replaced; ``follow`` uses them from then on."""
 
     def __init__(self, settings: PrimarySettings = NO_SECONDARIES, *, clock: Callable[[], float] = time.time) -> None:
         self.settings = settings
@@ -67,12 +80,12 @@ class Primary:
         self._observer: Observer | None = None
 
     def access(self, snapshot: Snapshot) -> Access:
-        """What goes with a snapshot where no file is touched: no journals, so IXFR gets all of a zone."""
+        """The access to a snapshot without journals, so that an IXFR gets the whole zone. Reads no file."""
         keys = MappingProxyType(dict(keyring(self.settings.keys)))
         return self._with_catalog(Access(keys, self.settings.secondaries), snapshot)
 
     def start(self, sources: Sequence[ZoneSource], snapshot: Snapshot) -> Access:
-        """What goes with the first snapshot; reads the journals, and sets aside those that do not fit."""
+        """The access to the first snapshot. Reads the journals, and sets aside those that cannot be used."""
         journals = {
             source.origin: read_journal(path, snapshot.zones[source.origin])
             for source in sources
@@ -81,7 +94,7 @@ class Primary:
         return replace(self.access(snapshot), journals=MappingProxyType(journals))
 
     def follow(self, access: Access, sources: Sequence[ZoneSource], old: Snapshot, new: Snapshot) -> Access:
-        """What goes with the next snapshot. Compares zones and writes files, so it belongs in a thread."""
+        """The access to the next snapshot. Compares zones and writes files: call it in a thread."""
         journals: dict[Labels, Journal] = {}
         for source in sources:
             origin, path = source.origin, self.settings.journal(source)
@@ -89,9 +102,9 @@ class Primary:
             if view is None:
                 continue
             if before is not None and before is not view:
-                _warn(before, view)
+                _warn_of_serial(before, view)
             if path is not None:
-                journals[origin] = _next(path, access.journals.get(origin), before, view)
+                journals[origin] = _extended(path, access.journals.get(origin), before, view)
         following = replace(self.access(new), journals=MappingProxyType(journals))
         if access.catalog is not None and following.catalog is not None:
             same = following.catalog.view.nodes.keys() == access.catalog.view.nodes.keys()
@@ -104,20 +117,19 @@ class Primary:
         if self.settings.catalog is None:
             return access
         origin, secondaries = self.settings.catalog
-        # The time makes a serial that goes forward over restarts without a file to remember it.
+        # A serial from the time rises over restarts, without a file to store it.
         serial = int(self._clock()) & 0xFFFF_FFFF
         if after is not None and not is_newer(serial, after):
             serial = (after + 1) & 0xFFFF_FFFF
         return replace(access, catalog=Catalog(catalog_zone(origin, snapshot.zones, serial), secondaries))
 
-    def tell(self, access: Access, new: Snapshot, old: Snapshot | None = None, before: Access | None = None) -> None:
-        """Send NOTIFY for zones that have another serial than before; without a before, for all, as at a start.
+    def notify(self, access: Access, new: Snapshot, old: Snapshot | None = None, before: Access | None = None) -> None:
+        """Send NOTIFY for zones whose serial differs from the old snapshot's; for all zones without an old one.
 
-        From then on the targets are asked which serial they have.
+        From then on the secondaries get SOA queries for the serial that they have.
         """
-        if self._observer is None:
+        if self._observer is None or self._notifier is None:
             self._observer = Observer(self._clock)
-        if self._notifier is None:
             self._notifier = Notifier(self._clock, acknowledged=self._observer.acknowledged)
         self._observer.follow(
             {
@@ -129,20 +141,21 @@ class Primary:
         for origin, view in new.zones.items():
             known = old.zones.get(origin) if old is not None else None
             if known is None or known.serial != view.serial:
-                self._notifier.tell(view, access.secondaries.get(origin, NOBODY).notify, access.keys)
+                self._notifier.notify(view, access.secondaries.get(origin, NOBODY).notify, access.keys)
         catalog = access.catalog
         if catalog is not None and (before is None or before.catalog is not catalog):
-            self._notifier.tell(catalog.view, catalog.secondaries.notify, access.keys)
+            self._notifier.notify(catalog.view, catalog.secondaries.notify, access.keys)
 
-    def news(self, origin: Labels) -> list[tuple[NotifyTarget, News | None]]:
-        """How it stands with telling each secondary of a zone."""
-        targets = self.settings.secondaries.get(origin, NOBODY).notify
-        notifier = self._notifier
-        return [(target, None if notifier is None else notifier.news(origin, target)) for target in targets]
-
-    def observed(self, origin: Labels, target: NotifyTarget) -> Observed:
-        """The serial that a secondary of a zone has, as far as that is known."""
-        return Observed() if self._observer is None else self._observer.seen(origin, target)
+    def secondaries(self, origin: Labels) -> list[tuple[NotifyTarget, Notified | None, Observed]]:
+        """Each secondary of a zone, with the state of its last NOTIFY and the serial that it reported."""
+        return [
+            (
+                target,
+                None if self._notifier is None else self._notifier.notified(origin, target),
+                Observed() if self._observer is None else self._observer.observed(origin, target),
+            )
+            for target in self.settings.of(origin).notify
+        ]
 
     async def stop(self) -> None:
         if self._notifier is not None:
@@ -151,7 +164,8 @@ class Primary:
             await self._observer.stop()
 
 
-def _next(path: Path, journal: Journal | None, before: ZoneView | None, view: ZoneView) -> Journal:
+def _extended(path: Path, journal: Journal | None, before: ZoneView | None, view: ZoneView) -> Journal:
+    """The journal with the changes from ``before`` to ``view``; written if it has new ones."""
     if before is None or (journal is None and before is view):
         return read_journal(path, view)
     if before is view and journal is not None:
@@ -162,7 +176,7 @@ def _next(path: Path, journal: Journal | None, before: ZoneView | None, view: Zo
     return longer
 
 
-def _warn(before: ZoneView, view: ZoneView) -> None:
+def _warn_of_serial(before: ZoneView, view: ZoneView) -> None:
     if is_newer(view.serial, before.serial) or difference(before, view) is None:
         return
     log.warning(
@@ -171,3 +185,41 @@ def _warn(before: ZoneView, view: ZoneView) -> None:
         view.serial,
         before.serial,
     )
+
+
+def journal_path(zone_file: Path, origin: Labels, state: Path | None) -> Path:
+    """Beside the zone file, or in the state folder under the zone's name."""
+    if state is None:
+        return zone_file.with_name(zone_file.name + JOURNAL_SUFFIX)
+    return state / (name_for(origin) + JOURNAL_SUFFIX)
+
+
+def read_journal(path: Path, view: ZoneView) -> Journal:
+    """The journal of a zone that was just loaded; an empty one, with the reason in the log, if the file is unusable."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_JOURNAL_FILE + 1)
+        journal = decode(data)
+        if not journal.fits(view):
+            raise JournalError(f"it leads to serial {journal.serial}, not to this zone of serial {view.serial}")
+    except FileNotFoundError:
+        return Journal.start(view)
+    except OSError as error:
+        log.warning("journal %s cannot be read, secondaries will get AXFR: %s", path, error.strerror)
+        return Journal.start(view)
+    except JournalError as error:
+        aside = path.with_name(path.name + BAD_SUFFIX)
+        log.warning("journal %s set aside as %s, secondaries will get AXFR: %s", path, aside.name, error)
+        with contextlib.suppress(OSError):
+            path.replace(aside)
+        return Journal.start(view)
+    log.info("journal %s: %s", path, describe(journal))
+    return journal
+
+
+def write_journal(path: Path, journal: Journal) -> None:
+    """Replace the file atomically. An OSError is logged."""
+    try:
+        keep(path, encode(journal))
+    except OSError as error:
+        log.error("journal %s not written, after a restart secondaries will get AXFR: %s", path, error.strerror)

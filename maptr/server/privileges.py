@@ -1,24 +1,24 @@
-"""``serve.user``: a server that root starts binds its sockets and goes on as another user, for good.
+"""``serve.user``: a server started as root binds its sockets and then permanently becomes another user.
 
-What the server reads and writes later, it reads and writes as that user from the start on: a key or folder that a
-reload could not read is an error when the server starts.
+Keys and zones are read as that user from the start: a file that a reload could not read is an error of the start.
 """
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from maptr.config import Config
-    from maptr.server.listening import Listening
+from maptr.config import Config
+from maptr.server.sockets import Sockets, bind
 
 KEY = "serve.user"
 
 
 class User(NamedTuple):
-    """A user of this system, and the group to run with."""
+    """A user of this system and the group to run as."""
 
     name: str
     uid: int
@@ -30,12 +30,9 @@ def is_root() -> bool:
 
 
 def user_of(config: Config) -> User | None:
-    """The user to run as, None where none is named. Raises ConfigError for one that does not exist."""
+    """The user to run as; None if none is configured. Raises ConfigError for one that does not exist."""
     if not config.serve.user:
         return None
-    import grp  # here, for most servers are started as the user that they run as
-    import pwd
-
     name, colon, group = config.serve.user.partition(":")
     try:
         entry = pwd.getpwnam(name)
@@ -49,27 +46,25 @@ def user_of(config: Config) -> User | None:
 
 
 def check(config: Config) -> None:
-    """ConfigError for a user that this process is not, and cannot become."""
+    """Raise ConfigError for a user that this process is not and cannot become."""
     user = user_of(config)
     if user is not None and not is_root() and user.uid != os.geteuid():
         raise config.error(KEY, f"only root can become {user.name}; start the server as {user.name}, or as root")
 
 
-def give_up(config: Config, user: User, *, control: Path | None = None, listening: bool = True) -> Listening | None:
-    """Bind the sockets as root, unless not wanted, then be the user. Raises ConfigError.
+def give_up(config: Config, user: User, *, control: Path | None = None, listening: bool = True) -> Sockets | None:
+    """Bind the sockets as root if ``listening``, then become the user. Raises ConfigError.
 
-    Folders for the state and the socket at ``control`` are made for the user where there are none; the socket itself is
-    bound later, by the user, who may write to its folder. ``config`` may be without its secrets.
+    Missing folders for the state and for the socket at ``control`` are created for the user, who binds that socket
+    later. ``config`` may be without its secrets.
     """
-    from maptr.server import listening as sockets
-
     bound = None
     if listening:
         serve = config.serve
         for folder in (serve.state, control and control.parent):
             if folder is not None:
                 _make_folder(config, folder, user)
-        bound = sockets.listen(serve.listen, serve.tls.listen, metrics=serve.metrics)
+        bound = bind(serve.listen, serve.tls.listen, metrics=serve.metrics)
     try:
         _become(user)
     except OSError as error:

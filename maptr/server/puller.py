@@ -1,5 +1,6 @@
-"""The registry pulled while the server runs: every so often, published where it changed, and held against the
-servers that carry it. What goes wrong leaves the table and the zone as they were, and is told in log and status.
+"""The registry pulled while the server runs, published if it has changed, and compared with the servers that have it.
+
+A failure leaves the table and the zone as they are; log and status report it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,13 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from maptr.cache import DNS_ONLY
+from maptr.cache.cache import Cache
+from maptr.cache.disk import Disk
+from maptr.cache.drift import Drift
+from maptr.config import Config
 from maptr.errors import MaptrError, reason_of
 from maptr.protocol.names import to_text
 from maptr.registry import sandbox
@@ -20,23 +26,59 @@ from maptr.registry.plan import Plan
 from maptr.registry.pull import apply_pull, jittered, plan_pull
 from maptr.server import settings
 from maptr.server.background import in_thread
-from maptr.server.driftreport import DriftReport, look_for_drift
-
-if TYPE_CHECKING:
-    from maptr.config import Config
+from maptr.server.status import time_text
 
 log = logging.getLogger("maptr.serve")
 
-FIRST_RETRY = 30.0  # seconds after a pull that failed; doubled each time, up to the interval
+FIRST_RETRY = 30.0  # seconds after a failed pull; doubled each time, up to the interval
+DRIFT_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds that secondaries are given to follow before drift is reported
+DRIFT_RATE = 100.0  # queries a second: servers limit the rate of responses, NSD to 200 by default
+MAX_NAMED = 5  # records named in a log line
+HISTORY = "drift.sqlite"  # in the state folder: the history of verdicts
 
-Publish = Callable[[str], Awaitable[dict[str, Any]]]
-"""Publishes a zone by its name, as a reload of it does."""
+Publish = Callable[[str], Awaitable[dict[str, Any]]]  # reloads a zone by its name
+
+
+@dataclass(frozen=True, slots=True)
+class DriftReport:
+    """The comparison of one server with the table. ``at`` is in seconds since 1970; ``deviating`` has "RECORD VERDICT"
+    for each difference."""
+
+    server: str
+    at: float
+    records: int
+    deviating: tuple[str, ...] = ()
+    error: str = ""
+
+    def __str__(self) -> str:
+        if self.error:
+            return f"not known: {self.error}"
+        if not self.deviating:
+            return f"none in {self.records} records"
+        more = len(self.deviating) - MAX_NAMED
+        named = ", ".join(self.deviating[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return f"{len(self.deviating)} of {self.records} records: {named}"
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether an operator has to see to it."""
+        return bool(self.deviating or self.error)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "server": self.server,
+            "at": time_text(self.at),
+            "records": self.records,
+            "deviating": list(self.deviating),
+            "error": self.error,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class PullState:
-    """The last pull that went well, the failure since (``error`` is "" where there is none), and the drift. Times are
-    seconds since 1970; ``kept`` has key and reason of each record that keeps its last good entry."""
+    """The last successful pull, the failure since (``error`` is "" if there is none), and the drift. Times are seconds
+    since 1970; ``kept`` has key and reason of each record that keeps its last good entry."""
 
     source: str = ""
     checked_at: float | None = None
@@ -49,7 +91,7 @@ class PullState:
 
 
 class Puller:
-    """Keeps the table of a configuration, which ``config`` gives as it is now; ``run`` goes on until cancelled."""
+    """Keeps the table of the current configuration up to date. ``run`` continues until cancelled."""
 
     def __init__(
         self,
@@ -67,14 +109,14 @@ class Puller:
         self._wanted = asyncio.Event()
 
     def wake(self) -> None:
-        """Pull now: the configuration was read again."""
+        """Pull now, after a reload."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Zones are first brought up to their tables, which may have changed while nobody served."""
+        """Publish the zones of tables that changed while the server was down, then pull at each interval."""
         first = True
         while True:
-            self._wanted.clear()  # here, so that a wish that comes while one is being pulled is not lost
+            self._wanted.clear()  # before the pull, so that a request during it counts
             try:
                 for zone in self._zones(None) if first else ():
                     await self._publish(zone)
@@ -89,10 +131,10 @@ class Puller:
                 pass
 
     async def pull_now(self) -> None:
-        """Pull, publish where it changed, and look for drift."""
+        """Pull, publish a changed table, and look for drift."""
         config = self._config()
         if config is None or config.table.file is None:
-            self.state = PullState()  # whatever there was to say is over
+            self.state = PullState()
             return
         table, file = config.table, config.table.file
         parser = sandbox.Parser()
@@ -114,7 +156,7 @@ class Puller:
         return jittered(every, self._rng.uniform)
 
     def _zones(self, table: Path | None) -> list[str]:
-        """The zones that are built from a table, or from any that is there."""
+        """The zones that are built from this table; with None, from any table that exists."""
         config = self._config()
         zones = config.zones if config is not None else ()
         built = [zone for zone in zones if zone.table is not None and table in (None, zone.table)]
@@ -123,7 +165,7 @@ class Puller:
     # ---- pulling
 
     def _pull(self, config: Config, file: Path, parser: sandbox.Parser) -> bool:
-        """True where the table is another one now. Reads and writes files, so it belongs in a thread."""
+        """Whether the table has changed. Reads and writes files: call it in a thread."""
         table = config.table
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +179,7 @@ class Puller:
             apply_pull(found, wall=self._clock)
         except (MaptrError, OSError) as error:
             if parser.is_stopped:
-                return False  # the server ends
+                return False  # the server stops
             reason = reason_of(error)
             if reason != self.state.error:
                 log.error("table %s not pulled, the old one stays: %s", file, reason)
@@ -159,7 +201,7 @@ class Puller:
         return bool(found.plan)
 
     async def _look_for_drift(self, config: Config, file: Path) -> None:
-        reports = await look_for_drift(config, file, self._clock)
+        reports = await _look_for_drift(config, file, self._clock)
         before = {report.server: str(report) for report in self.state.drift}
         for report in reports:
             if str(report) != before.get(report.server):
@@ -169,8 +211,8 @@ class Puller:
 
     # ---- for the status
 
-    def describe(self, time_text: Callable[[float | None], str | None]) -> dict[str, Any] | None:
-        """Plain values for JSON; None where there is no table to pull or to hold servers against."""
+    def describe(self) -> dict[str, Any] | None:
+        """Plain values for JSON; None if no table is pulled or compared with servers."""
         config = self._config()
         if config is None or not (config.table.url or config.table.drift):
             return None
@@ -183,11 +225,11 @@ class Puller:
             "error": state.error,
             "failed": time_text(state.failed_at),
             "kept": [{"record": key, "reason": reason} for key, reason in state.kept],
-            "drift": [report.describe(time_text) for report in state.drift],
+            "drift": [report.describe() for report in state.drift],
         }
 
     def alarms(self) -> list[str]:
-        """What somebody should see to."""
+        """What an operator has to see to."""
         found = [f"the table was not pulled, the old one stays: {self.state.error}"] if self.state.error else []
         if self.state.kept:
             found.append(_kept(self.state.kept))
@@ -205,3 +247,43 @@ def _kept(kept: tuple[tuple[str, str], ...]) -> str:
 def _counted(plan: Plan) -> str:
     counts = {"added": len(plan.added), "changed": len(plan.changed), "removed": len(plan.removed)}
     return ", ".join(f"{count} {what}" for what, count in counts.items())
+
+
+async def _look_for_drift(config: Config, file: Path, clock: Callable[[], float]) -> tuple[DriftReport, ...]:
+    """One report per server. Secondaries take a moment to follow, so drift is looked for again for a while."""
+    servers = config.table.drift
+    for wait in (*DRIFT_WAITS, None):
+        reports = await in_thread(lambda: tuple(_report(config, file, server, clock) for server in servers))
+        if wait is None or not any(report.is_bad for report in reports):
+            break
+        await asyncio.sleep(wait)
+    return reports
+
+
+def _report(config: Config, file: Path, server: str, clock: Callable[[], float]) -> DriftReport:
+    """Reads the file and queries the server: call it in a thread."""
+    state = config.serve.state
+    verdicts: list[Drift] = []
+    try:
+        table, _ = sandbox.read(file.read_bytes(), filename=str(file))
+        for origin in _origins(config):
+            with Cache(
+                table,
+                None,
+                DNS_ONLY,
+                nameservers=[server],
+                origin=origin,
+                history=None if state is None else Disk(state / HISTORY, wall=clock, own=True),
+                rate=DRIFT_RATE,
+            ) as cache:
+                verdicts += [one for group in cache.drift_many() for one in group]
+    except (MaptrError, OSError) as error:
+        return DriftReport(server, clock(), 0, error=reason_of(error))
+    deviating = [one for one in verdicts if one.verdict.is_drift or one.verdict == "unknown"]
+    return DriftReport(server, clock(), len(verdicts), tuple(f"{one.record} {one.verdict}" for one in deviating))
+
+
+def _origins(config: Config) -> list[str]:
+    """The origins of the zones built from the table; without any, the origin of clients."""
+    zones = [to_text(zone.name) for zone in config.zones if zone.table == config.table.file]
+    return zones or [to_text(config.client.origin)]

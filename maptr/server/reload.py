@@ -1,6 +1,6 @@
-"""What is served now, and what replaces it: a reload, zones signed again, a table pulled.
+"""Replaces what is served: a reload, zones signed again, a pulled table.
 
-The next state is made beside this one, in a thread, and then swapped for it, whole or not at all.
+The next state is made in a thread beside the current one, and then swapped in as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from maptr.answer.context import Context
 from maptr.config import Config
 from maptr.errors import ConfigError
-from maptr.server import alarm, publisher, settings, signer, status, systemd
+from maptr.server import settings, signer, status, systemd
 from maptr.server.background import in_thread
+from maptr.server.connections import Certificate
 from maptr.server.primary import Primary
-from maptr.server.publisher import Clock, due_for_signing, publish, sign_again
+from maptr.server.publisher import Clock, due_for_signing, log_results, publish, sign_again
 from maptr.server.responder import Responder, State
 from maptr.server.state import Served, ZoneResult
-from maptr.server.tls import Certificate
 
 if TYPE_CHECKING:
     from maptr.server.puller import Puller
@@ -29,8 +29,8 @@ log = logging.getLogger("maptr.serve")
 
 
 @dataclass(frozen=True, slots=True)
-class _Again:
-    """Everything that a reload swaps, made ready, and what became of each zone."""
+class _Next:
+    """Everything that a reload swaps in, and the result for each zone."""
 
     config: Config | None
     served: Served
@@ -39,9 +39,9 @@ class _Again:
 
 
 class Reloader:
-    """Keeps what the responder answers from up to date.
+    """Keeps the responder's state up to date.
 
-    With ``reread`` a reload reads the configuration again, which ``config`` is now; else it has the same zones.
+    ``config`` is the current configuration. With ``reread`` a reload reads it again; otherwise the zones stay the same.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class Reloader:
         self.served = served
         self.config = config
         self.config_error = self.certificate_error = ""
-        self.reloads = status.Reloads()
-        self.puller: Puller | None = None  # where there is a table
+        self.counts = status.ReloadCounts()
+        self.puller: Puller | None = None  # if there is a table
         self._responder = responder
         self._primary = primary
         self._certificate = certificate
@@ -71,28 +71,28 @@ class Reloader:
 
     @property
     def _state(self) -> State:
-        assert self._responder.state is not None  # noqa: S101 - it answers from one
+        assert self._responder.state is not None  # noqa: S101 - the daemon has set it
         return self._responder.state
 
     def start(self) -> None:
-        """From now on reload when that is wanted, sign and pull when it is due, and tell of signatures that end."""
+        """From now on reload on request, sign and pull when due, and log alarms."""
         loop = asyncio.get_running_loop()
-        watch = alarm.watch(lambda: self.served)
-        self._tasks += [loop.create_task(work) for work in (self._reload_when_wanted(), watch, self._sign_when_due())]
+        alarms = status.log_alarms_daily(lambda: self.served, clock=self._clock)
+        self._tasks += [loop.create_task(work) for work in (self._reload_on_request(), alarms, self._sign_when_due())]
         self._pull()
 
     def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
 
-    def want(self) -> None:
-        """Have all read again soon; asked for during a reload, once more after it."""
+    def request(self) -> None:
+        """Request a reload soon; a request during a reload causes one more after it."""
         self._wanted.set()
 
     async def reload_now(self, zone: str | None = None, *, force: bool = False) -> dict[str, Any]:
-        """Read one zone, or the configuration and every zone; what became of each, or an error that stopped it all."""
+        """Reload one zone, or the configuration and every zone: the result for each, or the error that stopped it."""
         reply = await self._reload(zone, force)
-        self.reloads.count(reply, self._clock())
+        self.counts.count(reply, self._clock())
         return reply
 
     async def _reload(self, zone: str | None, force: bool) -> dict[str, Any]:
@@ -100,12 +100,12 @@ class Reloader:
             systemd.notify(systemd.reloading())
             secondaries = self._primary.settings
             try:
-                # In a thread, for parsing takes far longer than any query may wait.
-                again = await in_thread(lambda: self._read_again(zone, force))
-                reply: dict[str, Any] = {"zones": [result.to_dict() for result in again.results]}
+                # In a thread, as parsing takes far longer than a query may wait.
+                following = await in_thread(lambda: self._read(zone, force))
+                reply: dict[str, Any] = {"zones": [result.to_dict() for result in following.results]}
                 if zone is None:
                     await self._read_certificate(reply)
-                self._adopt(again)
+                self._adopt(following)
             except (ConfigError, OSError) as error:
                 self._primary.settings = secondaries
                 if zone is None:
@@ -116,23 +116,23 @@ class Reloader:
                 if zone is None:
                     self.config_error = ""
                     self._pull()
-                alarm.tell(again.served, self._clock())
+                status.log_alarms(following.served, self._clock())
                 return reply
             finally:
                 systemd.notify(systemd.READY)
 
     def _pull(self) -> None:
-        """Pull the table now, and from now on, if there is one."""
+        """Pull the table now, and regularly from now on, if there is one."""
         if self.puller is not None:
             self.puller.wake()
         elif self.config is not None and settings.has_table(self.config):
-            from maptr.server.puller import Puller  # and with it HTTP and every reader of registries
+            from maptr.server.puller import Puller  # late, for a start: HTTP and the cache, which few servers need
 
             self.puller = Puller(lambda: self.config, self.reload_now, clock=self._clock)
             self._tasks.append(asyncio.get_running_loop().create_task(self.puller.run()))
 
-    def _read_again(self, zone: str | None, force: bool) -> _Again:
-        """The next state, made beside this one. Raises ConfigError, and OSError for the configuration's file."""
+    def _read(self, zone: str | None, force: bool) -> _Next:
+        """Make the next state. Raises ConfigError, and OSError for the configuration file."""
         config, context, only = self.config, self._responder.context, None
         if zone is not None:
             only = settings.served_origin(zone, self.served.states)
@@ -144,31 +144,31 @@ class Reloader:
         sources = self.served.sources if config is None else settings.sources_of(config)
         served, results = publish(sources, self.served, clock=self._clock, only=only, force=force)
         if served.answers_as(self.served) and config == self.config and (zone is not None or self._certificate is None):
-            return _Again(config, served, self._state, results)
+            return _Next(config, served, self._state, results)
         if config is not None:
             self._primary.settings = settings.primary_of(config)
-        return self._ready(config, served, context, results)
+        return self._next(config, served, context, results)
 
     async def sign_now(self) -> None:
-        """Sign the zones whose keys changed or whose signatures are due, as their files were last read."""
+        """Sign the zones whose keys have changed or whose signatures are due, as their files were last read."""
         async with self._busy:
             signs = any(state.source.signing for state in self.served.states.values())
-            if signs and (again := await in_thread(self._sign_again)) is not None:
-                self._adopt(again)
+            if signs and (following := await in_thread(self._sign)) is not None:
+                self._adopt(following)
 
-    def _sign_again(self) -> _Again | None:
-        """The next state, if zones are to be signed; None where nothing is to be done."""
+    def _sign(self) -> _Next | None:
+        """The next state with new signatures; None if none are due."""
         if not (origins := due_for_signing(self.served, self._clock())):
             return None
         served, results = sign_again(self.served, origins, clock=self._clock)
         if served.answers_as(self.served):
-            return _Again(self.config, served, self._state, results)
-        return self._ready(self.config, served, self._responder.context, results)
+            return _Next(self.config, served, self._state, results)
+        return self._next(self.config, served, self._responder.context, results)
 
-    def _ready(self, config: Config | None, served: Served, context: Context, results: list[ZoneResult]) -> _Again:
+    def _next(self, config: Config | None, served: Served, context: Context, results: list[ZoneResult]) -> _Next:
         snapshot = served.snapshot()
         access = self._primary.follow(self._state.access, served.sources, self._state.snapshot, snapshot)
-        return _Again(config, served, State.of(snapshot, access, context), results)
+        return _Next(config, served, State.of(snapshot, access, context), results)
 
     async def _read_certificate(self, reply: dict[str, Any]) -> None:
         if self._certificate is None:
@@ -177,14 +177,14 @@ class Reloader:
         if self.certificate_error:
             reply["error"] = f"certificate not reloaded, the old one stays: {self.certificate_error}"
 
-    def _adopt(self, again: _Again) -> None:
-        """Answer from what was read, and then tell of it."""
-        before, state = self._state, again.state
+    def _adopt(self, following: _Next) -> None:
+        """Answer from the next state, then log it and notify secondaries."""
+        before, state = self._state, following.state
         if state is not before:
             self._responder.swap(state)
-        self.config, self.served = again.config, again.served
-        publisher.log_results(again.results)
-        self._primary.tell(state.access, state.snapshot, before.snapshot, before.access)
+        self.config, self.served = following.config, following.served
+        log_results(following.results)
+        self._primary.notify(state.access, state.snapshot, before.snapshot, before.access)
 
     async def _sign_when_due(self) -> None:
         while True:
@@ -194,7 +194,7 @@ class Reloader:
                 log.exception("internal error, zones not signed")
             await asyncio.sleep(signer.CHECK_INTERVAL)
 
-    async def _reload_when_wanted(self) -> None:
+    async def _reload_on_request(self) -> None:
         while True:
             await self._wanted.wait()
             self._wanted.clear()

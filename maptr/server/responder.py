@@ -21,7 +21,7 @@ from maptr.protocol.cookies import KEY_SIZE, CookieReply, CookieSettings, answer
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.server.counters import Counters
-from maptr.server.log_limit import Seldom
+from maptr.server.log_limit import LogLimit
 from maptr.server.query_log import QueryLog
 from maptr.transfer.session import Access, exchange
 from maptr.zone.snapshot import Snapshot
@@ -98,8 +98,8 @@ class Responder:
         self.limiter = RateLimiter(rrl or RrlSettings(), clock, threading.Lock())  # of a thread for each socket
         self.state: State | None = None
         self._ready: dict[Transport, Ready] = {}
-        self._reports = Seldom(1, clock)
-        self._refusals = Seldom(clock=clock)
+        self._reports = LogLimit(1, clock)
+        self._refusals = LogLimit(clock=clock)
 
     def swap(self, state: State) -> None:
         """Answer from this state from now on."""

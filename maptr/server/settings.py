@@ -1,48 +1,94 @@
-"""From the configuration to what the daemon is made of; and what of it cannot be obeyed, which is an error.
+"""From the configuration to the parts of the daemon, and errors for settings that cannot be obeyed.
 
-A setting that is accepted and not obeyed is worse than one that is refused: its owner counts on it.
+A setting that was accepted but not obeyed would be worse than an error: its operator relies on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maptr.answer.context import NO_COOKIES, Context, Identity
 from maptr.answer.rate_limit import RrlSettings
-from maptr.config import Config, ZoneConfig
+from maptr.config import Config, KeyConfig, Secret, ZoneConfig
+from maptr.dnssec.policy import Children, Policy
 from maptr.errors import ConfigError, MissingExtra, SignatureError, ZoneError, raise_all
 from maptr.protocol.cookies import CookieSettings
 from maptr.protocol.names import Labels, fold, parse, to_text
-from maptr.server import privileges
-from maptr.server.connections import DEFAULT_LIMITS, TcpLimits
+from maptr.server import metrics, privileges
+from maptr.server.connections import TlsSettings
+from maptr.server.primary import PrimarySettings
+from maptr.server.query_log import QueryLog
 from maptr.server.responder import Responder, fresh_cookies
-from maptr.server.state import ZoneSource
+from maptr.server.state import Signing, TableBuild, ZoneSource
+from maptr.server.stream import DEFAULT_LIMITS, TcpLimits
+from maptr.text import nearest
+from maptr.transfer.acl import Acl, Key, NotifyTarget, Rule, Secondaries, keyring
+from maptr.transfer.catalog import catalog_zone
 from maptr.zone.publish import Guards
 
-# What few servers need is imported by those, and what asyncio comes with once queries are answered (``early.py``).
 if TYPE_CHECKING:
     from maptr.registry.pull import Demands
-    from maptr.server.primary import PrimarySettings
-    from maptr.server.query_log import QueryLog
-    from maptr.server.state import Signing, TableBuild
-    from maptr.server.tls import TlsSettings
 
-# What of [serve] a reload can change; the rest is in sockets and processes, and takes a restart.
-# What a reload takes up, and what is ignored.
+# Settings of [serve] that a reload changes, and ``workers``, which is ignored. The others need a restart.
 RELOADED = frozenset({"nsid", "version", "hostname", "udp_payload", "cookies", "catalog", "workers"})
 
 
+class Overrides(NamedTuple):
+    """Zones, and the keys, transfers and notifications of secondaries, from the command line.
+
+    Its other options are settings by their keys, which ``config.load`` takes as flags.
+    """
+
+    zones: tuple[ZoneSource, ...] = ()
+    keys: tuple[Key, ...] = ()
+    transfer: tuple[Rule, ...] = ()
+    notify: tuple[NotifyTarget, ...] = ()
+
+    def over(self, config: Config) -> Config:
+        """The configuration with these zones and keys, which replace those of the same name, and these secondaries
+        for every zone and the catalog. Raises ConfigError."""
+        zones = {zone.name: zone for zone in config.zones}
+        for at, source in enumerate(self.zones):
+            if source.origin in (earlier.origin for earlier in self.zones[:at]):
+                raise ConfigError(f"zone {to_text(source.origin)} is given twice")
+            known = zones.get(source.origin, ZoneConfig(name=source.origin, file=source.path))
+            zones[source.origin] = replace(known, file=source.path, table=None)
+        names = _names_of(self.keys)
+        given = [KeyConfig(key.name, key.algorithm, Secret(key.secret)) for key in self.keys]
+        keys = [*(key for key in config.keys if key.name not in names), *given]
+        secondaries: dict[str, Any] = {"transfer": self.transfer} if self.transfer else {}
+        secondaries |= {"notify": self.notify} if self.notify else {}
+        catalog = replace(config.serve.catalog, **secondaries)
+        return replace(
+            config,
+            serve=replace(config.serve, catalog=catalog),
+            keys=tuple(keys),
+            zones=tuple(replace(zone, **secondaries) for zone in zones.values()),
+        )
+
+
+def _names_of(keys: tuple[Key, ...]) -> Container[Labels]:
+    """Raises ConfigError for a key that is given twice."""
+    if not keys:
+        return ()
+    try:
+        return keyring(keys)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
 def check(config: Config) -> None:
-    """ConfigError for what cannot be obeyed; ConfigErrors where that is more than one setting."""
+    """Raise ConfigError for a setting that cannot be obeyed, and ConfigErrors for several."""
     raise_all(mistakes(config))
 
 
 def mistakes(config: Config) -> list[ConfigError]:
-    """What of a configuration cannot be obeyed on this system."""
+    """The settings that cannot be obeyed on this system."""
     errors: list[ConfigError] = []
-    for look in (privileges.check, _check_metrics, _check_primary, sources_of, _check_demands):
+    for look in (privileges.check, _check_metrics, primary_of, sources_of, _check_demands):
         try:
             look(config)
         except ConfigError as error:
@@ -52,21 +98,10 @@ def mistakes(config: Config) -> list[ConfigError]:
 
 def _check_metrics(config: Config) -> None:
     if config.serve.metrics is not None:
-        from maptr.server import metrics
-
         try:
             metrics.check()
         except ConfigError as error:
             raise config.error("serve.metrics", error.reason) from None
-
-
-def _check_primary(config: Config) -> None:
-    if (
-        config.keys
-        or config.serve.catalog.name is not None
-        or any(zone.transfer or zone.notify for zone in config.zones)
-    ):
-        primary_of(config)
 
 
 def _check_demands(config: Config) -> None:
@@ -75,10 +110,10 @@ def _check_demands(config: Config) -> None:
 
 
 def check_change(now: Config, new: Config) -> None:
-    """ConfigError where a configuration read again asks for what only a restart can give."""
+    """Raise ConfigError for a changed setting that needs a restart."""
     for name in vars(now.serve):
         if name not in RELOADED and getattr(now.serve, name) != getattr(new.serve, name):
-            raise new.error(f"serve.{name}", "changed, which takes a restart; nothing was reloaded")
+            raise new.error(f"serve.{name}", "changed, which needs a restart; nothing was reloaded")
 
 
 def identity_of(config: Config) -> Identity:
@@ -86,7 +121,7 @@ def identity_of(config: Config) -> Identity:
 
 
 def cookies_of(config: Config) -> CookieSettings:
-    """Without a secret in the configuration one is made, for this process alone."""
+    """Without a secret in the configuration, the process makes its own."""
     cookies = config.serve.cookies
     if not cookies.enabled:
         return NO_COOKIES
@@ -95,7 +130,7 @@ def cookies_of(config: Config) -> CookieSettings:
 
 
 def renewed(context: Context, config: Config) -> Context:
-    """What replies depend on, by a configuration read again; a secret that the server made itself stays."""
+    """The context of responses after a reload. A secret that the process made stays."""
     cookies = cookies_of(config)
     if config.serve.cookies.enabled and not config.serve.cookies.secret and context.cookies.secrets:
         cookies = cookies._replace(secrets=context.cookies.secrets)
@@ -118,8 +153,6 @@ def query_log_of(config: Config) -> QueryLog | None:
     how = config.serve.query_log
     if not how.every:
         return None
-    from maptr.server.query_log import QueryLog
-
     return QueryLog(how.every, how.rate)
 
 
@@ -136,8 +169,6 @@ def rrl_of(config: Config) -> RrlSettings:
 
 
 def tls_of(config: Config) -> TlsSettings | None:
-    from maptr.server.tls import TlsSettings
-
     tls = config.serve.tls
     if tls.certificate is None or tls.key is None:
         return None
@@ -154,7 +185,7 @@ def tcp_of(config: Config) -> TcpLimits:
 
 
 def sources_of(config: Config) -> tuple[ZoneSource, ...]:
-    """The zones as they are read and published."""
+    """The zones of the configuration. Raises ConfigError."""
     return tuple(
         ZoneSource(
             zone.name,
@@ -169,12 +200,9 @@ def sources_of(config: Config) -> tuple[ZoneSource, ...]:
 
 
 def signing_of(zone: ZoneConfig) -> Signing | None:
-    """None for a zone that is served as its file has it."""
+    """How a zone is signed; None for one that is served as its file has it."""
     if zone.keys is None:
         return None
-    from maptr.dnssec.policy import Children, Policy
-    from maptr.server.state import Signing
-
     how = zone.signing
     return Signing(
         zone.keys,
@@ -183,11 +211,10 @@ def signing_of(zone: ZoneConfig) -> Signing | None:
 
 
 def build_of(config: Config, zone: ZoneConfig) -> TableBuild | None:
-    """How a zone is built from its table, if it has one. Raises ConfigError."""
+    """How a zone is built from its table; None for one without. Raises ConfigError."""
     if zone.table is None:
         return None
-    from maptr.server.state import TableBuild
-    from maptr.zone.build import NameServer
+    from maptr.zone.build import NameServer  # late: with dnspython's zone reader, 40 ms of a start
 
     try:
         servers = tuple(NameServer.parse(text, zone.name) for text in zone.ns)
@@ -197,12 +224,13 @@ def build_of(config: Config, zone: ZoneConfig) -> TableBuild | None:
 
 
 def has_table(config: Config) -> bool:
-    """True where a table is pulled, or held against servers, or makes a zone."""
+    """Whether a table is pulled, compared with DNS, or built into a zone."""
     return bool(config.table.url or config.table.drift) or any(zone.table for zone in config.zones)
 
 
 def demands_of(config: Config) -> Demands:
-    """What the table must be that is pulled. Raises ConfigError for a key that cannot be read."""
+    """The requirements for a pulled table. Raises ConfigError for a key that cannot be read."""
+    # Late: with HTTP, which few servers need.
     from maptr.registry.minisign import PublicKey
     from maptr.registry.pull import Demands
 
@@ -219,15 +247,10 @@ def demands_of(config: Config) -> Demands:
 
 
 def primary_of(config: Config) -> PrimarySettings:
-    """What the secondaries of each zone may have. Raises ConfigError."""
-    from maptr.server.primary import PrimarySettings
-    from maptr.transfer.acl import Acl, Key, Secondaries
-
+    """The secondaries of each zone. Raises ConfigError."""
     catalog = config.serve.catalog
     if catalog.name is not None:
-        from maptr.transfer.catalog import catalog_zone
-
-        catalog_zone(catalog.name, [zone.name for zone in config.zones], 0)  # raises what starting would
+        catalog_zone(catalog.name, [zone.name for zone in config.zones], 0)  # raises what the start would
     return PrimarySettings(
         tuple(Key(key.name, key.algorithm, key.secret.octets) for key in config.keys if key.secret is not None),
         {zone.name: Secondaries(Acl(zone.transfer), zone.notify) for zone in config.zones},
@@ -237,20 +260,18 @@ def primary_of(config: Config) -> PrimarySettings:
 
 
 def served_origin(text: str, served: Iterable[Labels]) -> Labels:
-    """The origin of a zone that is served, by its name. Raises ConfigError."""
+    """The origin of a served zone by its name. Raises ConfigError."""
     served = tuple(served)
     try:
         origin = fold(parse(text))
     except ValueError as error:
-        raise ConfigError(f"{text!r} is no domain name: {error}") from None
+        raise ConfigError(f"{text!r} is not a valid domain name: {error}") from None
     if origin not in served:
-        from maptr.text import nearest
-
         near = nearest(to_text(origin), map(to_text, served))
         raise ConfigError(f"no zone {to_text(origin)} is served; the nearest is {near or 'none'}")
     return origin
 
 
 def control_of(config: Config) -> Path | None:
-    """The control socket's path; none for a server without a configuration, unless it was asked for."""
+    """The control socket's path; None without a configuration file, unless the path was set explicitly."""
     return config.serve.control if config.filename or "serve.control" in config.places else None

@@ -1,31 +1,33 @@
-"""How the daemon is, as plain values for JSON: what ``maptr status`` shows. No secret is ever among them."""
+"""The status of the daemon as plain values for JSON, which ``maptr status`` shows, and its alarms. Has no secrets."""
 
 from __future__ import annotations
 
+import asyncio
 import datetime
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from maptr import __version__
+from maptr.dnssec.expiry import Signatures, SignatureState
 from maptr.protocol.names import to_text
-from maptr.server.alarm import words
 from maptr.server.counters import GROUPS, Counters
+from maptr.server.secondaries import Notified, Observed
+from maptr.server.state import Served, ZoneState
+from maptr.transfer.acl import NotifyTarget
+from maptr.zone.lint import LeftOut
 
-if TYPE_CHECKING:
-    from maptr.server.daemon import Daemon
-    from maptr.server.observer import Observed
-    from maptr.server.reload import Reloader
-    from maptr.server.state import ZoneState
-    from maptr.zone.lint import LeftOut
+log = logging.getLogger("maptr.serve")
 
-MAX_FINDINGS = 100  # of what a zone lacks; ``maptr table check`` has them all
+MAX_FINDINGS = 100  # of the records that a zone lacks; ``maptr table check`` shows all
+ALARM_INTERVAL = 86400.0  # seconds between two log lines about an alarm; signatures have one two days before their end
 
 
 @dataclass(slots=True)
-class Reloads:
-    """How many reloads there were: done, with a zone refused, or failed before any zone was read; and the last."""
+class ReloadCounts:
+    """Reloads that were done, had a refused zone, or failed before a zone was read; and the time of the last."""
 
     done: int = 0
     refused: int = 0
@@ -33,7 +35,7 @@ class Reloads:
     last: float | None = None
 
     def count(self, reply: dict[str, Any], now: float) -> None:
-        """Count one by what became of it."""
+        """Count a reload by its reply on the control socket."""
         if "zones" not in reply:
             self.failed += 1
         elif any(zone["result"] == "refused" for zone in reply["zones"]) or "error" in reply:
@@ -44,47 +46,66 @@ class Reloads:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {"done": self.done, "refused": self.refused, "failed": self.failed, "last": _time(self.last)}
+        return {"done": self.done, "refused": self.refused, "failed": self.failed, "last": time_text(self.last)}
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
-    """What changes while the event loop turns, so is taken in its thread."""
+class Inputs:
+    """What the status is made of. Times are seconds since 1970."""
 
-    counted: Counters
+    now: float
+    started_at: float
+    config_file: str | None
+    bound: Sequence[object]
+    tls_bound: Sequence[object]
+    metrics_bound: object | None
+    served: Served
+    counters: Counters
+    reloads: ReloadCounts
+    config_error: str
+    certificate_error: str
+    table: dict[str, Any] | None
+    table_alarms: Sequence[str]
+    secondaries: Callable[[ZoneState], Sequence[tuple[NotifyTarget, Notified | None, Observed]]]
 
-    @classmethod
-    def of(cls, daemon: Daemon) -> Live:
-        return cls(daemon.counted())
 
-
-def describe(daemon: Daemon, now: float, live: Live) -> dict[str, Any]:
-    """Everything there is to say; ``now`` is in seconds since 1970, times are given in UTC as RFC 3339 writes them."""
-    reloader = daemon.reloader
-    config, states = reloader.config, reloader.served.states.values()
-    named = live.counted.named()
+def describe(inputs: Inputs) -> dict[str, Any]:
+    """The whole status. Times are in UTC, as RFC 3339 writes them."""
+    now, states = inputs.now, inputs.served.states.values()
+    counts = inputs.counters.named()
+    alarms = list(inputs.table_alarms)
+    if inputs.certificate_error:
+        alarms.insert(0, f"the certificate was not reloaded: {inputs.certificate_error}")
+    if inputs.config_error:
+        alarms.insert(0, f"the configuration was not reloaded: {inputs.config_error}")
     return {
         "version": __version__,
         "pid": os.getpid(),
-        "config": config.filename if config is not None and config.filename else None,
-        "started": _time(daemon.started_at),
-        "uptime": round(max(0.0, now - daemon.started_at), 3),
-        "listen": [str(address) for address in daemon.bound],
-        "listen_tls": [str(address) for address in daemon.tls_bound],
-        "metrics": None if daemon.metrics_bound is None else str(daemon.metrics_bound),
-        "zones": [{**describe_zone(state, now), "secondaries": _secondaries(daemon, state, now)} for state in states],
-        "reloads": reloader.reloads.to_dict(),
-        "config_error": reloader.config_error,
-        "certificate_error": reloader.certificate_error,
-        "table": None if reloader.puller is None else reloader.puller.describe(_time),
-        "queries": live.counted.to_dict(),
-        **{group: {name: named[name] for name in names} for group, names in GROUPS.items()},
-        "alarms": [*_alarms(reloader), *(alarm for state in states for alarm in zone_alarms(state, now))],
+        "config": inputs.config_file,
+        "started": time_text(inputs.started_at),
+        "uptime": _age(inputs.started_at, now),
+        "listen": list(map(str, inputs.bound)),
+        "listen_tls": list(map(str, inputs.tls_bound)),
+        "metrics": None if inputs.metrics_bound is None else str(inputs.metrics_bound),
+        "zones": [
+            {
+                **describe_zone(state, now),
+                "secondaries": [_secondary(state, now, *each) for each in inputs.secondaries(state)],
+            }
+            for state in states
+        ],
+        "reloads": inputs.reloads.to_dict(),
+        "config_error": inputs.config_error,
+        "certificate_error": inputs.certificate_error,
+        "table": inputs.table,
+        "queries": inputs.counters.to_dict(),
+        **{group: {name: counts[name] for name in names} for group, names in GROUPS.items()},
+        "alarms": [*alarms, *(alarm for state in states for alarm in zone_alarms(state, now))],
     }
 
 
 def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
-    """What somebody should see to, in one zone."""
+    """What an operator has to see to in one zone."""
     name = to_text(state.source.origin)
     signing_error = "" if state.signed is None else state.signed.error
     if state.view is None:
@@ -95,18 +116,9 @@ def zone_alarms(state: ZoneState, now: float) -> Iterator[str]:
         yield f"zone {name} was not signed, serial {state.view.serial} stays: {signing_error}"
     found = state.signatures(now)
     if found.is_alarm:
-        yield f"zone {name}: {words(found, now)}"
+        yield f"zone {name}: {signature_alarm(found, now)}"
     if state.left_out and state.left_out.answered_by_others:
         yield f"zone {name}: of its table {state.left_out}"
-
-
-def _alarms(reloader: Reloader) -> Iterator[str]:
-    if reloader.config_error:
-        yield f"the configuration was not reloaded: {reloader.config_error}"
-    if reloader.certificate_error:
-        yield f"the certificate was not reloaded: {reloader.certificate_error}"
-    if reloader.puller is not None:
-        yield from reloader.puller.alarms()
 
 
 def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
@@ -116,19 +128,19 @@ def describe_zone(state: ZoneState, now: float) -> dict[str, Any]:
         "file": str(state.source.path),
         "serial": None if state.view is None else state.view.serial,
         "names": state.names,
-        "loaded": _time(state.loaded_at),
+        "loaded": time_text(state.loaded_at),
         "error": state.error,
-        "failed": _time(state.failed_at),
+        "failed": time_text(state.failed_at),
         "warnings": list(state.warnings),
         "left_out": None if state.left_out is None else describe_left_out(state.left_out),
         "signatures": None if state.view is None else str(signatures.state),
-        "signatures_expire": _time(signatures.expires),
+        "signatures_expire": time_text(signatures.expires),
         "signing": _signing(state),
     }
 
 
 def describe_left_out(left_out: LeftOut) -> dict[str, Any]:
-    """How many records the zone lacks, and which; of many the first."""
+    """The number of records that the zone lacks, and the first of their findings."""
     return {
         "records": len(left_out.records),
         "findings": [finding.to_dict() for finding in left_out[:MAX_FINDINGS]],
@@ -136,53 +148,82 @@ def describe_left_out(left_out: LeftOut) -> dict[str, Any]:
     }
 
 
-def _secondaries(daemon: Daemon, state: ZoneState, now: float) -> list[dict[str, Any]]:
-    """Who is told of the zone's serials, how that stands, and which serial each has."""
-    return [
-        {
-            "secondary": str(target),
-            "notify": None if news is None else str(news.state),
-            "since": _time(None if news is None else news.at),
-            "age": _age(None if news is None else news.at, now),
-            "serial": None if news is None else news.serial,
-            **_observed(daemon.primary.observed(state.source.origin, target), state, now),
-        }
-        for target, news in daemon.primary.news(state.source.origin)
-    ]
-
-
-def _observed(observed: Observed, state: ZoneState, now: float) -> dict[str, Any]:
-    """What a secondary said of its serial when it was asked."""
+def _secondary(
+    state: ZoneState, now: float, target: NotifyTarget, notified: Notified | None, observed: Observed
+) -> dict[str, Any]:
     serial = None if state.view is None else state.view.serial
+    at = None if notified is None else notified.at
     return {
+        "secondary": str(target),
+        "notify": None if notified is None else str(notified.state),
+        "since": time_text(at),
+        "age": _age(at, now),
+        "serial": None if notified is None else notified.serial,
         "observed_serial": observed.serial,
-        "observed": _time(observed.at),
+        "observed": time_text(observed.at),
         "observed_age": _age(observed.at, now),
         "lags": None if observed.serial is None or serial is None else observed.serial != serial,
         "observed_error": observed.error,
     }
 
 
-def _age(at: float | None, now: float) -> float | None:
-    return None if at is None else round(max(0.0, now - at), 3)
-
-
 def _signing(state: ZoneState) -> dict[str, Any] | None:
-    """What there is to say of a zone that the server signs."""
+    """The signing state of a zone that the server signs."""
     signed = state.signed
     if state.source.signing is None or signed is None:
         return None
     return {
         "keys": str(state.source.signing.keys),
         "unsigned_serial": signed.unsigned,
-        "due": _time(signed.due or None),
+        "due": time_text(signed.due or None),
         "error": signed.error,
-        "failed": _time(signed.failed_at if signed.error else None),
-        "retry": _time(signed.retry_at),
+        "failed": time_text(signed.failed_at if signed.error else None),
+        "retry": time_text(signed.retry_at),
     }
 
 
-def _time(seconds: float | None) -> str | None:
+def time_text(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _age(at: float | None, now: float) -> float | None:
+    return None if at is None else round(max(0.0, now - at), 3)
+
+
+# ---- alarms in the log
+
+
+def log_alarms(served: Served, now: float) -> None:
+    """Log each zone whose signatures need attention, and each that lacks records of its table."""
+    for origin, state in served.states.items():
+        found = state.signatures(now)
+        if found.is_alarm:
+            level = logging.WARNING if found.state is Signatures.EXPIRING else logging.ERROR
+            log.log(level, "zone %s: %s", to_text(origin), signature_alarm(found, now))
+        if state.left_out and state.left_out.records:
+            level = logging.ERROR if state.left_out.answered_by_others else logging.WARNING
+            log.log(level, "zone %s: of its table %s", to_text(origin), state.left_out)
+
+
+def signature_alarm(found: SignatureState, now: float) -> str:
+    """What is wrong with signatures that are an alarm, and what to do."""
+    end = time_text(found.expires)
+    if found.state is Signatures.NOT_YET:
+        return "signatures are not valid yet: validators answer SERVFAIL; is a clock wrong?"
+    if found.state is Signatures.EXPIRED:
+        return f"signatures expired at {end}: validators answer SERVFAIL; sign the zone again"
+    return f"signatures expire at {end}, in {((found.expires or 0) - now) / 3600:.0f} hours; sign the zone again"
+
+
+async def log_alarms_daily(
+    current: Callable[[], Served], *, clock: Callable[[], float], interval: float = ALARM_INTERVAL
+) -> None:
+    """Log the alarms now and every ``interval`` seconds, until cancelled."""
+    while True:
+        try:
+            log_alarms(current(), clock())
+        except Exception:
+            log.exception("internal error, alarms not looked at")
+        await asyncio.sleep(interval)

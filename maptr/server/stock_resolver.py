@@ -1,7 +1,7 @@
-"""MaptrResolver: the same answers under dnslib's stock ``DNSServer``.
+"""MaptrResolver: the same answers from dnslib's stock ``DNSServer``.
 
-For tests and for those who run such a server already. The stock server has limits that no resolver can lift:
-a thread a packet, one message a TCP connection, no answer to names that are not UTF-8.
+For tests, and for programs that have such a server. The stock server has limits that a resolver cannot lift: a thread
+per packet, one message per TCP connection, and no response for names that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class MaptrResolver(BaseResolver):  # type: ignore[misc] # dnslib has no types
         self.snapshot = snapshot
 
     def resolve(self, request: DNSRecord, handler: Any) -> DNSRecord:
-        """The reply, as ``respond`` laid it out. Raises DNSError, which the server takes as silence."""
+        """The response of ``respond``. Raises DNSError for no response."""
         transport = Transport.TCP if handler.protocol == "tcp" else Transport.UDP
-        # UDP hands over the datagram; of TCP only what dnslib understood of the message is left.
+        # For UDP the handler has the datagram, for TCP only the message that dnslib has parsed.
         query = handler.request[0] if transport is Transport.UDP else bytes(request.pack())
         reply = respond(query, self.snapshot, transport=transport, client=handler.client_address[0])
         if reply is None:
-            raise DNSError("a packet that gets no answer")
+            raise DNSError("no response to this packet")
         return Message.parse(reply, MAX_MESSAGE)

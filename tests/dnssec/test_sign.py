@@ -41,7 +41,7 @@ from maptr.dnssec.keys import Algorithm, Key, KeySet, Role, State, ds_rdata
 from maptr.dnssec.policy import Children, Policy
 from maptr.dnssec.resign import is_current
 from maptr.errors import SigningError, ZoneError
-from maptr.server import alarm
+from maptr.server import status
 from maptr.server.state import Served, ZoneSource, ZoneState
 from maptr.server.zones import read_zone
 from maptr.zone import text as zonetext
@@ -710,7 +710,7 @@ def test_signatures_have_a_state(keys: dict[Role, Key], caplog: pytest.LogCaptur
         assert (found.state, found.expires) == (state, end)
         caplog.clear()
         with caplog.at_level(logging.WARNING, "maptr.serve"):
-            alarm.tell(Served({view.origin: ZoneState(source).serving(view, now)}), now)
+            status.log_alarms(Served({view.origin: ZoneState(source).serving(view, now)}), now)
         assert bool(caplog.records) is found.is_alarm
         assert all("zone example.: signatures" in record.getMessage() for record in caplog.records)
     assert signature_state(view_zone(zone()), NOW).state is Signatures.UNSIGNED

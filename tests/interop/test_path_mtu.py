@@ -25,7 +25,7 @@ def fragments():
     keys, values = [line for line in words if line[0] == "Ip:"]
     return int(values[keys.index(name)])
 
-server = udp.open_socket(host, 0) if {ours} else socket.socket(family, socket.SOCK_DGRAM)
+server = sockets.open_udp(host, 0) if {ours} else socket.socket(family, socket.SOCK_DGRAM)
 client = socket.socket(family, socket.SOCK_DGRAM)
 client.bind((host, 0))
 client.settimeout(5)

@@ -18,7 +18,7 @@ from maptr.discovery import Outcome as Said
 from maptr.nma.describe import Description, Segment
 from maptr.registry.liveness import Liveness
 from maptr.registry.table import Entry, Table
-from maptr.server.driftreport import DriftReport
+from maptr.server.puller import DriftReport
 from maptr.server.state import ZoneResult
 from maptr.server.status import describe_left_out
 from maptr.zone.lint import LeftOut, lint
@@ -153,7 +153,7 @@ def test_the_server(site: Site) -> None:
     status: dict[str, Any] = dict(site.status())
     status["table"] = {**dict.fromkeys(("file", "source", "checked", "changed", "error", "failed"))}
     status["table"]["kept"] = [{"record": "", "reason": ""}]
-    status["table"]["drift"] = [DriftReport("192.0.2.1", 1.0, 1).describe(str)]
+    status["table"]["drift"] = [DriftReport("192.0.2.1", 1.0, 1).describe()]
     status["zones"][0]["left_out"] = describe_left_out(LeftOut(lint(Table([Entry("12345")]))))
     missing = documented("status") - said("status", status)
     assert said("status", status) <= documented("status")

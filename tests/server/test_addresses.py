@@ -14,7 +14,7 @@ import pytest
 
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
-from maptr.server import bind, udp
+from maptr.server import sockets
 from tests.conftest import REPOSITORY
 from tests.support.namespaces import PATIENCE, Network, environment
 
@@ -147,19 +147,19 @@ def test_forged_queries_start_no_loop_and_cost_nobody_a_reply(network: Network, 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_tcp_segments_are_short_both_ways(host: str) -> None:
     """Loopback alone would take 65,483 octets."""
-    with bind.open_tcp_socket(host, 0) as server, socket.create_connection(server.getsockname()[:2]) as client:
+    with sockets.open_tcp(host, 0) as server, socket.create_connection(server.getsockname()[:2]) as client:
         accepted, _ = server.accept()
         with accepted:
             for sock in (client, accepted):
-                assert 536 <= sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) <= bind.MAX_SEGMENT
+                assert 536 <= sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) <= sockets.MAX_SEGMENT
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's limits, and its doubling (socket(7))")
 def test_buffers_are_what_we_ask_for_or_the_most_there_is() -> None:
-    with udp.open_socket("127.0.0.1", 0) as sock:
+    with sockets.open_udp("127.0.0.1", 0) as sock:
         for option, wanted, limit in (
-            (socket.SO_RCVBUF, udp.RECEIVE_BUFFER, "rmem_max"),
-            (socket.SO_SNDBUF, udp.SEND_BUFFER, "wmem_max"),
+            (socket.SO_RCVBUF, sockets.RECEIVE_BUFFER, "rmem_max"),
+            (socket.SO_SNDBUF, sockets.SEND_BUFFER, "wmem_max"),
         ):
             most = int(Path("/proc/sys/net/core", limit).read_text())
             assert sock.getsockopt(socket.SOL_SOCKET, option) == 2 * min(wanted, most)
@@ -172,4 +172,4 @@ def test_a_port_that_another_shares_is_taken() -> None:
         other.bind(("127.0.0.1", 0))
         address = Address("127.0.0.1", other.getsockname()[1])
         with pytest.raises(ConfigError, match="Address already in use"):
-            bind.bind([address], [])
+            sockets.bind([address])

@@ -25,7 +25,7 @@ from maptr.answer.rate_limit import RrlSettings
 from maptr.answer.respond import make_reply, respond
 from maptr.protocol.address import Address, read_network
 from maptr.protocol.cookies import CookieSettings
-from maptr.server import batch, udp
+from maptr.server import batch, sockets
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
 from maptr.server.responder import Responder, State
@@ -64,10 +64,10 @@ def swap(responder: Responder, snapshot: Snapshot, **context: Any) -> None:
 @contextlib.contextmanager
 def listening(responder: Responder, host: str = "127.0.0.1") -> Iterator[tuple[Counters, tuple[str, int]]]:
     """A listener on an address of this machine: what it counts, and where clients ask it."""
-    sock = udp.open_socket(host, 0)
+    sock = sockets.open_udp(host, 0)
     port = sock.getsockname()[1]
     counters = Counters()
-    listener = batch.BatchListener(sock, responder, counters, anywhere=udp.is_anywhere(sock))
+    listener = batch.BatchListener(sock, responder, counters, anywhere=sockets.is_wildcard(sock))
     listener.start()
     try:
         yield counters, ("::1" if ":" in host else "127.0.0.1", port)
@@ -474,7 +474,7 @@ def test_a_flood_on_the_general_path_keeps_no_ready_query_from_its_response(monk
     monkeypatch.setattr(batch, "BATCH", 32)
     responder = make_responder()
     update = UPDATE.to_wire()
-    sock = udp.open_socket("127.0.0.1", 0)
+    sock = sockets.open_udp("127.0.0.1", 0)
     counters = Counters()
     listener = batch.BatchListener(sock, responder, counters, anywhere=False)
     with client(sock.getsockname()) as flood, client(sock.getsockname()) as other:

@@ -29,7 +29,7 @@ from maptr import places
 from maptr.cli.group import main
 from maptr.cli.serve import serve
 from maptr.errors import ConfigError
-from maptr.server import control, conversations, systemd
+from maptr.server import control, request_server, systemd
 from tests.server.test_daemon import PATIENCE, Server, address_of, zone_text
 from tests.support.flood import Load
 from tests.support.running import converse
@@ -269,7 +269,7 @@ def test_a_zone_that_is_not_served(site: Site) -> None:
     site.start()
     result = site.run("reload", "aa.test")
     assert (result.exit_code, result.stderr) == (1, "maptr: no zone aa.test. is served; the nearest is a.test.\n")
-    assert "no domain name" in site.run("reload", "a..test").stderr
+    assert "is not a valid domain name" in site.run("reload", "a..test").stderr
 
 
 def test_the_usual_places_are_looked_at(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -425,7 +425,7 @@ def test_requests_that_are_none_get_an_error(site: Site, request_line: bytes) ->
 def test_connections_that_say_nothing_do_not_fill_it_for_ever(site: Site) -> None:
     """Past the limit the oldest makes room for a new one; what is open is answered."""
     site.start()
-    silent = [socket.socket(socket.AF_UNIX) for _ in range(conversations.MAX_CONNECTIONS)]
+    silent = [socket.socket(socket.AF_UNIX) for _ in range(request_server.MAX_CONNECTIONS)]
     try:
         for sock in silent:
             sock.settimeout(PATIENCE)
@@ -451,16 +451,16 @@ def test_two_servers_do_not_share_a_socket(site: Site) -> None:
 def test_what_is_in_the_way_of_the_socket(site: Site) -> None:
     site.socket.parent.mkdir()
     site.socket.write_text("precious")
-    with pytest.raises(ConfigError, match="is there and is no socket"):
+    with pytest.raises(ConfigError, match="exists and is not a socket"):
         control.bind(site.socket)
     assert site.socket.read_text() == "precious"
-    with pytest.raises(ConfigError, match="is longer than the 107 octets"):
+    with pytest.raises(ConfigError, match="is longer than the 107 bytes"):
         control.bind(site.directory / ("x" * 100) / "sock")
     with pytest.raises(ConfigError, match="cannot listen on"):
         control.bind(site.config / "sock")
     site.socket.parent.chmod(0o777)
     site.socket.unlink()
-    with pytest.raises(ConfigError, match="others may write to"):
+    with pytest.raises(ConfigError, match="other users may write to"):
         control.bind(site.socket)
 
 

@@ -12,6 +12,7 @@ from maptr.protocol.cookies import CookieSettings
 from maptr.server.connections import Connections
 from maptr.server.counters import NAMES, Counters, total
 from maptr.server.responder import Responder, State
+from maptr.server.stream import TcpLimits
 from maptr.transfer.session import Access
 from tests.server.test_listeners import SNAPSHOT
 
@@ -77,7 +78,7 @@ def test_the_sum_of_counters() -> None:
 
 def test_connections_are_counted() -> None:
     counters = Counters()
-    connections = Connections(max_connections=2, max_per_client=1, counters=counters)
+    connections = Connections(TcpLimits(max_connections=2, max_per_client=1), counters=counters)
     one = connections.admit("192.0.2.1", lambda: None)
     assert one is not None
     assert connections.admit("192.0.2.1", lambda: None) is None

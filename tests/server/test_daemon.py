@@ -25,7 +25,7 @@ from maptr.cli.group import main
 from maptr.cli.serve import serve
 from maptr.errors import ConfigError, ZoneError
 from maptr.protocol.names import parse
-from maptr.server import signals, state_folder, zones
+from maptr.server import state_folder, systemd, zones
 from maptr.server.state import ZoneSource
 from tests.support.certificates import write_certificate
 
@@ -285,7 +285,7 @@ def test_check_config_with_a_bad_zone_is_1_and_says_where(zone_file: Path) -> No
     [
         ('listen = ["127.0.0.1:53", "127.0.0.1:53"]', "serve.listen: 127.0.0.1:53 is given twice"),
         ('listen = ["[::1]:53"]\nmetrics = "[::1]:53"', "serve.metrics: [::1]:53 is given twice"),
-        (f'control = "/{"x" * 107}"', "is longer than the 107 octets a socket's path may have"),
+        (f'control = "/{"x" * 107}"', "is longer than the 107 bytes that the path of a socket may have"),
         ('state = "a zone.txt"', "a zone.txt is not a directory"),
         ('state = "a zone.txt/state"', "a zone.txt is not a directory"),
         ('state = "new/state"', "cannot be written to by this user"),
@@ -561,10 +561,10 @@ def test_sighup_while_it_starts_is_heard_when_it_is_ready(slow: SlowServer, tmp_
 def test_what_other_servers_take_does_not_end_it(slow: SlowServer, number: signal.Signals) -> None:
     slow.process.send_signal(number)
     slow.go_on()
-    slow.wait_for(f"{number.name} means nothing here")
+    slow.wait_for(f"{number.name} is ignored")
     before = len(slow.lines)
     slow.process.send_signal(number)
-    slow.wait_for(f"{number.name} means nothing here", before)
+    slow.wait_for(f"{number.name} is ignored", before)
     assert slow.end() == 0
 
 
@@ -577,11 +577,11 @@ def test_signals_are_held_no_longer_than_told() -> None:
         return signal.SIGHUP in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
     assert not held()
-    with signals.held():
+    with systemd.signals_blocked():
         assert held()
-        signals.heard()
+        systemd.unblock_signals()
         assert not held()
-    with pytest.raises(ConfigError), signals.held():
+    with pytest.raises(ConfigError), systemd.signals_blocked():
         raise ConfigError("a start that fails")
     assert not held()
 

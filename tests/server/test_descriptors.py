@@ -12,8 +12,8 @@ import dns.message
 import dns.query
 import pytest
 
-from maptr.server.connections import DEFAULT_LIMITS, TcpLimits
-from maptr.server.descriptors import RESERVED, fitting
+from maptr.server.sockets import RESERVED, limits_within_descriptors
+from maptr.server.stream import DEFAULT_LIMITS, TcpLimits
 from tests.conftest import REPOSITORY
 from tests.support.peers import Maptr
 from tests.support.running import PATIENCE
@@ -45,13 +45,13 @@ def test_what_fits(
     monkeypatch.setattr(resource, "getrlimit", lambda _: given[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: given.append(both))
     with caplog.at_level(logging.WARNING, "maptr.serve"):
-        assert fitting(DEFAULT_LIMITS, 2) == TcpLimits()._replace(max_connections=allowed)
+        assert limits_within_descriptors(DEFAULT_LIMITS, 2) == TcpLimits()._replace(max_connections=allowed)
     assert given[-1] == (raised, hard)
     assert [*caplog.messages] == (
         []
         if allowed == 500
         else [
-            f"max_connections is {allowed} and not 500, for a process may have {raised} files open: raise LimitNOFILE"
+            f"max_connections is {allowed} instead of 500, as a process may have {raised} files open: raise LimitNOFILE"
         ]
     )
 

@@ -27,15 +27,15 @@ from dnslib.server import DNSLogger, DNSServer
 from maptr.answer.context import Transport
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
-from maptr.server import stream, tcp
-from maptr.server.bind import open_tcp_socket
-from maptr.server.connections import Connections, TcpLimits
+from maptr.server import stream
+from maptr.server.connections import Answers, Connections, TcpListener, TlsSettings
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
 from maptr.server.primary import PrimarySettings
 from maptr.server.responder import Responder, State
+from maptr.server.sockets import open_tcp
 from maptr.server.stock_resolver import MaptrResolver
-from maptr.server.tls import TlsSettings
+from maptr.server.stream import TcpLimits
 from maptr.transfer.acl import Acl, Secondaries
 from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
@@ -66,7 +66,7 @@ def serving(*addresses: Address) -> Iterator[Daemon]:
         yield daemon
 
 
-def answers(counters: Counters | None = None) -> tcp.Answers:
+def answers(counters: Counters | None = None) -> Answers:
     """What a listener answers by."""
     responder = Responder()
     responder.swap(State.of(SNAPSHOT, Access(), responder.context))
@@ -78,10 +78,10 @@ def answers(counters: Counters | None = None) -> tcp.Answers:
 def tcp_serving(connections: Connections | None = None, **timeouts: float) -> Iterator[int]:
     """A TcpListener with limits of the test's own; gives its port."""
     running = Running()
-    sock = open_tcp_socket("127.0.0.1", 0)
+    sock = open_tcp("127.0.0.1", 0)
     port = sock.getsockname()[1]
     limits = TcpLimits(**timeouts)  # type: ignore[arg-type]
-    listener = tcp.TcpListener(sock, answers(), connections or Connections(), limits=limits)
+    listener = TcpListener(sock, answers(), connections or Connections(), limits=limits)
     running.call(listener.start)
     try:
         yield port
@@ -90,8 +90,8 @@ def tcp_serving(connections: Connections | None = None, **timeouts: float) -> It
         running.close()
 
 
-async def stop(listener: tcp.TcpListener) -> None:
-    listener.quiet()
+async def stop(listener: TcpListener) -> None:
+    listener.stop()
     await listener.drain()
 
 
@@ -213,7 +213,7 @@ def test_a_port_for_the_privileged_is_said_to_be_one(
     def refuse(*_: object, **__: object) -> socket.socket:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("maptr.server.udp.open_socket", refuse)
+    monkeypatch.setattr("maptr.server.sockets.open_udp", refuse)
     with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{wanted}: Permission denied") as caught:
         Daemon(served(SNAPSHOT), [Address("127.0.0.1", wanted)]).bind()
     assert ("CAP_NET_BIND_SERVICE" in str(caught.value)) is advised
@@ -279,7 +279,7 @@ def test_a_client_that_does_not_read_is_cut_off_and_others_are_answered() -> Non
 
 
 def test_a_client_beyond_its_share_is_refused() -> None:
-    connections = Connections(max_per_client=2)
+    connections = Connections(TcpLimits(max_per_client=2))
     with tcp_serving(connections) as port, connect(port) as one, connect(port) as two:
         for sock in (one, two):
             sock.sendall(FRAME)
@@ -296,7 +296,7 @@ def test_a_client_beyond_its_share_is_refused() -> None:
 
 
 def test_when_full_the_longest_idle_makes_room() -> None:
-    with tcp_serving(Connections(max_connections=2)) as port, connect(port) as one, connect(port) as two:
+    with tcp_serving(Connections(TcpLimits(max_connections=2))) as port, connect(port) as one, connect(port) as two:
         for sock in (one, two, one):
             sock.sendall(FRAME)
             receive_message(sock)
@@ -451,9 +451,9 @@ def linger(sock: socket.socket) -> None:
 def test_what_is_there_before_its_connection_is_accepted_is_answered() -> None:
     """The kernel has all of it before the listener looks: query, two queries and the end of the stream, or half."""
     running = Running()
-    listening = open_tcp_socket("127.0.0.1", 0)
+    listening = open_tcp("127.0.0.1", 0)
     connections = Connections()
-    listener = tcp.TcpListener(listening, answers(), connections)
+    listener = TcpListener(listening, answers(), connections)
     place = listening.getsockname()
     with contextlib.ExitStack() as stack:
         one, two, half, nothing, gone = (
@@ -484,7 +484,7 @@ def test_what_is_there_before_its_connection_is_accepted_is_answered() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_replies_on_a_connection_never_wait_for_one_another(host: str) -> None:
-    with open_tcp_socket(host, 0) as listening, socket.create_connection(listening.getsockname()[:2]):
+    with open_tcp(host, 0) as listening, socket.create_connection(listening.getsockname()[:2]):
         sock, _ = listening.accept()
         with sock:
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -500,7 +500,7 @@ def test_nothing_is_left_of_a_connection_for_the_garbage_collector() -> None:
             super().connection_made(transport)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tcp, "Stream", Seen)
+        patch.setattr("maptr.server.connections.Stream", Seen)
         connections = Connections()
         gc.disable()
         try:
@@ -545,7 +545,7 @@ def test_resets_and_halves_in_any_number_leave_nothing_open() -> None:
 def test_a_flood_of_connections_stays_within_the_limits() -> None:
     """Of one client beyond its own: refused. Beyond all: the longest idle make room, and the last is answered."""
     counters = Counters()
-    connections = Connections(max_connections=20, max_per_client=15, counters=counters)
+    connections = Connections(TcpLimits(max_connections=20, max_per_client=15), counters=counters)
     with tcp_serving(connections) as port, contextlib.ExitStack() as stack:
         socks = [
             stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE, (f"127.0.0.{client}", 0)))
@@ -566,7 +566,7 @@ def test_a_flood_of_connections_stays_within_the_limits() -> None:
 def test_connections_that_find_no_descriptor_wait_until_there_is_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tcp, "ACCEPT_PAUSE", 0.05)
+    monkeypatch.setattr("maptr.server.connections.ACCEPT_PAUSE", 0.05)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with tcp_serving() as port, socket.socket() as sock:
         sock.settimeout(PATIENCE)
@@ -586,7 +586,7 @@ def test_connections_that_find_no_descriptor_wait_until_there_is_one(
 def test_without_descriptors_the_longest_idle_makes_room(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tcp, "ACCEPT_PAUSE", 0.05)
+    monkeypatch.setattr("maptr.server.connections.ACCEPT_PAUSE", 0.05)
     counters = Counters()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with tcp_serving(Connections(counters=counters)) as port, connect(port) as idle, socket.socket() as later:
@@ -607,7 +607,7 @@ def test_without_descriptors_the_longest_idle_makes_room(
 
 def test_five_hundred_idle_connections_leave_room_for_queries() -> None:
     counters = Counters()
-    connections = Connections(max_connections=600, max_per_client=600, counters=counters)
+    connections = Connections(TcpLimits(max_connections=600, max_per_client=600), counters=counters)
     with tcp_serving(connections) as port, contextlib.ExitStack() as stack:
         idle = [stack.enter_context(connect(port)) for _ in range(500)]
         for _ in range(50):

@@ -9,7 +9,7 @@ import pytest
 
 from maptr.answer.context import Transport
 from maptr.server.counters import Counters
-from maptr.server.log_limit import INTERVAL, MAX_LINES, Seldom
+from maptr.server.log_limit import INTERVAL, MAX_LINES, LogLimit
 from maptr.server.responder import Responder, State
 from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
@@ -17,7 +17,7 @@ from maptr.zone.snapshot import Snapshot
 
 def test_so_many_lines_an_interval_and_then_their_number() -> None:
     now = 100.0
-    seldom = Seldom(30, lambda: now)
+    seldom = LogLimit(30, lambda: now)
     assert [seldom.left_out() for _ in range(37)] == [0] * 30 + [None] * 7
     now += INTERVAL - 1
     assert seldom.left_out() is None

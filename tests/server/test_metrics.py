@@ -24,11 +24,10 @@ from maptr.cli.serve import serve
 from maptr.dnssec.keyfolder import add_key
 from maptr.dnssec.keys import Algorithm, Role, State
 from maptr.errors import ConfigError
-from maptr.protocol.address import Address
 from maptr.registry.table import Entry, Nma, Table
-from maptr.server import conversations, httpd, metrics
-from maptr.server.conversations import Conversations
+from maptr.server import metrics, request_server
 from maptr.server.counters import GROUPS
+from maptr.server.sockets import open_tcp
 from maptr.server.status import describe_left_out
 from maptr.zone.lint import publishable
 from tests.server.test_control import Site
@@ -274,14 +273,16 @@ def test_records_that_a_zone_lacks_are_counted_and_named(scraped: Scraped) -> No
 def told() -> Iterator[int]:
     """The HTTP server alone, with something to say; its port."""
 
-    async def handle(path: str) -> httpd.Reply | None:
+    async def respond(path: str) -> metrics.HttpResponse:
         if path == "/bug":
             raise AssertionError("as a bug would be")
-        return {"/health": httpd.Reply(b"ok\n"), "/big": httpd.Reply(b"a" * 10_000_000)}.get(path)
+        if path == "/big":
+            return metrics.HttpResponse(b"a" * 10_000_000)
+        return metrics.respond(path, {"zones": []})
 
     running = Running()
-    sock = httpd.bind(Address("127.0.0.1", 0))
-    server = httpd.HttpServer(sock, handle)
+    sock = open_tcp("127.0.0.1", 0)
+    server = metrics.HttpServer(sock, respond)
     asyncio.run_coroutine_threadsafe(server.start(), running.loop).result(PATIENCE)
     try:
         yield sock.getsockname()[1]
@@ -332,7 +333,7 @@ def test_head_and_half_requests(told: int) -> None:
 
 
 def test_silent_clients_make_room_the_oldest_first(told: int) -> None:
-    idle = [socket.create_connection(("127.0.0.1", told), PATIENCE) for _ in range(conversations.MAX_CONNECTIONS)]
+    idle = [socket.create_connection(("127.0.0.1", told), PATIENCE) for _ in range(request_server.MAX_CONNECTIONS)]
     try:
         assert get(told, "/health") == (200, "ok\n")
         assert is_closed(idle[0])
@@ -345,7 +346,7 @@ def test_silent_clients_make_room_the_oldest_first(told: int) -> None:
 
 
 def test_silent_clients_are_closed(monkeypatch: pytest.MonkeyPatch, told: int) -> None:
-    monkeypatch.setattr(httpd, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(metrics, "REQUEST_TIMEOUT", 0.2)
     with socket.create_connection(("127.0.0.1", told), PATIENCE) as silent:
         assert is_closed(silent)
 
@@ -358,17 +359,18 @@ def test_who_is_being_answered_makes_no_room() -> None:
 
         async def work(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             nonlocal begun
-            with held.answering():
+            with server.answering():
                 begun += 1
                 await over.wait()
             writer.write(b"done")
             await writer.drain()
 
-        held = Conversations(work)
-        server = await asyncio.start_server(held.accept, "127.0.0.1", 0)
-        where = server.sockets[0].getsockname()
-        open_ones = [await asyncio.open_connection(*where) for _ in range(conversations.MAX_CONNECTIONS)]
-        while begun < conversations.MAX_CONNECTIONS:
+        sock = open_tcp("127.0.0.1", 0)
+        where = sock.getsockname()
+        server = request_server.RequestServer(sock, work, limit=100)
+        await server.start()
+        open_ones = [await asyncio.open_connection(*where) for _ in range(request_server.MAX_CONNECTIONS)]
+        while begun < request_server.MAX_CONNECTIONS:
             await asyncio.sleep(0)
         reader, writer = await asyncio.open_connection(*where)
         with contextlib.suppress(ConnectionResetError):
@@ -378,14 +380,13 @@ def test_who_is_being_answered_makes_no_room() -> None:
         for reader, writer in open_ones:
             assert await reader.read(4) == b"done"
             writer.close()
-        server.close()
-        await held.stop()
+        await server.stop()
 
     asyncio.run(asyncio.wait_for(converse(), PATIENCE))
 
 
 def test_a_client_that_does_not_read_holds_nobody(monkeypatch: pytest.MonkeyPatch, told: int) -> None:
-    monkeypatch.setattr(httpd, "REPLY_SECONDS", 0.5)
+    monkeypatch.setattr(metrics, "REPLY_TIMEOUT", 0.5)
     with socket.create_connection(("127.0.0.1", told), PATIENCE) as deaf:
         deaf.sendall(b"GET /big HTTP/1.1\r\n\r\n")
         assert get(told, "/health") == (200, "ok\n")

@@ -17,8 +17,8 @@ import pytest
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels, parse, to_wire
-from maptr.server.notify import Notifier
 from maptr.server.primary import Primary, PrimarySettings
+from maptr.server.secondaries import Notifier
 from maptr.server.state import ZoneSource
 from maptr.transfer import tsig
 from maptr.transfer.acl import Acl, Key, NotifyTarget, Secondaries, keyring
@@ -39,7 +39,7 @@ def answer(request: bytes, rcode: int = 0) -> bytes:
 
 
 async def told(
-    view_serials: list[int], reply: Reply, key: Key | None = None, waits: tuple[float, ...] = (5.0,) * 4
+    view_serials: list[int], reply: Reply, key: Key | None = None, timeouts: tuple[float, ...] = (5.0,) * 4
 ) -> list[bytes]:
     """What a target receives while the notifier tells it of these serials, until it has no more to say."""
     received: list[bytes] = []
@@ -56,12 +56,12 @@ async def told(
 
         loop.add_reader(sock, read)
         target = NotifyTarget(Address("127.0.0.1", sock.getsockname()[1]), None if key is None else key.name)
-        notifier = Notifier(lambda: NOW, waits=waits)
+        notifier = Notifier(lambda: NOW, timeouts=timeouts)
         keys = keyring([] if key is None else [key])
         for serial in view_serials:
-            notifier.tell(view_of(serial), [target], keys)
+            notifier.notify(view_of(serial), [target], keys)
             await asyncio.sleep(0)
-        while notifier.telling:
+        while notifier.pending:
             await asyncio.sleep(0.01)
         loop.remove_reader(sock)
     return received
@@ -84,7 +84,7 @@ def test_one_request_is_enough_where_it_is_answered(caplog: pytest.LogCaptureFix
 
 
 def test_rfc1996_3_6_silence_is_asked_again_and_given_up(caplog: pytest.LogCaptureFixture) -> None:
-    received = asyncio.run(told([1], lambda _: [], waits=(0.02, 0.04, 0.08)))
+    received = asyncio.run(told([1], lambda _: [], timeouts=(0.02, 0.04, 0.08)))
     assert len(received) == 3
     assert len({packet[:2] for packet in received}) > 1, "each with an ID of its own"
     assert "given up, no answer" in caplog.text
@@ -92,7 +92,7 @@ def test_rfc1996_3_6_silence_is_asked_again_and_given_up(caplog: pytest.LogCaptu
 
 def test_an_error_is_asked_again_for_it_may_be_starting(caplog: pytest.LogCaptureFixture) -> None:
     replies = iter([5, 9, 0])
-    received = asyncio.run(told([1], lambda request: [answer(request, next(replies))], waits=(0.5, 0.5, 5.0)))
+    received = asyncio.run(told([1], lambda request: [answer(request, next(replies))], timeouts=(0.5, 0.5, 5.0)))
     assert len(received) == 3
     assert "given up" not in caplog.text
 
@@ -113,7 +113,7 @@ def test_answers_to_something_else_are_passed_over() -> None:
         return [b"", b"x", other_id, not_a_response, a_query, other_zone, good[:20], good]
 
     assert len(asyncio.run(told([1], reply))) == 1
-    assert len(asyncio.run(told([1], lambda request: reply(request)[:-1], waits=(0.05, 0.05)))) == 2
+    assert len(asyncio.run(told([1], lambda request: reply(request)[:-1], timeouts=(0.05, 0.05)))) == 2
 
 
 def test_a_newer_serial_replaces_what_was_still_to_be_told() -> None:
@@ -134,14 +134,14 @@ def test_rfc8945_signed_where_a_key_is_named() -> None:
 
     assert len(asyncio.run(told([1], signed, KEY))) == 1
     unsigned = lambda request: [answer(tsig.open_query(request, keyring([KEY]), NOW).query)]  # noqa: E731
-    assert len(asyncio.run(told([1], unsigned, KEY, waits=(0.05, 0.05)))) == 2, "an unsigned answer is none"
+    assert len(asyncio.run(told([1], unsigned, KEY, timeouts=(0.05, 0.05)))) == 2, "an unsigned answer is none"
 
 
 def test_nobody_listening_is_no_crash(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
-        notifier = Notifier(lambda: NOW, waits=(0.05, 0.05))
-        notifier.tell(view_of(1), [NotifyTarget(Address("127.0.0.1", free_port()))], {})
-        while notifier.telling:
+        notifier = Notifier(lambda: NOW, timeouts=(0.05, 0.05))
+        notifier.notify(view_of(1), [NotifyTarget(Address("127.0.0.1", free_port()))], {})
+        while notifier.pending:
             await asyncio.sleep(0.01)
 
     asyncio.run(run())
@@ -151,11 +151,11 @@ def test_nobody_listening_is_no_crash(caplog: pytest.LogCaptureFixture) -> None:
 def test_stopping_ends_what_is_still_telling() -> None:
     async def run() -> None:
         notifier = Notifier(lambda: NOW)
-        notifier.tell(view_of(1), [NotifyTarget(Address("127.0.0.1", 9))], {})
+        notifier.notify(view_of(1), [NotifyTarget(Address("127.0.0.1", 9))], {})
         await asyncio.sleep(0)
-        assert notifier.telling
+        assert notifier.pending
         await notifier.stop()
-        assert not notifier.telling
+        assert not notifier.pending
 
     asyncio.run(run())
 

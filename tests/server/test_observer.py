@@ -14,7 +14,7 @@ import pytest
 
 from maptr.protocol.address import Address
 from maptr.protocol.names import Labels
-from maptr.server.observer import Observed, Observer
+from maptr.server.secondaries import Observed, Observer
 from maptr.transfer import tsig
 from maptr.transfer.acl import Key, NotifyTarget, keyring
 from maptr.transfer.notify import is_truncated, make_soa_query, read_serial
@@ -72,15 +72,15 @@ async def seen(
     secondary: Secondary, until: Callable[[Observed], bool], *, wanted: int = 7, key: Key | None = None, **times: float
 ) -> Observed:
     """What is seen of the secondary after an acknowledged NOTIFY."""
-    observer = Observer(lambda: NOW, **{"after_notify": 0.01, "soon": 0.02, "wait": 5.0, **times})
+    observer = Observer(lambda: NOW, **{"after_notify": 0.01, "if_different": 0.02, "timeout": 5.0, **times})
     async with secondary:
         target = NotifyTarget(Address("127.0.0.1", secondary.port), None if key is None else key.name)
         observer.follow({(EXAMPLE, target): (wanted, key)})
         observer.acknowledged(EXAMPLE, target)
         async with asyncio.timeout(PATIENCE):
-            while not until(observer.seen(EXAMPLE, target)):
+            while not until(observer.observed(EXAMPLE, target)):
                 await asyncio.sleep(0.005)
-        found = observer.seen(EXAMPLE, target)
+        found = observer.observed(EXAMPLE, target)
         await observer.stop()
     return found
 
@@ -137,23 +137,23 @@ def test_a_truncated_reply_is_asked_by_tcp() -> None:
 def test_what_was_seen_stays_where_there_is_no_further_answer() -> None:
     replies = iter([lambda query: soa(query, 5)])
     secondary = Secondary(lambda query: next(replies, lambda _: b"")(query))
-    observed = asyncio.run(seen(secondary, lambda observed: bool(observed.error), wait=0.05))
+    observed = asyncio.run(seen(secondary, lambda observed: bool(observed.error), timeout=0.05))
     assert observed == Observed(5, NOW, "no answer")
 
 
 def test_nobody_there_is_said() -> None:
     async def run() -> Observed:
         secondary = Secondary(soa)
-        observer = Observer(lambda: NOW, soon=0.01, wait=1.0)
+        observer = Observer(lambda: NOW, if_different=0.01, timeout=1.0)
         async with secondary:
             target = NotifyTarget(Address("127.0.0.1", secondary.port))
         observer.follow({(EXAMPLE, target): (7, None)})
         async with asyncio.timeout(PATIENCE):
-            while not is_seen(observer.seen(EXAMPLE, target)):
+            while not is_seen(observer.observed(EXAMPLE, target)):
                 await asyncio.sleep(0.005)
-        found = observer.seen(EXAMPLE, target)
+        found = observer.observed(EXAMPLE, target)
         observer.follow({})
-        assert observer.seen(EXAMPLE, target) == Observed(), "forgotten with the target"
+        assert observer.observed(EXAMPLE, target) == Observed(), "forgotten with the target"
         await observer.stop()
         return found
 
@@ -173,4 +173,4 @@ def test_rfc8945_signed_where_a_key_is_named() -> None:
     assert asyncio.run(seen(Secondary(signed), is_seen, key=KEY)) == Observed(7, NOW, "")
     assert keys == [KEY.name]
     unsigned = Secondary(lambda query: soa(tsig.open_query(query, keyring([KEY]), int(NOW)).query))
-    assert asyncio.run(seen(unsigned, is_seen, key=KEY, wait=0.1)).error == "no answer", "an unsigned answer is none"
+    assert asyncio.run(seen(unsigned, is_seen, key=KEY, timeout=0.1)).error == "no answer", "an unsigned answer is none"

@@ -382,9 +382,9 @@ def test_a_silent_control_connection_is_closed(monkeypatch: pytest.MonkeyPatch, 
 
     from maptr.server import control
 
-    monkeypatch.setattr(control, "REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr(control, "REQUEST_TIMEOUT", 0.1)
 
-    async def never(request: control.Request) -> dict[str, object]:
+    async def never(request: object) -> dict[str, object]:
         raise AssertionError("nothing was asked")
 
     async def run(path: Path) -> bytes:

@@ -21,11 +21,10 @@ from maptr.dnssec import keyfolder
 from maptr.dnssec.keys import Algorithm, Role, State
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import RRSIG
-from maptr.server import alarm, driftreport, settings, status
-from maptr.server.driftreport import DriftReport
-from maptr.server.overrides import Overrides
+from maptr.server import puller, settings, status
 from maptr.server.publisher import publish, start
-from maptr.server.puller import Puller
+from maptr.server.puller import DriftReport, Puller
+from maptr.server.settings import Overrides
 from maptr.server.state import Served, ZoneResult, ZoneSource
 from tests.registry.test_pull import http, natab, sends
 from tests.support.caching import Clock
@@ -186,7 +185,7 @@ def test_a_check_of_the_configuration_builds_the_zone_aside(tmp_path: Path) -> N
     ("extra", "zone", "because"),
     [
         ('[table]\nfile = "naans"\nurl = "x"\npublic_key = "none"\n', "", "table.public_key: "),
-        ('[table]\nfile = "naans"\nurl = "x"\npublic_key = "maptr.toml"\n', "", "no public key of minisign"),
+        ('[table]\nfile = "naans"\nurl = "x"\npublic_key = "maptr.toml"\n', "", "not a minisign public key"),
     ],
 )
 def test_mistakes_are_told_before_anything_starts(tmp_path: Path, extra: str, zone: str, because: str) -> None:
@@ -275,7 +274,7 @@ def test_a_record_that_cannot_be_read_any_more_is_an_alarm_until_it_can(
     told = "1 record keeps its last good entry, for the source has what cannot be read: 10003: no NMA"
     assert [(record.levelname, told in record.message) for record in caplog.records] == [("ERROR", True)]
     assert [told in alarm for alarm in pulling.puller.alarms()] == [True]
-    described = pulling.puller.describe(str)
+    described = pulling.puller.describe()
     assert described is not None
     assert [kept["record"] for kept in described["kept"]] == ["10003"]
     assert "10003" in registry.read((tmp_path / "naans").read_bytes())
@@ -316,7 +315,7 @@ def test_a_pull_that_is_cancelled_leaves_no_process(
 
 
 def test_drift_names_what_a_server_does_not_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driftreport, "WAITS", (0.0,))
+    monkeypatch.setattr(puller, "DRIFT_WAITS", (0.0,))
     zone = tmp_path / "served.zone"
     site = Site(tmp_path)
     site.table.write_bytes(natab(*range(10000, 10010)))
@@ -332,7 +331,7 @@ def test_drift_names_what_a_server_does_not_say(tmp_path: Path, monkeypatch: pyt
     assert len(second.deviating) == 9
     assert str(second).endswith(" and 4 more")
     assert len(pulling.puller.alarms()) == 2
-    described = pulling.puller.describe(lambda at: None if at is None else "then")
+    described = pulling.puller.describe()
     assert described is not None
     assert described["drift"][0]["deviating"] == ["10100 missing"]
 
@@ -388,7 +387,7 @@ def test_a_zone_named_on_the_command_line_is_its_file_s(tmp_path: Path) -> None:
 def test_no_table_is_nothing_to_pull_and_nothing_to_say(tmp_path: Path) -> None:
     pulling = Pulling(Site(tmp_path))
     pulling.pull()
-    assert (pulling.puller.describe(str), pulling.puller.alarms()) == (None, [])
+    assert (pulling.puller.describe(), pulling.puller.alarms()) == (None, [])
 
 
 # --- records that the zone lacks
@@ -427,7 +426,7 @@ def test_records_that_the_zone_lacks_are_told_by_status_and_log_and_again_each_d
     line = "2 records left out: a bad-record; 12345/x7 no-public-host, its ARKs get the answer of 12345"
     assert told["text"] == line
     assert list(status.zone_alarms(state, 0.0)) == [f"zone ark.arpa.: of its table {line}"]
-    alarm.tell(served, 0.0)
+    status.log_alarms(served, 0.0)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("ERROR", f"zone ark.arpa.: of its table {line}")
     ]
@@ -436,7 +435,7 @@ def test_records_that_the_zone_lacks_are_told_by_status_and_log_and_again_each_d
     served, _ = site.publish(served)
     (state,) = served.states.values()
     assert list(status.zone_alarms(state, 0.0)) == []
-    alarm.tell(served, 0.0)
+    status.log_alarms(served, 0.0)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 

@@ -22,7 +22,7 @@ import pytest
 from maptr.config import Config, parse
 from maptr.errors import ConfigError
 from maptr.server import settings
-from maptr.server.overrides import Overrides
+from maptr.server.settings import Overrides
 from tests.server.test_control import Site
 from tests.server.test_control import site as site
 from tests.server.test_daemon import PATIENCE, address_of, zone_text

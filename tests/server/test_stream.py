@@ -12,9 +12,8 @@ import pytest
 from maptr.errors import ZoneError
 from maptr.protocol.address import Address
 from maptr.server import stream as module
-from maptr.server.connections import TcpLimits
 from maptr.server.daemon import Daemon
-from maptr.server.stream import AT_A_TIME, HELD_BUFFER, MAX_TURN, TURN_SIZE, Stream, Turns
+from maptr.server.stream import HELD_BUFFER, MAX_TURN, TURN_SIZE, TURNS_TIME, RoundRobin, Stream, TcpLimits
 from tests.server.test_listeners import FRAME, SNAPSHOT, receive_message
 from tests.server.test_listeners import QUERY as QUESTION
 from tests.support.running import PATIENCE, answering, served
@@ -196,11 +195,11 @@ def loop() -> Loop:
 
 
 @pytest.fixture
-def turns(loop: Loop) -> Turns:
-    return Turns(cast(asyncio.AbstractEventLoop, loop))
+def turns(loop: Loop) -> RoundRobin:
+    return RoundRobin(cast(asyncio.AbstractEventLoop, loop))
 
 
-def test_short_turns_are_taken_together_and_long_ones_one_by_one(loop: Loop, turns: Turns) -> None:
+def test_short_turns_are_taken_together_and_long_ones_one_by_one(loop: Loop, turns: RoundRobin) -> None:
     taken: list[str] = []
 
     def turn(name: str, seconds: float) -> None:
@@ -208,9 +207,9 @@ def test_short_turns_are_taken_together_and_long_ones_one_by_one(loop: Loop, tur
         loop.now += seconds
 
     for number in range(3):
-        turns.add(lambda number=number: turn(f"short {number}", AT_A_TIME / 10))  # type: ignore[misc]
+        turns.add(lambda number=number: turn(f"short {number}", TURNS_TIME / 10))  # type: ignore[misc]
     for number in range(3):
-        turns.add(lambda number=number: turn(f"long {number}", 2 * AT_A_TIME))  # type: ignore[misc]
+        turns.add(lambda number=number: turn(f"long {number}", 2 * TURNS_TIME))  # type: ignore[misc]
     expected = ["short 0", "short 1", "short 2", "long 0"], ["long 1"], ["long 2"]
     for some in expected:
         assert len(loop.soon) == 1
@@ -220,7 +219,7 @@ def test_short_turns_are_taken_together_and_long_ones_one_by_one(loop: Loop, tur
     assert loop.soon == []
 
 
-def test_who_wants_another_turn_waits_for_all_others(loop: Loop, turns: Turns) -> None:
+def test_who_wants_another_turn_waits_for_all_others(loop: Loop, turns: RoundRobin) -> None:
     taken: list[int] = []
 
     def turn(number: int) -> None:
@@ -235,7 +234,7 @@ def test_who_wants_another_turn_waits_for_all_others(loop: Loop, turns: Turns) -
     assert len(taken) >= 6
 
 
-def test_a_turn_that_fails_takes_no_other_along(loop: Loop, turns: Turns) -> None:
+def test_a_turn_that_fails_takes_no_other_along(loop: Loop, turns: RoundRobin) -> None:
     taken: list[int] = []
     turns.add(lambda: 1 / 0)
     turns.add(lambda: taken.append(1))
@@ -246,9 +245,9 @@ def test_a_turn_that_fails_takes_no_other_along(loop: Loop, turns: Turns) -> Non
     assert loop.soon == []
 
 
-def test_transfers_have_their_turns_one_by_one(loop: Loop, turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transfers_have_their_turns_one_by_one(loop: Loop, turns: RoundRobin, monkeypatch: pytest.MonkeyPatch) -> None:
     """With many under way the event loop looks for new data after each message."""
-    monkeypatch.setattr(module, "AT_A_TIME", 0.1)
+    monkeypatch.setattr(module, "TURNS_TIME", 0.1)
     made = 0
 
     def transfer(query: bytes) -> Iterator[bytes]:
@@ -260,7 +259,7 @@ def test_transfers_have_their_turns_one_by_one(loop: Loop, turns: Turns, monkeyp
 
     async def converse() -> None:
         nonlocal made
-        streams = [Stream(transfer, later=turns.add) for _ in range(50)]
+        streams = [Stream(transfer, schedule=turns.add) for _ in range(50)]
         for stream in streams:
             stream.connection_made(Transport())
             stream.data_received(QUERY)
@@ -275,14 +274,14 @@ def test_transfers_have_their_turns_one_by_one(loop: Loop, turns: Turns, monkeyp
 
 
 def test_the_listeners_of_a_server_share_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    used: set[Turns] = set()
-    add = Turns.add
+    used: set[RoundRobin] = set()
+    add = RoundRobin.add
 
-    def noted(turns: Turns, turn: Callable[[], object]) -> None:
+    def noted(turns: RoundRobin, turn: Callable[[], object]) -> None:
         used.add(turns)
         add(turns, turn)
 
-    monkeypatch.setattr(Turns, "add", noted)
+    monkeypatch.setattr(RoundRobin, "add", noted)
     pipeline = 3 * MAX_TURN
     daemon = Daemon(served(SNAPSHOT), [Address("127.0.0.1", 0), Address("127.0.0.2", 0)])
     with answering(daemon):

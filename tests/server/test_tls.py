@@ -22,12 +22,11 @@ import pytest
 
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address
-from maptr.server import tcp
-from maptr.server.bind import open_tcp_socket
-from maptr.server.connections import Connections, TcpLimits
+from maptr.server.connections import ALPN, Certificate, Connections, TcpListener, TlsSettings, make_context
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
-from maptr.server.tls import ALPN, Certificate, TlsSettings, make_context
+from maptr.server.sockets import open_tcp
+from maptr.server.stream import TcpLimits
 from tests.server.test_listeners import (
     BIG,
     BIG_FRAME,
@@ -248,8 +247,8 @@ def listening_tls(
     running.loop.set_exception_handler(lambda _, context: failures.append(context))
     failures: list[dict[str, object]] = []
     descriptors = open_descriptors()
-    sock = open_tcp_socket("127.0.0.1", 0)
-    listener = tcp.TcpListener(
+    sock = open_tcp("127.0.0.1", 0)
+    listener = TcpListener(
         sock,
         answers(),
         connections,
@@ -292,7 +291,7 @@ LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts 
 @pytest.mark.parametrize("said", [b"", hello()[:20], hello()], ids=["nothing", "half a hello", "a hello"])
 def test_a_connection_shed_in_its_handshake_leaves_nothing_behind(directory: Path, said: bytes) -> None:
     counters = Counters()
-    connections = Connections(max_connections=2, counters=counters)
+    connections = Connections(TcpLimits(max_connections=2), counters=counters)
     with listening_tls(directory, connections) as (port, _), contextlib.ExitStack() as stack:
         socks = []
         for _ in range(40):
@@ -312,7 +311,7 @@ def test_a_connection_shed_in_its_handshake_leaves_nothing_behind(directory: Pat
 @pytest.mark.parametrize("reset", [True, False])
 def test_handshakes_that_are_given_up_leave_nothing_behind(directory: Path, reset: bool) -> None:
     counters = Counters()
-    connections = Connections(counters=counters, max_per_client=1000, max_connections=1000)
+    connections = Connections(TcpLimits(max_per_client=1000, max_connections=1000), counters=counters)
     begun = hello()
     with listening_tls(directory, connections) as (port, _):
         for number in range(100):
@@ -328,7 +327,7 @@ def test_handshakes_that_are_given_up_leave_nothing_behind(directory: Path, rese
 
 @LINUX
 def test_a_slow_handshake_is_finished_in_its_time_and_cut_off_after_it(directory: Path) -> None:
-    connections = Connections(max_per_client=100)
+    connections = Connections(TcpLimits(max_per_client=100))
     with listening_tls(directory, connections, handshake_timeout=1.0) as (port, _):
         with contextlib.ExitStack() as stack:
             slow = [stack.enter_context(connect(port)) for _ in range(50)]
@@ -450,7 +449,7 @@ def test_the_context_is_the_same_until_it_is_reloaded(directory: Path) -> None:
 
 
 def test_ipv6_clients_are_counted_by_their_link() -> None:
-    connections = Connections(max_per_client=1)
+    connections = Connections(TcpLimits(max_per_client=1))
     assert connections.admit("2001:db8::1", lambda: None)
     assert connections.admit("2001:db8::2", lambda: None) is None
     assert connections.admit("2001:db8:0:1::1", lambda: None)

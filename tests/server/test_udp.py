@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from maptr.server import udp
+from maptr.server import sockets, udp
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from maptr.server import udp
     [
         (
             socket.IPPROTO_IP,
-            udp.IP_PKTINFO,
+            sockets.IP_PKTINFO,
             struct.pack("@i4s4s", 7, bytes((192, 0, 2, 1)), bytes((192, 0, 2, 1))),
             struct.pack("@i4s4s", 0, bytes((192, 0, 2, 1)), bytes((192, 0, 2, 1))),
         ),
@@ -39,7 +39,7 @@ def test_what_else_the_kernel_tells_is_not_sent_back() -> None:
 
 
 def test_every_address_of_a_wildcard_socket_answers_as_itself() -> None:
-    with udp.open_socket("0.0.0.0", 0) as server:
+    with sockets.open_udp("0.0.0.0", 0) as server:
         listener = udp.UdpListener(server, lambda query, _transport, _client: query)
         for number in (1, 2, 9):
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:

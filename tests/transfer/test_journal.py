@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from maptr.errors import JournalError, ZoneError
 from maptr.protocol.names import parse
 from maptr.protocol.serial import is_newer
-from maptr.server.journal_file import journal_path, read_journal, write_journal
+from maptr.server.primary import journal_path, read_journal, write_journal
 from maptr.transfer import journal as journals
 from maptr.transfer.journal import Journal, PackedDifference, decode, encode
 from maptr.zone.difference import Record, difference, digest, pack
