@@ -93,10 +93,9 @@ def _no_passphrase() -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connection:
-    """An accepted connection of a client; ``close`` ends it."""
+    """An accepted connection of a client."""
 
     client: str
-    close: Callable[[], object]
 
 
 class Connections:
@@ -108,7 +107,7 @@ class Connections:
     def __init__(self, limits: TcpLimits = DEFAULT_LIMITS, counters: Counters | None = None) -> None:
         self._limits = limits
         self._counters = counters or Counters()
-        self._open: dict[Connection, None] = {}  # idle for longest first
+        self._open: dict[Connection, Callable[[], object]] = {}  # idle for longest first, and what closes each
         self._per_client: dict[str, int] = {}
 
     @property
@@ -124,8 +123,8 @@ class Connections:
             return None
         if len(self._open) >= self._limits.max_connections:
             self.shed()
-        connection = Connection(client, close)
-        self._open[connection] = None
+        connection = Connection(client)
+        self._open[connection] = close
         self._per_client[client] = self._per_client.get(client, 0) + 1  # after shedding, which may change it
         self._counters.open += 1
         self._counters.accepted += 1
@@ -133,17 +132,17 @@ class Connections:
 
     def shed(self) -> None:
         """Close the connection that is idle for longest, if there is one."""
-        connection = next(iter(self._open), None)
-        if connection is not None:
+        for connection, close in self._open.items():
             self.remove(connection)
-            connection.close()
+            close()
             self._counters.shed += 1
+            return
 
     def touch(self, connection: Connection) -> None:
         """Note a query: the connection is now the least idle."""
-        if connection in self._open:
-            del self._open[connection]
-            self._open[connection] = None
+        close = self._open.pop(connection, None)
+        if close is not None:
+            self._open[connection] = close
 
     def remove(self, connection: Connection) -> None:
         """Note that a connection is closed. A second call does nothing."""

@@ -231,10 +231,10 @@ def test_sighup_reads_the_configuration_again(site: Site) -> None:
     [
         (
             {"serve": "nsid = 'a'\nlog_format = 'json'"},
-            "maptr.toml:4: serve.log_format: changed, which takes a restart",
+            "maptr.toml:4: serve.log_format: changed, which needs a restart",
         ),
         ({"serve": "listens = 1"}, "maptr.toml:3: serve.listens: no such key; the nearest is serve.listen"),
-        ({"serve": "tcp.idle_timeout = 3"}, "maptr.toml:3: serve.tcp: changed, which takes a restart"),
+        ({"serve": "tcp.idle_timeout = 3"}, "maptr.toml:3: serve.tcp: changed, which needs a restart"),
         ({"extra": "= nonsense"}, "maptr.toml:10: Invalid statement"),
     ],
 )
@@ -262,7 +262,7 @@ def test_another_address_takes_a_restart(site: Site) -> None:
     site.config.write_text(site.config.read_text().replace("127.0.0.1:0", "127.0.0.1:5399"))
     result = site.run("reload")
     assert result.exit_code == 1
-    assert "maptr.toml:2: serve.listen: changed, which takes a restart; nothing was reloaded" in result.stderr
+    assert "maptr.toml:2: serve.listen: changed, which needs a restart; nothing was reloaded" in result.stderr
 
 
 def test_a_zone_that_is_not_served(site: Site) -> None:
