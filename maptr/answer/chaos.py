@@ -6,7 +6,7 @@ from maptr.answer.context import Identity
 from maptr.answer.lookup import Outcome
 from maptr.protocol.names import Labels, fold
 from maptr.protocol.numbers import TXT
-from maptr.zone.snapshot import RRset
+from maptr.zone.rrset import RRset
 
 _VERSION = frozenset({(b"version", b"bind"), (b"version", b"server")})
 _HOSTNAME = frozenset({(b"hostname", b"bind"), (b"id", b"server")})

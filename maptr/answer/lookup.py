@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from maptr.protocol.names import MAX_NAME, Labels, fold, is_below, to_wire, wire_length
 from maptr.protocol.numbers import AAAA, ANY, CNAME, DNAME, DS, NOERROR, NS, NXDOMAIN, RRSIG, YXDOMAIN, A
-from maptr.zone.snapshot import Node, RRset, Snapshot, ZoneView, rdata_name
+from maptr.zone.rrset import Node, RRset, rdata_name
+from maptr.zone.snapshot import Snapshot, ZoneView
 
 # CNAMEs and DNAMEs followed for one question. No RFC says; Knot stops at 20, BIND at 16 (later 11).
 MAX_CHAIN = 16

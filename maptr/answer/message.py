@@ -42,7 +42,7 @@ from maptr.protocol.numbers import (
     YXDOMAIN,
 )
 from maptr.protocol.numbers import RD as RECURSION_DESIRED
-from maptr.zone.snapshot import RDATA_NAMES, RRset
+from maptr.zone.rrset import RDATA_NAMES, RRset
 
 MAX_POINTER = 0x3FFF  # RFC 1035 4.1.4: fourteen bits
 # A query carries OPT, perhaps TSIG or SIG(0), and an IXFR query one SOA. More records are only work for the server.

@@ -29,8 +29,7 @@ from maptr.answer.message import Reply
 from maptr.protocol.cookies import CLIENT_COOKIE, WHOLE_COOKIE
 from maptr.protocol.names import Labels, to_wire
 from maptr.protocol.numbers import MAX_MESSAGE, NOERROR, NXDOMAIN, RCODE_BITS, REFUSED
-from maptr.zone.packed import INERT, PackedNodes
-from maptr.zone.packing import RRSET
+from maptr.zone.packed import INERT, RRSET
 from maptr.zone.snapshot import ZoneView
 
 # Three iovec: the question, records with OPT, the cookie. The first and the third address are set when it is sent.
@@ -142,7 +141,7 @@ class Zone(NamedTuple):
 
     @classmethod
     def of(cls, view: ZoneView) -> Zone:
-        nodes = PackedNodes.pack(view.nodes)
+        nodes = view.nodes
         return cls(view, to_wire(view.origin), nodes.table.get if nodes.packer is None else nodes.find)
 
 

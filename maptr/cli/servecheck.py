@@ -16,7 +16,6 @@ from maptr.protocol.names import to_text
 from maptr.server import settings, signer, status, zones
 from maptr.server.state import ZoneSource
 from maptr.zone.finding import text_of
-from maptr.zone.packed import count_names
 
 if TYPE_CHECKING:
     from maptr.config import Config
@@ -53,7 +52,7 @@ class Report:
 
     def zone(self, source: ZoneSource, checked: zones.Checked, warnings: list[str]) -> None:
         """Add a zone that can be served."""
-        name, names = to_text(source.origin), count_names(checked.view)
+        name, names = to_text(source.origin), checked.view.nodes.count()
         file = source.path if source.table is None else source.table.table
         keys = None if source.signing is None else str(source.signing.keys)
         if not self._as_json:

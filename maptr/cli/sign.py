@@ -28,7 +28,7 @@ from maptr.zone.finding import Severity
 if TYPE_CHECKING:
     from maptr.dnssec.keys import KeySet
     from maptr.dnssec.policy import Policy
-    from maptr.zone.plainzone import Plain
+    from maptr.zone.reader import ZoneFile
     from maptr.zone.snapshot import ZoneView
 
 
@@ -131,14 +131,14 @@ def sign(
         keyfolder.require_cryptography()
     from maptr.dnssec.policy import Children, Policy
     from maptr.dnssec.resign import Renewal
-    from maptr.server.zones import uncollected
     from maptr.zone import text as zonetext
+    from maptr.zone.reader import paused_gc
 
     if as_json and target is None:
         raise click.UsageError("--json needs -o OUT: standard output has the zone")
     refuse_input(target, [file, *keys.glob("*.pem")])
     now = int(time.time()) if at is None else at
-    with exit_on_error(), uncollected():
+    with exit_on_error(), paused_gc():
         policy = Policy(lifetime, inception, refresh, zonemd, Children(cds), dnskey_ttl)
         signers = keyfolder.read_key_set(keys)
         zone, included = _read_zone(file, origin)
@@ -175,7 +175,7 @@ def _progress(target: Path | None) -> Iterator[Callable[[int, int], None]]:
 def _read_zone(file: str, origin: str | None) -> tuple[ZoneView, list[Path]]:
     """The zone in a file and the files it includes; exits if ``zone check`` finds errors."""
     from maptr.zone.check import is_clean
-    from maptr.zone.masterfile import soa_owner
+    from maptr.zone.tokens import soa_owner
 
     text = read_text(file)
     origin = origin or soa_owner(text)
@@ -191,9 +191,9 @@ def _read_zone(file: str, origin: str | None) -> tuple[ZoneView, list[Path]]:
     return view, [path for path, _ in included]
 
 
-def _read_plain(octets: bytes, origin: str) -> Plain | None:
+def _read_plain(octets: bytes, origin: str) -> ZoneFile | None:
     from maptr.protocol import names
-    from maptr.server.zones import read_plain
+    from maptr.zone.reader import read_plain
 
     try:
         return read_plain(octets, names.fold(names.parse(origin)))
@@ -203,7 +203,7 @@ def _read_plain(octets: bytes, origin: str) -> Plain | None:
 
 def _holds(old: ZoneView | None, target: Path | None) -> bool:
     """Whether the digest of the old zone matches, so that its signatures can be kept."""
-    from maptr.zone.integrity import check_digest
+    from maptr.zone.zonemd import check_digest
 
     try:
         if old is not None:
@@ -218,14 +218,13 @@ def _report(signed: ZoneView, keys: KeySet, now: int, policy: Policy) -> dict[st
     """The summary for ``--json``."""
     from maptr.dnssec.resign import due
     from maptr.protocol import names
-    from maptr.zone.packed import longest_ttl
 
     return {
         "zone": names.to_text(signed.soa.owner),
         "serial": signed.serial,
         "signed_until": _date(due(signed, policy, now) + policy.refresh),
         "keys": list(map(str, dict.fromkeys([*keys.dnskey_signers, *keys.zone_signers]))),
-        "longest_ttl": longest_ttl(signed),
+        "longest_ttl": signed.longest_ttl(),
     }
 
 
@@ -240,13 +239,12 @@ def _show_unchanged(view: ZoneView, target: Path | None, now: int, policy: Polic
 def _show_signed(signed: ZoneView, keys: KeySet, now: int, policy: Policy) -> None:
     from maptr.dnssec.resign import due
     from maptr.protocol import names
-    from maptr.zone.packed import longest_ttl
 
     until = due(signed, policy, now) + policy.refresh
     shown = ", ".join(map(str, dict.fromkeys([*keys.dnskey_signers, *keys.zone_signers])))
     origin = names.to_text(signed.soa.owner)
     output.talk(f"zone {origin} serial {signed.serial} signed until {_date(until)} by {shown}")
-    longest = longest_ttl(signed)
+    longest = signed.longest_ttl()
     output.talk(
         f"in a rollover, wait {longest} s (the longest TTL) after the last server has this serial before the next step"
     )

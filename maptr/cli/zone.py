@@ -238,7 +238,7 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
     from maptr.server.state import ZoneSource
     from maptr.server.zones import read_zone
     from maptr.zone.diff import ZoneDiff
-    from maptr.zone.masterfile import soa_owner
+    from maptr.zone.tokens import soa_owner
 
     origin = origin or soa_owner(read_text(old))
     views = []

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from maptr.protocol.names import Labels
 from maptr.protocol.numbers import RRSIG
-from maptr.zone.packed import PackedNodes
-from maptr.zone.packing import RECORD, split_records, split_rrsets
-from maptr.zone.snapshot import Node, ZoneView
+from maptr.zone.packed import rdatas_of, split_rrsets
+from maptr.zone.snapshot import ZoneView
 
 # An alarm a day or two before the end: BIND, Knot and `maptr zone sign` have signed again by then (Knot, with
 # its defaults and a TTL of a day, 58 hours before).
@@ -75,19 +73,15 @@ def signature_state(zone: ZoneView, now: float, *, expiring: int = EXPIRING) -> 
 
 def _times(zone: ZoneView, now: int) -> Iterator[tuple[int, int]]:
     """(inception, expiration) of the signatures. On the wire they have 32 bits and wrap (RFC 4034 3.1.5)."""
-    found = {rdata[8:16] for rdata in _rdatas(zone.nodes)}  # few, for most are made at once
+    found = {
+        rdata[8:16]
+        for name in zone.nodes.special
+        for rdtype, records in split_rrsets(zone.nodes.read(name))
+        if rdtype == RRSIG
+        for rdata in rdatas_of(records)
+    }
     for expiration, inception in map(struct.Struct("!2I").unpack, found):
         yield unwrap(inception, now), unwrap(expiration, now)
-
-
-def _rdatas(nodes: Mapping[Labels, Node]) -> Iterator[bytes]:
-    if not isinstance(nodes, PackedNodes):
-        yield from (rdata for node in nodes.values() if RRSIG in node for rdata in node[RRSIG].rdatas)
-        return
-    for name in nodes.special:
-        for rdtype, records in split_rrsets(nodes.read(name)):
-            if rdtype == RRSIG:
-                yield from (record[RECORD.size :] for record in split_records(records))
 
 
 def unwrap(stamp: int, now: int) -> int:

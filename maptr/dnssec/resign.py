@@ -17,10 +17,9 @@ from maptr.protocol.names import to_wire
 from maptr.protocol.numbers import DNSKEY, MADE_BY_SIGNERS, NSEC, RRSIG, SOA, ZONEMD
 from maptr.protocol.serial import following_serial, is_newer
 from maptr.zone.diff import ZoneDiff, stripped
-from maptr.zone.layout import RRSIG_HEAD
-from maptr.zone.packed import PackedNodes
-from maptr.zone.packing import RECORD, split_records, split_rrsets
-from maptr.zone.snapshot import Node, ZoneView
+from maptr.zone.packed import RECORD, split_records, split_rrsets
+from maptr.zone.rrset import RRSIG_HEAD, Node
+from maptr.zone.snapshot import ZoneView
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ def is_current(old: ZoneView, zone: ZoneView, keys: KeySet, policy: Policy) -> b
 
 def _made(view: ZoneView) -> dict[tuple[bytes, int], tuple[int, frozenset[bytes]]]:
     """What signing made of the keys, by owner and type: TTL and rdatas."""
-    nodes = PackedNodes.pack(view.nodes)
+    nodes = view.nodes
     found = {}
     for name in nodes.special:
         for rdtype, packed in split_rrsets(nodes.read(name)):

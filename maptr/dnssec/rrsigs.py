@@ -16,11 +16,10 @@ from maptr.dnssec.keys import Key, KeySet
 from maptr.dnssec.policy import Policy
 from maptr.protocol.names import to_wire
 from maptr.protocol.numbers import CDNSKEY, CDS, DNSKEY, RRSIG
-from maptr.zone import canonical
-from maptr.zone.layout import RRSIG_HEAD
-from maptr.zone.packed import PackedNodes
-from maptr.zone.packing import RECORD, split_records, split_rrsets
+from maptr.zone.packed import RECORD, PackedNodes, split_records, split_rrsets
+from maptr.zone.rrset import RRSIG_HEAD
 from maptr.zone.snapshot import ZoneView
+from maptr.zone.zonemd import canonical_rrset
 
 SIGNATURE_SIZE = 64  # octets: RFC 6605 4, RFC 8080 4
 _COORDINATE = SIGNATURE_SIZE // 2
@@ -52,7 +51,7 @@ class Signer:
         for key in self._keys if rdtype in (DNSKEY, CDS, CDNSKEY) else self._zone:
             rdata = known.get((rdtype, key.algorithm, key.tag))
             if rdata is None:
-                octets = octets or canonical.rrset(owner, rdtype, records)
+                octets = octets or canonical_rrset(owner, rdtype, records)
                 head = RRSIG_HEAD.pack(
                     *(rdtype, key.algorithm, count_labels(owner), int.from_bytes(records[_TTL], "big")),
                     # 32 bits that wrap in 2106 (RFC 4034 3.1.5).
@@ -107,7 +106,7 @@ class Earlier:
         same = frozenset((key.algorithm.number, key.tag) for key in keys.keys if there and key.rdata in there.rdatas)
         if zone is None or not same:
             return None
-        return cls(PackedNodes.pack(zone.nodes), to_wire(zone.origin), same, now, policy)
+        return cls(zone.nodes, to_wire(zone.origin), same, now, policy)
 
     def known(self, owner: bytes, rrsets: Mapping[int, bytes]) -> Known:
         """The signatures over these records of packed RRsets, the very same, that last long enough."""

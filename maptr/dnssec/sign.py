@@ -16,14 +16,12 @@ from maptr.dnssec.policy import Children, Policy
 from maptr.dnssec.rrsigs import Earlier, Known, Signer
 from maptr.protocol.names import Labels, to_wire
 from maptr.protocol.numbers import CDNSKEY, CDS, DNAME, DNSKEY, DS, IN, NS, NSEC, RRSIG, ZONEMD
-from maptr.zone import canonical
 from maptr.zone.diff import stripped
-from maptr.zone.layout import DELETE_CDNSKEY, DELETE_CDS, bitmap
-from maptr.zone.packed import PackedNodes, view_packed
-from maptr.zone.packing import RECORD, TO_QUESTION, headed, split_rrsets
+from maptr.zone.packed import RECORD, TO_QUESTION, PackedNodes, split_rrsets, with_head
+from maptr.zone.rrset import DELETE_CDNSKEY, DELETE_CDS, bitmap
 from maptr.zone.snapshot import ZoneView
+from maptr.zone.zonemd import SHA384, SIMPLE, zone_digest
 
-ZONEMD_HASH = 1  # SHA-384 (RFC 8976 5.3)
 PROGRESS_STEP = 100  # names
 
 Progress = Callable[[int, int], None]
@@ -47,9 +45,9 @@ def sign_zone(
     """
     policy = policy or Policy()
     bare = stripped(zone, serial)
-    nodes = PackedNodes.pack(bare.nodes)
-    table = dict(nodes.settle())
-    owners = _authoritative(table, to_wire(zone.origin))
+    nodes = bare.nodes
+    table = dict(nodes.pack_all())
+    owners = _authoritative(bare)
     apex = owners[0]
     key_ttl = bare.soa.ttl if policy.dnskey_ttl is None else policy.dnskey_ttl
     for rdtype, rdatas in apex_records(zone.origin, keys, policy.cds).items():
@@ -73,12 +71,12 @@ def sign_zone(
     progress(len(owners), len(owners))
     if policy.zonemd:
         signed = bare._replace(nodes=PackedNodes(table, nodes.spelled, ()))
-        rdata = struct.pack("!IBB", serial, canonical.ZONEMD_SIMPLE, ZONEMD_HASH)
-        rdata += canonical.zone_digest(signed, ZONEMD_HASH)
+        rdata = struct.pack("!IBB", serial, SIMPLE, SHA384)
+        rdata += zone_digest(signed, SHA384)
         apex.rrsets[ZONEMD] = _records(ZONEMD, bare.soa.ttl, [rdata])
         apex.sign(signer, (ZONEMD,), {})
         table[apex.name] = apex.packed()
-    return view_packed(zone.origin, PackedNodes(table, nodes.spelled), zone.cuts)
+    return ZoneView.of(zone.origin, PackedNodes(table, nodes.spelled))
 
 
 def apex_records(origin: Labels, keys: KeySet, cds: Children) -> dict[int, list[bytes]]:
@@ -115,14 +113,15 @@ class _Owner:
         ttl = min([int.from_bytes(self.rrsets[rdtype][6:10], "big") for rdtype in self.signatures])
         rdatas = [rdata for _, made in sorted(self.signatures.items()) for rdata in made]
         rrsets = {**self.rrsets, **self.glue, RRSIG: _records(RRSIG, ttl, rdatas)}
-        return b"".join([headed(rdtype, rrsets[rdtype]) for rdtype in sorted(rrsets)])
+        return b"".join([with_head(rdtype, rrsets[rdtype]) for rdtype in sorted(rrsets)])
 
 
-def _authoritative(table: Mapping[bytes, bytes], apex: bytes) -> list[_Owner]:
+def _authoritative(zone: ZoneView) -> list[_Owner]:
     """The names that get NSEC, in canonical order, the apex first: not what is below a cut or a DNAME."""
     owners: list[_Owner] = []
+    table, apex = zone.nodes.table, to_wire(zone.origin)
     top: Labels | None = None
-    for labels, name in canonical.in_order(table):
+    for labels, name in zone.nodes.in_order():
         if not table[name] or (top is not None and labels[: len(top)] == top):
             continue
         rrsets = dict(split_rrsets(table[name]))

@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import dns.exception
-import dns.name
-import dns.zone
 
 from maptr.files import keep, name_for
 from maptr.protocol.names import Labels
-from maptr.server.zones import read_plain
-from maptr.zone.snapshot import ZoneView, view_zone
+from maptr.zone.reader import read_zone_file
+from maptr.zone.snapshot import ZoneView
 
 log = logging.getLogger("maptr.serve")
 
@@ -50,11 +48,7 @@ def read(directory: Path, origin: Labels) -> Kept | None:
         if match is None or match["digest"] != _digest(text, int(match["serial"])):
             raise ValueError("is damaged: its checksum is wrong")
         unsigned = int(match["serial"])
-        plain = read_plain(text.encode(), origin)
-        if plain is None:  # names that need care, or rare types
-            view = view_zone(dns.zone.from_text(text, dns.name.Name((*origin, b"")), relativize=False))
-        else:
-            view = plain.view
+        view = read_zone_file(text.encode(), origin, path).view
         return Kept(view, unsigned)
     except FileNotFoundError:
         return None

@@ -24,7 +24,7 @@ from maptr.transfer.acl import Key, NotifyTarget, Secondaries, keyring
 from maptr.transfer.catalog import catalog_zone
 from maptr.transfer.journal import MAX_OCTETS, Journal, decode, describe, encode
 from maptr.transfer.session import NOBODY, Access, Catalog
-from maptr.zone.difference import difference
+from maptr.zone.diff import difference
 from maptr.zone.snapshot import Snapshot, ZoneView
 
 log = logging.getLogger("maptr.serve")

@@ -15,7 +15,6 @@ from maptr.dnssec.policy import Policy
 from maptr.protocol.names import Labels, fold, parse
 from maptr.zone.diff import stripped
 from maptr.zone.lint import LeftOut
-from maptr.zone.packed import count_names
 from maptr.zone.publish import Guards
 from maptr.zone.snapshot import Snapshot, ZoneView
 
@@ -126,7 +125,7 @@ class ZoneState(NamedTuple):
 
     def serving(self, view: ZoneView, now: float) -> ZoneState:
         """The state in which this view is served from now on."""
-        return self._replace(view=view, names=count_names(view), loaded_at=now, validity=Validity.of(view, now))
+        return self._replace(view=view, names=view.nodes.count(), loaded_at=now, validity=Validity.of(view, now))
 
     @property
     def expiring(self) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable
-from types import MappingProxyType
 
 from maptr.errors import ConfigError
 from maptr.protocol.names import Labels, check, fold, to_text, to_wire
 from maptr.protocol.numbers import NS, PTR, SOA, TXT
-from maptr.zone.snapshot import Node, RRset, ZoneView
+from maptr.zone.rrset import Node, RRset
+from maptr.zone.snapshot import ZoneView
 
 VERSION = b"2"  # RFC 9432 4.2.1
 TTL = 0  # RFC 9432 4.1: there is nothing in it for caches
@@ -28,21 +28,19 @@ def catalog_zone(origin: Labels, members: Iterable[Labels], serial: int) -> Zone
         raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")
     times = struct.pack("!5I", serial, REFRESH, RETRY, EXPIRE, MINIMUM)
     soa = RRset(origin, SOA, TTL, (to_wire(_NOWHERE) * 2 + times,))
-    nodes: dict[Labels, Node] = {
-        origin: MappingProxyType({NS: RRset(origin, NS, TTL, (to_wire(_NOWHERE),), (_NOWHERE,)), SOA: soa})
-    }
+    nodes: dict[Labels, Node] = {origin: {NS: RRset(origin, NS, TTL, (to_wire(_NOWHERE),), (_NOWHERE,)), SOA: soa}}
     version, below = (b"version", *origin), (b"zones", *origin)
-    nodes[version] = MappingProxyType({TXT: RRset(version, TXT, TTL, (bytes((len(VERSION),)) + VERSION,))})
-    nodes[below] = MappingProxyType({})
+    nodes[version] = {TXT: RRset(version, TXT, TTL, (bytes((len(VERSION),)) + VERSION,))}
+    nodes[below] = {}
     for zone in zones:
         owner = (member_label(zone), *below)
-        nodes[owner] = MappingProxyType({PTR: RRset(owner, PTR, TTL, (to_wire(zone),))})
+        nodes[owner] = {PTR: RRset(owner, PTR, TTL, (to_wire(zone),))}
     try:
         for name in nodes:
             check(name)
     except ValueError as error:
         raise ConfigError(f"catalog {to_text(origin)}: {error}") from None
-    return ZoneView(origin, serial, soa, soa, MappingProxyType(nodes), frozenset())
+    return ZoneView.of(origin, nodes)
 
 
 def member_label(zone: Labels) -> bytes:

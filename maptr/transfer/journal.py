@@ -1,6 +1,6 @@
 """The journal of a zone: what changed from serial to serial, from which IXFR is answered (RFC 1995).
 
-A chain of differences (``difference.py``), each packed once into the octets that its file has, and unpacked only while
+A chain of differences (``zone/diff.py``), each packed once into the octets that its file has, and unpacked only while
 it is sent. So a reload costs what changed, and neither the time nor the memory of all records of the journal.
 Reading and writing files is in ``serve/journal_file.py``, messages are in ``transfer.py``.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from maptr.errors import JournalError, ZoneError
 from maptr.protocol.names import Labels, read_wire, to_text, to_wire
 from maptr.protocol.serial import is_newer
-from maptr.zone.difference import Difference, Record, difference, digest, pack, unpack
+from maptr.zone.diff import Difference, Record, difference, digest
 from maptr.zone.snapshot import ZoneView
 
 # A secondary that is further behind takes the whole zone. A hundred is a hundred reloads; Knot keeps 20 and up.
@@ -42,14 +42,14 @@ class PackedDifference:
 
     @classmethod
     def of(cls, change: Difference) -> PackedDifference:
-        octets = b"".join(map(pack, (change.old, *change.removed, change.new, *change.added)))
+        octets = b"".join(map(Record.pack, (change.old, *change.removed, change.new, *change.added)))
         return cls(change.from_serial, change.to_serial, len(change), octets)
 
     def __iter__(self) -> Iterator[Record]:
         offset = 0
         for _ in range(self.count):
             try:
-                record, offset = unpack(self.octets, offset)
+                record, offset = Record.unpack(self.octets, offset)
             except (struct.error, IndexError, ValueError) as error:
                 raise ZoneError(f"its journal is damaged: {error}") from error
             yield record

@@ -35,7 +35,7 @@ from maptr.transfer.acl import Acl, Key, Secondaries
 from maptr.transfer.journal import Journal
 from maptr.transfer.tsig import Opened, open_query
 from maptr.transfer.xfr import axfr, ixfr, messages
-from maptr.zone.difference import Record, serial_of, soa_of
+from maptr.zone.diff import Record, serial_of, soa_of
 from maptr.zone.snapshot import Snapshot, ZoneView
 
 _AXFR, _IXFR = AXFR.to_bytes(2, "big"), IXFR.to_bytes(2, "big")

@@ -16,7 +16,7 @@ from maptr.protocol.names import to_text
 from maptr.protocol.numbers import HEADER_SIZE, IN, MAX_MESSAGE
 from maptr.protocol.serial import is_newer
 from maptr.transfer.journal import Journal
-from maptr.zone.difference import Record, records, soa_of
+from maptr.zone.diff import Record, records, soa_of
 from maptr.zone.snapshot import ZoneView
 
 # Octets of a message: names beyond cannot be pointed to (RFC 1035 4.1.4), and it is made while queries wait.

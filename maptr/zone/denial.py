@@ -1,7 +1,7 @@
-"""Which NSEC or NSEC3 records prove that something is not there (RFC 4035 3.1.3, RFC 5155 7.2).
+"""Authenticated denial: the NSEC or NSEC3 records that prove what does not exist (RFC 4035 3.1.3, RFC 5155 7.2).
 
-A chain is made once a zone; a proof is then one hash or bisection a record. Who asks for a proof, and for what,
-is in ``lookup.py``; signing in ``dnssec.py``. Names here are folded. A zone whose chain has holes gives what there is.
+A chain is made once for each zone; a proof then takes one hash or bisection for each record. ``answer/lookup.py``
+decides which proof a response needs. All names are folded. If the chain is incomplete, the proofs are too.
 """
 
 from __future__ import annotations
@@ -11,28 +11,26 @@ import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from maptr.errors import ZoneError
 from maptr.protocol.names import ROOT, WILDCARD, Labels, from_wire, next_closer, parent, to_text
-from maptr.protocol.numbers import NSEC, NSEC3, NSEC3PARAM, RRSIG
+from maptr.protocol.numbers import NSEC, NSEC3, NSEC3PARAM
+from maptr.zone.rrset import Node, RRset
 
-if TYPE_CHECKING:
-    from maptr.zone.snapshot import Node, RRset
-
-SHA1 = 1  # RFC 5155 11: the one hash algorithm there is
-HASH_SIZE = 20
-# Validators treat more as unsigned (RFC 9276 3.2; BIND, Knot Resolver and Unbound stop at 150), and each costs us too.
+SHA1 = 1  # RFC 5155 11: the only hash algorithm
+HASH_SIZE = 20  # bytes
+# Validators treat zones with more as unsigned (RFC 9276 3.2; the limit of BIND, Knot Resolver and Unbound is 150).
 MAX_ITERATIONS = 150
-MAX_KNOWN = 8192  # enclosers, 200 octets each
-MAX_GAPS = 1 << 14  # that replies are remembered by
+MAX_KNOWN = 8192  # enclosers, some 200 bytes each
+MAX_GAPS = 1 << 14  # in a chain whose gaps are numbered
 
 
 class Denial(Protocol):
-    """Proofs by outcome, of names as folded wire. ``encloser`` is the longest at or above ``name`` that exists."""
+    """Proofs by outcome. Names are folded wire; ``encloser`` is the longest name at or above ``name`` that exists."""
 
     def name_error(self, name: bytes, encloser: bytes) -> list[RRset]:
-        """Neither the name exists nor a wildcard that would stand in for it."""
+        """Neither the name exists nor a wildcard that would match it."""
 
     def no_data(self, name: bytes) -> list[RRset]:
         """The name has no such type; for a delegation, that it has no DS."""
@@ -44,40 +42,30 @@ class Denial(Protocol):
         """Nothing closer than the wildcard, which has no such type."""
 
     def gap(self, encloser: bytes, *, apex: bool) -> Callable[[bytes], int] | None:
-        """What numbers the gaps in which names may lie that do not exist, right below one that does.
+        """A function from a name directly below ``encloser`` that does not exist to the number of the gap it is in.
 
-        Those in one gap have the same proofs. None where there are too many to be remembered.
+        All names in one gap have the same proofs. None if there are more than MAX_GAPS gaps.
         """
 
 
 def chain_of(nodes: Mapping[Labels, Node], origin: Labels) -> Denial | None:
-    """The chain that a zone proves with: NSEC3 where its apex has NSEC3PARAM, else NSEC; None for an unsigned one.
+    """The chain of a zone: NSEC3 if its apex has NSEC3PARAM, else NSEC; None for an unsigned zone.
 
-    Raises ZoneError where the only NSEC3 parameters are of no use (hash algorithm, MAX_ITERATIONS).
+    Raises ZoneError if no NSEC3 parameters can be used (unknown hash algorithm, more than MAX_ITERATIONS).
     """
     apex = nodes.get(origin, {})
     if NSEC3PARAM in apex:
         return _nsec3_chain(nodes, origin, apex[NSEC3PARAM].rdatas)
-    found = sorted((canonical(key), node[NSEC]) for key, node in nodes.items() if NSEC in node)
+    found = sorted((key[::-1], node[NSEC]) for key, node in nodes.items() if NSEC in node)
     if not found:
         return None
     order, rrsets = zip(*found, strict=True)
     return NsecChain(order, rrsets)
 
 
-def canonical(name: Labels) -> Labels:
-    """What sorts folded names in canonical order (RFC 4034 6.1)."""
-    return name[::-1]
-
-
-def is_hashed_owner(node: Node) -> bool:
-    """True for a node of the NSEC3 chain alone, which no question finds (RFC 5155 7.2.8)."""
-    return NSEC3 in node and node.keys() <= {NSEC3, RRSIG}
-
-
 @dataclass(frozen=True, slots=True)
 class NsecChain:
-    """NSEC records in canonical order of their owners (RFC 4034 4)."""
+    """NSEC records in canonical order of their owners (RFC 4034 6.1), which ``order`` has with the root label first."""
 
     order: tuple[Labels, ...]
     rrsets: tuple[RRset, ...]
@@ -86,7 +74,7 @@ class NsecChain:
         return _each_once(self._at_or_before(name), self._at_or_before(WILDCARD + encloser))
 
     def no_data(self, name: bytes) -> list[RRset]:
-        # An empty non-terminal has no record of its own: the one before it leads to a name below.
+        # An empty non-terminal has no NSEC: the one before it points to a name below the empty non-terminal.
         return [self._at_or_before(name)]
 
     def wildcard(self, name: bytes, encloser: bytes) -> list[RRset]:
@@ -96,19 +84,19 @@ class NsecChain:
         return _each_once(self._at_or_before(WILDCARD + encloser), self._at_or_before(name))
 
     def gap(self, encloser: bytes, *, apex: bool) -> Callable[[bytes], int] | None:
-        base = canonical(from_wire(encloser))
+        base = from_wire(encloser)[::-1]
         first = bisect_right(self.order, base)
-        # No label stands between one and the same with a zero behind.
+        # The next label in the order is the same label with a zero byte appended.
         end = bisect_left(self.order, (*base[:-1], base[-1] + b"\0")) if base else len(self.order)
-        # Next to the encloser, of all names below it.
+        # The labels directly below the encloser.
         labels = tuple(dict.fromkeys(owner[len(base)] for owner in self.order[first:end]))
         if len(labels) > MAX_GAPS:
             return None
         return lambda name: bisect_right(labels, name[1 : 1 + name[0]])
 
     def _at_or_before(self, name: bytes) -> RRset:
-        """The record of the name, or the one that covers it. The one before the first is the last."""
-        return self.rrsets[bisect_right(self.order, canonical(from_wire(name))) - 1]
+        """The record of the name, or the one that covers it. Before the first record comes the last."""
+        return self.rrsets[bisect_right(self.order, from_wire(name)[::-1]) - 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +118,7 @@ class Nsec3Chain:
         match = self._match(name)
         if match is not None:
             return [match]
-        # Opt-out (RFC 5155 7.2.4, 7.2.7): an insecure delegation, or an empty non-terminal above such only.
+        # Opt-out (RFC 5155 7.2.4, 7.2.7): an insecure delegation, or an empty non-terminal above insecure delegations.
         return self._closest(name, parent(name))
 
     def wildcard(self, name: bytes, encloser: bytes) -> list[RRset]:
@@ -140,7 +128,7 @@ class Nsec3Chain:
         return _each_once(*self._closest(name, encloser), self._at_or_before(WILDCARD + encloser))
 
     def gap(self, encloser: bytes, *, apex: bool) -> Callable[[bytes], int] | None:
-        # Names below any other name may lie in any gap, too: that is more than all gaps below the apex.
+        # Names below other names may lie in any gap, too: only the apex has its gaps numbered, to bound the number.
         order, salt, iterations = self.order, self.salt, self.iterations
         if not apex or len(order) > MAX_GAPS:
             return None
@@ -153,9 +141,8 @@ class Nsec3Chain:
         return [covering] if match is None else _each_once(match, covering)
 
     def _learn(self, encloser: bytes) -> tuple[RRset | None, bytes, RRset]:
-        """What proofs below an encloser share: the closest provable one's record, its name, and who has its wildcard.
-
-        Only with opt-out is it another than the closest encloser: that one may have no record.
+        """What proofs below an encloser share: the record and name of the closest provable encloser (RFC 5155 7.2.1),
+        and the record that covers its wildcard. With opt-out, the closest encloser may have no record.
         """
         provable = encloser
         match = self._match(provable)
@@ -173,12 +160,15 @@ class Nsec3Chain:
         return self.rrsets[place] if self.order[place] == digest else None
 
     def _at_or_before(self, name: bytes) -> RRset:
-        """The record of the name, or the one that covers it. The one before the first is the last."""
+        """The record of the name, or the one that covers it. Before the first record comes the last."""
         return self.rrsets[bisect_right(self.order, nsec3_hash(name, self.salt, self.iterations)) - 1]
 
 
 def nsec3_hash(name: bytes, salt: bytes, iterations: int) -> bytes:
-    """The hash of a name in folded wire (RFC 5155 5), 20 octets; ``iterations`` are additional ones."""
+    """The hash of a name in folded wire (RFC 5155 5); ``iterations`` are additional.
+
+    ``dns.dnssec.nsec3_hash`` gives the same, but takes ``dns.name.Name`` and gives text: too slow for each NXDOMAIN.
+    """
     digest = hashlib.sha1(name + salt, usedforsecurity=False).digest()
     for _ in range(iterations):
         digest = hashlib.sha1(digest + salt, usedforsecurity=False).digest()
@@ -186,13 +176,13 @@ def nsec3_hash(name: bytes, salt: bytes, iterations: int) -> bytes:
 
 
 def _nsec3_chain(nodes: Mapping[Labels, Node], origin: Labels, parameters: Iterable[bytes]) -> Nsec3Chain | None:
-    """The chain of the first parameters that have one; others may be on their way in or out (RFC 5155 4)."""
+    """The chain of the first parameters that have one; a zone may be changing its parameters (RFC 5155 4)."""
     refusal = ""
     for wire in sorted(parameters):
         algorithm, flags, iterations = wire[0], wire[1], int.from_bytes(wire[2:4], "big")
         salt = wire[5 : 5 + wire[4]]
         if algorithm != SHA1 or flags:
-            refusal = refusal or f"NSEC3 hash algorithm {algorithm} with flags {flags} is not known"
+            refusal = refusal or f"NSEC3 hash algorithm {algorithm} with flags {flags} is unknown"
             continue
         if iterations > MAX_ITERATIONS:
             refusal = refusal or f"NSEC3 with {iterations} iterations, {MAX_ITERATIONS} at most (RFC 9276 3.2)"
@@ -212,13 +202,13 @@ def _nsec3_chain(nodes: Mapping[Labels, Node], origin: Labels, parameters: Itera
 
 
 def _hash_of(label: bytes, origin: Labels) -> bytes:
-    """The hash that an owner's first label spells in Base 32 with extended hex alphabet (RFC 4648 7)."""
+    """The hash in the first label of an owner, in Base 32 with the extended hex alphabet (RFC 4648 7)."""
     try:
         digest = base64.b32hexdecode(label, casefold=True)
     except ValueError:
         digest = b""
     if len(digest) != HASH_SIZE:
-        raise ZoneError(f"{to_text((label, *origin))} has NSEC3 and is no hash")
+        raise ZoneError(f"{to_text((label, *origin))} has NSEC3 and is not a hash")
     return digest
 
 

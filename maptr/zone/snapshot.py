@@ -1,88 +1,95 @@
-"""Snapshot: an immutable, ready-to-answer view of one or more zones.
+"""Snapshot: an immutable view of one or more zones, ready to answer from.
 
-Rdata is held as uncompressed wire, so whatever answers from it need not know any record type.
-Owner names are keyed by their folded labels; what is asked with them is in ``lookup.py``.
+How a query is looked up in it is ``answer/lookup.py``.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from maptr.errors import ZoneError
-from maptr.protocol.names import Labels, fold, from_wire, is_below, to_text
-from maptr.protocol.numbers import MX, NS, RRSIG, SOA, SRV
+from maptr.protocol.names import Labels, fold, from_wire, is_below, to_text, to_wire
+from maptr.protocol.numbers import NS, NSEC, NSEC3, NSEC3PARAM, RRSIG, SOA
+from maptr.zone.denial import Denial, chain_of
+from maptr.zone.packed import PackedNodes, rdatas_of, read_rrsets, split_rrsets, ttl_of, types_of
+from maptr.zone.rrset import Node, RRset, hosts_of
 
-if TYPE_CHECKING:  # dnspython takes 40 ms to import, and a plain zone file needs none of it
+if TYPE_CHECKING:  # dnspython takes 20 ms to import, and a server with plain zone files does not need it
     import dns.name
     import dns.node
-    import dns.rdata
     import dns.zone
 
-    from maptr.zone.denial import Denial
-
-# Where in its rdata each type names a host whose addresses go along (RFC 1034 4.3.2 step 6, RFC 2782).
-_HOST_OFFSET = {NS: 0, MX: 2, SRV: 6}
-
-# Fixed octets before the names, and how many: the only types whose rdata may be compressed (RFC 3597 4).
-RDATA_NAMES = {2: (0, 1), 3: (0, 1), 4: (0, 1), 5: (0, 1), 6: (0, 2), 7: (0, 1), 8: (0, 1), 9: (0, 1)}
-RDATA_NAMES |= {12: (0, 1), 14: (0, 2), 15: (2, 1)}
-
-
-class RRset(NamedTuple):
-    """Records of one owner and type: ``rdatas`` uncompressed wire, ``hosts`` the folded names they point to.
-
-    ``signatures`` are the RRSIG rdatas that cover it, which go along where DO is set.
-    """
-
-    owner: Labels
-    rdtype: int
-    ttl: int
-    rdatas: tuple[bytes, ...]
-    hosts: tuple[Labels, ...] = ()
-    signatures: tuple[bytes, ...] = ()
-
-    def at(self, owner: Labels) -> RRset:
-        """The same records under another owner, as a wildcard gives them (RFC 4592 3.3)."""
-        return self._replace(owner=owner)
-
-    def signed(self, signatures: tuple[bytes, ...]) -> RRset:
-        """The same records with the signatures that cover them."""
-        return self._replace(signatures=signatures)
-
-
-Node = Mapping[int, RRset]
+_PROOFS = frozenset({NSEC, NSEC3, NSEC3PARAM})
+_HASHED = frozenset({NSEC3, RRSIG})
 
 
 class ZoneView(NamedTuple):
     """One zone. ``nodes`` has every owner, types in order; an empty non-terminal has none.
 
-    ``cuts`` are the delegation points. ``negative_soa`` has the TTL of a negative answer (RFC 2308 3).
-    ``hashed`` are the owners of NSEC3 alone. ``denial`` proves what is not there; None for an unsigned zone.
+    ``cuts`` are the delegation points. ``negative_soa`` has the TTL of a negative response (RFC 2308 3).
+    ``hashed`` are the owners of NSEC3 alone. ``denial`` proves what does not exist; None for an unsigned zone.
     """
 
     origin: Labels
     serial: int
     soa: RRset
     negative_soa: RRset
-    nodes: Mapping[Labels, Node]
+    nodes: PackedNodes
     cuts: frozenset[Labels]
     hashed: frozenset[Labels] = frozenset()
     denial: Denial | None = None
 
+    @classmethod
+    def of(cls, origin: Labels, nodes: Mapping[Labels, Node]) -> ZoneView:
+        """The view of checked nodes with a SOA at the origin. Raises ZoneError as ``chain_of`` does."""
+        packed = nodes if isinstance(nodes, PackedNodes) else PackedNodes.pack(nodes)
+        soa = packed[origin][SOA]
+        serial, _, _, _, minimum = struct.unpack("!5I", soa.rdatas[0][-20:])
+        cuts: list[Labels] = []
+        hashed: list[Labels] = []
+        proofs: dict[Labels, Node] = {}
+        apex = to_wire(origin)
+        for key in packed.special:
+            types = types_of(packed.read(key))
+            if NS in types and key != apex:
+                cuts.append(from_wire(key))
+            if not _PROOFS.isdisjoint(types):
+                proofs[from_wire(key)] = {rrset.rdtype: rrset for rrset in _proofs(packed, key)}
+            if NSEC3 in types and _HASHED.issuperset(types):
+                hashed.append(from_wire(key))
+        denial = chain_of(proofs, origin) if proofs else None
+        negative_soa = soa._replace(ttl=min(soa.ttl, minimum))
+        return cls(origin, serial, soa, negative_soa, packed, frozenset(cuts), frozenset(hashed), denial)
+
     def find(self, name: Labels) -> Node | None:
-        """What a question for the folded name finds; the names of hashes are not there (RFC 5155 7.2.8)."""
+        """The node that a query for the folded name finds; hashed owner names are not found (RFC 5155 7.2.8)."""
         return None if name in self.hashed else self.nodes.get(name)
+
+    def longest_ttl(self) -> int:
+        """The longest TTL of any record, in seconds."""
+        packed = self.nodes.pack_all().values()
+        return max(ttl_of(records) for value in packed for _, records in split_rrsets(value))
+
+
+def _proofs(nodes: PackedNodes, key: bytes) -> Iterator[RRset]:
+    """The NSEC, NSEC3 and NSEC3PARAM of a name with their signatures."""
+    packed = nodes.read(key)
+    signatures = rdatas_of(dict(split_rrsets(packed)).get(RRSIG, b""))
+    for rrset in read_rrsets(nodes.owner(key), packed):
+        if rrset.rdtype in _PROOFS:
+            covered = rrset.rdtype.to_bytes(2, "big")
+            yield rrset.signed(tuple([rdata for rdata in signatures if rdata[:2] == covered]))
 
 
 class Snapshot(NamedTuple):
-    """All the zones of a server at one moment, by folded origin. Never changed: a reload makes another."""
+    """All zones of a server at one moment, by folded origin. It never changes: a reload makes another one."""
 
     zones: Mapping[Labels, ZoneView]
     depth: int  # labels of the longest origin
-    broken: frozenset[Labels] = frozenset()  # origins of zones that are ours and could not be loaded
+    broken: frozenset[Labels] = frozenset()  # origins of configured zones that could not be loaded
 
     @classmethod
     def from_zones(cls, zones: Iterable[dns.zone.Zone]) -> Snapshot:
@@ -91,7 +98,7 @@ class Snapshot(NamedTuple):
 
     @classmethod
     def of(cls, zones: Iterable[ZoneView], *, broken: Iterable[Labels] = ()) -> Snapshot:
-        """A snapshot of views that are ready, old and new: what a reload swaps in. Raises ZoneError."""
+        """A snapshot of these views. Raises ZoneError for two of one origin."""
         views: dict[Labels, ZoneView] = {}
         for view in zones:
             if view.origin in views:
@@ -109,85 +116,34 @@ class Snapshot(NamedTuple):
 
 
 def view_zone(zone: dns.zone.Zone) -> ZoneView:
-    """One dnspython zone, relativized or not, made ready. Raises ZoneError."""
-    from maptr.zone.denial import chain_of, is_hashed_owner
-
+    """The view of a dnspython zone, relativized or not. Raises ZoneError."""
     if zone.origin is None:
-        raise ZoneError("a zone without an origin")
-    origin = fold(_labels(zone.origin))
+        raise ZoneError("the zone has no origin")
+    origin = fold(zone.origin.labels[:-1])
     nodes: dict[Labels, Node] = {}
-    cuts: set[Labels] = set()
     for name, node in zone.nodes.items():
-        owner = _labels(name.derelativize(zone.origin))
+        owner = name.derelativize(zone.origin).labels[:-1]
         key = fold(owner)
         if not is_below(key, origin):
             raise ZoneError(f"{to_text(owner)} is outside the zone {to_text(origin)}")
-        rrsets = _rrsets(owner, node, zone.origin)
-        if not rrsets:
-            continue
-        nodes[key] = MappingProxyType(rrsets)
-        if NS in rrsets and key != origin:
-            cuts.add(key)
+        if rrsets := _rrsets(owner, node, zone.origin):
+            nodes[key] = rrsets
     if SOA not in nodes.get(origin, {}):
         raise ZoneError(f"zone {to_text(origin)} has no SOA")
-    for key in list(nodes):
-        for start in range(1, len(key) - len(origin)):
-            nodes.setdefault(key[start:], MappingProxyType({}))
-    hashed = frozenset(key for key, node in nodes.items() if is_hashed_owner(node))
-    return make_view(origin, MappingProxyType(nodes), cuts, hashed, chain_of(nodes, origin))
-
-
-def make_view(
-    origin: Labels,
-    nodes: Mapping[Labels, Node],
-    cuts: Iterable[Labels],
-    hashed: frozenset[Labels] = frozenset(),
-    denial: Denial | None = None,
-) -> ZoneView:
-    """A view of nodes that are checked and whole, with a SOA at the origin."""
-    soa = nodes[origin][SOA]
-    serial, _, _, _, minimum = struct.unpack("!5I", soa.rdatas[0][-20:])
-    negative = soa._replace(ttl=min(soa.ttl, minimum))
-    return ZoneView(origin, serial, soa, negative, nodes, frozenset(cuts), hashed, denial)
+    return ZoneView.of(origin, nodes)
 
 
 def _rrsets(owner: Labels, node: dns.node.Node, origin: dns.name.Name) -> dict[int, RRset]:
+    """By type; all signatures are one RRset with the least of their TTLs."""
     rrsets: dict[int, RRset] = {}
-    signatures: dict[int, tuple[bytes, ...]] = {}
     for rdataset in node:
         rdtype = int(rdataset.rdtype)
-        rdatas = tuple(_wire(rdata, origin) for rdata in rdataset)
+        rdatas = tuple(rdata.to_wire(origin=origin) or b"" for rdata in rdataset)
         if not rdatas:
             continue
-        if rdtype == RRSIG:
-            signatures[int(rdataset.covers)] = rdatas
-            earlier = rrsets.get(RRSIG)
-            ttl = min(rdataset.ttl, earlier.ttl) if earlier else rdataset.ttl
-            rrsets[RRSIG] = RRset(owner, RRSIG, ttl, (earlier.rdatas if earlier else ()) + rdatas)
-            continue
-        rrsets[rdtype] = RRset(owner, rdtype, rdataset.ttl, rdatas, hosts_of(rdtype, rdatas))
-    for covered, wires in signatures.items():
-        if covered in rrsets:
-            rrsets[covered] = rrsets[covered].signed(wires)
+        if rdtype in rrsets:
+            earlier = rrsets[rdtype]
+            rrsets[rdtype] = RRset(owner, rdtype, min(rdataset.ttl, earlier.ttl), earlier.rdatas + rdatas)
+        else:
+            rrsets[rdtype] = RRset(owner, rdtype, rdataset.ttl, rdatas, hosts_of(rdtype, rdatas))
     return dict(sorted(rrsets.items()))
-
-
-def hosts_of(rdtype: int, rdatas: Iterable[bytes]) -> tuple[Labels, ...]:
-    """The folded names of hosts in rdata whose addresses go along with it."""
-    offset = _HOST_OFFSET.get(rdtype)
-    return () if offset is None else tuple(fold(from_wire(wire, offset)) for wire in rdatas)
-
-
-def _wire(rdata: dns.rdata.Rdata, origin: dns.name.Name) -> bytes:
-    wire = rdata.to_wire(origin=origin)
-    assert wire is not None  # noqa: S101 - None only where a file was passed
-    return wire
-
-
-def _labels(name: dns.name.Name) -> Labels:
-    return name.labels[:-1]
-
-
-def rdata_name(rrset: RRset) -> Labels:
-    """The one name that is the rdata of a CNAME or DNAME."""
-    return from_wire(rrset.rdatas[0])

@@ -1,6 +1,6 @@
-"""A zone as master file text that every reader takes, whatever stands in its names.
+"""The writer of zones: master file text that every name server reads alike, whatever its names contain.
 
-dnspython's own writer leaves a colon in a name as it is, and Knot then refuses the zone. Reading a zone is not here.
+dnspython's own writer does not escape a colon in a name, and Knot then refuses the zone.
 """
 
 from __future__ import annotations
@@ -17,31 +17,27 @@ import dns.rdatatype
 from maptr.naptr.record import Naptr, quote
 from maptr.protocol import names
 from maptr.protocol.numbers import NAPTR, NSEC, RRSIG, SOA, TXT, A
-from maptr.zone import canonical
-from maptr.zone.layout import RRSIG_HEAD, TIME_FORMAT, types_in
-from maptr.zone.packed import PackedNodes
-from maptr.zone.packing import RECORD, split_records, split_rrsets
+from maptr.zone.packed import RECORD, rdatas_of, split_records, split_rrsets, ttl_of
+from maptr.zone.rrset import RRSIG_HEAD, TIME_FORMAT, canonical_rdata, types_in
 from maptr.zone.snapshot import ZoneView
 
 
 def to_text(zone: ZoneView) -> str:
-    """One record a line, absolute names, the SOA first and the rest in canonical order (RFC 4034 6).
+    """One record a line, with absolute names, the SOA first and the rest in canonical order (RFC 4034 6).
 
-    Signatures follow what they cover. The same records give the same text, in whatever order they were added.
+    Signatures follow the records they cover. The same records give the same text, whatever their order.
     """
-    nodes = PackedNodes.pack(zone.nodes)
     writer = _Writer()
     lines: list[str] = []
-    for labels, name in sorted(canonical.in_order(nodes.table), key=lambda found: len(found[0]) != len(zone.origin)):
-        spelled = nodes.spelled.get(name)
-        owner = names.to_text(labels[::-1] if spelled is None else names.from_wire(spelled))
-        lines += writer.lines(owner, nodes.read(name))
+    nodes = zone.nodes
+    for _, name in sorted(nodes.in_order(), key=lambda found: len(found[0]) != len(zone.origin)):
+        lines += writer.lines(names.to_text(nodes.owner(name)), nodes.read(name))
     return "\n".join(lines) + "\n"
 
 
 def rdata_text(rdtype: int, octets: bytes) -> str:
-    """Presentation format of uncompressed rdata; RFC 3597's, of which no reader can mistake an octet, where a name
-    needs care. Raises ValueError or DNSException for octets that are no such rdata."""
+    """Presentation format of uncompressed rdata; that of RFC 3597, which all readers take alike, if a name in it has
+    characters that readers take differently. Raises ValueError or DNSException for bad rdata."""
     if rdtype == NAPTR:
         return Naptr.from_wire(octets).to_text()
     if rdtype == TXT:
@@ -55,7 +51,7 @@ def rdata_text(rdtype: int, octets: bytes) -> str:
 
 
 class _Writer:
-    """Writes the records of one name after the other, and remembers what most of them repeat."""
+    """Writes the records of one name after the other. What most of them repeat is formatted once."""
 
     def __init__(self) -> None:
         self._types: dict[int, str] = {}
@@ -69,15 +65,15 @@ class _Writer:
         for record in split_records(rrsets.pop(RRSIG, b"")):
             rdata = record[RECORD.size :]
             covering = signatures.setdefault(int.from_bytes(rdata[:2], "big"), [])
-            covering.append((self._signature(rdata), int.from_bytes(record[6:10], "big")))
+            covering.append((self._signature(rdata), ttl_of(record)))
         for rdtype in sorted(rrsets, key=lambda rdtype: (rdtype != SOA, rdtype)):
             records = rrsets[rdtype]
-            head = f"{owner} {int.from_bytes(records[6:10], 'big')} IN "
+            head = f"{owner} {ttl_of(records)} IN "
             kind = f"{head}{self._type(rdtype)} "
             for rdata in _sorted(rdtype, records):
                 yield kind + (self._nsec(rdata) if rdtype == NSEC else rdata_text(rdtype, rdata))
             for text, _ in sorted(signatures.pop(rdtype, ())):
-                # The TTL of what they cover (RFC 4034 3), which the one RRset of all signatures does not tell.
+                # The TTL of what they cover (RFC 4034 3), which the RRset of all signatures does not have.
                 yield f"{head}RRSIG {text}"
         for alone in signatures.values():
             for text, ttl in sorted(alone):
@@ -96,7 +92,7 @@ class _Writer:
         return f"{self._type(covered)} {algorithm} {labels} {ttl} {times} {tag} {signer} {octets}"
 
     def _signer(self, rdata: bytes) -> tuple[str, int]:
-        """The text of the signer's name, and its octets."""
+        """The signer's name as text, and its size in bytes."""
         for wire, found in self._signers.items():
             if rdata.startswith(wire, RRSIG_HEAD.size):
                 return found
@@ -120,8 +116,7 @@ class _Writer:
 
 def _sorted(rdtype: int, records: bytes) -> list[bytes]:
     """The rdatas of an RRset in canonical order (RFC 4034 6.3), as they are spelled."""
-    rdatas = [record[RECORD.size :] for record in split_records(records)]
-    return rdatas if len(rdatas) == 1 else sorted(rdatas, key=lambda octets: canonical.rdata(rdtype, octets))
+    return sorted(rdatas_of(records), key=lambda rdata: canonical_rdata(rdtype, rdata))
 
 
 def _strings(octets: bytes) -> Iterator[bytes]:

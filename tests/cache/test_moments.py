@@ -35,7 +35,7 @@ from maptr.server.responder import Responder, State
 from maptr.server.state import ZoneSource
 from maptr.transfer.session import Access
 from maptr.zone.build import build
-from maptr.zone.difference import Difference
+from maptr.zone.diff import Difference
 from maptr.zone.lint import publishable
 from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.support.moments import ORIGIN, Follower, ever_touched, of_naans, states, with_part

@@ -30,7 +30,7 @@ from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
 from maptr.server.responder import Responder, State
 from maptr.transfer.session import Access
-from maptr.zone.plainzone import read_plain
+from maptr.zone.reader import read_plain
 from maptr.zone.snapshot import Snapshot
 from tests.answer.test_ready import ANSWER, NOW, PACKETS, SECRETS, make_query
 from tests.support.running import answering, served

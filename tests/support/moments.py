@@ -20,8 +20,8 @@ from maptr.answer.context import Transport
 from maptr.transfer.acl import Acl, Secondaries, keyring
 from maptr.transfer.journal import Journal
 from maptr.transfer.session import Access, exchange
-from maptr.zone.difference import Difference, difference
-from maptr.zone.snapshot import Snapshot, ZoneView, make_view
+from maptr.zone.diff import Difference, difference
+from maptr.zone.snapshot import Snapshot, ZoneView
 
 ORIGIN = "ark.arpa."
 HERE = "127.0.0.1"
@@ -63,7 +63,7 @@ def with_part(whole: ZoneView, part: ZoneView, naans: Collection[str]) -> ZoneVi
     owners = {(naan.encode(), *whole.origin) for naan in naans}
     assert part.nodes.keys() - {whole.origin} <= owners
     kept = {name: node for name, node in whole.nodes.items() if name not in owners}
-    return make_view(whole.origin, {**kept, **part.nodes}, whole.cuts)
+    return ZoneView.of(whole.origin, {**kept, **part.nodes})
 
 
 class Follower:

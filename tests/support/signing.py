@@ -13,7 +13,7 @@ import dns.zone
 from maptr.dnssec import sign as dnssec
 from maptr.dnssec.keys import Key, KeySet
 from maptr.dnssec.policy import Policy
-from maptr.zone.difference import records, soa_of
+from maptr.zone.diff import records, soa_of
 from maptr.zone.snapshot import ZoneView, view_zone
 
 

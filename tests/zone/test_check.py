@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.protocol.numbers import UDP_PAYLOAD
-from maptr.zone.check import check_zone
+from maptr.zone.check import MAX_RRSET, check_zone
 from maptr.zone.finding import Severity
-from maptr.zone.rulecheck import MAX_RRSET
 
 HEAD = """\
 $ORIGIN ark.arpa.
@@ -175,7 +174,7 @@ REASONS = {
     "x IN A 192.0.2.1 192.0.2.2": "near '192.0.2.2': more fields than the record has",
     "x IN FOO bar": "near 'FOO': unknown RR type",
     "x CH A 192.0.2.1": "near 'CH': the class of the zone is IN",
-    "x IN MX ten mail": "near 'ten': is no number",
+    "x IN MX ten mail": "near 'ten': is not a number",
     "x IN MX 99999 mail": "near '99999': is out of range",
     "x IN NS a..b": "near 'a..b': empty label",
     'x IN TXT "abc': "unbalanced quotes",

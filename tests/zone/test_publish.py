@@ -19,9 +19,11 @@ from maptr.protocol.serial import is_newer
 from maptr.server import publisher, state_folder
 from maptr.server.state import Served, ZoneSource
 from maptr.server.zones import read_checked
-from maptr.zone import integrity
+from maptr.zone.check import check_integrity
 from maptr.zone.publish import Guards, Published, choose_serial, decide
+from maptr.zone.reader import ZoneFile, read_zone_file
 from maptr.zone.snapshot import ZoneView, view_zone
+from maptr.zone.zonemd import check_digest
 
 HEAD = "$TTL 60\n@ SOA ns host {serial} 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
 TEN = "".join(f"n{number} A 192.0.2.9\n" for number in range(8))  # with the apex and ns, ten names
@@ -147,20 +149,20 @@ def _zonemd(of: dns.zone.Zone) -> dns.rdataset.Rdataset:
 def test_rfc8976_4_a_digest_that_holds_and_ones_that_do_not() -> None:
     digested = zone("a A 192.0.2.2\nb A 192.0.2.2")
     digested.replace_rdataset("ark.arpa.", _zonemd(digested))
-    integrity.check_digest(view_zone(digested))
+    check_digest(view_zone(digested))
     digested.delete_node("b.ark.arpa.")
     with pytest.raises(ZoneError, match="ZONEMD does not verify"):
-        integrity.check_digest(view_zone(digested))
+        check_digest(view_zone(digested))
     other = zone("a A 192.0.2.2", 2)
     other.replace_rdataset("ark.arpa.", _zonemd(zone("a A 192.0.2.2")))
     with pytest.raises(ZoneError, match="ZONEMD is of serial 1, the zone's is 2"):
-        integrity.check_digest(view_zone(other))
+        check_digest(view_zone(other))
 
 
 def test_rfc8976_4_a_digest_of_an_unknown_kind_says_nothing() -> None:
-    integrity.check_digest(view_zone(zone("@ ZONEMD 1 1 240 " + "00" * 48)))
-    integrity.check_digest(view_zone(zone("@ ZONEMD 1 240 1 " + "00" * 48)))
-    integrity.check_digest(view_zone(zone("")))
+    check_digest(view_zone(zone("@ ZONEMD 1 1 240 " + "00" * 48)))
+    check_digest(view_zone(zone("@ ZONEMD 1 240 1 " + "00" * 48)))
+    check_digest(view_zone(zone("")))
 
 
 # --- what DNS finds wrong
@@ -181,7 +183,7 @@ def test_rfc8976_4_a_digest_of_an_unknown_kind_says_nothing() -> None:
     ],
 )
 def test_the_zone_as_a_whole(text: str, code: str) -> None:
-    assert [found.code for found in integrity.check(view(text))] == [code] * bool(code)
+    assert [found.code for found in check_integrity(view(text))] == [code] * bool(code)
 
 
 @pytest.mark.parametrize(
@@ -233,14 +235,13 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeyp
     path.write_text(HEAD.format(serial=1))
     from maptr.server import zones
 
-    def slow(octets: bytes, origin: Labels) -> object:
-        read = real(octets, origin)
+    def slow(data: bytes, origin: Labels, path: Path) -> ZoneFile:
+        read = read_zone_file(data, origin, path)
         with path.open("a") as file:
             file.write("late A 192.0.2.1\n")
         return read
 
-    real = zones.read_plain
-    monkeypatch.setattr(zones, "read_plain", slow)
+    monkeypatch.setattr(zones, "read_zone_file", slow)
     with pytest.raises(ZoneError, match=re.escape(f"{path}: changed while it was read")):
         read_checked(ZoneSource(parse("ark.arpa"), path))
 

@@ -16,11 +16,10 @@ from maptr.errors import ZoneError
 from maptr.protocol.names import from_wire
 from maptr.server.state import ZoneSource
 from maptr.server.zones import read_zone
-from maptr.zone import integrity
+from maptr.zone.check import check_integrity, check_rules
+from maptr.zone.masterfile import read_master_file
 from maptr.zone.packed import INERT, PackedNodes, is_text
-from maptr.zone.plainzone import Plain, read_plain
-from maptr.zone.reader import read_zone_file
-from maptr.zone.rulecheck import check_rules
+from maptr.zone.reader import ZoneFile, read_plain, read_zone_file
 from maptr.zone.snapshot import view_zone
 from tests.answer.test_respond_oracle import ORIGIN, random_zone, zone_text
 
@@ -28,7 +27,7 @@ EXAMPLE = (b"example",)
 HEAD = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\n"
 
 
-def same(read: Plain | None, text: str, origin: str = ORIGIN) -> None:
+def same(read: ZoneFile | None, text: str, origin: str = ORIGIN) -> None:
     """The view is the one that dnspython's reader gives."""
     assert read is not None
     plain = read.view
@@ -120,12 +119,12 @@ def test_what_is_not_plain_is_left_to_dnspython(text: str) -> None:
     assert read_plain(text.encode(), EXAMPLE) is None
 
 
-def test_the_server_reads_plain_files_so_and_others_by_dnspython(tmp_path: Path) -> None:
+def test_plain_files_are_read_here_and_others_by_dnspython(tmp_path: Path) -> None:
     path = tmp_path / "z"
-    for text, packed in ((HEAD, True), (HEAD + "x IN A 192.0.2.1 ; a comment\n", False)):
-        path.write_text(text)
-        view = read_zone(ZoneSource(EXAMPLE, path))
-        assert isinstance(view.nodes, PackedNodes) is packed
+    for text, plain in ((HEAD, True), (HEAD + "x IN A 192.0.2.1 ; a comment\n", False)):
+        read = read_zone_file(text.encode(), EXAMPLE, path)
+        assert (read.doubtful is not None) is plain
+        assert set(read.view.nodes[(b"ns", b"example")]) == {1}
     path.write_text(HEAD + "x IN A nonsense\n")
     with pytest.raises(ZoneError, match="z:5: "):
         read_zone(ZoneSource(EXAMPLE, path))
@@ -141,7 +140,7 @@ def test_rfc1035_5_1_octets_that_are_not_ascii_are_octets_of_names_as_every_serv
         f"$INCLUDE {tmp_path}/caf\u00e9.inc\n",
         "utf-8",
     )
-    zone, _ = read_zone_file(path, path.read_bytes(), EXAMPLE)
+    zone, _ = read_master_file(path, path.read_bytes(), EXAMPLE)
     read = {name.labels[0]: node.rdatasets[0][0] for name, node in zone.nodes.items()}
     assert set(read) >= {
         "caf\u00e9".encode(),
@@ -215,7 +214,7 @@ def judged_alike(text: str) -> None:
     other = view_zone(dns.zone.from_text(text, "ark.arpa.", relativize=False))
     plain = read_plain(text.encode(), ARK)  # for comparing has packed all names
     assert plain is not None
-    assert sorted(map(str, integrity.check(plain.view))) == sorted(map(str, integrity.check(other)))
+    assert sorted(map(str, check_integrity(plain.view))) == sorted(map(str, check_integrity(other)))
     assert check_rules(plain.view, plain.doubtful) == check_rules(other)
     nodes = plain.view.nodes
     assert isinstance(nodes, PackedNodes)
@@ -245,7 +244,7 @@ def texts(nodes: PackedNodes) -> list[bytes]:
     return [key for key, value in nodes.table.items() if is_text(value)]
 
 
-def block_zone(*lines: str) -> Plain:
+def block_zone(*lines: str) -> ZoneFile:
     plain = read_plain((ARK_HEAD + "".join(f"{line}\n" for line in lines)).encode(), ARK)
     assert plain is not None
     return plain
@@ -263,11 +262,11 @@ def test_what_the_zone_writer_writes_is_a_block() -> None:
     nodes = plain.view.nodes
     assert isinstance(nodes, PackedNodes)
     assert len(texts(nodes)) == 2
-    assert plain.doubtful == set()
+    assert not plain.doubtful
     assert set(nodes[(b"12345", *ARK)]) == {16, 35}
     assert len(texts(nodes)) == 1
     assert len(nodes) == len(list(nodes)) == 4
-    nodes.settle()
+    nodes.pack_all()
     assert not texts(nodes)
 
 
@@ -287,7 +286,7 @@ def test_a_name_whose_lines_are_not_one_block_is_read_line_by_line(others: tuple
     text = ARK_HEAD + "\n".join((*GOOD, *others)) + "\n"
     plain = read_plain(text.encode(), ARK)
     if plain is not None:
-        assert plain.doubtful == {(b"12345", *ARK)}
+        assert plain.doubtful == frozenset({(b"12345", *ARK)})
         same(plain, text, "ark.arpa.")
     else:
         assert "$TTL 61" in others or GOOD[1] in others  # two TTLs in one RRset; a record twice
@@ -311,7 +310,7 @@ def test_any_thread_may_be_the_first_to_ask() -> None:
     try:
         for thread in threads:
             thread.start()
-        nodes.settle()
+        nodes.pack_all()
         for thread in threads:
             thread.join()
     finally:
