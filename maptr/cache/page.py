@@ -13,37 +13,18 @@ from html import escape
 from maptr.cache.drift import Drift, Verdict
 from maptr.registry.liveness import Liveness
 
-# Worst first: the square of a NAAN shows the worst verdict of its records.
-SEVERITY = (
-    Verdict.DIFFERS,
-    Verdict.UNPUBLISHED,
-    Verdict.MISSING,
-    Verdict.EXTRA,
-    Verdict.STALE,
-    Verdict.UNKNOWN,
-    Verdict.LOSSY,
-    Verdict.SAME,
-)
-MEANING = {
-    Verdict.SAME: "Both sides give the same URLs.",
-    Verdict.LOSSY: "Equal as far as an h record or a natab can tell.",
-    Verdict.MISSING: "The table has the record, DNS says there is none.",
-    Verdict.EXTRA: "DNS has the record, the table does not.",
-    Verdict.UNPUBLISHED: "No zone can hold the shoulder, and DNS gives its ARKs the URLs of another record.",
-    Verdict.DIFFERS: "Both sides have the record, and give different URLs.",
-    Verdict.STALE: "One side says what the other said earlier.",
-    Verdict.UNKNOWN: "DNS did not say.",
+# The mark and the meaning of each verdict, worst first: the square of a NAAN shows the worst of its records.
+VERDICTS = {
+    Verdict.DIFFERS: ("≠", "Both sides have the record, and give different URLs."),
+    Verdict.UNPUBLISHED: ("×", "No zone can hold the shoulder, and DNS gives its ARKs the URLs of another record."),
+    Verdict.MISSING: ("−", "The table has the record, DNS says there is none."),
+    Verdict.EXTRA: ("+", "DNS has the record, the table does not."),
+    Verdict.STALE: ("…", "One side says what the other said earlier."),
+    Verdict.UNKNOWN: ("?", "DNS did not say."),
+    Verdict.LOSSY: ("", "Equal as far as an h record or a natab can tell."),
+    Verdict.SAME: ("", "Both sides give the same URLs."),
 }
-LETTERS = {
-    Verdict.SAME: "",
-    Verdict.LOSSY: "",
-    Verdict.MISSING: "−",
-    Verdict.EXTRA: "+",
-    Verdict.DIFFERS: "≠",
-    Verdict.UNPUBLISHED: "×",
-    Verdict.STALE: "…",
-    Verdict.UNKNOWN: "?",
-}
+_WORST_FIRST = list(VERDICTS)
 AGREES = (Verdict.SAME, Verdict.LOSSY)
 
 STYLE = """
@@ -75,21 +56,15 @@ code { font: .875em ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
   list-style: none; }
 .map li { display: contents; }
 .q { display: inline-grid; place-items: center; width: 1rem; height: 1rem; border-radius: 3px; font-size: .8rem;
-  font-weight: 700; line-height: 1; text-decoration: none; color: var(--mark); flex: none; }
+  font-weight: 700; line-height: 1; text-decoration: none; color: var(--mark); background: var(--own); flex: none; }
 a.q, .map .q { width: 1.5rem; height: 1.5rem; }
-.same { background: var(--same); } .lossy { background: var(--lossy); } .missing { background: var(--missing); }
-.extra { background: var(--extra); } .differs { background: var(--differs); } .stale { background: var(--stale); }
-.unknown { background: var(--unknown); } .unpublished { background: var(--unpublished); }
+.same { --own: var(--same); } .lossy { --own: var(--lossy); } .missing { --own: var(--missing); }
+.extra { --own: var(--extra); } .differs { --own: var(--differs); } .stale { --own: var(--stale); }
+.unknown { --own: var(--unknown); } .unpublished { --own: var(--unpublished); }
 article { margin: 0 0 .9rem; padding: .9rem 1rem; background: var(--card); border: 1px solid var(--line);
-  border-left: .35rem solid var(--line); border-radius: .5rem; }
+  border-left: .35rem solid var(--own); border-radius: .5rem; }
 article:target { box-shadow: 0 0 0 3px var(--link); }
 article h3 { display: flex; gap: .6rem; align-items: center; margin: 0 0 .4rem; font-size: 1rem; }
-article.missing, article.extra, article.differs, article.stale, article.unknown,
-article.unpublished { background: var(--card); }
-article.missing { border-left-color: var(--missing); } article.extra { border-left-color: var(--extra); }
-article.differs { border-left-color: var(--differs); } article.stale { border-left-color: var(--stale); }
-article.unknown { border-left-color: var(--unknown); }
-article.unpublished { border-left-color: var(--unpublished); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: 0; }
 dt { color: var(--soft); } dd { margin: 0; min-width: 0; }
 @media (max-width: 36rem) { dl { grid-template-columns: 1fr; } dd { margin-bottom: .35rem; } }
@@ -147,10 +122,11 @@ def _summary(verdicts: Sequence[Drift], counts: Counter[Verdict]) -> str:
 
 def _counts(counts: Counter[Verdict]) -> Iterator[str]:
     yield '<ul class="counts">'
-    for verdict in reversed(SEVERITY):
+    for verdict in reversed(VERDICTS):
+        mark, meaning = VERDICTS[verdict]
         yield (
-            f'<li><span class="q {verdict}" aria-hidden="true">{LETTERS[verdict]}</span>'
-            f"<span><b>{counts[verdict]:,}</b> {verdict}</span><small>{MEANING[verdict]}</small></li>"
+            f'<li><span class="q {verdict}" aria-hidden="true">{mark}</span>'
+            f"<span><b>{counts[verdict]:,}</b> {verdict}</span><small>{meaning}</small></li>"
         )
     yield "</ul>"
 
@@ -164,14 +140,14 @@ def _map(verdicts: Iterable[Drift]) -> Iterator[str]:
     yield "to the evidence.</p>"
     yield '<ul class="map">'
     for naan, records in naans.items():
-        worst = min(records, key=lambda one: SEVERITY.index(one.verdict))
+        worst = min(records, key=lambda one: _WORST_FIRST.index(one.verdict))
         label = escape(f"{naan}: {worst.verdict}")
         if worst.verdict in AGREES:
             yield f'<li><span class="q {worst.verdict}" role="img" aria-label="{label}" title="{label}"></span></li>'
         else:
             yield (
                 f'<li><a class="q {worst.verdict}" href="#{_anchor(worst.record)}" aria-label="{label}"'
-                f' title="{label}">{LETTERS[worst.verdict]}</a></li>'
+                f' title="{label}">{VERDICTS[worst.verdict][0]}</a></li>'
             )
     yield "</ul>"
 
@@ -180,11 +156,12 @@ def _evidence(deviating: Sequence[Drift]) -> Iterator[str]:
     if not deviating:
         return
     yield "<h2>Evidence</h2>"
-    for one in sorted(deviating, key=lambda one: (SEVERITY.index(one.verdict), one.record)):
+    for one in sorted(deviating, key=lambda one: (_WORST_FIRST.index(one.verdict), one.record)):
         yield f'<article class="{one.verdict}" id="{_anchor(one.record)}">'
-        yield f'<h3><span class="q {one.verdict}" aria-hidden="true">{LETTERS[one.verdict]}</span>'
+        mark, meaning = VERDICTS[one.verdict]
+        yield f'<h3><span class="q {one.verdict}" aria-hidden="true">{mark}</span>'
         yield f"<span><code>{escape(one.record)}</code> {one.verdict}</span></h3>"
-        yield f"<p>{escape(MEANING[one.verdict] if one.verdict != Verdict.UNKNOWN else one.reason)}</p>"
+        yield f"<p>{escape(meaning if one.verdict != Verdict.UNKNOWN else one.reason)}</p>"
         yield "<dl>"
         yield f"<dt>For example</dt><dd><code>{escape(one.probe)}</code></dd>"
         yield f"<dt>The table gives</dt><dd>{_codes(one.table)}</dd>"

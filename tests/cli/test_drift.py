@@ -1,22 +1,17 @@
-"""``maptr table drift`` on a real server, and the page it makes."""
+"""``maptr table drift`` on a real server."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import sqlite3
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 
 from maptr import registry
-from maptr.cache.drift import Drift, Verdict
-from maptr.cache.page import LETTERS, MEANING, SEVERITY, render
 from maptr.cli.group import main
 from maptr.zone.build import build
 from tests.client.test_drivers import serving, zone
@@ -100,59 +95,3 @@ def test_exit_codes_of_dns_that_did_not_say_and_of_bad_usage(sample: Path, tmp_p
     assert run("--table", str(sample), "@one", "@two")[0] == 2
     assert run("--table", str(sample), "not a NAAN")[0] == 2
     assert run("--table", str(sample), "@127.0.0.1#nonsense")[0] == 2
-
-
-class Page(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-
-HOSTILE = '"><script>alert(1)</script>&<!--'
-
-
-@pytest.fixture
-def page() -> tuple[str, Page]:
-    verdicts = [
-        Drift(f"1000{number}", verdict, "ark:10000/x", (f"https://h/{HOSTILE}",), (HOSTILE,), HOSTILE, (HOSTILE,))
-        for number, verdict in enumerate(Verdict)
-    ]
-    verdicts.append(Drift("10000/x.6", Verdict.MISSING, "ark:10000/x.6zzz", ("https://h/",)))
-    text = render(verdicts, table=HOSTILE, asked=HOSTILE, origin=HOSTILE)
-    parsed = Page()
-    parsed.feed(text)
-    return text, parsed
-
-
-def test_the_page_is_whole_in_itself_and_holds_no_script(page: tuple[str, Page]) -> None:
-    text, parsed = page
-    assert not {"script", "img", "link", "iframe", "object"} & {tag for tag, _ in parsed.tags}
-    assert not any(name.startswith("on") for _, attributes in parsed.tags for name in attributes)
-    assert "url(" not in text
-    assert "@import" not in text
-    assert "alert(1)</script>" not in text
-    assert re.search(r"default-src 'none'", text)
-
-
-def test_every_deviating_square_leads_to_its_evidence_and_says_what_it_is(page: tuple[str, Page]) -> None:
-    _, parsed = page
-    links = [attributes for tag, attributes in parsed.tags if tag == "a"]
-    ids = [attributes["id"] for _, attributes in parsed.tags if "id" in attributes]
-    assert len(ids) == len(set(ids)) == 7
-    assert {str(link["href"])[1:] for link in links} <= set(ids)
-    assert len(links) == 7, "10000 shows the worst of it and of its shoulder"
-    assert all(link["aria-label"] for link in links)
-
-
-def test_every_verdict_has_its_words() -> None:
-    assert set(SEVERITY) == set(MEANING) == set(LETTERS) == set(Verdict)
-
-
-def test_a_page_of_nothing_and_of_agreement() -> None:
-    assert "nothing to compare" in render([], table="t", asked="a", origin="o")
-    agreed = render([Drift("12345", Verdict.SAME, "ark:12345/x")], table="t", asked="a", origin="o")
-    assert "All 1 records agree" in agreed
-    assert "Evidence" not in agreed

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from maptr import registry
 from maptr.cache.drift import Drift, Verdict
-from maptr.cache.page import AGREES, LETTERS, render
+from maptr.cache.page import AGREES, VERDICTS, render
 from maptr.cli.group import main
 from maptr.zone.build import build
 from tests.support.chromium import Chromium, Page
@@ -96,7 +96,7 @@ def test_every_square_is_drawn_and_every_link_shows_its_evidence(browser: Chromi
     deviating = [square for square in squares if square["href"]]
     assert {square["verdict"] for square in deviating} == set(Verdict) - set(AGREES)
     for square in deviating:
-        assert square["text"] == LETTERS[Verdict(square["verdict"])]
+        assert square["text"] == VERDICTS[Verdict(square["verdict"])][0]
         shown = page.value(f"""new Promise(done => {{
             document.querySelector('.map a[href="{square["href"]}"]').click();
             setTimeout(() => {{
