@@ -95,7 +95,7 @@ def _get(
         headers["If-None-Match"] = etag
     elif modified:
         headers["If-Modified-Since"] = modified
-    watchdog = None
+    watchdog, response = None, None
     try:
         seconds = min(deadline - clock(), CONNECT_SECONDS)
         raw = connection.sock = connect(connection.host, connection.port, seconds, allow_private=not only_public)
@@ -131,6 +131,8 @@ def _get(
     finally:
         if watchdog is not None:
             watchdog.cancel()
+        if response is not None:
+            response.close()
         connection.close()
 
 

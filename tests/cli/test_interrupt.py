@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.registry.test_pull import OLD, http
 from tests.support.hostile import hostile
+from tests.support.http_server import http_server
 from tests.support.interrupting import interrupted
+from tests.support.registries import OLD
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("MAPTR_", "XDG_"))}
 
@@ -77,7 +78,7 @@ def test_while_a_registry_is_pulled(command: list[str], tmp_path: Path) -> None:
         over.wait(60)
 
     (tmp_path / "natab").write_bytes(OLD)
-    with http(hangs) as url:
+    with http_server(hangs) as url:
         environment = {**ENVIRONMENT, "HOME": str(tmp_path)}
         done = interrupted([*command, url], asked.is_set, cwd=tmp_path, environment=environment)
         over.set()

@@ -29,8 +29,9 @@ from maptr.cli.up import SAMPLE, find_registry
 from maptr.protocol.numbers import SERVER_PORT as PORT
 from maptr.registry.followed_file import pull_file
 from maptr.registry.pull import OFFICIAL
-from tests.registry.test_pull import http, natab, sends
 from tests.server.test_daemon import PATIENCE
+from tests.support.http_server import http_server, sends
+from tests.support.registries import natab
 
 ARK = "ark:12025/x1"
 
@@ -145,7 +146,7 @@ def test_without_arguments_it_is_the_public_registry(tmp_path: Path, monkeypatch
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "maptr" / "naans"
-    with http(sends(natab(10000))) as url:
+    with http_server(sends(natab(10000))) as url:
         monkeypatch.setattr("maptr.cli.up.OFFICIAL", url)
         found = find_registry((), None, offline=False, force=False)
         assert (found.file, found.kind, found.pulled["url"]) == (file, "registry", url)
@@ -209,7 +210,7 @@ def test_it_ends_clean_however_it_is_told(user: User, number: int) -> None:
 
 def test_the_registry_is_pulled_served_and_kept_for_when_dns_is_gone(user: User) -> None:
     content = natab(*range(10000, 10010))
-    with http(lambda request: sends(content)(request)) as url:
+    with http_server(lambda request: sends(content)(request)) as url:
         up = user.up(url, "--origin", "ark.example").ready()
         assert f"pulled from {url}" in up.said
         assert user.urls("ark:10003/x1") == ["https://h.example.org/ark:/10003/x1"]
@@ -227,7 +228,7 @@ def test_the_registry_is_pulled_served_and_kept_for_when_dns_is_gone(user: User)
     assert "from the table" in done.stderr
 
     content = natab(10000)
-    with http(lambda request: sends(content)(request)) as url:
+    with http_server(lambda request: sends(content)(request)) as url:
         refused = user.up(url).ready()
         assert "registry  not taken: " in refused.said
         assert "as it was pulled before" in refused.said
@@ -246,7 +247,7 @@ def test_the_registry_is_pulled_served_and_kept_for_when_dns_is_gone(user: User)
 
 
 def test_what_the_configuration_demands_of_a_table_is_demanded_of_each_pull(user: User) -> None:
-    from tests.registry.test_minisign import PUB, signature
+    from tests.support.registries import PUB, signature
 
     files = {"/naans": natab(10000), "/naans.minisig": signature(natab(10000)).encode()}
 
@@ -254,7 +255,7 @@ def test_what_the_configuration_demands_of_a_table_is_demanded_of_each_pull(user
         sends(files.get(request.path, b""), 200 if request.path in files else 404)(request)
 
     (user.home / "registry.pub").write_text(PUB)
-    with http(serve) as url:
+    with http_server(serve) as url:
         (user.home / "maptr.toml").write_text(f'[table]\nfile = "naans"\nurl = "{url}"\npublic_key = "registry.pub"\n')
         user.up().ready()
         assert (user.home / "naans").read_bytes() == natab(10000)

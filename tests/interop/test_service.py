@@ -16,8 +16,8 @@ from maptr.cli.group import main
 from maptr.discovery import NoMappingAuthority
 from maptr.registry.table import Table
 from tests.interop.test_secondaries import serial_at
-from tests.registry.test_pull import http, sends
 from tests.server.test_daemon import Server
+from tests.support.http_server import http_server, sends
 from tests.support.peers import HOST, free_port, require
 from tests.support.secondaries import SECRET, KnotSecondary, NsdSecondary, Secondary
 
@@ -99,7 +99,7 @@ def test_pull_publish_notify_and_drift_by_one_file(tmp_path: Path, secondary: Se
     def serve(request: Any) -> None:
         sends(content.get(request.path, b""), 200 if request.path in content else 503)(request)
 
-    with http(serve) as url:
+    with http_server(serve) as url:
         site = Site(tmp_path, secondary, url)
         try:
             first = wait_for(site.serial, "the zone of the first pull")

@@ -1,4 +1,4 @@
-"""The registry's ANVL text: blocks, continuations, escapes, and what is private stays unread."""
+"""The registry's ANVL text: blocks, continuations, escapes, and private labels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from maptr import registry
 from maptr.errors import TableError
-from maptr.registry import Format, anvl
+from maptr.registry import anvl
 from maptr.registry.table import Nma, Policy, Who
 
 SAMPLE = """\
@@ -67,7 +67,7 @@ def test_sample() -> None:
     assert table.metadata["what"] == "NAAN registry"
 
 
-def test_private_lines_never_enter_the_table() -> None:
+def test_private_labels_are_not_in_the_table() -> None:
     table = anvl.read(SAMPLE)
     everything = repr([*table.values(), dict(table.metadata)]).lower()
     for secret in ("private", "secret", "secsoc", "jo@"):
@@ -84,7 +84,7 @@ def test_private_lines_never_enter_the_table() -> None:
         "naa:\n! contact: secret\nwhat: 12345\nwhat: 12346\n",
     ],
 )
-def test_private_lines_never_enter_a_message(text: str) -> None:
+def test_private_labels_are_not_in_messages(text: str) -> None:
     bad: list[TableError] = []
     anvl.read(text, on_bad=bad.append)
     assert bad
@@ -109,13 +109,13 @@ def test_a_record_may_start_with_a_private_line() -> None:
         ("naa:\nwhat: 12345\n\nnaa:\nwhat: 12345\n", 4, "duplicate record, first on line 1"),
     ],
 )
-def test_bad_records_are_named(text: str, line: int, reason: str) -> None:
+def test_bad_records_are_reported_by_line(text: str, line: int, reason: str) -> None:
     with pytest.raises(TableError, match=reason) as caught:
         anvl.read(text, filename="naans.txt")
     assert caught.value.line == line
 
 
-def test_what_only_informs_makes_no_record_bad() -> None:
+def test_labels_that_only_inform_make_no_record_bad() -> None:
     text = (
         "naa:\nwhat: 12345\nwhere: h.example.org\nhow: NP | a | b | c | d\nwho: a (=) b (=) c (=) d\nwhen: 1\nwhen: 2\n"
     )
@@ -127,19 +127,7 @@ def test_what_only_informs_makes_no_record_bad() -> None:
     assert entry.extra == {"when": ["1", "2"]}
 
 
-def test_bad_records_are_skipped_when_the_caller_says_so() -> None:
-    bad: list[TableError] = []
-    table = registry.read("naa:\nwhat: 1\n\nnaa:\nwhat: oops\n\nnaa:\nwhat: 2\n", on_bad=bad.append)
-    assert list(table) == ["1", "2"]
-    assert [error.line for error in bad] == [4]
-
-
 def test_escapes() -> None:
     assert anvl.decode("a%cnb%3A%c3%a9 100% %zz") == "a:b%3A%c3%a9 100% %zz"
     who = anvl.read("naa:\nwhat: 12345\nwho: A %op%eq%cp B\n")["12345"].who
     assert who == Who("A (=) B")
-
-
-def test_recognised_after_any_preamble() -> None:
-    assert registry.recognise("# c\n\n  \nerc:\nwho: x\n") is Format.ANVL
-    assert registry.recognise("naa:\r\nwhat: 12345\r\n") is Format.ANVL

@@ -1,7 +1,9 @@
-"""natab read and written: the drafts' forms, their damage, and what the format cannot hold."""
+"""natab: read with its damage, written with its losses, and as the drafts print it."""
 
 from __future__ import annotations
 
+import subprocess
+import textwrap
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr import registry
+from maptr import Ark, registry
+from maptr.discovery import Outcome
 from maptr.errors import TableError
 from maptr.registry import natab
 from maptr.registry.table import Entry, Nma, Policy, Table, Who
+from maptr.walk import Answer, Walk
 from maptr.zone import rules
+from tests.support.peers import find
 
-VECTORS = tomllib.loads((Path(__file__).resolve().parents[1] / "vectors" / "natab.toml").read_text("utf-8"))["vector"]
+VECTORS_DIR = Path(__file__).resolve().parents[1] / "vectors"
+VECTORS = tomllib.loads((VECTORS_DIR / "natab.toml").read_text("utf-8"))["vector"]
+DRAFTS = tomllib.loads((VECTORS_DIR / "drafts.toml").read_text("utf-8"))["natab"]
 ZONES = Path(__file__).resolve().parents[2] / "zones"
 
 hosts = st.from_regex(r"[a-z][a-z0-9]{0,8}\.example\.org(:[1-9][0-9]{0,3})?", fullmatch=True)
@@ -54,14 +61,14 @@ def test_vector(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", [v for v in VECTORS if v["bad"]], ids=lambda vector: vector["title"])
-def test_first_bad_line_is_raised_unless_told_otherwise(vector: dict[str, Any]) -> None:
+def test_the_first_bad_line_is_raised_without_on_bad(vector: dict[str, Any]) -> None:
     with pytest.raises(TableError) as caught:
         registry.read(vector["text"], filename="natab")
     assert caught.value.line == vector["bad"][0]
     assert str(caught.value).startswith(f"natab:{vector['bad'][0]}: ")
 
 
-def test_an_entry_holds_what_its_lines_say() -> None:
+def test_an_entry_has_all_fields_of_its_lines() -> None:
     table = natab.read("#\n# Library of Congress\n12026: http://loc.example.org/p\n  Ark.example.org:81 USLC\n")
     assert table["12026"] == Entry(
         "12026",
@@ -72,7 +79,7 @@ def test_an_entry_holds_what_its_lines_say() -> None:
     assert table["12026"].line == 3
 
 
-def test_prose_above_an_entry_is_not_its_name() -> None:
+def test_several_comment_lines_are_not_a_name() -> None:
     table = natab.read("# This file\n# maps NAANs\n12026:\n  ark.example.org\n")
     assert table["12026"].who.name == ""
 
@@ -82,7 +89,7 @@ def test_header_comments_are_metadata() -> None:
     assert table.metadata == {"Last change": "8 November 2002", "Mirrored at": "https://example.org/natab"}
 
 
-def test_a_damaged_entry_takes_its_nmas_with_it() -> None:
+def test_an_invalid_naan_invalidates_its_nmas() -> None:
     bad: list[TableError] = []
     text = "12l345: http://x.example.org\n  ark.example.org A\n12346:\n  two.example.org B\n"
     table = registry.read(text, on_bad=bad.append)
@@ -91,7 +98,7 @@ def test_a_damaged_entry_takes_its_nmas_with_it() -> None:
     assert [(error.line, error.record) for error in bad] == [(1, "12l345")]
 
 
-def test_a_naan_given_twice_is_refused_the_second_time() -> None:
+def test_the_second_entry_of_a_naan_is_refused() -> None:
     bad: list[TableError] = []
     text = "12345:\n  a.example.org A\n12345:\n  b.example.org B\n"
     table = registry.read(text, on_bad=bad.append)
@@ -134,16 +141,16 @@ def test_an_nma_before_any_entry_is_refused() -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_every_loss_is_told(entry: Entry, losses: list[str]) -> None:
-    text, told = registry.write_natab(Table([entry]))
-    assert all(loss.record == entry.key for loss in told)
+def test_every_loss_is_listed(entry: Entry, losses: list[str]) -> None:
+    text, found = registry.write_natab(Table([entry]))
+    assert all(loss.record == entry.key for loss in found)
     for loss in losses:
-        assert any(one.what.startswith(loss) for one in told), told
+        assert any(one.what.startswith(loss) for one in found), found
     registry.read(text)
 
 
 @given(tables)
-def test_what_natab_can_hold_comes_back(table: Table) -> None:
+def test_written_natab_is_read_as_the_same_table_except_for_losses(table: Table) -> None:
     text, losses = registry.write_natab(table)
     back = registry.read(text)
     assert list(back) == list(table)
@@ -153,7 +160,7 @@ def test_what_natab_can_hold_comes_back(table: Table) -> None:
 
 
 @pytest.mark.parametrize("form", [registry.write_json, lambda table: registry.write_natab(table)[0]])
-def test_a_record_that_is_http_only_stays_so_whatever_it_is_written_as(form: Callable[[Table], str]) -> None:
+def test_http_is_preserved_in_every_format(form: Callable[[Table], str]) -> None:
     table = registry.read('{"data": [{"what": "12345", "where": "http://a.example.org"}]}')
     for _ in range(2):
         table = registry.read(form(table))
@@ -162,7 +169,7 @@ def test_a_record_that_is_http_only_stays_so_whatever_it_is_written_as(form: Cal
         assert labels == (b"a", b"example", b"org:80")
 
 
-def test_the_scheme_of_hosts_is_a_setting() -> None:
+def test_the_scheme_of_hosts_is_an_option() -> None:
     text = "12345:\n  a.example.org A\n  b.example.org:8080\n  c.example.org:80\n"
     assert [nma.target for nma in registry.read(text, scheme="http")["12345"].nmas] == [
         "http://a.example.org/ark:/${content}",
@@ -171,7 +178,7 @@ def test_the_scheme_of_hosts_is_a_setting() -> None:
     ]
 
 
-def test_sample_natab_is_the_sample_as_natab_can_hold_it() -> None:
+def test_the_sample_natab_is_written_from_the_sample() -> None:
     table = registry.read((ZONES / "sample.json").read_bytes())
     text, losses = registry.write_natab(table)
     assert text == (ZONES / "sample.natab").read_text("utf-8")
@@ -180,3 +187,59 @@ def test_sample_natab_is_the_sample_as_natab_can_hold_it() -> None:
         *("13038", "20775", "b9876"),
         *(key for key, entry in table.items() if entry.shoulder),
     }
+
+
+# --- the natabs printed in the drafts
+
+# The script of the 2002 draft, section 13.
+SCRIPT = r"my $naa = shift; while (<>) { next if (! /^$naa:/); while (<>) { last if (! /^[#\s]./); "
+SCRIPT += r'print "$1\n" if (/^\s+(\S+)/); } }'
+
+
+@pytest.mark.parametrize("vector", DRAFTS, ids=lambda vector: vector["title"])
+def test_natabs_of_the_drafts_are_read(vector: dict[str, Any]) -> None:
+    bad: list[TableError] = []
+    table = registry.read(vector["text"], on_bad=bad.append)
+    assert [error.line for error in bad] == vector["bad"]
+    assert table.metadata == vector["metadata"]
+    assert list(table) == list(vector["entry"])
+    for naan, said in vector["entry"].items():
+        entry = table[naan]
+        assert (entry.who.name, entry.policy.url) == (said["name"], said["policy"])
+        assert [nma.where for nma in entry.nmas] == said["hosts"]
+        assert [nma.acronym for nma in entry.nmas] == said["acronyms"]
+        assert entry.urls(Ark.parse(f"ark:{naan}/x1")) == said["urls"]
+
+
+@pytest.mark.parametrize("vector", DRAFTS, ids=lambda vector: vector["title"])
+def test_natabs_of_the_drafts_are_written_without_loss(vector: dict[str, Any]) -> None:
+    table = registry.read(vector["text"])
+    text, losses = registry.write_natab(table)
+    assert losses == []
+    assert registry.read(text) == table
+    assert registry.read(text).metadata == table.metadata
+    assert registry.read(registry.write_json(table)) == table
+
+
+@pytest.mark.parametrize("vector", DRAFTS, ids=lambda vector: vector["title"])
+def test_records_of_the_drafts_natabs_give_the_same_urls(vector: dict[str, Any]) -> None:
+    """Also for a client that knows only ``h`` records."""
+    table = registry.read(vector["text"])
+    for naan, said in vector["entry"].items():
+        made = rules.records(table[naan])
+        for kept in (made, [rule for rule in made if rule.flags == b"h"]):
+            walk = Walk(Ark.parse(f"ark:{naan}/x1"))
+            walk.tell(walk.next()[0], Answer(Outcome.ANSWER, tuple(kept), 60))
+            urls = [url.replace("/ark:/", "/ark:") for url in walk.result().urls()]
+            assert urls == [url.replace("/ark:/", "/ark:") for url in said["urls"]]
+
+
+@pytest.mark.parametrize("vector", DRAFTS, ids=lambda vector: vector["title"])
+def test_the_script_of_the_draft_prints_the_same_hosts(vector: dict[str, Any], tmp_path: Path) -> None:
+    if not find("perl"):
+        pytest.skip("no perl")
+    path = tmp_path / "natab"
+    path.write_text(textwrap.dedent(vector["text"]))
+    for naan, said in vector["entry"].items():
+        done = subprocess.run(["perl", "-e", SCRIPT, naan, path], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == said["hosts"]

@@ -1,7 +1,7 @@
-"""natab against a second reader that takes one line after the other: the same table, the same errors, of any text.
+"""natab compared with a second reader, which takes one line after the other: the same table and errors for any text.
 
-The reader of the package tells sound lines by one pattern and makes their entries later. This one has no pattern, and
-makes every entry at once.
+maptr recognises valid lines by one pattern and makes their entries later. This reader has no pattern and makes every
+entry at once.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ HEADERS = ("Last change", "Reload from", "Mirrored at", "To register")
 
 
 def plain_lines(text: str) -> list[str]:
-    """The lines up to the end of the data, without tabs and without an indentation of the whole."""
+    """The lines up to the end of the data, dedented and without tabs."""
     text = text.expandtabs() if "\t" in text else text
     if not any(line and line[0] not in " \t" for line in text.split("\n")):
         text = textwrap.dedent(text)
@@ -100,7 +100,7 @@ def plain_lines(text: str) -> list[str]:
 
 
 class InOrder:
-    """Where the reading stands: the entry begun, its NMAs, the comments above it."""
+    """The state of the reader: the current entry, its NMAs, the comments above the next one."""
 
     def __init__(self, builder: TableBuilder) -> None:
         self.builder = builder
@@ -175,22 +175,22 @@ def ours(text: str, on_bad: OnBad | None) -> Table:
 
 
 def same(text: str) -> None:
-    """Both ways give one table and one list of errors, and without a place for errors raise the same one."""
-    told: tuple[list[TableError], list[TableError]] = ([], [])
-    one, other = in_order(text, told[0].append), ours(text, told[1].append)
+    """Both readers give equal tables and errors; without ``on_bad`` they raise the same error."""
+    errors: tuple[list[TableError], list[TableError]] = ([], [])
+    one, other = in_order(text, errors[0].append), ours(text, errors[1].append)
     assert list(other) == list(one)
     assert [(repr(entry), entry.line) for entry in other.values()] == [
         (repr(entry), entry.line) for entry in one.values()
     ]
     assert list(other.metadata.items()) == list(one.metadata.items())
-    assert [(str(error), error.line, error.record) for error in told[1]] == [
-        (str(error), error.line, error.record) for error in told[0]
+    assert [(str(error), error.line, error.record) for error in errors[1]] == [
+        (str(error), error.line, error.record) for error in errors[0]
     ]
-    if told[0]:
+    if errors[0]:
         for read in (in_order, ours):
             with pytest.raises(TableError) as caught:
                 read(text, None)
-            assert str(caught.value) == str(told[0][0])
+            assert str(caught.value) == str(errors[0][0])
 
 
 @given(st.one_of(PLAIN, MIXED, CUT, st.text(max_size=40)))
@@ -201,7 +201,7 @@ def same(text: str) -> None:
 @example("1:\n h.example\n X\n# C\n2:\n# D\n3:\n")
 @example("  1:\n    h.example\n  #--- end of data ---\n  2:\n")
 @example("1:\n h.example\n#- end of data\n2:\n h.example\n1:\n")
-def test_any_text_is_read_as_in_order(text: str) -> None:
+def test_any_text(text: str) -> None:
     same(text)
 
 
@@ -217,19 +217,18 @@ def test_any_text_is_read_as_in_order(text: str) -> None:
         *(f"54321:\n{comment}\n# A" for comment in COMMENTS),
     ],
 )
-def test_a_line_between_sound_ones_is_read_as_in_order(lines: str) -> None:
+def test_any_line_between_valid_lines(lines: str) -> None:
     same(f"10000:\n    a.example\n{lines}\n10001:\n    b.example\n# Name\n10002:\n    c.example\n")
 
 
-def test_a_large_table_is_read_as_in_order() -> None:
-    """Odd entries here and there."""
+def test_a_large_table_with_odd_entries() -> None:
     hosts = ("1.2.3.4" if n % 97 == 0 else f"h{n}.example" for n in range(1000))
     blocks = [f"# Org {n}\n{10000 + n}:{' http://p.example/' * (n % 2)}\n    {host}\n" for n, host in enumerate(hosts)]
     same("".join(blocks))
     same("".join([*blocks[:700], "damage\n", *blocks[700:]]))
 
 
-def test_an_entry_is_made_once() -> None:
+def test_entries_are_made_once() -> None:
     table = natab.read("".join(f"{naan}:\n    h{naan}.example.org  ACR\n" for naan in range(1000, 2000)))
     assert len(table) == 1000
     assert "1500" in table
@@ -239,7 +238,7 @@ def test_an_entry_is_made_once() -> None:
     assert table.naans()[0] == "1000"
 
 
-def test_a_table_can_be_pickled_compared_and_cut() -> None:
+def test_the_table_can_be_pickled_compared_and_cut() -> None:
     table = natab.read(SAMPLE)
     back = pickle.loads(pickle.dumps(table))
     assert back == table == natab.read(SAMPLE)

@@ -1,4 +1,4 @@
-"""The flat subset of YAML that a prefixes file needs, and everything else refused by line."""
+"""The prefixes file: its flat subset of YAML, and what is kept as text or refused outside it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from maptr import Ark, registry
 from maptr.errors import TableError
-from maptr.registry import Format, prefixes
+from maptr.registry import prefixes
 from maptr.registry.table import Nma, Policy, Who
 
 SAMPLE = """\
@@ -45,7 +45,7 @@ def test_sample() -> None:
     assert table["12345/x6"].nmas[0].target == "https://data.example.org/x/${suffix}"
     assert table["b1234"].nmas[0].target == "https://b.example.org/?id=${value}"
     assert table["b1234"].extra == {"primary": "true"}
-    assert registry.recognise(SAMPLE) is Format.PREFIXES
+    assert registry.read(SAMPLE) == table
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_sample() -> None:
         ("  redirect: h.example\n  redirect: https://twice.example.org", "redirect occurs twice"),
     ],
 )
-def test_a_redirect_that_is_more_than_flat_is_refused_by_line(line: str, reason: str) -> None:
+def test_a_redirect_outside_the_subset_makes_the_record_bad(line: str, reason: str) -> None:
     text = f"ark:/12345:\n{line}\nark:/12346:\n  redirect: b.example.org\n"
     bad: list[TableError] = []
     table = registry.read(text, filename="p.yaml", on_bad=bad.append)
@@ -87,13 +87,13 @@ def test_a_redirect_that_is_more_than_flat_is_refused_by_line(line: str, reason:
         ("  more: a\n  more: b", "a b"),
     ],
 )
-def test_any_other_field_that_is_more_than_flat_is_kept_as_text(lines: str, kept: str) -> None:
+def test_any_other_field_outside_the_subset_is_kept_as_text(lines: str, kept: str) -> None:
     entry = prefixes.read(f"ark:/12345:\n{lines}\n  redirect: https://a.example.org/$id\n")["12345"]
     assert [nma.where for nma in entry.nmas] == ["https://a.example.org/$id"]
     assert entry.extra == {"more": kept}
 
 
-def test_names_policies_and_dates_are_read_as_parts() -> None:
+def test_name_policy_and_date_have_the_parts_of_anvl() -> None:
     entry = prefixes.read(
         'ark:/12345:\n  name: "National Library (=) Native Library (=) NLEX"\n  date: "2001.03.08"\n'
         '  na_policy: "NP | NR, OP, CC | 2001 | https://nlex.example/policy"\n'
@@ -104,8 +104,8 @@ def test_names_policies_and_dates_are_read_as_parts() -> None:
     assert entry.extra == {}
 
 
-def test_a_redirect_is_whole_as_it_stands() -> None:
-    """ark:/99997/6 of the resolver's own default prefixes leads to one page, whatever follows."""
+def test_nothing_is_appended_to_a_redirect() -> None:
+    """As for ark:/99997/6 in the resolver's default prefixes."""
     table = prefixes.read(
         "ark:/99997/6:\n  redirect: id.example.org/nothing_to_subst\nark:/1:\n  redirect: b.org/?q=\n"
     )
@@ -125,7 +125,7 @@ def test_a_redirect_is_whole_as_it_stands() -> None:
         ("ark:/12345/x/y:\n", 1),
     ],
 )
-def test_bad_lines_are_named(text: str, line: int) -> None:
+def test_bad_lines_are_reported(text: str, line: int) -> None:
     with pytest.raises(TableError) as caught:
         prefixes.read(text, filename="p.yaml")
     assert caught.value.line == line

@@ -1,8 +1,7 @@
-"""``where`` to ``target``, by vectors and against the real registry."""
+"""Targets: their variables, and how they are derived from ``where``, by vectors and from the real registry."""
 
 from __future__ import annotations
 
-import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maptr import registry
-from maptr.registry.target import where_to_target
+from maptr import Ark, registry
+from maptr.naptr.automaton import Budget
+from maptr.naptr.regexp import Substitution
+from maptr.registry.table import Entry, Nma
+from maptr.registry.target import VARIABLES, unusable, where_to_target
+from maptr.zone import rules
 
-HERE = Path(__file__).resolve().parents[1]
-VECTORS = tomllib.loads((HERE / "vectors" / "registry_where.toml").read_text("utf-8"))["vector"]
-REAL = Path(os.environ.get("MAPTR_REAL_DATA") or HERE.parent.parent / "shared" / "data")
+REPOSITORY = Path(__file__).resolve().parents[2]
+VECTORS = tomllib.loads((REPOSITORY / "tests" / "vectors" / "registry_where.toml").read_text("utf-8"))["vector"]
+PAGE = (REPOSITORY / "docs" / "maptr.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["title"])
@@ -25,23 +28,42 @@ def test_vector(vector: dict[str, Any]) -> None:
 
 
 @given(st.text())
-def test_nothing_is_an_error(text: str) -> None:
+def test_no_where_is_an_error(text: str) -> None:
     where_to_target(text)
 
 
-@pytest.mark.real_data
-def test_every_real_target_that_is_derived_comes_out_as_it_is() -> None:
-    path = REAL / "naan_records.json"
-    if not path.exists():
-        pytest.skip(f"no real registry at {path} (set MAPTR_REAL_DATA)")
-    table = registry.read(path.read_bytes())
+@pytest.mark.parametrize(
+    ("target", "fault"),
+    [
+        ("https://ark.nlm.nih.gov/ark:/${content}", None),
+        ("https:///ark:/${content}", ("no-public-host", "no host: https:///ark:/${content}")),
+    ],
+)
+def test_an_unusable_target_has_a_reason(target: str, fault: tuple[str, str] | None) -> None:
+    assert unusable(target) == fault
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_each_variable_means_what_the_documentation_says(name: str) -> None:
+    """In the table, in a rule in DNS, and on the page."""
+    expected = VARIABLES[name].rpartition(": ")[2].strip("`")
+    ark = Ark.parse("ark:12345/x6np1")
+    entry = Entry("12345", "x6", (Nma(f"https://h.example/?${{{name}}}"),))
+    assert entry.urls(ark) == [f"https://h.example/?{expected}"]
+    rule = Substitution.parse(rules.regexp(entry, entry.nmas[0]))
+    assert rule.apply(ark.resolution.encode(), Budget(10_000)) == f"https://h.example/?{expected}".encode()
+    assert f"| `{name}` | {VARIABLES[name]} |" in PAGE
+
+
+def test_derived_targets_of_the_real_registry(real_data: Path) -> None:
+    table = registry.read((real_data / "naan_records.json").read_bytes())
     differing = {
         key: (nma.where, nma.target)
         for key, entry in table.items()
         for nma in entry.nmas
         if where_to_target(nma.where) != nma.target
     }
-    # All that differ were set by hand: served by the provider's own resolver, not by where.
+    # These were set by hand: a provider's own resolver serves them.
     served = ("https://ezid.cdlib.org/ark:/", "https://doi.org/10.", "http://arks.org/", "https://arks.org/")
     others = {key for key, (_, target) in differing.items() if not target.startswith(served)}
     assert others == {"83025", "15050", "19156", "19156/tkt42"}

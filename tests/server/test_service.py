@@ -26,9 +26,10 @@ from maptr.server.publisher import publish, start
 from maptr.server.puller import DriftReport, Puller
 from maptr.server.settings import Overrides
 from maptr.server.state import Served, ZoneResult, ZoneSource
-from tests.registry.test_pull import http, natab, sends
 from tests.support.caching import Clock
+from tests.support.http_server import http_server, sends
 from tests.support.peers import Maptr
+from tests.support.registries import natab
 
 ORIGIN: Labels = (b"ark", b"arpa")
 ZONE = '[[zone]]\nname = "ark.arpa"\nfile = "ark.arpa.zone"\ntable = "naans"\n'
@@ -225,7 +226,7 @@ def url(answers: dict[str, bytes]) -> Iterator[str]:
     def serve(request: Any) -> None:
         sends(answers.get(request.path, b""), 200 if request.path in answers else 404)(request)
 
-    with http(serve) as found:
+    with http_server(serve) as found:
         yield found
 
 
