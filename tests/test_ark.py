@@ -115,7 +115,7 @@ def test_equality_and_hash_ignore_all_but_identity() -> None:
 @pytest.mark.parametrize("given", [None, 12345, ["ark:12345/x1"], Path("ark:12345/x1"), object()])
 @pytest.mark.parametrize("profile", PROFILES)
 def test_what_is_no_text_is_a_type_error_that_says_so(given: Any, profile: Profile) -> None:
-    with pytest.raises(TypeError, match=f"^an ARK is text, octets or an Ark, and no {type(given).__name__}$"):
+    with pytest.raises(TypeError, match=f"^an ARK is a str, bytes or an Ark, not {type(given).__name__}$"):
         Ark.parse(given, profile=profile)
 
 
@@ -128,7 +128,7 @@ def test_shared_naans_have_their_meaning() -> None:
 
 
 def test_an_unknown_profile_is_an_error_of_the_caller() -> None:
-    with pytest.raises(ConfigError, match="'2003' is none of current, 2019, 2002"):
+    with pytest.raises(ConfigError, match="'2003' is not one of current, 2019, 2002"):
         Ark.parse("ark:12345/x1", profile="2003")  # type: ignore[arg-type]
 
 
