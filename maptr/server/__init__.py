@@ -1,1 +1,1 @@
-"""The server: sockets, signals and files around ``maptr.answer.respond.respond``, which decides every reply."""
+"""The server: sockets, signals and files around ``maptr.answer.respond``, which decides every response."""

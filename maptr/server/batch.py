@@ -1,9 +1,10 @@
-"""UDP in batches: one recvmmsg(2) and one sendmmsg(2) through ctypes for all queries that wait, on Linux of 64 bits.
+"""UDP in batches, on 64-bit Linux: one recvmmsg(2) and one sendmmsg(2), through ctypes, for all waiting queries.
 
-Elsewhere ``udp.py`` answers with plain sockets. Of a batch, queries lie in slots and responses are sent from there: the
-kernel takes ID and question from the slot, records and OPT from the arena of ``ready.py`` or from the slot's area, and
-the cookie from the slot's own place. A ready response is a record of fixed size with those addresses, so a batch is one
-join, one copy and a few strided copies. Each query is tried in two ways: ready responses, then the general path.
+On other systems ``udp.py`` answers with plain sockets. The queries of a batch are received into slots. A response is
+sent from three places: ID and question from the slot, records and OPT from the arena of ``ready.py`` or from the slot's
+area, the cookie from the slot's own place. A ready response is a record of fixed size with these addresses, so laying
+out a batch takes one join, one copy and a few strided copies. Each query gets a ready response, or else the response of
+the general path.
 """
 
 from __future__ import annotations
@@ -40,16 +41,17 @@ from maptr.server.responder import Responder, State, cookie_of_ready
 log = logging.getLogger("maptr.serve")
 
 BATCH = 128  # messages a call
-PATIENCE = 0.25  # seconds until a waiting thread looks whether it shall stop
-MAX_CLIENTS = 10_000  # whose networks are remembered
+WAIT = 0.25  # seconds after which a waiting thread checks whether to stop
+MAX_CLIENTS = 10_000  # clients whose network is cached
 
-# The general path takes some fifty times what a ready response does. After so many full batches in a row more queries
-# wait than can be answered: then only so many of a batch take that path, so that ordinary queries are still answered.
+# The overload limit. The general path takes some fifty times as long as a ready response. After MAX_FULL full batches
+# in a row more queries wait than can be answered: then at most MAX_GENERAL of a batch take that path, so that ordinary
+# queries are still answered.
 MAX_FULL = 8
 MAX_GENERAL = 16
 
-# Sizes in bytes. A query starts so far into its slot that the ten bytes of header which a response changes lie as one
-# aligned word and a half. The odd end of a slot keeps the slots out of each other's cache lines.
+# Sizes in bytes. A query starts at ORIGIN in its slot, so that the ten header bytes that a response changes are one
+# aligned word and a half word. The odd size of a slot spreads the slots over the cache lines.
 ORIGIN = 6
 SLOT = 65536 + 192
 AREA = MAX_PAYLOAD
@@ -90,9 +92,9 @@ class _Message(ctypes.Structure):
 
 
 class Slots:
-    """The memory of a batch, and the calls that fill and send it. ``anywhere``: for a socket of any address."""
+    """The memory of a batch, and the calls that fill and send it. ``wildcard``: for a socket bound to any address."""
 
-    def __init__(self, sock: socket.socket, anywhere: bool) -> None:
+    def __init__(self, sock: socket.socket, wildcard: bool) -> None:
         sizes = (SLOT, AREA, NAME, CONTROL, RECORD.size, COOKIE, 16, MESSAGE, MESSAGE)
         memory = self.memory = mmap.mmap(-1, BATCH * sum(sizes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -110,7 +112,7 @@ class Slots:
         self.addresses = [slice(names + NAME * i + at, names + NAME * i + at + size) for i in range(BATCH)]
         for i in range(BATCH):
             struct.pack_into("=2Q", memory, iovecs + 16 * i, start + self.queries[i][1], SLOT - ORIGIN - 192)
-            control, control_size = (start + controls + CONTROL * i, CONTROL) if anywhere else (None, 0)
+            control, control_size = (start + controls + CONTROL * i, CONTROL) if wildcard else (None, 0)
             name, name_size = start + names + NAME * i, 28 if v6 else 16
             head = _Message(name, name_size, start + iovecs + 16 * i, 1, control, control_size)
             reply = _Message(name, name_size, start + records + RECORD.size * i, 3, control, control_size)
@@ -123,7 +125,7 @@ class Slots:
         self._send = functools.partial(libc.sendmmsg, descriptor)
         self._sent = [_pointer(start + sent + MESSAGE * i) for i in range(BATCH)]
         self._counts = [_unsigned(count) for count in range(BATCH + 1)]
-        self._view(start, slots, records, cookies, received, sent, controls, names + at, size, anywhere, v6)
+        self._view(start, slots, records, cookies, received, sent, controls, names + at, size, wildcard, v6)
 
     def _view(
         self,
@@ -136,10 +138,10 @@ class Slots:
         controls: int,
         addresses: int,
         address_size: int,
-        anywhere: bool,
+        wildcard: bool,
         v6: bool,
     ) -> None:
-        """Strided views of the first n messages, made once: ``to[n][:] = of[n]`` moves one field of a batch."""
+        """Make strided views of the first n messages, once: ``to[n][:] = of[n]`` copies one field of a whole batch."""
         whole = memoryview(self.memory)
         words, halves, quarters = whole.cast("Q"), whole.cast("H"), whole.cast("I")
 
@@ -164,11 +166,11 @@ class Slots:
         parts = [every(quarters, addresses + 4 * part, NAME) for part in range(address_size // 4)]
         self._addresses = [[part[n] for part in parts] for n in range(BATCH + 1)]
         self.control: list[tuple[memoryview, memoryview]] | None = None
-        if anywhere:
+        if wildcard:
             sizes = every(words, received + 40, MESSAGE)
             self.control = list(zip(every(words, sent + 40, MESSAGE), sizes, strict=True))
-            # IP_PKTINFO has the interface first, IPV6_PKTINFO behind the address (ip(7), RFC 3542 6). It is sent as 0:
-            # a response leaves from the address that was asked, but by the routes.
+            # The interface is first in IP_PKTINFO and after the address in IPV6_PKTINFO (ip(7), RFC 3542 6). It is sent
+            # as 0: a response leaves from the address that was asked, but by the usual routes.
             self._interface = every(quarters, controls + 16 + (16 if v6 else 0), CONTROL)[BATCH]
             self._none = memoryview(bytes(4 * BATCH)).cast("I")
             self._control_sizes, self._full = sizes[BATCH], constants([CONTROL] * BATCH)[BATCH]
@@ -180,7 +182,7 @@ class Slots:
         return [memory[start : base + size] for (start, base), size in zip(self.queries, sizes, strict=False)]
 
     def clients(self, count: int) -> Sequence[Hashable]:
-        """What tells the addresses of the first clients apart."""
+        """A key for the address of each of the first clients."""
         first, *others = self._addresses[count]
         return [*zip(first.tolist(), *(part.tolist() for part in others), strict=True)] if others else first.tolist()
 
@@ -188,12 +190,12 @@ class Slots:
         return socket.inet_ntop(self._family, self.memory[self.addresses[i]])
 
     def query(self, i: int, key: bytes) -> bytes:
-        """The whole query of a key."""
+        """The query of a key, with its ID."""
         base = self.queries[i][1]
         return self.memory[base : base + ID] + key
 
     def lay_out(self, records: Sequence[bytes]) -> bytes:
-        """Have these responses sent by ``send``; gives their records as one."""
+        """Lay out these responses for ``send``. Returns their records joined."""
         joined = b"".join(records)
         self.memory[self.records : self.records + len(joined)] = joined
         for to, of in self.fields[len(records)]:
@@ -206,14 +208,14 @@ class Slots:
         return joined
 
     def own(self, i: int, reply: bytes) -> bytes:
-        """The record of a response that was made for one query."""
+        """The record of a response that the general path made for one query."""
         place, size = self.areas[i], len(reply) - HEADER - ID
         self.memory[place : place + size] = reply[HEADER + ID :]
         fields = 0, HEADER + ID, self.area_addresses[i], size, 0, 0, reply[2:10], reply[10:12], 0, result(reply), 0
         return RECORD.pack(*fields)
 
     def send(self, first: int, end: int) -> int:
-        """Send the responses of a run of slots; how many the kernel refused, which are lost."""
+        """Send the responses of these slots. Returns the number that the kernel refused, which are lost."""
         lost = 0
         while first < end:
             sent = self._send(self._sent[first], self._counts[end - first], _int(MSG_DONTWAIT))
@@ -229,14 +231,14 @@ class Slots:
 class BatchListener:
     """Answers on one socket, in a thread that mostly waits in the kernel.
 
-    ``anywhere``: the socket takes what is sent to any address, so responses say which they leave from.
+    ``wildcard``: the socket is bound to any address, so that responses have to name the address they leave from.
     """
 
-    def __init__(self, sock: socket.socket, responder: Responder, counters: Counters, *, anywhere: bool) -> None:
+    def __init__(self, sock: socket.socket, responder: Responder, counters: Counters, *, wildcard: bool) -> None:
         self._sock = sock
         self._responder = responder
         self._counters = counters
-        self._slots = Slots(sock, anywhere)
+        self._slots = Slots(sock, wildcard)
         self._state: State | None = None
         self._ready: Ready | None = None
         self._exempt: set[Hashable] = set()
@@ -248,9 +250,9 @@ class BatchListener:
         self._thread = threading.Thread(target=self._run, name="udp", daemon=True)
 
     def start(self, loop: object = None) -> None:
-        # A blocking socket with a timeout of the kernel's: Python's own would cost a poll for each call.
+        # A blocking socket with a timeout in the kernel: a timeout in Python would cost a poll(2) for each call.
         self._sock.setblocking(True)
-        wait = struct.pack("@ll", 0, int(PATIENCE * 1e6))
+        wait = struct.pack("@ll", 0, int(WAIT * 1e6))
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wait)
         self._thread.start()
 
@@ -269,7 +271,7 @@ class BatchListener:
                 except Exception:
                     log.exception("internal error, %d queries dropped", count)
             elif self._sock.fileno() < 0:
-                return  # otherwise nothing came, or an ICMP error that an earlier response met
+                return  # otherwise a timeout, or an ICMP error for an earlier response
 
     def _take(self, count: int) -> None:
         """Answer the queries in the first slots."""
@@ -296,7 +298,7 @@ class BatchListener:
         codes = joined[RCODE_FIELD :: RECORD.size]
         counters.ready += count
         for code in {*codes}:
-            self._results[code] += codes.count(code)  # before sending: a client that has its response finds it counted
+            self._results[code] += codes.count(code)  # before sending, so that clients find it counted
         query_log = self._responder.query_log
         if query_log is not None:
             for i in query_log.pick(count):
@@ -310,7 +312,7 @@ class BatchListener:
         counters.lost += slots.send(first, count)
 
     def _find(self, ready: Ready, known: list[bytes | None], keys: list[bytes], settled: set[int]) -> list[bytes]:
-        """The records of a batch. ``settled`` gets those that the rate limit has judged or does not concern."""
+        """The records of a batch. ``settled`` gets the responses that the rate limit has judged or does not apply to."""
         find = ready.find
         slots, context = self._slots, self._responder.context
         records: list[bytes] = []
@@ -337,7 +339,7 @@ class BatchListener:
         return records
 
     def _ask_general(self, ready: Ready, i: int, key: bytes, settled: set[int]) -> bytes:
-        """The record of a response made for this query alone; of silence where too many queries wait."""
+        """The record of a response from the general path; of no response under overload."""
         settled.add(i)
         self._counters.ready -= 1
         if not self._general_left:
@@ -350,13 +352,13 @@ class BatchListener:
         return NO_RESPONSE if reply is None else self._slots.own(i, reply)
 
     def _limit(self, records: list[bytes], keys: list[bytes], clients: Sequence[Hashable], settled: set[int]) -> None:
-        """Hold the responses of a batch to the rate limit; those that go too far are cut, or not sent."""
+        """Apply the rate limit to a batch: the responses beyond it are truncated or dropped."""
         limiter = self._responder.limiter
         places, replies = [], []
         for i, client in enumerate(clients):
             if client in self._exempt or i in settled:
                 continue
-            network = self._networks.get(client) or self._remember(i, client)
+            network = self._networks.get(client) or self._network(i, client)
             if network is not None:
                 places.append(i)
                 replies.append((network, kind_of(records[i], keys[i])))
@@ -365,8 +367,8 @@ class BatchListener:
             self._responder.report(self._slots.client(i))
             records[i] = truncated(records[i]) if verdict is Verdict.TRUNCATE else NO_RESPONSE
 
-    def _remember(self, i: int, client: Hashable) -> str | None:
-        """The network that a client is counted by; None for a client without a limit."""
+    def _network(self, i: int, client: Hashable) -> str | None:
+        """The network that a client is counted under; None for a client without a limit."""
         if len(self._exempt) + len(self._networks) >= MAX_CLIENTS:
             self._exempt.clear()
             self._networks.clear()

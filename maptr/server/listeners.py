@@ -37,7 +37,7 @@ class Listeners:
         self.responder.limiter.tally = main
         batched = batch.why_not() is None
         self._udp = [
-            BatchListener(sock, self.responder, counters, anywhere=is_wildcard(sock))
+            BatchListener(sock, self.responder, counters, wildcard=is_wildcard(sock))
             if batched
             else UdpListener(sock, functools.partial(self.responder.answer, counters=counters))
             for sock, counters in zip(sockets.udp, others, strict=True)

@@ -1,4 +1,4 @@
-"""Answers queries from one ``State``: a ready response first, then the general path, both under the rate limit."""
+"""Answers queries from one ``State``: with a ready response, or on the general path, both under the rate limit."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Learn = Callable[[bytes, Reply], None]
 
 
 def fresh_cookies() -> CookieSettings:
-    """Cookies with a secret made now: for a process that shares its addresses with no other."""
+    """Cookies with a new random secret, for a server that shares its addresses with no other."""
     return CookieSettings((os.urandom(KEY_SIZE),))
 
 
 def cookie_of_ready(cookie: bytes, address: bytes, context: Context, counters: Counters) -> CookieReply | None:
-    """The cookie of a ready response to a client at a packed address, counted; None where the general path answers.
+    """The cookie of a ready response to a client with this packed address, counted; None for the general path.
 
-    That path refuses an unverified cookie where good ones are required, and answers where cookies were just turned off.
+    That path refuses an unverified cookie if valid ones are required, and answers if cookies were just turned off.
     """
     secrets, required = context.cookies
     if not secrets:
@@ -63,7 +63,7 @@ class State:
 
     @classmethod
     def of(cls, snapshot: Snapshot, access: Access, context: Context) -> State:
-        """Takes a moment for a large zone."""
+        """Takes some time for a large zone."""
         catalog = [access.catalog.view.origin] if access.catalog else []
         zones = tuple(map(Zone.of, snapshot.zones.values()))
         return cls(snapshot, access, context, zones, (*snapshot.broken, *catalog))
@@ -95,7 +95,7 @@ class Responder:
             idle_timeout=idle_timeout,
             udp_payload=udp_payload,
         )
-        self.limiter = RateLimiter(rrl or RrlSettings(), clock, threading.Lock())  # of a thread for each socket
+        self.limiter = RateLimiter(rrl or RrlSettings(), clock, threading.Lock())  # each UDP socket has a thread
         self.state: State | None = None
         self._ready: dict[Transport, Ready] = {}
         self._reports = LogLimit(1, clock)
@@ -108,13 +108,13 @@ class Responder:
         self._ready = {transport: state.ready(transport) for transport in Transport}
 
     def answer(self, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
-        """The one message of a response, or None for silence. Raises ZoneError as ``answers``."""
+        """The first message of a response; None for no response. Raises ZoneError, as ``answers`` does."""
         return next(iter(self.answers(query, transport, client, counters)), None)
 
     def answers(self, query: bytes, transport: Transport, client: str, counters: Counters) -> Iterable[bytes]:
         """The messages of one response: none, one, or many for a transfer.
 
-        Raises ZoneError, logged, where a transfer cannot go on. A bug in answering costs its query, not the server.
+        Raises ZoneError, logged, if a transfer cannot continue. An internal error drops the query, not the server.
         """
         state, ready = self.state, self._ready.get(transport)
         if state is None or ready is None:
@@ -128,14 +128,13 @@ class Responder:
         return (found,) if found else ()
 
     def general(self, query: bytes, client: str, counters: Counters, learn: Learn) -> bytes | None:
-        """The response by UDP to a query without a ready one, which the caller counts."""
-        state = self.state
-        return (
-            None if state is None else next(self._exchange(state, query, Transport.UDP, client, counters, learn), None)
-        )
+        """The UDP response to a query without a ready one. The caller counts it."""
+        if self.state is None:
+            return None
+        return next(self._exchange(self.state, query, Transport.UDP, client, counters, learn), None)
 
     def report(self, client: str) -> None:
-        """Log, at a bounded rate, that the limit was reached."""
+        """Log, at a limited rate, that the rate limit was reached."""
         if self._reports.left_out() is not None:
             log.warning(
                 "response rate limit reached, by %s for one: since the start %d replies dropped, %d truncated",
@@ -145,7 +144,7 @@ class Responder:
             )
 
     def _find(self, ready: Ready, query: bytes, transport: Transport, client: str, counters: Counters) -> bytes | None:
-        """The ready response, empty where the rate limit holds it back; None for the general path."""
+        """The ready response, empty if the rate limit drops it; None for the general path."""
         key = query[ID:]
         known = ready.known.get(key)
         found = ready.find(key) if known is None else (known, b"")
@@ -177,7 +176,7 @@ class Responder:
             yield from messages
 
     def _count(self, reply: bytes | None, query: bytes, transport: Transport, client: str, counters: Counters) -> None:
-        """Count a query with its response, and have it noted in the query log."""
+        """Count a query with its response, and pass both to the query log."""
         counters.count(transport, reply)
         if self.query_log is not None:
             self.query_log.note(query, transport, client, reply)
@@ -185,7 +184,7 @@ class Responder:
     def _exchange(
         self, state: State, query: bytes, transport: Transport, client: str, counters: Counters, learn: Learn
     ) -> Iterator[bytes]:
-        """The messages of a response that is not ready."""
+        """The messages of a response from the general path, or of a transfer."""
         begun = False
         try:
             for message in exchange(
@@ -223,7 +222,7 @@ class Responder:
         counters: Counters,
         learn: Learn,
     ) -> bytes | None:
-        """``exchange.Respond``: the general path, the rate limit, and what the shortcut learns of it."""
+        """``session.Respond``: the response of the general path under the rate limit. The shortcut learns from it."""
         reply = make_reply(
             query, snapshot, transport=transport, client=client, context=context, reserve=reserve, rcode=rcode
         )

@@ -67,7 +67,7 @@ def listening(responder: Responder, host: str = "127.0.0.1") -> Iterator[tuple[C
     sock = sockets.open_udp(host, 0)
     port = sock.getsockname()[1]
     counters = Counters()
-    listener = batch.BatchListener(sock, responder, counters, anywhere=sockets.is_wildcard(sock))
+    listener = batch.BatchListener(sock, responder, counters, wildcard=sockets.is_wildcard(sock))
     listener.start()
     try:
         yield counters, ("::1" if ":" in host else "127.0.0.1", port)
@@ -476,7 +476,7 @@ def test_a_flood_on_the_general_path_keeps_no_ready_query_from_its_response(monk
     update = UPDATE.to_wire()
     sock = sockets.open_udp("127.0.0.1", 0)
     counters = Counters()
-    listener = batch.BatchListener(sock, responder, counters, anywhere=False)
+    listener = batch.BatchListener(sock, responder, counters, wildcard=False)
     with client(sock.getsockname()) as flood, client(sock.getsockname()) as other:
         for number in range(10 * 32):  # all wait before the first is answered; one of four is known
             (flood if number % 4 else other).send(update if number % 4 else KNOWN)

@@ -182,7 +182,7 @@ FAULTS = {
     ),
     "a zone file that is wrong": (
         "test_control.test_an_ill_zone_at_the_start_is_servfail_while_the_others_serve",
-        "test_serve_cli.test_one_bad_zone_does_not_keep_the_other_from_reloading",
+        "test_daemon.test_one_bad_zone_does_not_keep_the_other_from_reloading",
     ),
     "a bad configuration at a reload": ("test_control.test_a_bad_configuration_leaves_everything",),
     "an address that is not there": (
@@ -190,25 +190,25 @@ FAULTS = {
         "test_addresses.test_an_address_that_goes_away_and_comes_back",
     ),
     "a port that another server has": (
-        "test_serve.test_an_address_in_use_is_an_error_that_names_it",
+        "test_listeners.test_an_address_in_use_is_an_error_that_names_it",
         "test_addresses.test_a_port_that_another_shares_is_taken",
     ),
-    "a state folder that another server has": ("test_serve_cli.test_a_state_folder_is_one_servers",),
+    "a state folder that another server has": ("test_daemon.test_a_state_folder_is_one_servers",),
     "a full disk": ("test_operations.test_a_full_disk",),
-    "SIGHUP while it starts": ("test_serve_cli.test_sighup_while_it_starts_is_heard_when_it_is_ready",),
-    "SIGUSR1 or SIGUSR2, which other servers take": ("test_serve_cli.test_what_other_servers_take_does_not_end_it",),
-    "SIGTERM while it starts": ("test_serve_cli.test_sigterm_while_it_starts_ends_it_at_once",),
+    "SIGHUP while it starts": ("test_daemon.test_sighup_while_it_starts_is_heard_when_it_is_ready",),
+    "SIGUSR1 or SIGUSR2, which other servers take": ("test_daemon.test_what_other_servers_take_does_not_end_it",),
+    "SIGTERM while it starts": ("test_daemon.test_sigterm_while_it_starts_ends_it_at_once",),
     "SIGTERM under load": ("test_operations.test_sigterm_under_load",),
     "kill -9 under load": ("test_operations.test_kill_9_under_load_and_during_reloads",),
     "kill -9 during a reload": ("test_operations.test_kill_9_under_load_and_during_reloads",),
     "SIGTERM during a long reload": ("test_operations.test_sigterm_during_a_long_reload",),
-    "a reload amid a transfer": ("test_serve.test_a_reload_amid_a_transfer_leaves_it_the_old_zone",),
+    "a reload amid a transfer": ("test_listeners.test_a_reload_amid_a_transfer_leaves_it_the_old_zone",),
     "a client that does not read its replies": (
-        "test_serve.test_a_client_that_does_not_read_is_cut_off_and_others_are_answered",
+        "test_listeners.test_a_client_that_does_not_read_is_cut_off_and_others_are_answered",
     ),
-    "a client that sends an octet now and then": ("test_serve.test_rfc7766_6_2_3_idle_connections_are_closed",),
+    "a client that sends an octet now and then": ("test_listeners.test_rfc7766_6_2_3_idle_connections_are_closed",),
     "thousands of idle connections": ("test_operations.test_thousands_of_idle_connections",),
-    "one client with too many connections": ("test_serve.test_a_client_beyond_its_share_is_refused",),
+    "one client with too many connections": ("test_listeners.test_a_client_beyond_its_share_is_refused",),
     "keys that cannot be used": (
         "test_signer.test_a_failure_keeps_the_old_zone_and_is_tried_again",
         "test_signer.test_a_start_with_broken_keys_serves_what_was_kept",
@@ -216,9 +216,9 @@ FAULTS = {
     ),
     "a zone file, or one that it includes, is a pipe or a device, has more than 256 MiB, includes files more"
     " than 16 deep, or generates more than a million records (`$GENERATE`)": (
-        "test_serve_cli.test_what_has_no_end_is_no_zone_file",
-        "test_serve_cli.test_a_file_that_includes_itself_ends",
-        "test_files.test_a_file_too_long_is_not_read",
+        "test_daemon.test_what_has_no_end_is_no_zone_file",
+        "test_daemon.test_a_file_that_includes_itself_ends",
+        "tests.test_files.test_a_file_too_long_is_not_read",
     ),
     "a full disk when a zone is to be signed": ("test_signer.test_a_full_disk_keeps_the_old_zone_until_it_would_end",),
     "kill -9 while a zone is signed": (
@@ -244,7 +244,8 @@ def test_each_fault_of_the_table_has_its_test() -> None:
     for tests in FAULTS.values():
         for test in tests:
             module, _, name = test.rpartition(".")
-            assert callable(getattr(import_module(f"tests.{module}"), name))
+            home = "" if module.startswith("tests.") else "tests." if "." in module else "tests.server."
+            assert callable(getattr(import_module(home + module), name))
 
 
 def test_an_unreadable_zone_at_the_start(site: Site) -> None:
