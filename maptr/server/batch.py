@@ -312,7 +312,7 @@ class BatchListener:
         counters.lost += slots.send(first, count)
 
     def _find(self, ready: Ready, known: list[bytes | None], keys: list[bytes], settled: set[int]) -> list[bytes]:
-        """The records of a batch. ``settled`` gets the responses that the rate limit has judged or does not apply to."""
+        """The records of a batch. ``settled`` gets the responses that the rate limit has judged or exempts."""
         find = ready.find
         slots, context = self._slots, self._responder.context
         records: list[bytes] = []
