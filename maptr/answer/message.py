@@ -59,6 +59,10 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
     offset: int
     names: dict[Labels, int]  # folded labels -> where they were written
 
+    def __init__(self, data: bytes = b"") -> None:
+        super().__init__(data)
+        self.pointers: list[int] = []  # where compression pointers were written
+
     def decode_name(self, last: int = -1) -> DNSLabel:
         """Raises dnslib's BufferError for a pointer that does not lead back, too many of them, or a name too long."""
         labels: list[bytes] = []
@@ -92,6 +96,7 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
         for at, label in enumerate(labels):
             known = self.names.get(keys[at:])
             if known is not None:
+                self.pointers.append(self.offset)
                 self.append((0xC000 | known).to_bytes(2, "big"))
                 return
             if self.offset <= MAX_POINTER:
@@ -130,6 +135,7 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
         del self.data[offset:]
         self.offset = offset
         self.names = {name: place for name, place in self.names.items() if place < offset}
+        self.pointers = [place for place in self.pointers if place < offset]
 
 
 class OpaqueRD(RD):  # type: ignore[misc]
@@ -243,6 +249,7 @@ class Reply(NamedTuple):
     cookie: bool = False
     cut: bool = False
     for_one: bool = False
+    pointers: tuple[int, ...] = ()
 
     def truncated(self) -> bytes:
         """The response with TC and no records but OPT, so that a real client asks again over TCP."""
@@ -314,6 +321,7 @@ def lay_out(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: in
         buffer.offset - opt_start,
         query.cookie is not None,
         cut,
+        pointers=tuple(buffer.pointers),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import tomllib
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from tests.answer.test_respond_oracle import ORIGIN, QUERY_TYPES, random_zone, z
 from tests.support import peers, signers
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors"
+FUZZ_ZONES = Path(__file__).resolve().parents[1] / "fuzz" / "zones"
 ANSWER = tomllib.loads((VECTORS / "answer.toml").read_text(encoding="utf-8"))
 PACKETS = tomllib.loads((VECTORS / "packets.toml").read_text(encoding="utf-8"))
 CLIENT, NOW = "192.0.2.1", 1_700_000_000
@@ -115,7 +117,8 @@ def names_around(snapshot: Snapshot, rng: random.Random) -> list[str]:
     there = [dns.name.Name((*key, b"")).to_text() for view in snapshot.zones.values() for key in view.nodes]
     contact = [f"host.{ORIGIN}", f"else.{ORIGIN}"]  # in the SOA, and a name as long
     above = [*there, *contact, *(name.partition(".")[2] or "." for name in there), "test.", "broken.", "a.broken."]
-    below = ["".join(rng.choices("abns*w", k=rng.randint(1, 2))) + "." + name.lstrip(".") for name in above * 2]
+    labels = ("".join(rng.choices("abns*w", k=rng.randint(1, 2))) + "." for _ in itertools.count())
+    below = ["".join(itertools.islice(labels, rng.choice((1, 1, 2, 3)))) + name.lstrip(".") for name in above * 2]
     return there + contact * 3 + below
 
 
@@ -168,14 +171,28 @@ def test_signed_zones(way: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("edns", EDNS[:4])
-@pytest.mark.parametrize("rdtype", ["NAPTR", "A", "SPF", "TXT"])
-@pytest.mark.parametrize("above", ["example.", "sub.example.", "elsewhere.test."])
-def test_one_name_that_does_not_exist_answers_for_all_of_its_length(above: str, rdtype: str, edns: str) -> None:
+@pytest.mark.parametrize("rdtype", ["NAPTR", "A", "SPF"])
+@pytest.mark.parametrize(
+    ("above", "prefixes"),
+    [
+        ("example.", ("x", "a.b", "longer.and.deeper", "q" * 63)),  # NXDOMAIN
+        ("sub.example.", ("x", "yy", "longer")),  # a referral
+        ("elsewhere.test.", ("x", "a.b", "longer.and.deeper", "q" * 63)),  # REFUSED
+    ],
+)
+def test_one_denial_answers_for_all_names_below(above: str, prefixes: tuple[str, ...], rdtype: str, edns: str) -> None:
     server = Server(SNAPSHOT)
-    ready = [server.ask(plain_query(f"n{number}.{above}", rdtype, edns)) for number in range(1000, 1040)]
-    assert ready == [False] + [True] * 39
-    # Nothing of them is stored.
-    assert len(server.ready[Transport.UDP].known) == 0
+    names = [f"{prefix}{number}."[-64:] + above for number in range(10) for prefix in ("n", *prefixes)]
+    ready = [server.ask(plain_query(name, rdtype, edns)) for name in names]
+    assert ready == [False] + [True] * (len(names) - 1)
+    assert not server.ready[Transport.UDP].known, "no name is stored"
+
+
+def test_one_proof_answers_for_all_names_of_its_gap() -> None:
+    text = (FUZZ_ZONES / "nsec.zone").read_text()
+    server = Server(snapshot_of((text, "example.")))
+    ready = [server.ask(plain_query(f"{name}.example.", "A", "04d000008000")) for name in ("zz", "zzzz", "a.zz", "zzz")]
+    assert ready == [False, True, True, True]
 
 
 def test_the_names_of_a_registry_are_answered_from_the_table() -> None:
@@ -240,7 +257,7 @@ def test_other_zones_and_zones_that_did_not_load_are_left_to_the_general_path() 
             assert ready.find(query[2:]) is None
 
 
-@pytest.mark.parametrize("limit", ["MAX_ANSWERS", "MAX_SHAPES", "MAX_FORMS", "MAX_GAPS"])
+@pytest.mark.parametrize("limit", ["MAX_ANSWERS", "MAX_ENCLOSERS", "MAX_FORMS", "MAX_DENIALS"])
 def test_a_full_table_is_emptied(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shortcut, limit, 5)
     server = Server(SNAPSHOT)
@@ -283,7 +300,7 @@ def test_whole_queries_are_bounded_though_each_is_for_one_response(monkeypatch: 
 @pytest.mark.parametrize("proof", ["nsec", "nsec3"])
 def test_names_without_signatures_in_a_signed_zone(proof: str) -> None:
     """As a zone has them that was signed wrong: each has a denial of its own."""
-    text = (Path(__file__).resolve().parents[1] / "fuzz" / "zones" / f"{proof}.zone").read_text()
+    text = (FUZZ_ZONES / f"{proof}.zone").read_text()
     text += "".join(f"{label}{label}.example. 60 IN TXT x\n" for label in "abcdefghij")
     server = Server(snapshot_of((text, "example.")))
     for _ in range(3):
@@ -294,7 +311,7 @@ def test_names_without_signatures_in_a_signed_zone(proof: str) -> None:
 
 def test_a_redirection_that_was_cut_is_no_denial() -> None:
     """With DO it has up to 486 bytes for one target, and too many for 512 with another; then no answer is in it."""
-    text = (Path(__file__).resolve().parents[1] / "fuzz" / "zones" / "nsec.zone").read_text()
+    text = (FUZZ_ZONES / "nsec.zone").read_text()
     server = Server(snapshot_of((text, "example.")))
     for label in ("aa", "ab", "zz", "ns", "**", "z*", "aa"):
         for rdtype in ("SOA", "A"):

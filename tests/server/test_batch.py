@@ -232,7 +232,7 @@ def test_names_that_are_still_lines_of_their_file_are_answered_as_others() -> No
             assert [replies[query[:2]] for query in queries] == [respond(query, whole) for query in queries]
 
 
-@pytest.mark.parametrize("limit", ["MAX_ANSWERS", "MAX_SHAPES", "MAX_FORMS", "ARENA_SIZE"])
+@pytest.mark.parametrize("limit", ["MAX_ANSWERS", "MAX_ENCLOSERS", "MAX_FORMS", "ARENA_SIZE"])
 def test_a_table_that_is_full_amid_a_batch_changes_no_response(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found for the first queries of a batch stays as it is until it is sent."""
     monkeypatch.setattr(shortcut, limit, 4096 if limit == "ARENA_SIZE" else 3)
