@@ -1,7 +1,4 @@
-"""EDNS(0) as a server meets it (RFC 6891): the OPT of a query, checked, and the OPT of its reply.
-
-How messages are laid out is ``message.py``'s; whether a cookie is one of ours, ``cookies.py``'s.
-"""
+"""EDNS(0) (RFC 6891): checks the OPT of a query, and makes the options of the response."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ EDE_PROHIBITED = 18  # RFC 8914 4.19
 EDE_NOT_AUTHORITATIVE = 20  # RFC 8914 4.21
 EDE_NOT_SUPPORTED = 21  # RFC 8914 4.22
 
-PADDING_BLOCK = 468  # RFC 8467 4.1: padded replies are multiples of this
-KEEPALIVE_UNITS = 10  # a second, RFC 7828 3.1
+PADDING_BLOCK = 468  # bytes; the size of a padded response is a multiple (RFC 8467 4.1)
+KEEPALIVE_UNITS = 10  # in a second, RFC 7828 3.1
 
 OPT_SIZE = 11  # bytes of OPT without options, RFC 6891 6.1.2
 
 
 class Asked(NamedTuple):
-    """Which options a query has that we answer. Of one that comes twice the first counts."""
+    """The options of a query to which the server responds. If an option is repeated, the first one counts."""
 
     nsid: bool = False
     cookie: bytes | None = None
@@ -38,7 +35,7 @@ NOTHING_ASKED = Asked()
 
 
 def find_opt(message: DNSRecord) -> RR | None:
-    """The OPT of a query, or None. Raises DNSError for two, or one in a wrong place (RFC 6891 6.1.1)."""
+    """The OPT of a query, or None. Raises DNSError for two, or for one in a wrong place (RFC 6891 6.1.1)."""
     if any(record.rtype == OPT for record in (*message.rr, *message.auth)):
         raise DNSError("OPT outside the additional section")
     found = [record for record in message.ar if record.rtype == OPT]
@@ -50,27 +47,27 @@ def find_opt(message: DNSRecord) -> RR | None:
 
 
 def read_options(opt: RR) -> Asked:
-    """Raises DNSError for a cookie of a wrong length (RFC 7873 5.2.2); unknown options pass (RFC 6891 6.1.2)."""
+    """Raises DNSError for a cookie of a wrong length (RFC 7873 5.2.2). Ignores unknown options (RFC 6891 6.1.2)."""
     options: dict[int, bytes] = {}
     for option in opt.rdata:
         if option.code == COOKIE and not is_well_formed(option.data):
-            raise DNSError("a cookie of a wrong length")
+            raise DNSError("cookie of a wrong length")
         options.setdefault(option.code, option.data)
-    # The data of NSID, keepalive and padding mean nothing to a server, as in all four others.
+    # As in BIND, NSD, Knot and PowerDNS, the data of NSID, keepalive and padding are ignored.
     return Asked(NSID in options, options.get(COOKIE), KEEPALIVE in options, PADDING in options)
 
 
 def udp_limit(opt: RR | None, payload: int) -> int:
-    """How large a UDP reply may be (RFC 6891 6.2.5), where we send no more than the payload."""
+    """The most bytes of a UDP response (RFC 6891 6.2.5), where the server sends no more than ``payload``."""
     return MIN_PAYLOAD if opt is None else min(max(opt.edns_len, MIN_PAYLOAD), payload)
 
 
 def reply_options(
     asked: Asked, context: Context, *, cookie: bytes | None, ede: int | None, stream: bool
 ) -> list[EDNSOption]:
-    """The options of a reply but for padding: only what was asked for, and EDE.
+    """The options of a response without padding: those that were asked for, and EDE.
 
-    The cookie is the last, so that what stands before it is the same whoever asks (``ready.py``).
+    The cookie is the last, so that the bytes before it are the same for all clients (``ready.py``).
     """
     options = []
     if asked.nsid and context.identity.nsid:
@@ -86,6 +83,6 @@ def reply_options(
 
 
 def padding_to_block(size: int, limit: int) -> list[EDNSOption]:
-    """The last option of a response that has so many bytes without it; none where it would not fit."""
+    """The padding option of a response that has ``size`` bytes without it; none if it does not fit the limit."""
     size += OPTION_HEADER
     return [EDNSOption(PADDING, bytes(min(-size % PADDING_BLOCK, limit - size)))] if size <= limit else []

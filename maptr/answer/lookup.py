@@ -1,7 +1,7 @@
-"""What a zone says to one question: the algorithm of RFC 1034 4.3.2 with wildcards (4592) and DNAME (6672).
+"""The lookup of a question in a zone: the algorithm of RFC 1034 4.3.2 with wildcards (RFC 4592) and DNAME (RFC 6672).
 
-Pure: names and RRsets in, sections of RRsets out. Which records prove an absence is for ``denial.py`` to say,
-sizes, transports and octets are ``rendering.py``'s.
+Names and RRsets in, sections of RRsets out. ``maptr.zone.denial`` chooses the records that prove an absence.
+Class CHAOS has a lookup of its own (RFC 4892).
 """
 
 from __future__ import annotations
@@ -9,22 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from maptr.answer.context import Identity
 from maptr.protocol.names import MAX_NAME, Labels, fold, is_below, to_wire, wire_length
-from maptr.protocol.numbers import AAAA, ANY, CNAME, DNAME, DS, NOERROR, NS, NXDOMAIN, RRSIG, YXDOMAIN, A
+from maptr.protocol.numbers import AAAA, ANY, CNAME, DNAME, DS, NOERROR, NS, NXDOMAIN, RRSIG, TXT, YXDOMAIN, A
 from maptr.zone.rrset import Node, RRset, rdata_name
 from maptr.zone.snapshot import Snapshot, ZoneView
 
-# CNAMEs and DNAMEs followed for one question. No RFC says; Knot stops at 20, BIND at 16 (later 11).
+# CNAME and DNAME records followed for one question. No RFC has a limit; Knot stops at 20, BIND at 16 (later 11).
 MAX_CHAIN = 16
+
+_VERSION = frozenset({(b"version", b"bind"), (b"version", b"server")})
+_HOSTNAME = frozenset({(b"hostname", b"bind"), (b"id", b"server")})
 
 
 @dataclass(slots=True)
 class Outcome:
-    """Sections as lists of RRsets. ``glue`` must fit or TC is set (RFC 9471); ``additional`` may go.
+    """Sections as lists of RRsets. If ``glue`` does not fit, TC is set (RFC 9471); ``additional`` may be left out.
 
-    ``source`` is the folded name that all replies like this one have in common, whatever name was asked: the
-    name itself, a wildcard, a DNAME, a delegation, or the zone for names that do not exist. Rate limits count by it.
-    ``dnssec``: the client set DO, so signatures and proofs go along (RFC 4035 3.1).
+    ``source`` is the folded name that the response comes from: the name itself, a wildcard, a DNAME, a delegation, or
+    the zone for names that do not exist. The rate limit counts by it. ``dnssec``: the client set DO, so the response
+    has signatures and proofs (RFC 4035 3.1).
     """
 
     rcode: int = NOERROR
@@ -35,15 +39,15 @@ class Outcome:
     glue: list[RRset] = field(default_factory=list)
     additional: list[RRset] = field(default_factory=list)
     source: Labels = ()
-    base: int = 0  # labels of the zone or delegation that answers
+    base: int = 0  # labels of the zone or delegation
 
     def prove(self, proof: list[RRset]) -> None:
-        """Add what is not there yet: along a chain of aliases proofs may share records."""
+        """Add the records of a proof. The proofs for a chain of aliases may share records."""
         self.authority += [rrset for rrset in proof if not any(rrset is other for other in self.authority)]
 
 
 def find_zone(snapshot: Snapshot, name: Labels, rdtype: int) -> ZoneView | None:
-    """The closest zone to a folded name; for DS of an apex the parent's, where we have it (RFC 4035 3.1.4.1)."""
+    """The closest zone to a folded name; for DS at an apex the parent zone if it is served (RFC 4035 3.1.4.1)."""
     zone = snapshot.closest(name)
     if zone is not None and rdtype == DS and name and name == zone.origin:
         return snapshot.closest(name[1:]) or zone
@@ -51,18 +55,18 @@ def find_zone(snapshot: Snapshot, name: Labels, rdtype: int) -> ZoneView | None:
 
 
 def is_broken(snapshot: Snapshot, name: Labels, rdtype: int, zone: ZoneView | None) -> bool:
-    """True where a zone that could not be loaded is closer to the name than ``zone``, which ``find_zone`` gave."""
+    """True if a zone that could not be loaded is closer to the name than ``zone``, the result of ``find_zone``."""
     if rdtype == DS and name in snapshot.broken and zone is not None:
-        return False  # the parent's to answer, and the parent is here
+        return False  # the parent zone has the answer
     nearest = len(zone.origin) if zone is not None else -1
     return any(name[start:] in snapshot.broken for start in range(len(name) - nearest))
 
 
 def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool = True, dnssec: bool = False) -> Outcome:
-    """Answer one question from one zone; a chain that leaves the zone ends there, with what it has.
+    """Look up one question in one zone. A chain of aliases ends where it leaves the zone.
 
-    ``minimal_any``: ANY gives one RRset (RFC 8482 4.1) rather than all. ``dnssec``: with proofs, as DO asks.
-    The owner of the first answer is the name as asked, case kept.
+    ``minimal_any``: ANY returns one RRset (RFC 8482 4.1), otherwise all. ``dnssec``: the client set DO. The first owner
+    name in the answer has the case of the question.
     """
     key = fold(name)
     outcome = Outcome(source=key, dnssec=dnssec, base=len(zone.origin))
@@ -77,7 +81,7 @@ def look_up(zone: ZoneView, name: Labels, rdtype: int, *, minimal_any: bool = Tr
 
 
 def _step(zone: ZoneView, name: Labels, key: Labels, rdtype: int, outcome: Outcome, minimal_any: bool) -> Labels | None:
-    """Answer for one name, which folded is the key, adding to the outcome; the next name where an alias leads on."""
+    """Add the records for one name, whose folded form is ``key``. Returns the target if the name is an alias."""
     node: Node | None = None
     encloser = zone.origin
     for start in range(len(key) - len(zone.origin), -1, -1):
@@ -118,7 +122,7 @@ def _step(zone: ZoneView, name: Labels, key: Labels, rdtype: int, outcome: Outco
 def _take(
     zone: ZoneView, name: Labels, node: Node, rdtype: int, outcome: Outcome, minimal_any: bool
 ) -> tuple[bool, Labels | None]:
-    """Answer from a node, found by its name or by a wildcard: whether it has what is asked, and the alias's target."""
+    """Add the records of a node to the outcome. Returns whether it has the type, and the target if it is an alias."""
     if rdtype == ANY and node:
         rrsets = [rrset for rrset in node.values() if not (outcome.dnssec and rrset.rdtype == RRSIG)]
         outcome.answer += [rrset.at(name) for rrset in rrsets[: 1 if minimal_any else None]]
@@ -137,14 +141,14 @@ def _take(
 
 
 def _refer(zone: ZoneView, cut: Labels, outcome: Outcome) -> None:
-    """A referral: the child's NS, and the addresses that only we can give (RFC 9471 3.1)."""
+    """Add a referral: the NS records of the delegation, and its glue (RFC 9471 3.1)."""
     node = zone.nodes[cut]
     ns = node[NS]
-    # Authority over the first owner of the answer is what AA speaks of (RFC 1035 4.1.1), so a chain keeps it.
+    # AA is about the first owner name in the answer (RFC 1035 4.1.1), so a chain of aliases keeps it.
     outcome.authoritative = bool(outcome.answer)
     outcome.source, outcome.base = cut, len(cut)
     outcome.authority.append(ns)
-    if outcome.dnssec and DS in node and node[DS].signatures:  # of no use without them (RFC 4035 3.1.4)
+    if outcome.dnssec and DS in node and node[DS].signatures:  # useless without signatures (RFC 4035 3.1.4)
         outcome.authority.append(node[DS])
     elif outcome.dnssec and zone.denial:
         outcome.prove(zone.denial.no_data(to_wire(cut)))
@@ -154,9 +158,9 @@ def _refer(zone: ZoneView, cut: Labels, outcome: Outcome) -> None:
 
 
 def _redirect(name: Labels, start: int, dname: RRset, outcome: Outcome) -> Labels | None:
-    """The DNAME and the CNAME it makes of this name (RFC 6672 3.1); YXDOMAIN where that is too long.
+    """Add a DNAME and the CNAME made from it (RFC 6672 3.1), or YXDOMAIN if the target is too long.
 
-    A DNAME met again is not repeated. One that points below itself would go on for ever, and ends, as in NSD.
+    A DNAME is added once. A DNAME that points below itself is followed once, as in NSD.
     """
     if dname not in outcome.answer:
         outcome.answer.append(dname)
@@ -171,7 +175,7 @@ def _redirect(name: Labels, start: int, dname: RRset, outcome: Outcome) -> Label
 
 
 def _addresses(zone: ZoneView, hosts: Iterable[Labels], outcome: Outcome) -> list[RRset]:
-    """Address RRsets of the hosts, each once, without those that the answer has already."""
+    """The address RRsets of the hosts, each once, without those in the answer."""
     present = {(fold(rrset.owner), rrset.rdtype) for rrset in outcome.answer}
     found: dict[tuple[Labels, int], RRset] = {}
     for host in hosts:
@@ -183,7 +187,7 @@ def _addresses(zone: ZoneView, hosts: Iterable[Labels], outcome: Outcome) -> lis
 
 
 def _host(zone: ZoneView, host: Labels) -> Node:
-    """The records of a host that another record names: its own, glue included, or a wildcard's."""
+    """The records of a host, glue included; if the host does not exist, the addresses of the wildcard."""
     for start in range(len(host) - len(zone.origin) + 1):
         encloser = host[start:]
         node = zone.find(encloser)
@@ -195,3 +199,15 @@ def _host(zone: ZoneView, host: Labels) -> Node:
         wildcard = {} if delegated else zone.find((b"*", *encloser)) or {}
         return {rdtype: wildcard[rdtype].at(host) for rdtype in (A, AAAA) if rdtype in wildcard}
     return {}
+
+
+def look_up_chaos(name: Labels, rdtype: int, identity: Identity) -> Outcome | None:
+    """The identity of the server in class CHAOS (RFC 4892); None for REFUSED, as Knot responds to other questions."""
+    key = fold(name)
+    text = identity.version if key in _VERSION else identity.hostname if key in _HOSTNAME else ""
+    if rdtype != TXT or not text:
+        return None
+    data = text.encode()
+    # There is no zone, so AA is clear, as in NSD and Knot. TTL 0 as in BIND, NSD, Knot and PowerDNS.
+    record = RRset(name, TXT, 0, (bytes((len(data),)) + data,))
+    return Outcome(authoritative=False, answer=[record], source=key)

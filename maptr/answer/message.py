@@ -1,13 +1,14 @@
-"""DNS messages on dnslib's classes, with the few subclasses that make them right for a server.
+"""DNS messages on dnslib's classes, with the few subclasses that a server needs.
 
-What differs from dnslib: names are 8-bit clean and bounded in length and compression pointers; rdata other than that of
-OPT is opaque wire; option lists are read to their end; and no compression pointer points beyond offset 16383.
+The subclasses differ from dnslib in four points. Names are 8-bit clean, with limits on their length and on compression
+pointers. All rdata but that of OPT is opaque. Lists of options are read to their end. No compression pointer points
+beyond offset 16383.
 
-Names are compressed case-insensitively (RFC 4343), inside rdata only for the types of RFC 1035 (RFC 3597 4). In a
-response without an answer no name points to the first label of the question, unless that is the zone's origin or a
-delegation. So denials and referrals do not depend on that label, and ``ready.py`` can use them for other names.
+Names are compressed case-insensitively (RFC 4343), and in rdata only for the types of RFC 1035 (RFC 3597 4). In a
+response without an answer, no compression pointer points to the first label of the question, unless the name is the
+zone's origin or a delegation. So the response does not depend on this label, and ``ready.py`` can use it for others.
 
-What a response says is decided in ``answer.py``; here is only how messages are read and laid out.
+``respond.py`` decides what a response says; this module reads and lays out messages.
 """
 
 from __future__ import annotations
@@ -38,33 +39,31 @@ from maptr.protocol.numbers import (
     RCODE_BITS,
     RRSIG,
     TC,
-    TSIG,
     YXDOMAIN,
 )
 from maptr.protocol.numbers import RD as RECURSION_DESIRED
 from maptr.zone.rrset import RDATA_NAMES, RRset
 
 MAX_POINTER = 0x3FFF  # RFC 1035 4.1.4: fourteen bits
-# A query carries OPT, perhaps TSIG or SIG(0), and an IXFR query one SOA. More records are only work for the server.
+# A query has OPT and perhaps TSIG or SIG(0), an IXFR query one SOA record. More records only cost time.
 MAX_QUERY_RECORDS = 16
 
-_TSIG = TSIG.to_bytes(2, "big")
-_NOTHING = Outcome(authoritative=False)  # never changed
+_NO_RECORDS = Outcome(authoritative=False)  # never changed
 
 
 class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
-    """dnslib's buffer, with names read and written as a server needs them."""
+    """dnslib's buffer, which reads and writes names as a server needs them."""
 
     data: bytearray
     offset: int
-    names: dict[Labels, int]  # folded labels -> where they were written
+    names: dict[Labels, int]  # folded labels -> their offset
 
     def __init__(self, data: bytes = b"") -> None:
         super().__init__(data)
-        self.pointers: list[int] = []  # where compression pointers were written
+        self.pointers: list[int] = []  # offsets of the compression pointers
 
     def decode_name(self, last: int = -1) -> DNSLabel:
-        """Raises dnslib's BufferError for a pointer that does not lead back, too many of them, or a name too long."""
+        """Raises dnslib's BufferError for a pointer that does not point back, too many pointers, or too long a name."""
         labels: list[bytes] = []
         size, jumps, resume = 1, 0, None
         while True:
@@ -73,15 +72,15 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
                 target = (length & 0x3F) << 8 | self.get(1)[0]
                 jumps += 1
                 if target >= self.offset - 2 or jumps > MAX_JUMPS:
-                    raise BufferError("a compression pointer does not lead back")
+                    raise BufferError("a compression pointer does not point back")
                 resume = self.offset if resume is None else resume
                 self.offset = target
             elif length > MAX_LABEL:
-                raise BufferError("a label of an unknown kind")
+                raise BufferError("a label of unknown type")
             elif length:
                 size += length + 1
                 if size > MAX_NAME:
-                    raise BufferError("a name too long")
+                    raise BufferError("name too long")
                 labels.append(self.get(length))
             else:
                 break
@@ -90,7 +89,7 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
         return DNSLabel(labels)
 
     def encode_name(self, name: DNSLabel | Labels) -> None:
-        """Append a name, compressed against the names before it."""
+        """Append a name, compressed against earlier names."""
         labels: Labels = name.label if isinstance(name, DNSLabel) else name
         keys = fold(labels)
         for at, label in enumerate(labels):
@@ -105,20 +104,20 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
         self.append(b"\0")
 
     def put_question(self, question: DNSQuestion, shared: int) -> None:
-        """Append the question; names may point to no more than the last ``shared`` labels of it."""
+        """Append the question; later names are compressed against no more than its last ``shared`` labels."""
         question.pack(self)
         labels = fold(question.qname.label)
         for at in range(len(labels) - shared):
             self.names.pop(labels[at:], None)
 
     def put_record(self, owner: Labels, rdtype: int, rdclass: int, ttl: int, rdata: bytes) -> None:
-        """Append a record of uncompressed rdata."""
+        """Append a record with uncompressed rdata."""
         RR(DNSLabel(owner), rdtype, rdclass, ttl, OpaqueRD(rdata, rdtype)).pack(self)
 
     def put_rrset(self, rrset: RRset, limit: int, *, rdclass: int = IN, signed: bool = False) -> int:
-        """Append a whole RRset, ``signed`` with its RRSIGs, if the buffer then ends by the limit.
+        """Append a whole RRset, with its RRSIG records if ``signed``, unless the message would exceed the limit.
 
-        Gives the number of records; 0, and no trace of them, where they do not fit.
+        Returns the number of records, 0 if nothing was appended.
         """
         mark = self.offset
         records = [(rrset.rdtype, rdata) for rdata in rrset.rdatas]
@@ -131,7 +130,7 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
         return len(records)
 
     def cut(self, offset: int) -> None:
-        """Remove everything from the offset on."""
+        """Remove everything from an offset to the end."""
         del self.data[offset:]
         self.offset = offset
         self.names = {name: place for name, place in self.names.items() if place < offset}
@@ -139,7 +138,7 @@ class MessageBuffer(DNSBuffer):  # type: ignore[misc] # dnslib has no types
 
 
 class OpaqueRD(RD):  # type: ignore[misc]
-    """Rdata as uncompressed wire, whose names are compressed where the type allows it."""
+    """Uncompressed rdata, whose names are compressed on packing if the type allows it."""
 
     def __init__(self, data: bytes, rdtype: int) -> None:
         super().__init__(data)
@@ -155,9 +154,9 @@ class OpaqueRD(RD):  # type: ignore[misc]
 
 
 class Message(DNSRecord):  # type: ignore[misc]
-    """A dnslib record read without knowing any type but OPT; ``pack()`` gives the bytes it was read from.
+    """A dnslib message that reads no rdata but that of OPT. ``pack()`` returns the bytes that were read.
 
-    ``end`` is where its question ends.
+    ``end`` is the offset of the end of the question.
     """
 
     wire: bytes
@@ -165,7 +164,7 @@ class Message(DNSRecord):  # type: ignore[misc]
 
     @classmethod
     def parse(cls, packet: bytes, most: int = MAX_QUERY_RECORDS) -> Message:
-        """Raises DNSError and nothing else, for more than ``most`` records too. Bytes after the last are not read."""
+        """Raises only DNSError, also for more than ``most`` records. Bytes after the last record are ignored."""
         message = cls.parse_header(packet)
         message.parse_question()
         message.parse_records(most)
@@ -173,28 +172,25 @@ class Message(DNSRecord):  # type: ignore[misc]
 
     @classmethod
     def parse_header(cls, packet: bytes) -> Message:
-        """The header alone; the rest can be read from there. Raises DNSError."""
+        """A message with its header read, and nothing else. Raises DNSError."""
         message = cls(DNSHeader(0, 0))
-        message.header = DNSHeader.parse(MessageBuffer(packet[:HEADER_SIZE]))  # with the counts that it has
+        message.header = DNSHeader.parse(MessageBuffer(packet[:HEADER_SIZE]))
         message.wire, message.end = packet, HEADER_SIZE
         return message
 
     def parse_question(self) -> None:
-        """Read the question; there is none afterwards where there is not just one. Raises DNSError.
-
-        A compressed name is refused: nothing stands before it that it could point to.
-        """
+        """Read the question, unless QDCOUNT is other than 1. Raises DNSError, also for a compressed name."""
         if self.header.q != 1:
             return
         buffer = MessageBuffer(self.wire)
         buffer.offset = HEADER_SIZE
         question = DNSQuestion.parse(buffer)
         if buffer.offset != HEADER_SIZE + wire_length(question.qname.label) + 4:
-            raise DNSError("a question name is compressed")
+            raise DNSError("the name in the question is compressed")
         self.questions, self.end = [question], buffer.offset
 
     def parse_records(self, most: int = MAX_QUERY_RECORDS) -> None:
-        """Read the record sections, which start behind the question. Raises DNSError."""
+        """Read the records after the question. Raises DNSError."""
         header = self.header
         counts = header.a, header.auth, header.ar
         if sum(counts) > most:
@@ -208,7 +204,7 @@ class Message(DNSRecord):  # type: ignore[misc]
 
 
 def read_record(buffer: MessageBuffer) -> RR:
-    """The record that stands there. Raises DNSError."""
+    """The record at the buffer's offset. Raises DNSError."""
     try:
         name = buffer.decode_name()
         rdtype, rdclass, ttl, length = buffer.unpack("!HHIH")
@@ -219,7 +215,7 @@ def read_record(buffer: MessageBuffer) -> RR:
 
 
 def _read_options(data: bytes) -> list[EDNSOption]:
-    # dnslib's own loop ends four bytes early: it loses an empty last option (NSID) and takes a cut one.
+    # dnslib's own loop ends four bytes early: it loses an empty last option (NSID) and accepts a truncated one.
     source = Buffer(data)
     options = []
     while source.remaining():
@@ -228,17 +224,13 @@ def _read_options(data: bytes) -> list[EDNSOption]:
     return options
 
 
-def may_be_signed(query: bytes) -> bool:
-    """False where there is certainly no TSIG record: nearly every query is spared the reading."""
-    return _TSIG in query and any(query[6:HEADER_SIZE])
-
-
 class Reply(NamedTuple):
-    """A response, and what the rate limit and the shortcut need to know of it.
+    """A response, with what the rate limit and the shortcut need to know of it.
 
-    ``kind`` is equal for responses that tell the same (``Outcome.source``), whatever was asked to get them.
-    ``verified``: the client showed by its cookie that its address is not forged; ``cookie``: the response ends in one.
-    ``cut``: something was left out because it does not fit. ``for_one``: it is for this client alone.
+    ``kind`` is equal for responses that the rate limit counts together (``Outcome.source``). ``verified``: the cookie
+    of the query proved the client's address. ``cookie``: the response ends with a cookie. ``cut``: records were left
+    out because they did not fit. ``for_one``: the response is for this client only. ``pointers`` are the offsets of
+    the compression pointers.
     """
 
     wire: bytes
@@ -252,7 +244,7 @@ class Reply(NamedTuple):
     pointers: tuple[int, ...] = ()
 
     def truncated(self) -> bytes:
-        """The response with TC and no records but OPT, so that a real client asks again over TCP."""
+        """The response with TC and no records but OPT, which makes a genuine client retry over TCP."""
         data = bytearray(self.wire[: self.question_end])
         data[2] |= TC >> 8
         data[6:12] = bytes((0, 0, 0, 0, 0, bool(self.opt_size)))
@@ -261,28 +253,29 @@ class Reply(NamedTuple):
 
 @dataclass(slots=True)
 class Query:
-    """As much of a query as has been read; a response is made from whatever is here."""
+    """The parts of a query that were read so far, from which a response is laid out."""
 
     message: Message
     transport: Transport
     context: Context
     question: DNSQuestion | None = None
     opt: RR | None = None
-    wanted: Asked = NOTHING_ASKED  # by the options of its OPT
-    cookie: bytes | None = None  # to send back
+    wanted: Asked = NOTHING_ASKED  # the options of its OPT
+    cookie: bytes | None = None  # for the response
     verified: bool = False
     reserve: int = 0  # bytes to leave free for a signature
-    limit: int = MAX_MESSAGE  # bytes of the response, where that is less than its transport and the client allow
+    limit: int = MAX_MESSAGE  # of the response in bytes, beside the limits of transport and client
 
 
 def lay_out(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: int | None = None) -> Reply:
-    """Lay out a response within the limit: whole RRsets only, TC where one that has to be there does not fit.
+    """Lay out a response within its limit, with whole RRsets only.
 
-    Then there is nothing but OPT (RFC 6891 7), because nobody may believe a part of an answer (RFC 2181 9); only of a
-    referral's glue stays what fits (RFC 9471 3.1). Addresses that only help go before anything is truncated.
+    If an RRset of the answer or authority section does not fit, the response has TC and no records but OPT (RFC 2181 9,
+    RFC 6891 7). If glue does not fit, it has TC and the glue that fits (RFC 9471 3.1). Other addresses are left out
+    without TC.
     """
     payload, udp = query.context.udp_payload, query.transport is Transport.UDP
-    outcome = _NOTHING if outcome is None else outcome
+    outcome = _NO_RECORDS if outcome is None else outcome
     limit = min(udp_limit(query.opt, payload) if udp else MAX_MESSAGE, query.limit) - query.reserve
     options = (
         []
@@ -328,7 +321,7 @@ def lay_out(query: Query, rcode: int, outcome: Outcome | None = None, *, ede: in
 def _put_sections(
     buffer: MessageBuffer, outcome: Outcome, limit: int, question: DNSQuestion | None
 ) -> tuple[list[int], bool, bool]:
-    """Append what fits; the records of each section, whether TC must be set, and whether anything was left out."""
+    """Append what fits. Returns the records of each section, whether to set TC, and whether any are left out."""
     counts, start = [0, 0, 0], buffer.offset
     rdclass = IN if question is None else question.qclass
     for section, rrsets in enumerate((outcome.answer, outcome.authority, outcome.glue, outcome.additional)):
@@ -349,8 +342,8 @@ def _put_sections(
 def _flags(query: Query, rcode: int, outcome: Outcome, truncated: bool) -> int:
     """The second word of the header (RFC 1035 4.1.1).
 
-    Of the query's flags RD alone is copied; RA, AD, CD and Z are clear, as NSD and Knot answer. Other opcodes give
-    these bits other meanings (RFC 2136 2.2), so none is copied there.
+    Only RD is copied from the query; RA, AD, CD and Z are clear, as in NSD and Knot. With other opcodes these bits
+    have other meanings (RFC 2136 2.2), so none is copied.
     """
     asked = query.message.header.bitmap
     flags: int = QR | asked & (OPCODE_BITS if asked & OPCODE_BITS else RECURSION_DESIRED) | rcode & RCODE_BITS
@@ -358,8 +351,7 @@ def _flags(query: Query, rcode: int, outcome: Outcome, truncated: bool) -> int:
 
 
 def _kind(query: Query, rcode: int, outcome: Outcome) -> Hashable:
-    """What all responses that tell the same have in common: errors by rcode, the rest by what they speak of."""
+    """``Reply.kind``: errors by rcode, other responses by rcode, source and, if they have an answer, type."""
     if query.question is None or rcode not in (NOERROR, NXDOMAIN, YXDOMAIN):
         return rcode
-    # One name has as many empty answers as there are types, and a referral is the same for all of them.
     return rcode, to_wire(outcome.source), query.question.qtype if outcome.answer else 0

@@ -1,9 +1,8 @@
-"""Response rate limiting (RRL) for UDP replies, so that a forged address gets few.
+"""Response rate limiting (RRL) for UDP responses, against floods with a forged client address.
 
-After the description by Vixie and Schryver, as in BIND, NSD and Knot. A network has one account for each kind of reply,
-and one for all kinds together, which a client that asks for another name each time meets (BIND's ``all-per-second``).
-Pure: the clock is an argument. What makes two replies alike is decided in ``rendering.py``; who is asked before a reply
-is sent, in ``serve/responder.py``.
+It follows the description by Vixie and Schryver, as in BIND, NSD and Knot. Each network has one account for each kind
+of response (``Reply.kind``), and one for all kinds together, which limits clients that ask for many different names
+(BIND's ``all-per-second``). The clock is an argument.
 """
 
 from __future__ import annotations
@@ -13,26 +12,30 @@ import heapq
 import ipaddress
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple, Protocol, Self
+from dataclasses import dataclass
+from typing import Protocol
 
 from maptr.protocol.address import Network, read_network
 
-# Replies of one kind a second to one network. A resolver keeps what it was told, so it does not ask the same
-# again and again; with BIND's example (5) the resolvers of a campus already meet the limit, NSD's 200 lets much by.
+# Responses of one kind a second to one network. Resolvers cache responses, so they need few of one kind. The 5 of
+# BIND's example limits the resolvers of a campus; NSD's 200 lets large floods pass.
 RESPONSES_PER_SECOND = 20.0
-ALL_KINDS = 10  # times that rate for all kinds together: a resolver that starts cold asks for many names, once each
-SLIP = 2  # every second reply over the limit goes out truncated, as in BIND, NSD and Knot
-WINDOW = 15.0  # seconds over which excess is remembered: BIND's default
-IPV4_PREFIX = 24  # the networks that BIND, NSD and Knot count by
+ALL_KINDS = 10  # times this rate for all kinds together: a resolver with an empty cache asks for many names, once each
+SLIP = 2  # every second response over the limit is truncated instead of dropped, as in BIND, NSD and Knot
+WINDOW = 15.0  # seconds for which excess counts: BIND's default
+IPV4_PREFIX = 24  # bits; BIND, NSD and Knot have the same defaults
 IPV6_PREFIX = 56
-# Accounts, some 300 octets each. BIND's default maximum is 20,000; those in debt are forgotten last.
+# Accounts, some 300 bytes each; BIND has the same default maximum. Accounts over their limit are removed last.
 TABLE_SIZE = 20_000
-ROUNDING = 1e-6  # seconds: what adding up prices may be wrong by
-NO_LOCK = nullcontext()  # for one thread
+ROUNDING = 1e-6  # seconds: the largest error of adding up prices
+NO_LOCK = nullcontext()  # for a limiter that one thread uses
 EXEMPT = (read_network("127.0.0.0/8"), read_network("::1/128"))
 
 
-class _Settings(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RrlSettings:
+    """``responses_per_second`` 0 turns the limit off, ``slip`` 0 drops all excess. Raises ValueError."""
+
     responses_per_second: float = RESPONSES_PER_SECOND
     slip: int = SLIP
     window: float = WINDOW
@@ -41,110 +44,73 @@ class _Settings(NamedTuple):
     table_size: int = TABLE_SIZE
     exempt: tuple[Network, ...] = EXEMPT
 
-
-class RrlSettings(_Settings):
-    """``responses_per_second`` 0 turns limiting off, ``slip`` 0 drops all excess. Raises ValueError."""
-
-    __slots__ = ()
-
-    def __new__(
-        cls,
-        responses_per_second: float = RESPONSES_PER_SECOND,
-        slip: int = SLIP,
-        window: float = WINDOW,
-        ipv4_prefix: int = IPV4_PREFIX,
-        ipv6_prefix: int = IPV6_PREFIX,
-        table_size: int = TABLE_SIZE,
-        exempt: tuple[Network, ...] = EXEMPT,
-    ) -> Self:
-        if responses_per_second < 0 or slip < 0:
-            raise ValueError("a rate or slip below 0")
-        if window < 1 or table_size < 1:
-            raise ValueError("a window or table size below 1")
-        if not (0 <= ipv4_prefix <= 32 and 0 <= ipv6_prefix <= 128):
-            raise ValueError("a prefix longer than an address")
-        return super().__new__(cls, responses_per_second, slip, window, ipv4_prefix, ipv6_prefix, table_size, exempt)
+    def __post_init__(self) -> None:
+        if self.responses_per_second < 0 or self.slip < 0:
+            raise ValueError("rate or slip below 0")
+        if self.window < 1 or self.table_size < 1:
+            raise ValueError("window or table size below 1")
+        if not (0 <= self.ipv4_prefix <= 32 and 0 <= self.ipv6_prefix <= 128):
+            raise ValueError("prefix longer than an address")
 
 
 class Verdict(enum.Enum):
-    """What becomes of a reply."""
+    """What to do with a response."""
 
     SEND = "send"
-    TRUNCATE = "truncate"  # a client that is real asks again over TCP
+    TRUNCATE = "truncate"  # a genuine client retries over TCP
     DROP = "drop"
 
 
-class Withheld(Protocol):
-    """Where replies that did not go out whole are counted."""
+class Tally(Protocol):
+    """Counters of the responses that were not sent in full."""
 
     dropped: int
     truncated: int
 
 
-class Tally:
-    """The same in two numbers."""
-
+class _Tally:
     def __init__(self) -> None:
         self.dropped = 0
         self.truncated = 0
 
 
 class RateLimiter:
-    """Counts replies and says which may go. ``clock`` gives seconds that never go back.
+    """Counts responses and decides which are sent. ``clock`` is monotonic, in seconds.
 
-    ``tally`` counts what was withheld since the start, and may be replaced before the first reply is judged. Several
-    threads may ask where ``lock`` is one; only what is rare takes it.
+    ``tally`` counts the responses not sent in full; the caller may replace it before the first response. With a
+    ``lock``, several threads may use one limiter; only rare paths take the lock.
     """
 
     def __init__(
         self, settings: RrlSettings, clock: Callable[[], float], lock: AbstractContextManager[object] = NO_LOCK
     ) -> None:
-        self.tally: Withheld = Tally()
+        self.tally: Tally = _Tally()
         self._settings = settings
         self._clock = clock
-        # An account is the moment when nothing will be owed for it any more: each reply puts that off by so long.
+        # The value of an account is the time at which its debt ends; each response moves this time by the price.
         self._price = 1 / settings.responses_per_second if settings.responses_per_second else 0.0
-        # What may be owed. One reply a kind must be able to pass, however small the rate.
+        # The largest debt with which responses are still sent: at least one response, however low the rate.
         self._credit = max(1.0, settings.responses_per_second) * self._price + ROUNDING
         self._most = self._credit + settings.window
         self._network_price = self._price / ALL_KINDS
         self._network_credit = max(1.0, settings.responses_per_second * ALL_KINDS) * self._network_price + ROUNDING
         # By network and kind, and by network alone.
         self._accounts: dict[Hashable, float] = {}
-        self._excess: dict[Hashable, int] = {}  # replies that went too far, of some of the accounts
+        self._excess: dict[Hashable, int] = {}  # responses over the limit
         self._networks: dict[str, str | None] = {}
         self._lock = lock
 
-    def is_exempt(self, client: str) -> bool:
-        """Whether any number of replies may go there."""
-        return self.network(client) is None
-
     def judge(self, client: str, kind: Hashable) -> Verdict:
-        """Count one reply of a kind to a client's address, and say what becomes of it."""
+        """Count one response of a kind to a client's address, and decide whether it is sent."""
         network = self.network(client)
         if network is None:
             return Verdict.SEND
         return next((verdict for _, verdict in self.judge_each([(network, kind)])), Verdict.SEND)
 
-    def passes(self, network: str, kind: Hashable) -> bool:
-        """Count one reply by its network and kind where it may go; else nothing, and ``judge_each`` shall say."""
-        now, reply = self._clock(), (network, kind)
-        accounts = self._accounts
-        free = max(now, accounts.get(reply, now)) + self._price
-        free_network = max(now, accounts.get(network, now)) + self._network_price
-        if (
-            free > now + self._credit
-            or free_network > now + self._network_credit
-            or len(accounts) >= self._settings.table_size
-        ):
-            return False
-        accounts[reply], accounts[network] = free, free_network
-        return True
-
     def judge_each(self, replies: Sequence[tuple[str, Hashable]]) -> Iterator[tuple[int, Verdict]]:
-        """The same for replies of one moment, by network and kind; says the places of those that are not to go.
+        """Count responses by network and kind. Returns the index and verdict of those not to be sent in full.
 
-        What one kind has too many of does not count against the others.
+        Responses over the limit of their kind do not count for the limit of all kinds.
         """
         now, accounts = self._clock(), self._accounts
         price, allowed, most = self._price, now + self._credit, now + self._most
@@ -180,8 +146,8 @@ class RateLimiter:
             return Verdict.DROP
 
     def _forget(self, now: float) -> None:
-        """Accounts that owe nothing, and of the others the half that owes least, if they are still too many."""
-        # Of a copy, made at once, for others go on counting.
+        """Remove the accounts without debt and, if more than half the table is left, those with the least debt."""
+        # Of a copy, which is made atomically, because other threads count meanwhile.
         left = {reply: free for reply, free in self._accounts.copy().items() if free > now}
         if len(left) > self._settings.table_size // 2:
             most = heapq.nlargest(self._settings.table_size // 2, left.items(), key=lambda account: account[1])
@@ -190,7 +156,7 @@ class RateLimiter:
         self._excess = {reply: excess for reply, excess in self._excess.items() if reply in left}
 
     def network(self, client: str) -> str | None:
-        """The network of an address, as text; None for one to which any number of replies may go, or no address."""
+        """The network of an address, as text; None for an address without a limit, or a text that is not an address."""
         if client in self._networks:
             return self._networks[client]
         if len(self._networks) >= self._settings.table_size:

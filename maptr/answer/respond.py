@@ -1,14 +1,21 @@
-"""The general path: query octets and a Snapshot in, reply octets out, every rule in one readable chain.
+"""The general path: the bytes of a query and a Snapshot in, the bytes of a response out.
 
-No socket, thread, clock, log or file. What a zone says is in ``lookup.py``, how messages are read and laid
-out in ``message.py``, what the options of EDNS mean in ``edns.py`` and ``cookies.py``.
+The rules apply in this order; the first that settles the response ends the sequence:
+
+1. No response to a message without a whole header, or to a response.
+2. The opcode and the question: NOTIMP or FORMERR (``_check_question``).
+3. EDNS and the cookie: FORMERR, BADVERS or BADCOOKIE (``_check_edns``).
+4. Responses that are the same for all names: cookies without a question, refused classes and types (``_settle``).
+5. UPDATE and NOTIFY, class CHAOS, then the zone's answer, or SERVFAIL or REFUSED without one (``_answer``).
+
+Pure: no socket, thread, clock, log or file. ``lookup.py`` has the algorithm for zones, ``message.py`` reads and writes
+messages, ``edns.py`` has the options of EDNS.
 """
 
 from __future__ import annotations
 
 from dnslib import DNSError
 
-from maptr.answer.chaos import look_up_chaos
 from maptr.answer.context import MIN_PAYLOAD, PLAIN, Context, Transport, is_amplifier
 from maptr.answer.edns import (
     EDE_NOT_AUTHORITATIVE,
@@ -18,7 +25,7 @@ from maptr.answer.edns import (
     find_opt,
     read_options,
 )
-from maptr.answer.lookup import Outcome, find_zone, is_broken, look_up
+from maptr.answer.lookup import Outcome, find_zone, is_broken, look_up, look_up_chaos
 from maptr.answer.message import MAX_QUERY_RECORDS, Message, Query, Reply, lay_out
 from maptr.protocol.cookies import answer_cookie, packed_address
 from maptr.protocol.names import fold
@@ -53,9 +60,9 @@ def respond(
     client: str = "",
     context: Context = PLAIN,
 ) -> bytes | None:
-    """The reply to a query, or None for silence. Raises nothing, whatever the octets.
+    """The response to a query; None if the server sends nothing. Raises nothing, for any bytes.
 
-    ``client`` is the address that asked, which cookies are bound to.
+    ``client`` is the client's IP address, to which cookies are bound.
     """
     reply = make_reply(query, snapshot, transport=transport, client=client, context=context)
     return None if reply is None else reply.wire
@@ -71,59 +78,51 @@ def make_reply(
     reserve: int = 0,
     rcode: int | None = None,
 ) -> Reply | None:
-    """As ``respond``, with what a rate limit wants to know of the reply.
+    """As ``respond``, with what the rate limit and the shortcut need to know of the response.
 
-    ``reserve`` octets of the reply's limit are left free, for a signature. ``rcode`` is the answer where that is
-    settled already, unless the query is malformed: an error, or NOERROR for the start of a zone transfer (AA set).
+    ``reserve`` bytes of the limit are left free for a signature. ``rcode``, if already decided, is the response to a
+    well-formed query: an error, or NOERROR with AA for the start of a zone transfer.
     """
     if len(query) < HEADER_SIZE or query[2] & 0x80:
-        return None  # no ID to answer to, or itself a response: answering those makes loops
+        return None  # a response to a response could start a loop
     asked = Query(Message.parse_header(query), transport, context, reserve=reserve)
-    settled = _settle(asked, client, rcode)
-    return _answer(asked, snapshot) if settled is None else settled
+    return (
+        _check_question(asked, rcode)
+        or _check_edns(asked, rcode, client)
+        or _settle(asked, rcode)
+        or _answer(asked, snapshot)
+    )
 
 
-def _settle(asked: Query, client: str, rcode: int | None) -> Reply | None:
-    """Read the query; the response where it is the same whatever name is asked."""
-    message, context = asked.message, asked.context
-    header = message.header
-    if header.opcode not in (QUERY, NOTIFY, UPDATE):
+def _check_question(asked: Query, rcode: int | None) -> Reply | None:
+    """Check the opcode, and read the question."""
+    message = asked.message
+    opcode = message.header.opcode
+    if opcode not in (QUERY, NOTIFY, UPDATE):
         return lay_out(asked, NOTIMP if rcode is None else rcode)
     try:
         message.parse_question()
     except DNSError:
         return lay_out(asked, FORMERR)
-    if header.q > 1:
+    if message.header.q > 1:
         return lay_out(asked, FORMERR)  # RFC 9619: QDCOUNT is 1, or 0 to ask for a cookie
     question = message.questions[0] if message.questions else None
-    if header.opcode == UPDATE and (question is None or question.qtype != SOA or question.qclass != IN):
-        # What is not a zone section (RFC 2136 2.3) is not sent back: dnspython for one could not read the response.
+    if opcode == UPDATE and (question is None or question.qtype != SOA or question.qclass != IN):
+        # The question of an UPDATE is a zone section (RFC 2136 2.3). dnspython cannot read responses with another one.
         return lay_out(asked, NOTIMP if question is not None and question.qtype == SOA else FORMERR)
-
     asked.question = question
-    if header.opcode == UPDATE and header.a + header.auth + header.ar > MAX_QUERY_RECORDS and rcode is None:
-        return None  # its records may be many, and none would change the response
-    if (fault := _read_opt(asked, client)) is not None:
-        return fault
-    if rcode is not None and (rcode != NOERROR or question is not None):
-        return lay_out(asked, rcode, Outcome(authoritative=rcode == NOERROR))
-    if question is None:
-        return lay_out(asked, NOERROR if asked.cookie else FORMERR)  # RFC 7873 5.4
-    if header.opcode == QUERY:
-        if question.qclass not in (IN, CH):
-            return lay_out(asked, REFUSED, ede=EDE_NOT_SUPPORTED)
-        if question.qclass == IN and question.qtype in (AXFR, IXFR):
-            return lay_out(asked, REFUSED)
-        if question.qclass == CH and not (context.identity.version or context.identity.hostname):
-            return lay_out(asked, REFUSED)
     return None
 
 
-def _read_opt(asked: Query, client: str) -> Reply | None:
-    """Read the records, of which OPT matters, and judge its cookie; the response where one of them is at fault."""
+def _check_edns(asked: Query, rcode: int | None, client: str) -> Reply | None:
+    """Read the records, of which only OPT matters, and verify the cookie."""
+    message = asked.message
+    header = message.header
+    if header.opcode == UPDATE and header.a + header.auth + header.ar > MAX_QUERY_RECORDS and rcode is None:
+        return None  # an UPDATE may have many records, and the response does not depend on them
     try:
-        asked.message.parse_records()
-        opt = find_opt(asked.message)
+        message.parse_records()
+        opt = find_opt(message)
     except DNSError:
         return lay_out(asked, FORMERR)
     if opt is None:
@@ -131,11 +130,11 @@ def _read_opt(asked: Query, client: str) -> Reply | None:
     asked.opt = opt
     if opt.edns_ver:
         return lay_out(asked, BADVERS)  # RFC 6891 6.1.3
-    cookies = asked.context.cookies
     try:
         asked.wanted = read_options(opt)
     except DNSError:
         return lay_out(asked, FORMERR)
+    cookies = asked.context.cookies
     if asked.wanted.cookie is not None and cookies.secrets:
         address, now = packed_address(client), asked.context.clock()
         answer = answer_cookie(asked.wanted.cookie, address, secrets=cookies.secrets, now=now)
@@ -145,21 +144,39 @@ def _read_opt(asked: Query, client: str) -> Reply | None:
     return None
 
 
+def _settle(asked: Query, rcode: int | None) -> Reply | None:
+    """The response if it is the same for all names."""
+    question, identity = asked.question, asked.context.identity
+    if rcode is not None and (rcode != NOERROR or question is not None):
+        return lay_out(asked, rcode, Outcome(authoritative=rcode == NOERROR))
+    if question is None:
+        return lay_out(asked, NOERROR if asked.cookie else FORMERR)  # RFC 7873 5.4
+    if asked.message.header.opcode != QUERY:
+        return None
+    if question.qclass not in (IN, CH):
+        return lay_out(asked, REFUSED, ede=EDE_NOT_SUPPORTED)
+    if question.qclass == IN and question.qtype in (AXFR, IXFR):
+        return lay_out(asked, REFUSED)  # ``maptr.transfer`` answers these where transfers are configured
+    if question.qclass == CH and not (identity.version or identity.hostname):
+        return lay_out(asked, REFUSED)
+    return None
+
+
 def _answer(asked: Query, snapshot: Snapshot) -> Reply:
-    """What depends on the name."""
+    """The response that depends on the name."""
     question = asked.question
-    assert question is not None  # noqa: S101 - or it were settled
+    assert question is not None  # noqa: S101 - ``_settle`` answers without one
     name, opcode = question.qname.label, asked.message.header.opcode
     folded = fold(name)
     if opcode == UPDATE:
-        # RFC 2136 3.1 and 3.3, as BIND says no: zones change by their files, and by no one on the network.
+        # RFC 2136 3.1 and 3.3, with the rcodes of BIND. Zones change by their files only.
         return lay_out(asked, REFUSED, ede=EDE_PROHIBITED) if folded in snapshot.zones else lay_out(asked, NOTAUTH)
     if opcode == NOTIFY:
-        # The primary of all its zones takes no news of them (RFC 1996 3.11); so say NSD and PowerDNS.
+        # As the primary of its zones the server refuses NOTIFY (RFC 1996 3.11), as NSD and PowerDNS do.
         return lay_out(asked, REFUSED if folded in snapshot.zones else NOTAUTH)
     if question.qclass == CH:
-        told = look_up_chaos(name, question.qtype, asked.context.identity)
-        return lay_out(asked, REFUSED) if told is None else lay_out(asked, NOERROR, told)
+        identity = look_up_chaos(name, question.qtype, asked.context.identity)
+        return lay_out(asked, REFUSED) if identity is None else lay_out(asked, NOERROR, identity)
     zone = find_zone(snapshot, folded, question.qtype)
     if snapshot.broken and is_broken(snapshot, folded, question.qtype, zone):
         return lay_out(asked, SERVFAIL, ede=EDE_NOT_READY)

@@ -134,7 +134,7 @@ def renewed(context: Context, config: Config) -> Context:
     cookies = cookies_of(config)
     if config.serve.cookies.enabled and not config.serve.cookies.secret and context.cookies.secrets:
         cookies = cookies._replace(secrets=context.cookies.secrets)
-    return context._replace(identity=identity_of(config), cookies=cookies, udp_payload=config.serve.udp_payload)
+    return replace(context, identity=identity_of(config), cookies=cookies, udp_payload=config.serve.udp_payload)
 
 
 def responder_of(config: Config) -> Responder:

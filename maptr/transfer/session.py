@@ -14,7 +14,7 @@ from dnslib import DNSError, DNSQuestion
 from dnslib.dns import RR
 
 from maptr.answer.context import Transport
-from maptr.answer.message import Message, may_be_signed
+from maptr.answer.message import Message
 from maptr.answer.respond import make_reply
 from maptr.protocol.names import Labels, fold, to_text
 from maptr.protocol.numbers import (
@@ -33,7 +33,7 @@ from maptr.protocol.numbers import (
 )
 from maptr.transfer.acl import Acl, Key, Secondaries
 from maptr.transfer.journal import Journal
-from maptr.transfer.tsig import Opened, open_query
+from maptr.transfer.tsig import Opened, may_be_signed, open_query
 from maptr.transfer.xfr import axfr, ixfr, messages
 from maptr.zone.diff import Record, serial_of, soa_of
 from maptr.zone.snapshot import Snapshot, ZoneView

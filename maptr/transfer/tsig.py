@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 import dns.name
 import dns.tsig
 
-from maptr.answer.message import may_be_signed
 from maptr.protocol.names import Labels, fold, read_name, to_text, to_wire
 from maptr.protocol.numbers import ANY_CLASS, FORMERR, HEADER_SIZE, NOTAUTH, TSIG
 from maptr.transfer.acl import DIGESTS, MIN_MAC, Key
@@ -23,6 +22,7 @@ BADSIG, BADKEY, BADTIME, BADTRUNC = 16, 17, 18, 22  # RFC 8945 3
 _ERRORS = {BADSIG: "BADSIG", BADKEY: "BADKEY", BADTIME: "BADTIME", BADTRUNC: "BADTRUNC"}
 FUDGE = 300  # seconds between two clocks, "RECOMMENDED" (RFC 8945 10)
 
+_TYPE = TSIG.to_bytes(2, "big")
 _COUNTS = struct.Struct("!4H")  # of the four sections, RFC 1035 4.1.1
 _RECORD = struct.Struct("!HHIH")  # type, class, TTL and length of rdata, RFC 1035 4.1.3
 _TIMES = struct.Struct("!HIHH")  # the time, fudge and the length of the MAC (RFC 8945 4.2)
@@ -118,6 +118,11 @@ class Opened:
         if self.signer is not None:
             return self.signer.sign(reply)
         return reply if self.unsigned is None else attach(reply, self.unsigned, b"")
+
+
+def may_be_signed(message: bytes) -> bool:
+    """False if a message certainly has no TSIG record, without reading its records."""
+    return _TYPE in message and any(message[6:HEADER_SIZE])
 
 
 def open_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> Opened:

@@ -113,7 +113,7 @@ def test_the_udp_payload_can_be_configured() -> None:
 def test_what_the_server_says_of_itself_is_bounded() -> None:
     Identity(nsid="x" * MAX_IDENTITY)
     for name in ("nsid", "version", "hostname"):
-        with pytest.raises(ValueError, match=f"{name} is longer than 255 octets"):
+        with pytest.raises(ValueError, match=f"{name} is longer than 255 bytes"):
             Identity(**{name: "é" * 128})
 
 

@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import dns.edns
@@ -53,12 +54,12 @@ pytestmark = pytest.mark.skipif(batch.why_not() is not None, reason=f"no batches
 def make_responder(**settings: Any) -> Responder:
     """A responder whose cookies are made at one moment."""
     responder = Responder(**{"cookies": CookieSettings(SECRETS), **settings})
-    responder.swap(State.of(SNAPSHOT, Access(), responder.context._replace(clock=lambda: NOW)))
+    responder.swap(State.of(SNAPSHOT, Access(), replace(responder.context, clock=lambda: NOW)))
     return responder
 
 
 def swap(responder: Responder, snapshot: Snapshot, **context: Any) -> None:
-    responder.swap(State.of(snapshot, Access(), responder.context._replace(**context)))
+    responder.swap(State.of(snapshot, Access(), replace(responder.context, **context)))
 
 
 @contextlib.contextmanager
@@ -279,7 +280,7 @@ def test_the_rate_limit_holds_for_queries_one_by_one() -> None:
 
 
 def test_clients_with_a_limit_and_without_come_in_one_batch() -> None:
-    rrl = LIMIT._replace(exempt=(read_network("127.0.0.1/32"),))
+    rrl = replace(LIMIT, exempt=(read_network("127.0.0.1/32"),))
     responder = make_responder(rrl=rrl, clock=lambda: 1000.0)
     with listening(responder) as (counters, address):
         for _ in range(2):
@@ -295,7 +296,7 @@ def test_clients_with_a_limit_and_without_come_in_one_batch() -> None:
 
 def test_networks_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "MAX_CLIENTS", 3)
-    responder = make_responder(rrl=LIMIT._replace(exempt=(read_network("127.0.0.8/29"),)), clock=lambda: 1000.0)
+    responder = make_responder(rrl=replace(LIMIT, exempt=(read_network("127.0.0.8/29"),)), clock=lambda: 1000.0)
     with listening(responder) as (_, address), contextlib.ExitStack() as stack:
         clients = [stack.enter_context(client(address, f"127.0.0.{number}")) for number in range(1, 16)]
         for _ in range(5):
@@ -542,7 +543,7 @@ def test_nothing_is_answered_before_there_is_a_zone() -> None:
 def test_a_version_of_edns_that_there_is_not_counts_as_badvers() -> None:
     """In the header BADVERS reads as NOERROR."""
     bad = dns.message.make_query("12345.example.", "NAPTR", use_edns=1).to_wire()
-    responder = make_responder(rrl=LIMIT._replace(slip=1), clock=lambda: 1000.0)
+    responder = make_responder(rrl=replace(LIMIT, slip=1), clock=lambda: 1000.0)
     with listening(responder) as (counters, address):
         for _ in range(2):  # the second time truncated
             replies = ask(address, numbered([bad] * 5))
