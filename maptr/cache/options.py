@@ -131,7 +131,7 @@ class Defaults:
     def _add_servers(self, options: Options, ask: dict[str, Any]) -> str:
         """Add servers and trust to ``ask``, and return the view."""
         resolver, nameservers = options.get("resolver"), options.get("nameservers")
-        call.check_whom(resolver, nameservers)
+        call.check_resolver(resolver, nameservers)
         trust = self.trust
         if "trust_ad" in options or "trust_anchors" in options:
             trust = Trust(options.get("trust_ad", False), options.get("trust_anchors"))

@@ -15,7 +15,8 @@ from maptr import places
 from maptr.ark import Ark, Profile
 from maptr.cli import output
 from maptr.client import call
-from maptr.client.stub import Stub, is_address
+from maptr.client.servers import is_address
+from maptr.client.stub import Stub
 from maptr.client.sync import discover
 from maptr.discovery import Discovery, DiscoveryError
 from maptr.errors import ArkSyntaxError, ConfigError
@@ -124,7 +125,7 @@ def _dns(servers: list[str], options: Options, config: Config | None) -> Callabl
         "require": options.require,
         "chooser": chooser_of(options, config),
     }
-    call.origin_labels(origin)
+    call.with_origin(None, origin)
     if any("://" in server for server in servers):
         from maptr.client.resolver import make_resolver  # late: it imports dns.resolver
 
@@ -254,7 +255,7 @@ def _make_cache(servers: list[str], given: Options, config: Config | None, natab
 
     from maptr.cache import DNS_FIRST
     from maptr.cache.cache import Cache
-    from maptr.client.stub import system_servers
+    from maptr.client.servers import system_servers
 
     options: dict[str, Any] = {}
     policy = given.policy or (config.cache.policy if config is not None else DNS_FIRST)

@@ -1,4 +1,4 @@
-"""discover(), awaited: the same walk, the questions of one depth side by side."""
+"""discover_async(): the walk of ``discover`` on an event loop, with the questions of one depth side by side."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from maptr.ark import Ark
-from maptr.client.call import Call, Options, Origins, listed, prefer
-from maptr.client.multiplexer import LoopWaiter, Mux
-from maptr.client.stub import Stub, is_address, make_validator, no_address, read_server, servers_at
-from maptr.client.sync import whom
+from maptr.client.call import Call, Options, Origins, has_urls, listed, prefer
+from maptr.client.multiplexer import LoopWaiter, Multiplexer
+from maptr.client.servers import is_address, no_address, read_server, servers_at
+from maptr.client.stub import Stub
+from maptr.client.sync import resolver_for
 from maptr.discovery import Discovery
 from maptr.errors import ConfigError
 from maptr.protocol.names import Labels
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import dns.resolver
 
     from maptr.choose import Chooser
-    from maptr.client.validation.validator import Validator
 
 
 async def discover_async(
@@ -37,8 +37,8 @@ async def discover_async(
 ) -> Discovery:
     """``discover``, awaited: same arguments, same discovery, same errors.
 
-    Cancelling it cancels the questions under way. A server given by name is looked up by the event loop's resolver,
-    within ``lifetime``. A chooser that says that it ``waits``, as ``Reachable`` does, is called in a thread.
+    Cancelling it cancels its queries. A server given by name is looked up by the event loop's resolver, within
+    ``lifetime``. A chooser with a true attribute ``waits``, such as ``Reachable``, is called in a thread.
 
     >>> asyncio.run(discover_async("ark:12345/x6np1wh8k", nameservers=[server])).url()
     'https://ark.example.org/ark:12345/x6np1wh8k'
@@ -47,15 +47,11 @@ async def discover_async(
     given: Stub | dns.asyncresolver.Resolver | dns.resolver.Resolver | None
     if nameservers is not None and resolver is None:
         nameservers = await addresses_of(nameservers, run.left)
-        if any("://" in text for text in nameservers):
-            from maptr.client.resolver import make_resolver
-
-            given = await asyncio.to_thread(make_resolver, nameservers, lifetime=run.left)  # looks up their names
-        else:
-            given = whom(None, nameservers, run)
+    if has_urls(nameservers):
+        given = await asyncio.to_thread(resolver_for, resolver, nameservers, run)  # looks up names
     else:
-        given = whom(resolver, nameservers, run)
-    ask: _Ask = _Stubbed(given) if isinstance(given, Stub) else _Dnspython(given, run)
+        given = resolver_for(resolver, nameservers, run)
+    ask: _Ask = _StubLookups(given) if isinstance(given, Stub) else _ResolverLookups(given, run)
     while questions := run.walk.next():
         for question, answer in zip(questions, await ask(run, questions), strict=True):
             run.tell(question, answer)
@@ -63,7 +59,7 @@ async def discover_async(
 
 
 async def addresses_of(nameservers: Iterable[str], seconds: float) -> list[str]:
-    """The servers, names replaced by their addresses as the event loop's resolver finds them within so many seconds.
+    """The servers, names replaced by their addresses, which the event loop's resolver looks up in so many seconds.
 
     Raises ConfigError, and DiscoveryFailed for a name without address.
     """
@@ -74,7 +70,7 @@ async def addresses_of(nameservers: Iterable[str], seconds: float) -> list[str]:
             for text in listed(nameservers):
                 _, mark, rest = text.rpartition("://")
                 host, port = (rest, 0) if mark else read_server(text)
-                if mark or is_address(host):  # a URL keeps its name, by which its certificate is verified
+                if mark or is_address(host):  # a URL keeps its name, for its certificate
                     made.append(text)
                     continue
                 try:
@@ -101,16 +97,16 @@ async def discover_at_async(
 
 
 async def prefer_async(discovery: Discovery, chooser: Chooser | None) -> Discovery:
-    """``call.prefer``; a chooser that asks mapping authorities does so in a thread, for it makes its caller wait."""
+    """``call.prefer``, in a thread if the chooser waits for mapping authorities."""
     if getattr(chooser, "waits", False):
         return await asyncio.to_thread(prefer, discovery, chooser)
     return prefer(discovery, chooser)
 
 
-async def once_async(
+async def ask_once(
     origins: Origins, question: Question, trust: Hashable, ask: Callable[[], Awaitable[Answer]], seconds: float
 ) -> Answer:
-    """``Origins.once``, awaited: while one call in an event loop asks for an origin the others wait for its answer."""
+    """``Origins.ask``, awaited: while one call in an event loop asks for an origin, the others wait for its answer."""
     if question.rdtype != SOA:
         return await ask()
     place = question.name, trust, asyncio.get_running_loop()
@@ -133,7 +129,7 @@ async def once_async(
 _Ask = Callable[[Call, list[Question]], Awaitable[list[Answer]]]
 
 
-class _Stubbed:
+class _StubLookups:
     """Asks plain servers."""
 
     def __init__(self, stub: Stub) -> None:
@@ -146,46 +142,37 @@ class _Stubbed:
         async def ask() -> Answer:
             return (await self._ask(run, questions))[0]
 
-        return [await once_async(self._stub.origins, questions[0], self._stub.trust, ask, run.left)]
+        return [await ask_once(self._stub.origins, questions[0], self._stub.trust, ask, run.left)]
 
     async def _ask(self, run: Call, questions: list[Question]) -> list[Answer]:
         origins, trust = self._stub.origins, self._stub.trust
         waiter = LoopWaiter()
-        mux = Mux(self._stub, waiter, seconds=run.left, concurrency=len(questions), clock=run.clock)
+        multiplexer = Multiplexer(self._stub, waiter, seconds=run.left, concurrency=len(questions), clock=run.clock)
         answers: dict[Labels, Answer] = {}
         try:
             for question in questions:
                 if (known := origins.recall(question, trust)) is not None:
                     answers[question.name] = known
                 else:
-                    mux.ask(question.name, answers.__setitem__, question.rdtype)
+                    multiplexer.ask(question.name, answers.__setitem__, question.rdtype)
             while True:
-                pause = mux.tick()
+                pause = multiplexer.tick()
                 if len(answers) == len(questions):
                     return [origins.remember(question, trust, answers[question.name]) for question in questions]
                 await waiter.wait(pause)
         finally:
-            mux.close()
+            multiplexer.close()
 
 
-class _Dnspython:
+class _ResolverLookups:
     """Asks a dnspython resolver, by default the system's."""
 
     def __init__(self, given: dns.asyncresolver.Resolver | dns.resolver.Resolver | None, run: Call) -> None:
-        import dns.asyncresolver
+        from maptr.client import resolver as reading  # dnspython takes 70 ms to import
 
-        from maptr.client import resolver as reading
-
-        self._reading = reading
         given = given or reading.default_resolver()
         self._origins = reading.origins_of(given)
-        self._resolver = given if isinstance(given, dns.asyncresolver.Resolver) else reading.as_async(given)
-        self._validator = None
-        if run.trust_anchors is not None:
-            self._validator = make_validator(run.trust_anchors, run.trust_ad)
-            self._resolver = reading.validating(self._resolver)
-        elif run.trust_ad:
-            self._resolver = reading.checking_ad(self._resolver)
+        self._lookups = reading.DnspythonLookups(reading.as_async(given), run)
 
     async def __call__(self, run: Call, questions: list[Question]) -> list[Answer]:
         async with asyncio.TaskGroup() as group:
@@ -193,38 +180,15 @@ class _Dnspython:
         return [task.result() for task in tasks]
 
     async def _ask(self, run: Call, question: Question) -> Answer:
-        trust = self._validator or run.trust_ad
-        if self._validator is None:
-            ask = partial(self._ask_dnspython, run, question)
-        else:
-            ask = partial(self._ask_validating, self._validator, run, question)
-        return await once_async(self._origins, question, trust, ask, run.left)
+        return await ask_once(self._origins, question, self._lookups.trust, partial(self._look_up, question), run.left)
 
-    async def _ask_dnspython(self, run: Call, question: Question) -> Answer:
-        started = run.clock()
-        try:
-            found = await self._resolver.resolve(
-                self._reading.qname(question),
-                self._reading.rdtype(question),
-                raise_on_no_answer=False,
-                lifetime=run.time_left(),
-                search=False,
-            )
-        except Exception as error:
-            return self._reading.read_error(error, run.clock() - started, trust_ad=run.trust_ad)
-        return self._reading.read_answer(found, run.clock() - started, trust_ad=run.trust_ad)
-
-    async def _ask_validating(self, validator: Validator, run: Call, question: Question) -> Answer:
-        started = run.clock()
-        inquiry = validator.inquire(question.name, question.rdtype)
-        while inquiry.answer is None:
-            need = inquiry.need
+    async def _look_up(self, question: Question) -> Answer:
+        lookup = self._lookups.start(question)
+        while lookup.answer is None:
             try:
-                found = await self._resolver.resolve(
-                    need.name, need.rdtype, raise_on_no_answer=False, lifetime=run.time_left(), search=False
-                )
+                found = await self._lookups.resolver.resolve(**lookup.arguments())
             except Exception as error:
-                inquiry.tell(self._reading.heard_error(error, run.clock() - started))
+                lookup.fail(error)
             else:
-                inquiry.tell(self._reading.heard(found, run.clock() - started))
-        return inquiry.answer.after(run.clock() - started)
+                lookup.tell(found)
+        return lookup.answer

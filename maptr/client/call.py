@@ -27,13 +27,15 @@ if TYPE_CHECKING:
     from maptr.client.validation.validator import TrustAnchors
 
 LIFETIME = 5.0  # seconds for a whole walk; dnspython's default for one resolution
+ORIGIN_SECONDS = 60.0  # for which the answer whether an origin exists is kept
+MAX_ORIGINS = 100  # kept by one resolver
 
 StepHook = Callable[[Step], None]
 Clock = Callable[[], float]
 
 
 class WalkOptions(TypedDict, total=False):
-    """What is said of a walk, and of how far to trust what it hears; ``discover`` says what each means."""
+    """The options of a walk and of the trust in its answers; ``discover`` explains each."""
 
     origin: str | dns.name.Name
     lifetime: float | None
@@ -47,14 +49,14 @@ class WalkOptions(TypedDict, total=False):
 
 
 class Options(WalkOptions, total=False):
-    """What every form of ``discover`` takes beside the ARK and whom to ask."""
+    """The options of every form of ``discover``, except the ARK and the servers."""
 
     raise_on_none: bool
     chooser: Chooser | None
 
 
 class Call:
-    """A walk under way, with its deadline and its hook."""
+    """A walk in progress, with its deadline and its hook."""
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class Call:
         try:
             self.walk = Walk(parsed, with_origin(settings, origin))
         except ValueError as error:
-            raise ConfigError(f"{parsed.naan}.{origin} is no domain name: {error}", key="origin") from None
+            raise ConfigError(f"{parsed.naan}.{origin} is not a valid domain name: {error}", key="origin") from None
         self.clock = clock
         self.trust_ad = trust_ad
         self.trust_anchors = trust_anchors
@@ -89,11 +91,11 @@ class Call:
 
     @property
     def left(self) -> float:
-        """Seconds until the deadline, or since it."""
+        """Seconds until the deadline; negative after it."""
         return self._deadline - self.clock()
 
     def time_left(self) -> float:
-        """Seconds until the deadline; dns.exception.Timeout where there are none, as of a resolver."""
+        """Seconds until the deadline. Raises dns.exception.Timeout after it, as a resolver does."""
         left = self.left
         if left <= 0:
             raise dns.exception.Timeout(timeout=0)  # type: ignore[no-untyped-call]
@@ -108,10 +110,10 @@ class Call:
             self._shown = len(steps)
 
     def finish(self, now: float | None = None) -> Discovery:
-        """The discovery, not yet with the chooser's choice first. Raises as ``discover`` says."""
+        """The discovery, before ``prefer`` applies the chooser. Raises as ``discover`` does."""
         discovery = self.walk.result(time.time() if now is None else now)
         if self._on_step is not None:
-            for step in discovery.trace[self._shown :]:  # a limit that the end alone shows
+            for step in discovery.trace[self._shown :]:  # a limit that only the end shows
                 self._on_step(step)
         discovery.raise_for_security(self._require)
         if self._raise_on_none or not discovery.complete:
@@ -120,70 +122,67 @@ class Call:
 
 
 def as_ark(ark: Ark | str | bytes, profile: Profile) -> Ark:
-    """An ARK to discover, which may be a bare NAAN. Raises as ``Ark.parse``."""
+    """An ARK to discover, or a bare NAAN. Raises as ``Ark.parse``."""
     return ark if isinstance(ark, Ark) else Ark.parse(ark, profile=profile, bare=True)
 
 
-def origin_labels(origin: str | dns.name.Name) -> names.Labels:
-    """An origin as the walk wants it; ConfigError for a text that is no domain name."""
-    try:
-        if isinstance(origin, str):
-            return names.parse(origin)
-        return names.check(tuple(label for label in origin.labels if label))
-    except ValueError as error:
-        raise ConfigError(f"{origin} is no domain name: {error}", key="origin") from None
-
-
 def with_origin(settings: Settings | None, origin: str | dns.name.Name) -> Settings:
-    """The settings below an origin; ConfigError where it is none."""
-    if settings is None and origin == "ark.arpa.":
-        return DEFAULTS
-    return (settings or DEFAULTS)._replace(origin=origin_labels(origin))
+    """The settings with this origin. Raises ConfigError for an invalid domain name."""
+    settings = settings or DEFAULTS
+    try:
+        if not isinstance(origin, str):
+            labels = names.check(tuple(label for label in origin.labels if label))
+        elif origin == "ark.arpa.":
+            labels = names.ARK_ARPA
+        else:
+            labels = names.parse(origin)
+    except ValueError as error:
+        raise ConfigError(f"{origin} is not a valid domain name: {error}", key="origin") from None
+    return settings if labels is settings.origin else settings._replace(origin=labels)
 
 
 def required(require: str | None) -> str | None:
-    """What is required of the answers; ConfigError for anything but "secure"."""
+    """The security that is required of the answers. Raises ConfigError for anything but "secure"."""
     if require not in (None, "secure"):
-        raise ConfigError(f"{require!r} cannot be required, only 'secure' can", key="require")
+        raise ConfigError(f"{require!r} cannot be required, only 'secure'", key="require")
     return require
 
 
-def check_whom(resolver: object, nameservers: object) -> None:
-    """That only one of them is given, and a resolver that can be asked. Raises ConfigError."""
+def check_resolver(resolver: object, nameservers: object) -> None:
+    """Raises ConfigError unless at most one of them is given, and ``resolver`` is a Stub or a dnspython resolver."""
     if resolver is not None and not (hasattr(resolver, "resolve") or hasattr(resolver, "exchange")):
-        raise ConfigError(
-            f"{resolver!r} is not a resolver: servers by address or name are given as nameservers=", key="resolver"
-        )
+        raise ConfigError(f"{resolver!r} is not a resolver: give servers as nameservers=", key="resolver")
     if resolver is not None and nameservers is not None:
         raise ConfigError("give resolver or nameservers, not both")
 
 
 def listed(nameservers: Iterable[str]) -> list[str]:
-    """The servers, where a text alone is one of them."""
+    """The servers as a list; a single text is one server."""
     return [nameservers] if isinstance(nameservers, str) else list(nameservers)
 
 
+def has_urls(nameservers: Iterable[str] | None) -> bool:
+    """Whether some of the servers are asked by TLS or HTTPS, which is left to dnspython."""
+    return any("://" in text for text in nameservers or ())
+
+
 def prefer(discovery: Discovery, chooser: Chooser | None) -> Discovery:
-    """The same, the chooser's choice first where there is one to make."""
+    """The discovery with the chooser's choice first."""
     return discovery.preferring(chooser) if chooser is not None and discovery.candidates else discovery
 
 
 def seconds(lifetime: float | None) -> float:
-    """A lifetime, or the default one; ConfigError where it is no time."""
+    """The lifetime, or the default. Raises ConfigError for a negative number or NaN."""
     lifetime = LIFETIME if lifetime is None else lifetime
-    if not lifetime >= 0:  # NaN is neither, and would make a deadline that never comes
-        raise ConfigError(f"{lifetime} is no time in seconds", key="lifetime")
+    if not lifetime >= 0:
+        raise ConfigError(f"{lifetime} is not a number of seconds", key="lifetime")
     return lifetime
 
 
-SECONDS = 60.0  # an origin that was found to exist, or not to, is not asked for again
-MAX_KEPT = 100
-
-
 class Origins:
-    """Answers for the SOA of origins, as one resolver gave them; of any other question it knows nothing. For threads.
+    """A cache of one resolver's answers for the SOA of origins. Other questions are not cached. Threads may share it.
 
-    ``trust`` is by what the answers were judged: by nothing, by the resolver's word, or by a ``Validator``.
+    ``trust`` is what decided the security of an answer: nothing, the AD bit, or a ``Validator``.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -193,27 +192,29 @@ class Origins:
         self.asked: dict[Hashable, Any] = {}  # for ``aio``: an event for each question that an event loop waits for
 
     def recall(self, question: Question, trust: Hashable) -> Answer | None:
-        """What was said in the last SECONDS; None where that is not known."""
+        """The cached answer."""
         kept = self._kept.get((question.name, trust)) if question.rdtype == SOA else None
         return kept[1] if kept is not None and kept[0] > self._clock() else None
 
     def remember(self, question: Question, trust: Hashable, answer: Answer) -> Answer:
-        """The same answer, kept where ``recall`` gives it."""
+        """The same answer, after caching it."""
         if question.rdtype == SOA and answer.outcome.said:
-            if len(self._kept) >= MAX_KEPT:
+            if len(self._kept) >= MAX_ORIGINS:
                 self._kept.clear()
-            self._kept[question.name, trust] = self._clock() + SECONDS, answer
+            self._kept[question.name, trust] = self._clock() + ORIGIN_SECONDS, answer
         return answer
 
-    def once(self, question: Question, trust: Hashable, ask: Callable[[], Answer], seconds: float) -> Answer:
-        """What ``recall`` gives, or else ``ask``. While one thread asks for an origin the others wait for what it is
-        told, for so many seconds at most."""
+    def ask(self, question: Question, trust: Hashable, ask: Callable[[], Answer], seconds: float) -> Answer:
+        """The cached answer, or that of ``ask``.
+
+        While one thread asks for an origin, the others wait for its answer, for so many seconds at most.
+        """
         if question.rdtype != SOA:
             return ask()
-        alone = self._asking.acquire(timeout=max(0.0, seconds))
+        locked = self._asking.acquire(timeout=max(0.0, seconds))
         try:
             known = self.recall(question, trust)
             return self.remember(question, trust, ask()) if known is None else known
         finally:
-            if alone:
+            if locked:
                 self._asking.release()

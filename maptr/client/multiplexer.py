@@ -17,29 +17,37 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from maptr.client.exchange import Asked, Attempt, Server
-from maptr.client.stub import Stub, family, framed, open_udp
+from maptr.client.exchange import Attempt
+from maptr.client.servers import Server
+from maptr.client.stub import AnyExchange, Stub, family, framed, open_udp
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import MAX_MESSAGE, NAPTR, UDP_PAYLOAD
 from maptr.walk import Answer
 
-if TYPE_CHECKING:
-    pass
+CONCURRENCY = 256  # questions outstanding
+MAX_TCP = 64  # connections at a time
+SOCKETS = 4  # for each server: source ports that a forger must guess, besides ID and letters (RFC 5452 9.2)
+REUSES = 10_000  # queries after which a socket is replaced by one with a new port
+MAX_BURSTS = 64  # read from one socket before queries are given up
+BURST = 64  # packets read from one socket before the others are read
+RECEIVE_BUFFER = 1 << 20  # bytes; the kernel limits it to net.core.rmem_max
+RATE_BURST = 0.01  # seconds of the rate that may be sent at once
 
+Done = Callable[[Labels, Answer], None]
 Ready = Callable[[], None]
 
 
 class Waiter(Protocol):
-    """Who calls back when a socket can be read, or written."""
+    """Calls back when a socket can be read or written."""
 
     def watch(self, sock: socket.socket, ready: Ready, *, write: bool = False) -> None: ...
     def unwatch(self, sock: socket.socket) -> None: ...
 
 
 class SelectorWaiter:
-    """Waits on ``selectors``."""
+    """Waits with ``selectors``."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -59,7 +67,7 @@ class SelectorWaiter:
 
 
 class LoopWaiter:
-    """Waits on the running event loop (one with ``add_reader``, as everywhere but on Windows)."""
+    """Waits on the running event loop, which must have ``add_reader`` (on Windows, the default one does not)."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -89,17 +97,32 @@ class LoopWaiter:
                 timer.cancel()
 
 
-SOCKETS = 4  # for each server: source ports a forger must guess among, on top of ID and letters
-REUSES = 10_000  # questions after which a socket gives way to one with a new port
-MAX_BURSTS = 64  # read from one socket before questions are given up
-BURST = 64  # packets read from one socket before the others get their turn
-RECEIVE_BUFFER = 1 << 20  # octets; the kernel cuts it to net.core.rmem_max
+class Pending:
+    """One question that is queued or outstanding; ``seconds`` bound it from its first packet on.
+
+    ``done`` gets its name and its answer.
+    """
+
+    attempt: Attempt | None = None
+    deadline = inf
+    started: float | None = None  # when its first packet was sent
+    socket: UdpSocket | None = None  # where its query is outstanding, by this ID
+    ident = b""
+    tcp: TcpExchange | None = None
+
+    def __init__(self, name: Labels, exchange: AnyExchange, done: Done, seconds: float) -> None:
+        self.name = name
+        self.exchange = exchange
+        self.done = done
+        self.seconds = seconds
+
+    def elapsed(self, now: float) -> float:
+        """Seconds since its first packet."""
+        return 0.0 if self.started is None else now - self.started
 
 
-class Port:
-    """One UDP socket to one server, and what is outstanding on it by ID. Raises OSError."""
-
-    __slots__ = ("flights", "reuses", "server", "sock")
+class UdpSocket:
+    """One UDP socket to one server, with the questions outstanding on it by ID. Raises OSError."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -107,214 +130,164 @@ class Port:
         self.sock.setblocking(False)
         with contextlib.suppress(OSError):
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        self.flights: dict[bytes, Flight] = {}
-        self.reuses = 0
+        self.pending: dict[bytes, Pending] = {}
+        self.uses = 1
 
 
-class Ports:
-    """The ports to each server, used in turn; ``read`` is called with one where something has come by it, and gives
-    whether there may be more."""
+class SocketPool:
+    """The UDP sockets to each server, used in turn.
 
-    def __init__(self, waiter: Waiter, read: Callable[[Port], bool]) -> None:
+    ``read`` is called with a socket that can be read, and returns whether there may be more.
+    """
+
+    def __init__(self, waiter: Waiter, read: Callable[[UdpSocket], bool]) -> None:
         self._waiter = waiter
         self._read = read
-        self._ports: dict[Server, list[Port]] = {}
+        self._sockets: dict[Server, list[UdpSocket]] = {}
         self._turn = 0
 
-    def next(self, server: Server) -> Port:
-        """The port for the next question to this server. Raises OSError."""
-        ports = self._ports.get(server)
-        if ports is None:
-            ports = self._ports[server] = []
-        self._turn += 1
-        if len(ports) < SOCKETS:
-            ports.append(self._open(server))
-            return ports[-1]
-        index = self._turn % SOCKETS
-        port = ports[index]
-        port.reuses += 1
-        if port.reuses > REUSES and not port.flights:
-            self._retire(port)
-            port = ports[index] = self._open(server)
-        return port
+    def next(self, server: Server) -> UdpSocket:
+        """The socket for the next query to this server. Raises OSError."""
+        sockets = self._sockets.get(server)
+        if sockets is None:
+            sockets = self._sockets[server] = []
+        if len(sockets) < SOCKETS:
+            sockets.append(self._open(server))
+            return sockets[-1]
+        self._turn = index = (self._turn + 1) % SOCKETS
+        chosen = sockets[index]
+        chosen.uses += 1
+        if chosen.uses > REUSES and not chosen.pending:
+            self._retire(chosen)
+            chosen = sockets[index] = self._open(server)
+        return chosen
 
     def read_all(self) -> None:
-        """Read what has come by any of them and was not read yet."""
-        for ports in list(self._ports.values()):
-            for port in list(ports):
+        """Read what has come to any of them."""
+        for sockets in list(self._sockets.values()):
+            for one in list(sockets):
                 for _ in range(MAX_BURSTS):
-                    if not port.flights or not self._read(port):
+                    if not one.pending or not self._read(one):
                         break
 
     def close(self) -> None:
-        for ports in self._ports.values():
-            for port in ports:
-                self._retire(port)
-        self._ports.clear()
+        for sockets in self._sockets.values():
+            for one in sockets:
+                self._retire(one)
+        self._sockets.clear()
 
-    def _open(self, server: Server) -> Port:
-        port = Port(server)
-        self._waiter.watch(port.sock, partial(self._ready, port))
-        return port
+    def _open(self, server: Server) -> UdpSocket:
+        made = UdpSocket(server)
 
-    def _ready(self, port: Port) -> None:
-        self._read(port)
+        def ready() -> None:
+            self._read(made)
 
-    def _retire(self, port: Port) -> None:
-        self._waiter.unwatch(port.sock)
-        port.sock.close()
+        self._waiter.watch(made.sock, ready)
+        return made
 
-
-Done = Callable[[Labels, Answer], None]
+    def _retire(self, one: UdpSocket) -> None:
+        self._waiter.unwatch(one.sock)
+        one.sock.close()
 
 
-class Flight:
-    """One question on its way; ``seconds`` bound it from its first packet. ``done`` gets its name and its answer."""
-
-    __slots__ = ("attempt", "deadline", "done", "exchange", "ident", "name", "port", "seconds", "started", "tcp")
-
-    def __init__(self, name: Labels, exchange: Asked, done: Done, seconds: float) -> None:
-        self.name = name
-        self.exchange = exchange
-        self.done = done
-        self.seconds = seconds
-        self.attempt: Attempt | None = None
-        self.started: float | None = None  # when its first packet was sent
-        self.deadline = inf
-        self.port: Port | None = None  # where its message is outstanding, by this ID
-        self.ident = b""
-        self.tcp: Connection | None = None
-
-    def start(self, now: float) -> None:
-        """Its first packet is sent now."""
-        self.started, self.deadline = now, now + self.seconds
-
-    def elapsed(self, now: float) -> float:
-        """Seconds since its first packet."""
-        return 0.0 if self.started is None else now - self.started
-
-
-class Overdue:
-    """When the attempts under way are given up.
+class Timeouts:
+    """When each outstanding attempt times out.
 
     One queue for each length of wait keeps each queue in order of time, to a tenth of a second.
     """
 
     def __init__(self) -> None:
-        self._queues: dict[float, deque[tuple[float, Flight, Attempt]]] = {}
+        self._queues: dict[float, deque[tuple[float, Pending, Attempt]]] = {}
 
-    def set(self, flight: Flight, attempt: Attempt, now: float, until: float) -> None:
-        """The attempt was just sent, and is waited for so long."""
+    def set(self, pending: Pending, attempt: Attempt, now: float, until: float) -> None:
+        """The attempt was just sent, and times out then."""
         wait = round(until - now, 1)
         queue = self._queues.get(wait)
         if queue is None:
             queue = self._queues[wait] = deque()
-        queue.append((until, flight, attempt))
+        queue.append((until, pending, attempt))
 
-    def take(self, now: float) -> Iterator[tuple[Flight, Attempt]]:
-        """Those to give up now; those that something came of are forgotten on the way."""
+    def take(self, now: float) -> Iterator[tuple[Pending, Attempt]]:
+        """The attempts that time out now. Forgets those that have ended."""
         for queue in self._queues.values():
             while queue:
-                until, flight, attempt = queue[0]
-                under_way = flight.attempt is attempt
-                if under_way and until > now:
+                until, pending, attempt = queue[0]
+                outstanding = pending.attempt is attempt
+                if outstanding and until > now:
                     break
                 queue.popleft()
-                if under_way:
-                    yield flight, attempt
+                if outstanding:
+                    yield pending, attempt
 
     @property
     def next(self) -> float:
-        """When the next may be overdue; never is inf."""
+        """When the next attempt may time out; inf for never."""
         return min((queue[0][0] for queue in self._queues.values() if queue), default=inf)
 
-    def flights(self) -> Iterator[Flight]:
-        """All that are waited for, and some that are not any more."""
-        return (flight for queue in self._queues.values() for _, flight, _ in queue)
+    def pending(self) -> Iterator[Pending]:
+        """All questions with an outstanding attempt, and some whose attempt has ended."""
+        return (pending for queue in self._queues.values() for _, pending, _ in queue)
 
 
-class Connection:
-    """One TCP exchange, without waiting: what is still to be sent, and what has come (RFC 1035 4.2.2).
+class TcpExchange:
+    """One query and its response over TCP (RFC 1035 4.2.2), without blocking. Raises OSError.
 
-    ``begin`` has it done by a waiter. ``write`` and ``read`` go as far as the socket lets them. Both, and making one,
-    raise OSError.
+    ``done`` is called once, with the response or with what went wrong, until ``close``.
     """
 
-    __slots__ = ("_done", "_got", "_left", "_waiter", "sock")
-
-    def __init__(self, server: Server, packet: bytes) -> None:
+    def __init__(self, server: Server, packet: bytes, waiter: Waiter, done: Callable[[bytes | OSError], None]) -> None:
         self._left = framed(packet)
         self._got = b""
-        self.sock = socket.socket(family(server), socket.SOCK_STREAM)
-        self.sock.setblocking(False)
-        code = self.sock.connect_ex(server)
-        if code not in (0, errno.EINPROGRESS):
-            self.sock.close()
-            raise OSError(code, "cannot connect")
-
-    def begin(self, waiter: Waiter, done: Callable[[bytes | OSError], None]) -> None:
-        """Have ``done`` called with the reply, or with what went wrong, once; until ``end``."""
         self._waiter, self._done = waiter, done
-        waiter.watch(self.sock, self._send, write=True)
+        self._sock = socket.socket(family(server), socket.SOCK_STREAM)
+        self._sock.setblocking(False)
+        code = self._sock.connect_ex(server)
+        if code not in (0, errno.EINPROGRESS):
+            self._sock.close()
+            raise OSError(code, "cannot connect")
+        waiter.watch(self._sock, self._send, write=True)
 
-    def end(self) -> None:
-        """After ``begin``: leave the socket."""
-        self._waiter.unwatch(self.sock)
-        self.sock.close()
+    def close(self) -> None:
+        self._waiter.unwatch(self._sock)
+        self._sock.close()
 
     def _send(self) -> None:
         try:
-            sent = self.write()
+            code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, "cannot connect")
+            self._left = self._left[self._sock.send(self._left) :]
+        except BlockingIOError:
+            return
         except OSError as error:
             self._done(error)
             return
-        if sent:
-            self._waiter.unwatch(self.sock)
-            self._waiter.watch(self.sock, self._receive)
+        if not self._left:
+            self._waiter.unwatch(self._sock)
+            self._waiter.watch(self._sock, self._receive)
 
     def _receive(self) -> None:
         try:
-            reply = self.read()
+            part = self._sock.recv(MAX_MESSAGE)
+            if not part:
+                raise OSError("the server closes the TCP connection early")
+        except BlockingIOError:
+            return
         except OSError as error:
             self._done(error)
             return
-        if reply is not None:
-            self._done(reply)
-
-    def write(self) -> bool:
-        """Send; True when all is sent."""
-        try:
-            code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if code:
-                raise OSError(code, "cannot connect")
-            self._left = self._left[self.sock.send(self._left) :]
-        except BlockingIOError:
-            return False
-        return not self._left
-
-    def read(self) -> bytes | None:
-        """The reply; None until it is whole."""
-        try:
-            part = self.sock.recv(MAX_MESSAGE)
-        except BlockingIOError:
-            return None
-        if not part:
-            raise OSError("the server closes the TCP connection early")
         self._got += part
         size = int.from_bytes(self._got[:2], "big")
-        return self._got[2 : size + 2] if len(self._got) >= max(2, size + 2) else None
+        if len(self._got) >= max(2, size + 2):
+            self._done(self._got[2 : size + 2])
 
 
-MAX_TCP = 64  # connections at a time
-CONCURRENCY = 256  # questions outstanding
+class Multiplexer:
+    """Sends the questions given to ``ask``, within limits. Call ``tick()`` after every wait, and as often as it says.
 
-
-class Mux:
-    """Asks what ``ask`` is given, within limits. Call ``tick()`` after every wait, and at least as often as it says.
-
-    ``rate`` is packets a second to each server, without limit where it is None. ``seconds`` bounds each question from
-    its first packet on, but for those whose end ``drop`` is. ``leave_out`` is told how many seconds the reading of a
-    large reply took.
+    ``rate`` is packets a second to each server; None is without limit. ``seconds`` bounds each question from its first
+    packet on, except those of ``ask_first``. ``leave_out`` is called with the seconds that reading a large response
+    took.
     """
 
     def __init__(
@@ -335,219 +308,216 @@ class Mux:
         self._rate = rate
         self._clock = clock
         self._leave_out = leave_out
-        self._queue: deque[Flight] = deque()
-        self._onward: deque[Flight] = deque()
-        self._again: deque[Flight] = deque()
-        self._flying = 0
+        self._queue: deque[Pending] = deque()
+        self._first: deque[Pending] = deque()
+        self._again: deque[Pending] = deque()
+        self._outstanding = 0
         self._connections = 0
-        self._ports = Ports(waiter, self._read)
-        self._overdue = Overdue()
+        self._sockets = SocketPool(waiter, self._read)
+        self._timeouts = Timeouts()
         self._free_at: dict[Server, float] = {}
 
     def ask(self, name: Labels, done: Done, rdtype: int = NAPTR) -> None:
         """Queue a question; ``done`` gets name and answer, from within ``tick()`` or a callback of the waiter."""
-        self._queue.append(Flight(name, self._stub.exchange(name, rdtype), done, self._seconds))
+        self._queue.append(Pending(name, self._stub.exchange(name, rdtype), done, self._seconds))
 
-    def ask_onward(self, name: Labels, done: Done, rdtype: int = NAPTR) -> Flight:
-        """A question before all that wait, for a walk whose time runs: until it is answered, or until ``drop``."""
-        flight = Flight(name, self._stub.exchange(name, rdtype), done, inf)
-        self._onward.append(flight)
-        return flight
+    def ask_first(self, name: Labels, done: Done, rdtype: int = NAPTR) -> Pending:
+        """A question that goes before all in the queue, and ends with its answer or with ``drop``."""
+        pending = Pending(name, self._stub.exchange(name, rdtype), done, inf)
+        self._first.append(pending)
+        return pending
 
-    def unanswered(self, flight: Flight) -> Answer:
-        """What an onward question comes to for a walk that leaves now."""
-        attempt = flight.attempt if flight.port or flight.tcp else None  # one that was sent
-        return flight.exchange.unanswered(attempt).after(flight.elapsed(self._clock()))
+    def unanswered(self, pending: Pending) -> Answer:
+        """The answer to a question of ``ask_first`` for a walk that ends now."""
+        attempt = pending.attempt if pending.socket or pending.tcp else None  # one that was sent
+        return pending.exchange.unanswered(attempt).after(pending.elapsed(self._clock()))
 
-    def drop(self, flight: Flight) -> None:
-        """Give an onward question up, from outside ``tick()`` and callbacks. Nobody is told."""
-        if flight in self._onward:
-            self._onward.remove(flight)
+    def drop(self, pending: Pending) -> None:
+        """End a question of ``ask_first`` without calling its ``done``; not from within ``tick()`` or a callback."""
+        if pending in self._first:
+            self._first.remove(pending)
             return
-        if flight in self._again:
-            self._again.remove(flight)
-        self._hang_up(flight)
-        flight.attempt = None
-        self._flying -= 1
+        if pending in self._again:
+            self._again.remove(pending)
+        self._release(pending)
+        pending.attempt = None
+        self._outstanding -= 1
 
     @property
     def waiting(self) -> int:
-        """Questions not sent yet."""
-        return len(self._queue) + len(self._onward)
+        """How many questions are not sent yet."""
+        return len(self._queue) + len(self._first)
 
     def tick(self) -> float | None:
-        """Send what may be sent, give up what is overdue; seconds until it must be called again, None for never."""
+        """Send what may be sent, end what has timed out; seconds until the next call is due, None for never."""
         now = self._clock()
-        if self._overdue.next <= now:  # by the clock; what has come meanwhile is not overdue
-            self._ports.read_all()
+        if self._timeouts.next <= now:
+            self._sockets.read_all()  # a response that has come is not late
             now = self._clock()
-        for flight, attempt in self._overdue.take(now):
-            self._give_up(flight, attempt, now)
+        for pending, attempt in self._timeouts.take(now):
+            self._time_out(pending, attempt, now)
         held = self._send(now)
-        wait = min(self._overdue.next - now, held or inf)
+        wait = min(self._timeouts.next - now, held or inf)
         return None if wait == inf else max(0.0, wait)
 
     def close(self) -> None:
-        """Leave every socket; what is outstanding is never answered."""
-        self._ports.close()
-        for flight in self._overdue.flights():
-            self._hang_up(flight)
+        """Close every socket; what is outstanding is never answered."""
+        self._sockets.close()
+        for pending in self._timeouts.pending():
+            self._release(pending)
 
     # ---- sending
 
     def _send(self, now: float) -> float:
-        """Until the queues are empty or a limit holds; seconds until the rate allows more, or 0."""
+        """Send until the queues are empty or a limit is reached; seconds until the rate allows more, or 0."""
         held = 0.0
-        waiting: list[Flight] = []
-        again, onward, queue = self._again, self._onward, self._queue
-        while again or ((onward or queue) and self._flying < self.concurrency):
+        waiting: list[Pending] = []
+        again, first, queue = self._again, self._first, self._queue
+        while again or ((first or queue) and self._outstanding < self.concurrency):
             if again:
-                flight = again.popleft()
+                pending = again.popleft()
             else:
-                flight = (onward or queue).popleft()
-                self._flying += 1
-            attempt = flight.attempt
+                pending = (first or queue).popleft()
+                self._outstanding += 1
+            attempt = pending.attempt or pending.exchange.next()
+            pending.attempt = attempt
             if attempt is None:
-                attempt = flight.attempt = flight.exchange.next()
-            if attempt is None:
-                self._finish(flight, now)
+                self._finish(pending, now)
                 continue
-            if flight.deadline <= now or flight.seconds <= 0:
-                flight.exchange.expire()
-                self._finish(flight, now)
+            if pending.deadline <= now or pending.seconds <= 0:
+                pending.exchange.expire()
+                self._finish(pending, now)
                 continue
             pause = 0.0 if self._rate is None else self._pause(attempt.server, self._rate, now)
             if pause or (attempt.tcp and self._connections >= MAX_TCP):
                 held = max(held, pause)
-                waiting.append(flight)
+                waiting.append(pending)
                 if pause:
                     break
                 continue
-            if flight.started is None:
-                flight.start(now)
-            self._launch(flight, attempt, now)
-        self._again.extendleft(reversed(waiting))
+            if pending.started is None:
+                pending.started, pending.deadline = now, now + pending.seconds
+            self._start(pending, attempt, now)
+        again.extendleft(reversed(waiting))
         return held
 
     def _pause(self, server: Server, rate: float, now: float) -> float:
-        """Seconds to hold back from this server; 0 takes a place in its rate."""
+        """Seconds to wait before the next packet to this server; 0 counts one against its rate."""
         free_at = self._free_at.get(server, now)
         if free_at > now:
             return free_at - now
-        self._free_at[server] = max(free_at, now - 0.01) + 1 / rate
+        self._free_at[server] = max(free_at, now - RATE_BURST) + 1 / rate
         return 0.0
 
-    def _launch(self, flight: Flight, attempt: Attempt, now: float) -> None:
+    def _start(self, pending: Pending, attempt: Attempt, now: float) -> None:
         try:
             if attempt.tcp:
-                self._connect(flight, attempt)
+                done = partial(self._received_by_tcp, pending, attempt)
+                pending.tcp = TcpExchange(attempt.server, attempt.query.packet, self._waiter, done)
+                self._connections += 1
             else:
-                attempt = self._post(flight, attempt)
+                attempt = self._send_udp(pending, attempt)
         except BlockingIOError:
-            pass  # the system has no socket for it just now: as if the packet were lost
+            pass  # the operating system has no socket for it now: treat the packet as lost
         except OSError as error:
-            self._fail(flight, attempt, error, now)
+            self._fail(pending, attempt, error, now)
             return
-        self._overdue.set(flight, attempt, now, min(flight.deadline, now + attempt.seconds))
+        self._timeouts.set(pending, attempt, now, min(pending.deadline, now + attempt.seconds))
 
-    def _connect(self, flight: Flight, attempt: Attempt) -> None:
-        """Begin with TCP. Raises OSError."""
-        flight.tcp = Connection(attempt.server, attempt.query.packet)
-        self._connections += 1
-        flight.tcp.begin(self._waiter, partial(self._came_by_tcp, flight, attempt))
-
-    def _post(self, flight: Flight, attempt: Attempt) -> Attempt:
-        """Send by UDP; the attempt as it was sent, for its ID may be in use at that port. Raises OSError."""
-        port = self._ports.next(attempt.server)
+    def _send_udp(self, pending: Pending, attempt: Attempt) -> Attempt:
+        """Send by UDP; the attempt as it was sent, because its ID may be in use on that socket. Raises OSError."""
+        used = self._sockets.next(attempt.server)
         packet = attempt.query.packet
         ident = packet[:2]
-        while ident in port.flights:  # the rest of the message is as random as before
+        while ident in used.pending:
             ident = self._stub.randomness(2)
         if ident != packet[:2]:
             packet = ident + packet[2:]
-            attempt = flight.attempt = attempt._replace(query=attempt.query._replace(packet=packet))
-        port.flights[ident] = flight
-        flight.port, flight.ident = port, ident
-        try:  # noqa: SIM105 - suppress() takes longer, and every question comes by here
-            port.sock.send(packet)
+            attempt = pending.attempt = attempt._replace(query=attempt.query._replace(packet=packet))
+        used.pending[ident] = pending
+        pending.socket, pending.ident = used, ident
+        try:  # noqa: SIM105 - suppress() takes longer, and this is once a query
+            used.sock.send(packet)
         except BlockingIOError:
             pass  # a full send buffer loses the packet, as the network may
         return attempt
 
-    # ---- hearing
+    # ---- receiving
 
-    def _read(self, port: Port) -> bool:
-        """Read what has come, a burst of it; False where nothing is left."""
+    def _read(self, one: UdpSocket) -> bool:
+        """Read one burst of packets; False if none is left."""
+        receive, pending_of = one.sock.recv, one.pending.get
         for _ in range(BURST):
             try:
-                packet = port.sock.recv(MAX_MESSAGE)
+                packet = receive(MAX_MESSAGE)
             except BlockingIOError:
                 return False
-            except OSError as error:  # an ICMP error says nothing of which message: it is for all of them
+            except OSError as error:  # an ICMP error does not say which query it is for: it counts for all
                 now = self._clock()
-                for flight in list(port.flights.values()):
-                    if flight.attempt is not None:
-                        self._fail(flight, flight.attempt, error, now)
+                for pending in list(one.pending.values()):
+                    if pending.attempt is not None:
+                        self._fail(pending, pending.attempt, error, now)
                 return True
-            heard = port.flights.get(packet[:2])
-            if heard is not None and (attempt := heard.attempt) is not None and self._hear(heard, attempt, packet):
-                self._next(heard)
+            found = pending_of(packet[:2])
+            if found is not None and (attempt := found.attempt) is not None and self._receive(found, attempt, packet):
+                self._next(found)
         return True
 
-    def _hear(self, flight: Flight, attempt: Attempt, packet: bytes) -> bool:
-        """Read a reply; a large one, which takes its time, only where the question has some left."""
+    def _receive(self, pending: Pending, attempt: Attempt, packet: bytes) -> bool:
+        """Process a response; a large one, which takes time, only if the question has time left."""
         if len(packet) <= UDP_PAYLOAD:
-            return flight.exchange.hear(attempt, packet)
+            return pending.exchange.receive(attempt, packet)
         now = self._clock()
-        if now >= flight.deadline:
+        if now >= pending.deadline:
             return False
-        heard = flight.exchange.hear(attempt, packet)
+        matched = pending.exchange.receive(attempt, packet)
         if self._leave_out is not None:
             self._leave_out(self._clock() - now)
-        return heard
+        return matched
 
-    def _came_by_tcp(self, flight: Flight, attempt: Attempt, came: bytes | OSError) -> None:
+    def _received_by_tcp(self, pending: Pending, attempt: Attempt, came: bytes | OSError) -> None:
+        now = self._clock()
         if isinstance(came, OSError):
-            self._fail(flight, attempt, came, self._clock())
-        elif len(came) > UDP_PAYLOAD and self._clock() >= flight.deadline:
-            self._give_up(flight, attempt, self._clock())
-        elif self._hear(flight, attempt, came):
-            self._next(flight)
+            self._fail(pending, attempt, came, now)
+        elif len(came) > UDP_PAYLOAD and now >= pending.deadline:
+            self._time_out(pending, attempt, now)
+        elif self._receive(pending, attempt, came):
+            self._next(pending)
         else:
-            self._fail(flight, attempt, OSError("a TCP reply to another question"), self._clock())
+            self._fail(pending, attempt, OSError("a TCP response to another question"), now)
 
-    def _fail(self, flight: Flight, attempt: Attempt, error: OSError, now: float) -> None:
-        flight.exchange.unreachable(attempt, error.strerror or error)
+    def _fail(self, pending: Pending, attempt: Attempt, error: OSError, now: float) -> None:
+        pending.exchange.unreachable(attempt, error.strerror or error)
         self._stub.demote(attempt.server)
-        self._next(flight)
+        self._next(pending)
 
-    def _give_up(self, flight: Flight, attempt: Attempt, now: float) -> None:
-        flight.exchange.silent(attempt)
+    def _time_out(self, pending: Pending, attempt: Attempt, now: float) -> None:
+        pending.exchange.timed_out(attempt)
         self._stub.demote(attempt.server)
-        if now >= flight.deadline:
-            flight.exchange.expire()
-        self._next(flight)
+        if now >= pending.deadline:
+            pending.exchange.expire()
+        self._next(pending)
 
-    def _next(self, flight: Flight) -> None:
-        """After an attempt: the answer, or a place at the head of the queue for the next one."""
-        self._hang_up(flight)
-        flight.attempt = flight.exchange.next()
-        if flight.attempt is None:
-            self._finish(flight, self._clock())
+    def _next(self, pending: Pending) -> None:
+        """After an attempt: the answer, or a place at the head of the queue for the next attempt."""
+        self._release(pending)
+        pending.attempt = pending.exchange.next()
+        if pending.attempt is None:
+            self._finish(pending, self._clock())
         else:
-            self._again.append(flight)
+            self._again.append(pending)
 
-    def _finish(self, flight: Flight, now: float) -> None:
-        self._flying -= 1
-        answer = flight.exchange.answer
-        assert answer is not None  # noqa: S101 - next() gives None only then
-        flight.done(flight.name, answer.after(flight.elapsed(now)))
+    def _finish(self, pending: Pending, now: float) -> None:
+        self._outstanding -= 1
+        answer = pending.exchange.answer
+        assert answer is not None  # noqa: S101 - next() returns None only then
+        pending.done(pending.name, answer.after(pending.elapsed(now)))
 
-    def _hang_up(self, flight: Flight) -> None:
-        if flight.port is not None:
-            flight.port.flights.pop(flight.ident, None)
-            flight.port = None
-        if flight.tcp is not None:
-            flight.tcp.end()
-            flight.tcp = None
+    def _release(self, pending: Pending) -> None:
+        if pending.socket is not None:
+            pending.socket.pending.pop(pending.ident, None)
+            pending.socket = None
+        if pending.tcp is not None:
+            pending.tcp.close()
+            pending.tcp = None
             self._connections -= 1

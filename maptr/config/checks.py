@@ -98,7 +98,7 @@ def _check_table(config: Config) -> Mistakes:
 def _check_servers(path: lines.Path, servers: Sequence[str]) -> Mistakes:
     if not servers:
         return
-    from maptr.client.stub import check_server  # here, because sockets and TLS delay the start of a command
+    from maptr.client.servers import check_server  # here, because sockets and TLS delay the start of a command
 
     for index, text in enumerate(servers):
         try:

@@ -278,6 +278,7 @@ def test_without_a_resolver_the_table_answers_alone(monkeypatch: pytest.MonkeyPa
     def none(*arguments: object) -> None:
         raise DiscoveryFailed(None, "no resolver")  # type: ignore[arg-type]
 
+    monkeypatch.setattr("maptr.client.servers.system_servers", none)  # of the command line
     monkeypatch.setattr("maptr.client.stub.system_servers", none)
     assert run("bulk", text=f"{ARK}\n").exit_code == 9
     code, rows, said = bulk(f"{ARK}\nark:54321/x\n", "--table", str(ZONES / "sample.natab"))

@@ -1,4 +1,4 @@
-"""Many at once: one question a name, order, limits, and the command over real sockets."""
+"""Scheduler at once: one question a name, order, limits, and the command over real sockets."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import contextlib
 import csv
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import dns.asyncresolver
@@ -27,9 +25,8 @@ from maptr.ark import Ark
 from maptr.cli.group import main
 from maptr.client import multiplexer
 from maptr.client.bulk import Bulk
-from maptr.client.message import Query, Reply, read_reply
-from maptr.client.multiplexer import SelectorWaiter
-from maptr.client.scheduler import Many
+from maptr.client.message import Query, Response, read_response
+from maptr.client.scheduler import Scheduler
 from maptr.discovery import Outcome
 from maptr.errors import ArkSyntaxError, ConfigError
 from maptr.naptr.record import Naptr
@@ -123,30 +120,6 @@ def test_ids_letters_and_ports_are_random(monkeypatch: pytest.MonkeyPatch) -> No
     assert len({packet[:2] for packet in packets}) > 350  # IDs: 400 of 65,536 rarely meet
     assert len({question(packet)[1][-16:-4] for packet in packets}) > 100  # letters of arpa and ark: 7 bits
     assert clients > 400 / 32  # a socket is left after 10 questions and the batch that was under way
-
-
-def test_no_more_questions_are_outstanding_than_was_said() -> None:
-    honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(60)})
-    heard: list[Answer] = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server, closing(SelectorWaiter()) as waiter:
-        server.bind(("127.0.0.1", 0))
-        server.settimeout(5)
-        engine = Bulk(nameservers=[f"127.0.0.1#{server.getsockname()[1]}"], concurrency=8)
-        mux = engine.mux(waiter, engine.clock())
-        with closing(mux):
-            for i in range(56):
-                mux.ask((str(i).encode(), b"ark", b"arpa"), lambda name, answer: heard.append(answer))
-            for done in (0, 3):
-                while len(heard) < done:
-                    waiter.wait(5)
-                mux.tick()
-                asked = [server.recvfrom(2000) for _ in range(done or 8)]
-                server.setblocking(False)
-                with pytest.raises(BlockingIOError):
-                    server.recv(2000)
-                server.settimeout(5)
-                for query, client in asked[:3]:
-                    server.sendto(honest(query, "udp")[0], client)
 
 
 def test_forged_replies_are_as_if_they_had_not_come() -> None:
@@ -245,7 +218,7 @@ def test_who_stops_in_the_middle_leaves_no_socket_behind() -> None:
 
 
 def test_answers_are_kept_within_bounds() -> None:
-    many: Many[int] = Many(Settings(), lifetime=5.0, clock=lambda: 0.0, max_kept=10)
+    many: Scheduler[int] = Scheduler(Settings(), lifetime=5.0, clock=lambda: 0.0, max_kept=10)
     for i in range(50):
         many.start(i, Ark.parse(f"ark:{i}/x"))
         (name,) = many.take()
@@ -274,13 +247,13 @@ def test_bad_options_and_arks(server: Hostile) -> None:
 @pytest.mark.parametrize("one", ["ark:1/x", b"ark:1/x", Ark.parse("ark:1/x")])
 def test_one_ark_is_not_several(one: Ark | str | bytes, server: Hostile) -> None:
     """Text is an iterable of text to Python and to type checkers, and its letters are no ARKs."""
-    with pytest.raises(TypeError, match=r"discover\(\) takes one"):
+    with pytest.raises(TypeError, match=r"expected several ARKs"):
         list(discover_many(one, nameservers=[server.name]))  # type: ignore[arg-type,unused-ignore]
 
     async def first() -> None:
         await anext(discover_many_async(one, nameservers=[server.name]))  # type: ignore[arg-type,unused-ignore]
 
-    with pytest.raises(TypeError, match=r"discover\(\) takes one"):
+    with pytest.raises(TypeError, match=r"expected several ARKs"):
         asyncio.run(first())
 
 
@@ -549,7 +522,7 @@ def test_a_hostile_naan_does_not_starve_the_others() -> None:
 
 def test_the_walks_of_a_naan_share_one_budget_for_regexps() -> None:
     root = Naptr(0, 0, b"u", b"ark", HOSTILE, ())
-    many: Many[int] = Many(Settings(), lifetime=5.0, clock=lambda: 0.0)
+    many: Scheduler[int] = Scheduler(Settings(), lifetime=5.0, clock=lambda: 0.0)
     spent = 0
     for i in range(50):
         many.start(i, Ark.parse(f"ark:666/{'x' * 200}{i}"))
@@ -570,7 +543,7 @@ def test_walks_of_one_answer_give_way_to_the_sockets() -> None:
         now += 0.003
         return now
 
-    many: Many[int] = Many(Settings(), lifetime=500.0, clock=clock)
+    many: Scheduler[int] = Scheduler(Settings(), lifetime=500.0, clock=clock)
     many.tick()
     for i in range(100):
         many.start(i, Ark.parse(f"ark:1/x{i}"))
@@ -591,15 +564,15 @@ def test_a_reply_that_comes_after_the_deadline_is_not_read(monkeypatch: pytest.M
     read = 0
     clock = time.monotonic
     passed = 0.0
-    real = read_reply
+    real = read_response
 
-    def slow(query: Query, packet: bytes) -> Reply:
+    def slow(query: Query, packet: bytes) -> Response:
         nonlocal read, passed
         read += len(packet) > 1232
         passed += 0.4 * (len(packet) > 1232)  # on the walk's clock
         return real(query, packet)
 
-    monkeypatch.setattr("maptr.client.exchange.read_reply", slow)
+    monkeypatch.setattr("maptr.client.exchange.read_response", slow)
     zone = {"1.ark.arpa.": [naptr(f"r{i}.example.", flags=b"") for i in range(31)]}
     zone |= {f"r{i}.example.": [naptr(f"h{k}.example.") for k in range(80)] for i in range(31)}
     with hostile(hosts(zone)) as server:

@@ -17,7 +17,7 @@ import pytest
 from dns.rdtypes.ANY.DS import DS
 
 from maptr.client import message as wire
-from maptr.client.message import read_reply
+from maptr.client.message import read_response
 from maptr.client.validation import message
 from maptr.discovery import Outcome
 from maptr.protocol import names
@@ -25,7 +25,7 @@ from maptr.protocol.numbers import HEADER_SIZE, MAX_MESSAGE
 from tests.support.hostile import CNAME, NAPTR, NS, SOA, naptr, record, reply
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
-from maptr.client.validation.chain import Chain, Heard, Need
+from maptr.client.validation.chain import Chain, Lookup, LookupResult
 from maptr.client.validation.signed import Budget, key_tag
 from tests.client.validation.test_chain import CHILD_KEYS, NOW, honest, packet, settle, validator
 
@@ -97,14 +97,14 @@ def test_a_message_that_costs_more_than_an_honest_one_is_refused(title: str, sec
 def test_nor_is_one_looked_at_that_a_resolver_has_read() -> None:
     """With its proofs each compared with each, a thousand NSEC records of long names took sixteen seconds."""
 
-    def ask(need: Need) -> Heard:
-        if need.rdtype != NAPTR:
-            return honest(need)
-        heavy = dns.message.make_response(dns.message.make_query(need.name, need.rdtype))
+    def ask(lookup: Lookup) -> LookupResult:
+        if lookup.rdtype != NAPTR:
+            return honest(lookup)
+        heavy = dns.message.make_response(dns.message.make_query(lookup.name, lookup.rdtype))
         heavy.authority = [
             dns.rrset.from_text(f"n{number}.ark.arpa.", 60, "IN", "NSEC", ". A") for number in range(300)
         ]
-        return Heard(Outcome.NODATA, heavy)
+        return LookupResult(Outcome.NODATA, heavy)
 
     answer = settle("1.ark.arpa.", ask)
     assert (answer.outcome, answer.note, answer.security) == (
@@ -141,7 +141,7 @@ def test_as_many_rules_as_a_walk_reads_are_no_cost_to_refuse() -> None:
     ],
 )
 def test_honest_messages_are_read_as_dnspython_reads_them(name: str, rdtype: str) -> None:
-    octets = packet(Need(dns.name.from_text(name), dns.rdatatype.from_text(rdtype)))
+    octets = packet(Lookup(dns.name.from_text(name), dns.rdatatype.from_text(rdtype)))
     ours, theirs = message.parse(octets), dns.message.from_wire(octets)
     assert (ours.flags, ours.rcode(), ours.id) == (theirs.flags, theirs.rcode(), theirs.id)
     assert ours.answer == theirs.answer
@@ -206,6 +206,6 @@ def test_owners_are_compared_once_however_many_aliases_there_are(monkeypatch: py
     ends = [b"\xc0\x0c", *(b"\1" + bytes((97 + number,)) + b"\0" for number in range(16))]
     aliases = [fields(owner, CNAME, target) for owner, target in pairwise(ends)]
     others = [long_name_first(), *(fields(POINTER, 65280, b"") for _ in range(500))]
-    read = read_reply(QUERY, reply(QUERY.packet, others + aliases))
+    read = read_response(QUERY, reply(QUERY.packet, others + aliases))
     assert read.note == "through CNAME p."
     assert len(folded) < 3 * len(others)

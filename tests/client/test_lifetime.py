@@ -12,7 +12,7 @@ import pytest
 
 from maptr import Discovery, discover, discover_async, discover_many, discover_many_async
 from maptr.ark import Ark
-from maptr.client.scheduler import Many
+from maptr.client.scheduler import Scheduler
 from maptr.discovery import DiscoveryTimeout, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
@@ -120,7 +120,7 @@ class Rig:
 
     def __init__(self, lifetime: float = 5.0) -> None:
         self.now = 100.0
-        self.many: Many[str] = Many(Settings(), lifetime=lifetime, clock=lambda: self.now)
+        self.many: Scheduler[str] = Scheduler(Settings(), lifetime=lifetime, clock=lambda: self.now)
         self.dropped: list[str] = []
 
     def start(self, naan: str) -> None:
@@ -135,7 +135,7 @@ class Rig:
         self.many.tell(names.parse(name), Answer(Outcome.ANSWER, [record], 60, elapsed=0.1))
 
     def onward(self) -> list[str]:
-        taken = self.many.take_onward()
+        taken = self.many.take_follow_ups()
         for onward in taken:
             name = names.to_text(onward.name)
             onward.unanswered = lambda: Answer(Outcome.TIMEOUT, note="no reply")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from maptr.ark import Ark
-from maptr.client.exchange import Exchange, Server
+from maptr.client.exchange import Exchange
+from maptr.client.servers import Server
 from maptr.discovery import Discovery, DiscoveryError, Outcome
 from maptr.protocol.names import ARK_ARPA
 from maptr.walk import Question, Walk
@@ -50,9 +51,9 @@ def test_vector(case: dict[str, Any]) -> None:
     attempt = take(asking)
     assert attempt.query.packet.startswith(ID)
     if case.get("by_tcp"):
-        assert asking.hear(attempt, reply(attempt.query.packet, flags=AA | TC))
+        assert asking.receive(attempt, reply(attempt.query.packet, flags=AA | TC))
         attempt = take(asking)
-    assert asking.hear(attempt, octets(case)) is case.get("heard", True)
+    assert asking.receive(attempt, octets(case)) is case.get("heard", True)
     if not case.get("heard", True):
         return
     following = asking.next()

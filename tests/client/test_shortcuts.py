@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from maptr.ark import Ark
-from maptr.client.scheduler import Many
+from maptr.client.scheduler import Scheduler
 from maptr.discovery import Outcome
 from maptr.errors import ArkSyntaxError
 from maptr.naptr.record import Naptr
@@ -126,14 +126,14 @@ def check_shared(
         )
 
     asked = asked + asked[::2]  # further ARKs of the same NAANs, when their roots are known
-    many: Many[int] = Many(DEFAULTS, lifetime=5.0, clock=lambda: 0.0, max_kept=max_kept, now=lambda: 1000.0)
+    many: Scheduler[int] = Scheduler(DEFAULTS, lifetime=5.0, clock=lambda: 0.0, max_kept=max_kept, now=lambda: 1000.0)
     names_asked: list[Labels] = []
     left = list(enumerate(asked))
     while left or many.open:
         for number, ark in left[:at_once]:
             many.start(number, ark)
         del left[:at_once]
-        new = many.take() + [onward.name for onward in many.take_onward()]
+        new = many.take() + [onward.name for onward in many.take_follow_ups()]
         names_asked += new
         for wanted in rng.sample(new, len(new)):
             many.tell(wanted, answer(wanted))

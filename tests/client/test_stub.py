@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from maptr.client.exchange import FIRST_SECONDS, MAX_REFERRALS, MAX_TRIES, ROUNDS, Attempt, Exchange, Server
+from maptr.client.exchange import FIRST_SECONDS, MAX_REFERRALS, MAX_TRIES, ROUNDS, Attempt, Exchange
+from maptr.client.servers import Server
 from maptr.discovery import Outcome
 from maptr.protocol import names
 from maptr.protocol.numbers import AAAA
@@ -36,7 +37,7 @@ def test_silence_goes_round_the_servers_ever_more_patiently() -> None:
     attempts = []
     while (attempt := asking.next()) is not None:
         attempts.append(attempt)
-        asking.silent(attempt)
+        asking.timed_out(attempt)
     assert [attempt.server for attempt in attempts] == [ONE, TWO] * ROUNDS
     assert [attempt.seconds for attempt in attempts] == [FIRST_SECONDS * 2**n for n in range(ROUNDS) for _ in range(2)]
     assert asking.answer is not None
@@ -50,7 +51,7 @@ def test_silence_goes_round_the_servers_ever_more_patiently() -> None:
 def test_a_server_that_fails_is_not_asked_again() -> None:
     asking = exchange(ONE, TWO)
     first = take(asking)
-    assert asking.hear(first, reply(first.query.packet, rcode=5))
+    assert asking.receive(first, reply(first.query.packet, rcode=5))
     second = take(asking)
     assert second.server == TWO
     asking.unreachable(second, "no route")
@@ -64,14 +65,14 @@ def test_without_edns_then_by_tcp_at_the_same_server() -> None:
     asking = exchange(ONE, TWO)
     first = take(asking)
     assert first.query.packet[11] == 1
-    assert asking.hear(first, reply(first.query.packet, rcode=1))
+    assert asking.receive(first, reply(first.query.packet, rcode=1))
     plain = take(asking)
     assert (plain.server, plain.query.packet[11], plain.tcp) == (ONE, 0, False)
-    assert asking.hear(plain, reply(plain.query.packet, flags=AA | TC))
+    assert asking.receive(plain, reply(plain.query.packet, flags=AA | TC))
     stream = take(asking)
     assert (stream.server, stream.tcp) == (ONE, True)
-    assert not asking.hear(stream, reply(stream.query.packet, GOOD, ident=b"xx"))
-    assert asking.hear(stream, reply(stream.query.packet, GOOD))
+    assert not asking.receive(stream, reply(stream.query.packet, GOOD, ident=b"xx"))
+    assert asking.receive(stream, reply(stream.query.packet, GOOD))
     assert asking.answer is not None
     assert asking.answer.outcome is Outcome.ANSWER
     assert asking.answer.server == "192.0.2.1#53"
@@ -80,8 +81,8 @@ def test_without_edns_then_by_tcp_at_the_same_server() -> None:
 def test_a_lost_tcp_exchange_goes_to_the_next_server_by_udp() -> None:
     asking = exchange(ONE, TWO)
     first = take(asking)
-    asking.hear(first, reply(first.query.packet, flags=AA | TC))
-    asking.silent(take(asking))
+    asking.receive(first, reply(first.query.packet, flags=AA | TC))
+    asking.timed_out(take(asking))
     after = take(asking)
     assert (after.server, after.tcp) == (TWO, False)
 
@@ -90,18 +91,18 @@ def test_a_referral_keeps_the_port_and_never_leads_inside() -> None:
     asking = exchange(Server("8.8.8.8", 5300))
     first = take(asking)
     inside = [(127, 0, 0, 1), (10, 0, 0, 1), (169, 254, 169, 254)]
-    asking.hear(first, referral(first.query.packet, "12345.ark.arpa.", *inside, (9, 9, 9, 9)))
+    asking.receive(first, referral(first.query.packet, "12345.ark.arpa.", *inside, (9, 9, 9, 9)))
     below = take(asking)
     assert below.server == Server("9.9.9.9", 5300)
-    asking.silent(below)
+    asking.timed_out(below)
     assert take(asking).server == below.server
     nowhere = exchange(PUBLIC)
     first = take(nowhere)
-    nowhere.hear(first, referral(first.query.packet, "12345.ark.arpa.", *inside))
+    nowhere.receive(first, referral(first.query.packet, "12345.ark.arpa.", *inside))
     assert nowhere.next() is None
     assert nowhere.answer is not None
     assert nowhere.answer.outcome is Outcome.REFERRAL
-    assert "no address of ns.example. is told with it" in nowhere.answer.note
+    assert "no usable address of ns.example." in nowhere.answer.note
 
 
 def test_referrals_must_lead_down_and_end() -> None:
@@ -109,18 +110,18 @@ def test_referrals_must_lead_down_and_end() -> None:
     asking = exchange(PUBLIC, name=deep)
     for level in range(1, MAX_REFERRALS + 1):
         attempt = take(asking)
-        asking.hear(attempt, referral(attempt.query.packet, names.to_text(deep[-level:]), (9, 9, 9, level)))
+        asking.receive(attempt, referral(attempt.query.packet, names.to_text(deep[-level:]), (9, 9, 9, level)))
     attempt = take(asking)
-    asking.hear(attempt, referral(attempt.query.packet, names.to_text(deep[-15:]), (9, 9, 9, 99)))
+    asking.receive(attempt, referral(attempt.query.packet, names.to_text(deep[-15:]), (9, 9, 9, 99)))
     assert asking.next() is None
     assert asking.answer is not None
     assert "more than 8 referrals" in asking.answer.note
     for cut in ("ark.arpa.", "arpa.", ".", "other.arpa."):
         again = exchange(PUBLIC)
         first = take(again)
-        again.hear(first, referral(first.query.packet, "ark.arpa.", (9, 9, 9, 9)))
+        again.receive(first, referral(first.query.packet, "ark.arpa.", (9, 9, 9, 9)))
         second = take(again)
-        again.hear(second, referral(second.query.packet, cut, (9, 9, 9, 8)))
+        again.receive(second, referral(second.query.packet, cut, (9, 9, 9, 8)))
         assert again.next() is None
         assert again.answer is not None
         assert "lame" in again.answer.note
@@ -134,23 +135,23 @@ def refer(attempt: Attempt, cut: str, server: str) -> bytes:
 def test_a_server_told_without_an_address_is_sought_at_the_servers_given() -> None:
     asking = exchange(PUBLIC, TWO)
     first = take(asking)
-    asking.hear(first, refer(first, "12345.ark.arpa.", "ns.nma.example."))
+    asking.receive(first, refer(first, "12345.ark.arpa.", "ns.nma.example."))
     sought = take(asking)
     assert (sought.server, sought.query.name, sought.query.rdtype) == (PUBLIC, (b"ns", b"nma", b"example"), A)
-    asking.silent(sought)
+    asking.timed_out(sought)
     again = take(asking)
     assert again.server == TWO
-    assert asking.hear(again, reply(again.query.packet, flags=AA))  # no A record, so its AAAA is asked for
+    assert asking.receive(again, reply(again.query.packet, flags=AA))  # no A record, so its AAAA is asked for
     second = take(asking)
     assert (second.server, second.query.rdtype) == (PUBLIC, AAAA)
     asking.unreachable(second, "no route")
     third = take(asking)
     local = [record(None, AAAA, bytes(15) + b"\1"), record(None, AAAA, bytes.fromhex("20014860") + bytes(11) + b"\7")]
-    assert not asking.hear(third, b"nonsense")
-    assert asking.hear(third, reply(third.query.packet, local))
+    assert not asking.receive(third, b"nonsense")
+    assert asking.receive(third, reply(third.query.packet, local))
     below = take(asking)  # on the port of the server that referred us, and never to an address that is local
     assert (below.server, below.query.name) == (Server("2001:4860:0:0:0:0:0:7"), NAME)
-    asking.hear(below, reply(below.query.packet, GOOD))
+    asking.receive(below, reply(below.query.packet, GOOD))
     assert asking.answer is not None
     assert asking.answer.outcome is Outcome.ANSWER
 
@@ -161,9 +162,9 @@ def test_a_search_that_finds_nothing_ends_and_says_so() -> None:
     while (attempt := asking.next()) is not None:
         count += 1
         if attempt.query.name == NAME:
-            asking.hear(attempt, refer(attempt, "12345.ark.arpa.", "ns.nma.example."))
+            asking.receive(attempt, refer(attempt, "12345.ark.arpa.", "ns.nma.example."))
         else:
-            asking.hear(attempt, reply(attempt.query.packet, rcode=5))
+            asking.receive(attempt, reply(attempt.query.packet, rcode=5))
     assert count == 3  # the question, A, AAAA
     assert asking.answer is not None
     assert asking.answer.outcome is Outcome.REFERRAL
@@ -183,7 +184,7 @@ def test_searches_in_a_circle_and_ever_deeper_end() -> None:
             if endless and first.startswith(b"x"):
                 number = int(first[1:])
                 cut, server = f"x{number}.example.", f"ns.x{number + 1}.example."
-            asking.hear(attempt, refer(attempt, cut, server))
+            asking.receive(attempt, refer(attempt, cut, server))
         assert count <= MAX_TRIES
         assert asking.answer is not None
         assert asking.answer.outcome is Outcome.REFERRAL
@@ -192,16 +193,16 @@ def test_searches_in_a_circle_and_ever_deeper_end() -> None:
 def test_a_server_below_the_very_cut_cannot_be_sought() -> None:
     asking = exchange(PUBLIC)
     first = take(asking)
-    asking.hear(first, refer(first, "12345.ark.arpa.", "ns.12345.ark.arpa."))
+    asking.receive(first, refer(first, "12345.ark.arpa.", "ns.12345.ark.arpa."))
     assert asking.next() is None
     assert asking.answer is not None
-    assert "no address of ns.12345.ark.arpa. is told with it" in asking.answer.note
+    assert "no usable address of ns.12345.ark.arpa." in asking.answer.note
 
 
 def test_a_search_has_no_more_time_than_its_question() -> None:
     asking = exchange(PUBLIC)
     first = take(asking)
-    asking.hear(first, refer(first, "12345.ark.arpa.", "ns.nma.example."))
+    asking.receive(first, refer(first, "12345.ark.arpa.", "ns.nma.example."))
     take(asking)
     asking.expire()
     assert asking.next() is None
@@ -214,7 +215,7 @@ def test_the_number_of_packets_is_bounded() -> None:
     count = 0
     while (attempt := asking.next()) is not None:
         count += 1
-        asking.silent(attempt)
+        asking.timed_out(attempt)
     assert count == MAX_TRIES
 
 
@@ -236,6 +237,6 @@ def test_ad_is_asked_for_only_where_it_is_trusted() -> None:
         asking = exchange(ONE, trust_ad=trust_ad)
         attempt = take(asking)
         assert bool(attempt.query.packet[3] & 0x20) == trust_ad
-        asking.hear(attempt, reply(attempt.query.packet, GOOD, flags=AA | 0x20))
+        asking.receive(attempt, reply(attempt.query.packet, GOOD, flags=AA | 0x20))
         assert asking.answer is not None
         assert asking.answer.security == ("secure" if trust_ad else "indeterminate")

@@ -22,9 +22,8 @@ from hypothesis import strategies as st
 
 from maptr.client import message as wire
 from maptr.client import resolver
-from maptr.client.exchange import Server
-from maptr.client.message import Query, read_reply
-from maptr.client.stub import find_servers, system_servers
+from maptr.client.message import Query, read_response
+from maptr.client.servers import Server, find_servers, system_servers
 from maptr.discovery import DiscoveryFailed, Outcome
 
 NAME = (b"12345", b"ark", b"arpa")
@@ -95,11 +94,11 @@ def test_a_reply_means_what_dnspython_makes_of_it(
         for (owner, kind, text), ttl in records:
             section.append(dns.rrset.from_text(owner, ttl, "IN", kind, text))
     packet = message.to_wire()
-    assert wire.answers(asked, packet)
+    assert wire.is_response_to(asked, packet)
     parsed = dns.message.from_wire(packet)
     assert isinstance(parsed, dns.message.QueryMessage)
     try:
-        reply = read_reply(asked, packet)
+        reply = read_response(asked, packet)
     except ValueError:
         reply = None
     if rcode == dns.rcode.SERVFAIL:
@@ -135,9 +134,9 @@ def test_any_octets_are_read_or_refused(tail: bytes) -> None:
         asked.packet[:2] + b"\x85\0\0\1" + tail,
         asked.packet[:2] + b"\x85\0\0\1\0\1\0\1\0\1" + asked.question + tail,
     ):
-        if wire.answers(asked, packet):
+        if wire.is_response_to(asked, packet):
             with contextlib.suppress(ValueError):
-                read_reply(asked, packet)
+                read_response(asked, packet)
 
 
 def test_bogus_is_told_by_extended_errors() -> None:
@@ -145,7 +144,7 @@ def test_bogus_is_told_by_extended_errors() -> None:
     message = dns.message.make_response(dns.message.from_wire(asked.packet))
     message.use_edns(0, 0, 1232, options=[dns.edns.EDEOption(dns.edns.EDECode.DNSSEC_BOGUS)])
     message.set_rcode(dns.rcode.SERVFAIL)
-    assert read_reply(asked, message.to_wire()).bogus
+    assert read_response(asked, message.to_wire()).bogus
 
 
 def test_servers_as_they_are_written(tmp_path: Path) -> None:
@@ -165,7 +164,7 @@ def test_servers_as_they_are_written(tmp_path: Path) -> None:
         "[::1]:53",
         "a/b",
     ):
-        with pytest.raises(ValueError, match="no server"):
+        with pytest.raises(ValueError, match="not a server"):
             find_servers(bad)
     with pytest.raises(DiscoveryFailed, match=r"^no address for the server nowhere\.invalid: [A-Z]"):  # and no errno
         find_servers("nowhere.invalid")

@@ -97,7 +97,7 @@ def test_the_commands_that_ask() -> None:
 
 @pytest.mark.parametrize("command", ["discover", "url", "info"])
 def test_what_there_is_where_nobody_can_be_asked(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maptr.client.stub.system_servers", list)
+    monkeypatch.setattr("maptr.client.servers.system_servers", list)
     [document] = run(command, "ark:12345/x1", "--json")
     marked = {path for path, text in SECTIONS[command] if text.endswith("†")} or documented(command)
     assert marked <= document.keys()

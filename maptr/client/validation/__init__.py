@@ -1,1 +1,1 @@
-"""Own DNSSEC validation for the client (RFC 4035 section 5), without I/O: trust anchors to verdicts."""
+"""DNSSEC validation in the client (RFC 4035 section 5), from trust anchors to the security of an answer."""

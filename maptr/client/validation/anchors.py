@@ -1,6 +1,6 @@
-"""Trust anchors: the keys from which validation starts, and the files of BIND and Unbound that hold them.
+"""Trust anchors: the keys from which validation starts, and the formats of BIND and Unbound that contain them.
 
-Only text is read here, not files. What is done with anchors is the business of ``chain``.
+Reads text, not files. ``chain`` uses the anchors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from maptr.errors import ConfigError
 Anchors = Mapping[dns.name.Name, tuple[Rdata, ...]]
 Given = Mapping[Any, Iterable[Rdata]]  # by dns.name.Name or str
 
-DIGESTS = frozenset({1, 2, 4})  # SHA-1, SHA-256, SHA-384: what RFC 9905 lets validators take
+DIGESTS = frozenset({1, 2, 4})  # SHA-1, SHA-256, SHA-384: what RFC 9905 lets validators accept
 SHA1 = 1
 
 _BIND = re.compile(r"\b(trust-anchors|trusted-keys|managed-keys)\s*\{")
@@ -33,9 +33,9 @@ _BIND_ENTRY = re.compile(
 
 
 def anchors(given: Given) -> Anchors:
-    """Anchors by zone, from DS or DNSKEY rdatas by name, as dnspython's keyrings have them.
+    """Anchors by zone, from DS or DNSKEY rdatas by name, as in dnspython's keyrings.
 
-    Raises ConfigError where there is none, or none of a zone's can be used.
+    Raises ConfigError if there are none, or if a zone has no usable one.
     """
     found: dict[dns.name.Name, tuple[Rdata, ...]] = {}
     for name, rdatas in given.items():
@@ -43,7 +43,7 @@ def anchors(given: Given) -> Anchors:
         rdatas = tuple(rdatas)
         usable = tuple(rdata for rdata in rdatas if is_usable(rdata))
         if not usable:
-            raise ConfigError(f"no trust anchor of {zone} has an algorithm that is known", key="trust_anchors")
+            raise ConfigError(f"no trust anchor of {zone} has a known algorithm", key="trust_anchors")
         found[zone] = (*found.get(zone, ()), *usable)
     if not found:
         raise ConfigError("no trust anchor", key="trust_anchors")
@@ -51,15 +51,18 @@ def anchors(given: Given) -> Anchors:
 
 
 def is_usable(rdata: Rdata) -> bool:
-    """Whether a DS or DNSKEY can be followed: RFC 4035 5.2, RFC 6840 5.2."""
+    """Whether a DS or DNSKEY has algorithms that are supported (RFC 4035 5.2, RFC 6840 5.2)."""
     if rdata.rdtype == DNSKEY:
         return may_sign(rdata)
     return bool(rdata.rdtype == DS and rdata.algorithm in ALGORITHMS and rdata.digest_type in DIGESTS)
 
 
 def read(text: str, filename: str = "") -> Anchors:
-    """Anchors from text: DS and DNSKEY records as in a zone file (Unbound, dnssec-keygen, ``maptr zone keys ds``),
-    or BIND's ``trust-anchors``, ``trusted-keys`` and ``managed-keys``. Raises ConfigError."""
+    """Anchors from text. Raises ConfigError.
+
+    The text has DS and DNSKEY records as in a zone file (Unbound, dnssec-keygen, ``maptr zone keys ds``), or BIND's
+    ``trust-anchors``, ``trusted-keys`` and ``managed-keys``.
+    """
     try:
         found = list(_read_bind(text) if _BIND.search(text) else _read_records(text))
     except (dns.exception.DNSException, ValueError) as error:

@@ -1,7 +1,7 @@
 """The chain of trust: from a trust anchor down to the zone that signs, by DS and DNSKEY (RFC 4035 5.2).
 
-Generators, so that whoever asks is free how: they yield a ``Need`` and are sent what was ``Heard``. What is found is
-kept by ``Trust``, which one caller may share over many questions, and never by this module.
+Generators without I/O: they yield a ``Lookup`` and are sent its ``LookupResult``. ``Trust`` keeps what they find, and
+many questions may share it.
 
     zone = that of the closest trust anchor
     for each name from there down to the target:
@@ -33,15 +33,15 @@ from maptr.discovery import Link, Outcome
 T = TypeVar("T")
 
 
-class Need(NamedTuple):
-    """A question that has to be asked, with DO and CD set."""
+class Lookup(NamedTuple):
+    """A question to ask with DO and CD set."""
 
     name: dns.name.Name
     rdtype: RdataType
 
 
-class Heard(NamedTuple):
-    """What came of it: a message, or why there is none."""
+class LookupResult(NamedTuple):
+    """The result of a lookup: a message, or why there is none."""
 
     outcome: Outcome
     message: dns.message.Message | None = None
@@ -50,52 +50,52 @@ class Heard(NamedTuple):
     elapsed: float | None = None
 
     @property
-    def said(self) -> dns.message.Message:
-        """The message, for whoever has seen that there is one."""
+    def response(self) -> dns.message.Message:
+        """The message, which must be there."""
         assert self.message is not None  # noqa: S101
         return self.message
 
 
-Asking = Generator[Need, Heard, T]
+Lookups = Generator[Lookup, LookupResult, T]
 
 
-MAX_NEEDS = 48  # questions about keys for one question; a name of 34 labels, as in ip6.arpa, needs one for each
-MAX_KEPT = 10_000  # names whose keys, or lack of them, are kept
-MAX_KEPT_SECONDS = 86_400  # for which anything is kept, whatever its TTL (RFC 8767 4 says a week for answers)
-BAD_TIMES = 2  # in a row: one forged reply is not enough to make a zone bad
-BAD_SECONDS = 15.0  # for which what is bogus is not asked for again (RFC 4035 4.7; Unbound has 60)
-MAX_BAD = 1_000  # names for which that is kept
+MAX_LOOKUPS = 48  # of keys for one question; a name of 34 labels, as in ip6.arpa, needs one for each
+MAX_KEPT = 10_000  # names whose keys, or lack of them, are cached
+MAX_KEPT_SECONDS = 86_400  # for which anything is cached, whatever its TTL (RFC 8767 4 says a week for answers)
+BAD_TIMES = 2  # in a row: one forged response is not enough to mark a zone as bogus
+BAD_SECONDS = 15.0  # for which bogus data is not looked up again (RFC 4035 4.7; Unbound has 60)
+MAX_BAD = 1_000  # names for which that is cached
 MAX_DIGESTS = 256  # DS records compared with keys, for one zone
-DIGEST_ROUNDS = 50  # that one digest of a key counts for among the hashes of a question
+DIGEST_ROUNDS = 50  # of the hash budget that one digest of a key costs
 
 
 class Unknown(Exception):
-    """The chain cannot be followed, because a question about it was not answered."""
+    """The chain cannot be followed, because one of its lookups failed."""
 
-    def __init__(self, need: Need, heard: Heard) -> None:
-        note = f"{need.name} {dns.rdatatype.to_text(need.rdtype)}: {heard.outcome.value}"
-        super().__init__(note + (f" ({heard.note})" if heard.note else ""))
-        self.outcome: Outcome = Outcome.SERVFAIL if heard.outcome.said else heard.outcome
+    def __init__(self, lookup: Lookup, result: LookupResult) -> None:
+        note = f"{lookup.name} {dns.rdatatype.to_text(lookup.rdtype)}: {result.outcome.value}"
+        super().__init__(note + (f" ({result.note})" if result.note else ""))
+        self.outcome: Outcome = Outcome.SERVFAIL if result.outcome.said else result.outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """A zone: its keys, None where it is not signed as far as anyone can show."""
+    """A zone and its keys, None if it is provably unsigned or if no keys are known yet."""
 
     name: dns.name.Name
     keys: Keys | None
 
 
-class Kept(NamedTuple):
-    """What begins at a name: a zone, or None for no zone. ``leaf``: there are no names below it."""
+class CachedZone(NamedTuple):
+    """The zone that begins at a name, None for no zone. ``leaf``: there are no names below it."""
 
     zone: Zone | None
     until: float
     leaf: bool = False
 
 
-class Bad(NamedTuple):
-    """What begins at a name was bogus so many times in a row, last for this reason."""
+class CachedFailure(NamedTuple):
+    """The keys at a name were bogus so many times in a row, last for this reason."""
 
     times: int
     until: float
@@ -103,31 +103,31 @@ class Bad(NamedTuple):
 
 
 class Trust:
-    """Trust anchors, and what was found from them. Many threads may share one. ``clock`` is Unix time."""
+    """Trust anchors, and a cache of the zones found from them. Threads may share one. ``clock`` is Unix time."""
 
     def __init__(self, anchors: Anchors, clock: Callable[[], float]) -> None:
         self.anchors = anchors
         self.clock = clock
-        self._kept: dict[dns.name.Name, Kept] = {}
-        self._bad: dict[dns.name.Name, Bad] = {}
+        self._kept: dict[dns.name.Name, CachedZone] = {}
+        self._bad: dict[dns.name.Name, CachedFailure] = {}
 
     def anchor_of(self, name: dns.name.Name) -> dns.name.Name | None:
         """The closest trust anchor at or above a name."""
         found = [anchor for anchor in self.anchors if name.is_subdomain(anchor)]
         return max(found, key=len, default=None)
 
-    def recall(self, name: dns.name.Name) -> Kept | None:
+    def recall(self, name: dns.name.Name) -> CachedZone | None:
         kept = self._kept.get(name)
         return kept if kept is not None and self._holds(kept.until, MAX_KEPT_SECONDS) else None
 
-    def keep(self, name: dns.name.Name, kept: Kept) -> None:
+    def keep(self, name: dns.name.Name, kept: CachedZone) -> None:
         if len(self._kept) >= MAX_KEPT:
-            self._kept = {}  # all at once: no lock is needed, and what is in use is back at once
+            self._kept = {}  # all at once, which needs no lock
         self._kept[name] = kept
         self._bad.pop(name, None)
 
     def is_bad(self, name: dns.name.Name) -> str | None:
-        """Why what begins at a name is bogus, where it was so just now and more than once (RFC 4035 4.7)."""
+        """Why the keys at a name are bogus, if they were more than once a short time ago (RFC 4035 4.7)."""
         bad = self._bad.get(name)
         return bad.why if bad is not None and bad.times >= BAD_TIMES and self._holds(bad.until, BAD_SECONDS) else None
 
@@ -136,26 +136,26 @@ class Trust:
         times = before.times if before is not None and self._holds(before.until, BAD_SECONDS) else 0
         if len(self._bad) >= MAX_BAD:
             self._bad = {}
-        self._bad[name] = Bad(times + 1, self.clock() + BAD_SECONDS, why)
+        self._bad[name] = CachedFailure(times + 1, self.clock() + BAD_SECONDS, why)
 
     def _holds(self, until: float, longest: float) -> bool:
-        """Whether a time has not come, and is no further away than any is: the clock was wrong, and was put back."""
-        return 0 < until - self.clock() < longest + 1  # a second for threads, and for rounding
+        """Whether a time is in the future, and not so far that the clock must have been set back since."""
+        return 0 < until - self.clock() < longest + 1  # a second for threads and rounding
 
 
 class Chain:
-    """The chains that one question needs, within its budget; ``links`` tells what was asked and what came of it."""
+    """The chains that one question needs, within its budget; ``links`` are its lookups with their results."""
 
     def __init__(self, trust: Trust, budget: Budget) -> None:
         self.links: list[Link] = []
         self._trust = trust
         self._budget = budget
-        self._needs = 0
+        self._lookups = 0
 
-    def down(self, anchor: dns.name.Name, target: dns.name.Name) -> Asking[Zone]:
-        """The closest zone at or above the target, from the anchor's zone down, or the first that is not signed.
+    def down(self, anchor: dns.name.Name, target: dns.name.Name) -> Lookups[Zone]:
+        """The closest zone at or above the target, from the anchor's zone down, or the first that is unsigned.
 
-        Raises Bogus, and Unknown where a question got no answer.
+        Raises Bogus, and Unknown if a lookup failed.
         """
         zone = Zone(anchor, None)
         for name in _names(anchor, target):
@@ -171,65 +171,67 @@ class Chain:
                 break
         return zone
 
-    def _begin(self, anchor: dns.name.Name) -> Asking[Kept]:
+    def _begin(self, anchor: dns.name.Name) -> Lookups[CachedZone]:
         return (yield from self._keys(anchor, self._trust.anchors[anchor], MAX_KEPT_SECONDS, "the trust anchor"))
 
-    def _cut(self, above: Zone, name: dns.name.Name) -> Asking[Kept]:
-        """What begins at a name, said by the zone above it."""
+    def _cut(self, above: Zone, name: dns.name.Name) -> Lookups[CachedZone]:
+        """What begins at a name, according to the zone above it."""
         keys = above.keys
-        assert keys is not None  # noqa: S101 - down() goes no further below a zone without
-        need = Need(name, DS)
-        heard = yield from self._ask(need)
-        if (known := self._trust.recall(name)) is not None:  # another question may have found it meanwhile
+        assert keys is not None  # noqa: S101 - down() stops at a zone without keys
+        lookup = Lookup(name, DS)
+        result = yield from self._ask(lookup)
+        if (known := self._trust.recall(name)) is not None:  # another question may have found it in the meantime
             return known
-        message = heard.said
+        message = result.response
         try:
             found = reading.rrset(message.answer, name, DS)
             if found is None:
-                return self._no_ds(message, keys, need, heard)
+                return self._no_ds(message, keys, lookup, result)
             signed = verify(found, reading.signatures(message.answer, found), keys, self._now, self._budget)
             if signed.encloser is not None:
                 raise Bogus(f"{name} DS: made from a wildcard")
         except Bogus as error:
-            raise self._bogus(need, heard, error) from None
+            raise self._bogus(lookup, result, error) from None
         usable = [rdata for rdata in found if is_usable(rdata)]
         if not usable:
-            self.link(need, heard, INSECURE, "no DS of an algorithm that is known")
+            self.link(lookup, result, INSECURE, "no DS with a known algorithm")
             return self._until(Zone(name, None), signed.ttl)
-        self.link(need, heard, SECURE, f"signed by {keys.zone} key {signed.tag}")
+        self.link(lookup, result, SECURE, f"signed by {keys.zone} key {signed.tag}")
         return (yield from self._keys(name, tuple(usable), signed.ttl, f"the DS in {keys.zone}"))
 
-    def _no_ds(self, message: dns.message.Message, keys: Keys, need: Need, heard: Heard) -> Kept:
-        """A name without DS: not signed, or no zone at all (RFC 4035 5.2, RFC 5155 8.6)."""
+    def _no_ds(self, message: dns.message.Message, keys: Keys, lookup: Lookup, result: LookupResult) -> CachedZone:
+        """A name without DS: an unsigned zone, or no zone (RFC 4035 5.2, RFC 5155 8.6)."""
         for alias in (a for a in message.answer if a.rdtype in (CNAME, DNAME)):
-            at_name = alias.rdtype == CNAME and alias.name == need.name
-            if at_name or (alias.rdtype == DNAME and need.name.is_subdomain(alias.name) and need.name != alias.name):
+            at_name = alias.rdtype == CNAME and alias.name == lookup.name
+            if at_name or (
+                alias.rdtype == DNAME and lookup.name.is_subdomain(alias.name) and lookup.name != alias.name
+            ):
                 found = reading.signatures(message.answer, alias)
                 if found is None and alias.rdtype == CNAME:
-                    continue  # it may be one that a DNAME makes
+                    continue  # it may be synthesized from a DNAME
                 signed = verify(alias, found, keys, self._now, self._budget)
                 if signed.encloser is None:
-                    self.link(need, heard, SECURE, "an alias, so no zone begins here")
+                    self.link(lookup, result, SECURE, "an alias, so no zone begins here")
                     return self._until(None, signed.ttl)
         proofs, ttl = reading.proofs(message, keys, self._now, self._budget)
         if message.rcode() != dns.rcode.NXDOMAIN:
-            proofs.no_data(need.name, DS)
-        elif proofs.name_error(need.name) == SECURE:  # with opt-out it may hide a delegation (RFC 5155 9.2)
-            self.link(need, heard, SECURE, "no such name, so no zone begins here")
+            proofs.no_data(lookup.name, DS)
+        elif proofs.name_error(lookup.name) == SECURE:  # with opt-out it may hide a delegation (RFC 5155 9.2)
+            self.link(lookup, result, SECURE, "no such name, so no zone begins here")
             return self._until(None, ttl, leaf=True)
-        if proofs.cut(need.name):
-            self.link(need, heard, INSECURE, f"{keys.zone} proves that this delegation is not signed")
-            return self._until(Zone(need.name, None), ttl)
-        self.link(need, heard, SECURE, "no zone begins here")
+        if proofs.cut(lookup.name):
+            self.link(lookup, result, INSECURE, f"{keys.zone} proves that this delegation is unsigned")
+            return self._until(Zone(lookup.name, None), ttl)
+        self.link(lookup, result, SECURE, "no zone begins here")
         return self._until(None, ttl)
 
-    def _keys(self, name: dns.name.Name, trusted: tuple[Rdata, ...], ttl: int, by: str) -> Asking[Kept]:
-        """A zone's keys, signed by one that a DS or an anchor names."""
-        need = Need(name, DNSKEY)
-        heard = yield from self._ask(need)
+    def _keys(self, name: dns.name.Name, trusted: tuple[Rdata, ...], ttl: int, by: str) -> Lookups[CachedZone]:
+        """A zone's keys, signed by a key that matches a DS or an anchor."""
+        lookup = Lookup(name, DNSKEY)
+        result = yield from self._ask(lookup)
         if (known := self._trust.recall(name)) is not None:
             return known
-        message = heard.said
+        message = result.response
         try:
             found = reading.rrset(message.answer, name, DNSKEY)
             if found is None:
@@ -237,19 +239,21 @@ class Chain:
             usable = tuple(key for key in found if may_sign(key))
             entry = tuple(key for key in usable if self._is_named(name, key, trusted))
             if not entry:
-                raise Bogus(f"{name} DNSKEY: none of its keys is that of {by}")
+                raise Bogus(f"{name} DNSKEY: no key matches {by}")
             signatures = reading.signatures(message.answer, found)
             signed = verify(found, signatures, Keys.of(name, entry), self._now, self._budget)
         except Bogus as error:
-            raise self._bogus(need, heard, error) from None
-        self.link(need, heard, SECURE, f"keys {named(usable)}, signed by {signed.tag}, which is that of {by}")
+            raise self._bogus(lookup, result, error) from None
+        self.link(lookup, result, SECURE, f"keys {named(usable)}, signed by {signed.tag}, which matches {by}")
         return self._until(Zone(name, Keys.of(name, usable)), min(ttl, signed.ttl))
 
     def _is_named(self, name: dns.name.Name, key: Rdata, trusted: tuple[Rdata, ...]) -> bool:
-        """Whether an anchor or a DS is of this key; SHA-1 counts only where there is nothing better (RFC 4509 3)."""
+        """Whether an anchor or a DS is for this key; SHA-1 counts only if there is nothing better (RFC 4509 3)."""
         tag = key_tag(key)
         best = [t for t in trusted if t.rdtype == DNSKEY or t.digest_type != SHA1]
-        digests: dict[int, bytes] = {}  # by type, each made once: a key may have 64 KiB, and DS records be many
+        digests: dict[
+            int, bytes
+        ] = {}  # by type, each made once: a key may have 64 KiB, and there may be many DS records
         for rdata in (best or trusted)[:MAX_DIGESTS]:
             if rdata.rdtype == DNSKEY:
                 if rdata == key:
@@ -264,36 +268,36 @@ class Chain:
                     return True
         return False
 
-    # ---- asking and telling
+    # ---- lookups
 
     @property
     def _now(self) -> float:
         return self._trust.clock()
 
-    def _ask(self, need: Need) -> Asking[Heard]:
-        """What a question brought that has a message. Raises Bogus past the budget, and Unknown."""
-        self._needs += 1
-        if self._needs > MAX_NEEDS:
-            raise Bogus(f"more than {MAX_NEEDS} questions about keys")
-        heard = yield need
-        if heard.message is None or heard.message.rcode() not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
-            self.link(need, heard, "indeterminate", heard.note or heard.outcome.value)
-            raise Unknown(need, heard)
-        return heard
+    def _ask(self, lookup: Lookup) -> Lookups[LookupResult]:
+        """The result of a lookup, with a message. Raises Bogus above the limit, and Unknown."""
+        self._lookups += 1
+        if self._lookups > MAX_LOOKUPS:
+            raise Bogus(f"more than {MAX_LOOKUPS} lookups of keys")
+        result = yield lookup
+        if result.message is None or result.message.rcode() not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
+            self.link(lookup, result, "indeterminate", result.note or result.outcome.value)
+            raise Unknown(lookup, result)
+        return result
 
-    def link(self, need: Need, heard: Heard, security: str, note: str) -> None:
-        """Tell what a question was worth, and why."""
-        shown = need.name.to_text(), dns.rdatatype.to_text(need.rdtype)
-        self.links.append(Link(*shown, security, note, heard.server, heard.elapsed))
+    def link(self, lookup: Lookup, result: LookupResult, security: str, note: str) -> None:
+        """Add a lookup to the trace, with its security and the reason."""
+        shown = lookup.name.to_text(), dns.rdatatype.to_text(lookup.rdtype)
+        self.links.append(Link(*shown, security, note, result.server, result.elapsed))
 
-    def _bogus(self, need: Need, heard: Heard, error: Bogus) -> Bogus:
-        self.link(need, heard, "bogus", str(error))
+    def _bogus(self, lookup: Lookup, result: LookupResult, error: Bogus) -> Bogus:
+        self.link(lookup, result, "bogus", str(error))
         if not isinstance(error, Spent):
-            self._trust.keep_bad(need.name, str(error))
+            self._trust.keep_bad(lookup.name, str(error))
         return error
 
-    def _until(self, zone: Zone | None, ttl: int, *, leaf: bool = False) -> Kept:
-        return Kept(zone, self._now + min(ttl, MAX_KEPT_SECONDS), leaf)
+    def _until(self, zone: Zone | None, ttl: int, *, leaf: bool = False) -> CachedZone:
+        return CachedZone(zone, self._now + min(ttl, MAX_KEPT_SECONDS), leaf)
 
 
 def _names(top: dns.name.Name, target: dns.name.Name) -> Iterator[dns.name.Name]:

@@ -1,7 +1,7 @@
-"""A DNS message as validation reads it: RRsets with their signatures, and the proofs that go along.
+"""DNS messages for validation: RRsets with their signatures, and the proofs of denial in a response.
 
-A reply may be hostile, and dnspython takes seconds for one that is full of names of a hundred labels. So it gets no
-more of a message than validation looks at, in no more RRsets, and of no costlier names, than an honest reply has.
+A response may be hostile, and dnspython takes seconds for one that is full of names of a hundred labels. Therefore it
+parses only the types that validation needs, and the number of RRsets and the cost of names are limited.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from maptr.client.validation.signed import Bogus, Budget, Keys, Rdata, Signed, s
 from maptr.protocol.names import Labels, fold, read_name
 from maptr.protocol.numbers import HEADER_SIZE, RCODE_BITS
 
-MAX_RRSETS = 256  # of one reply; sixteen aliases by DNAME and wildcard, all signed and proven, have about ninety
-MAX_NAME_COST = 1_000_000  # squares of labels in its rdata, as dnspython's time for them is: 2048 names of 22 labels
+MAX_RRSETS = 256  # of one response; sixteen aliases by DNAME and wildcard, signed and proven, have about ninety
+MAX_NAME_COST = 1_000_000  # sum of squares of the numbers of labels, dnspython's cost: 2048 names of 22 labels
 
 TOO_MANY_RRSETS = f"more than {MAX_RRSETS} RRsets"
 
 Section = Sequence[dns.rrset.RRset]
 Proofs = nsec.NsecProofs | nsec3.Nsec3Proofs
 
-# The types that are looked at, and which of their fields are names.
+# The types that are parsed, and which of their fields are names.
 _NAMES = {
     NAPTR: ("replacement",),
     CNAME: ("target",),
@@ -49,9 +49,9 @@ _HEADER = struct.Struct("!6H")
 
 
 def parse(packet: bytes) -> dns.message.Message:
-    """A message with one question from its octets, as far as it is looked at: no additional section, no other types.
+    """A message with one question, without the additional section and without other types.
 
-    Raises ValueError for what is none, and for one that would cost more than an honest one.
+    Raises ValueError for a malformed message, and for one above the limits.
     """
     try:
         ident, flags, questions, *counts = _HEADER.unpack_from(packet)
@@ -71,17 +71,17 @@ def parse(packet: bytes) -> dns.message.Message:
 
 
 def is_honest(message: dns.message.Message) -> bool:
-    """Whether a message that dnspython read, for a resolver of its own, has no more RRsets than an honest one."""
+    """Whether a message that dnspython's resolver parsed is within MAX_RRSETS."""
     return len(message.answer) + len(message.authority) <= MAX_RRSETS
 
 
 def _rcode_above(additional: Iterable[Record]) -> int:
-    """The upper bits of the rcode, which an OPT has (RFC 6891 6.1.3)."""
+    """The upper bits of the rcode, from the OPT record (RFC 6891 6.1.3)."""
     return next((record.ttl >> 24 << 4 for record in additional if record.rdtype == OPT), 0)
 
 
 class _Reader:
-    """Reads the RRsets of one message, within what they may cost together."""
+    """Reads the RRsets of one message, within its limits."""
 
     def __init__(self, packet: bytes) -> None:
         self._packet = packet
@@ -89,7 +89,7 @@ class _Reader:
         self._cost_left = MAX_NAME_COST
 
     def rrsets(self, records: Iterable[Record]) -> list[dns.rrset.RRset]:
-        """The records of one section as RRsets, in their order. Raises ValueError and dnspython's errors."""
+        """The records of one section as RRsets, in order. Raises ValueError and dnspython's errors."""
         found: dict[tuple[Labels, int, int], dns.rrset.RRset] = {}
         for record in records:
             if record.rdtype not in _NAMES:
@@ -112,11 +112,11 @@ class _Reader:
         for field in _NAMES[rdata.rdtype]:
             self._cost_left -= len(getattr(rdata, field)) ** 2
         if self._cost_left < 0:
-            raise ValueError("more names, and longer ones, than an honest reply has")
+            raise ValueError("too many names with too many labels")
 
 
 def rrset(section: Section, name: dns.name.Name, rdtype: RdataType) -> dns.rrset.RRset | None:
-    """The RRset of a name and type, if it is there."""
+    """The RRset of a name and type."""
     return next((r for r in section if r.rdtype == rdtype and r.rdclass == IN and r.name == name), None)
 
 
@@ -129,23 +129,23 @@ def signatures(section: Section, covered: dns.rrset.RRset) -> dns.rrset.RRset | 
 
 
 def denials(message: dns.message.Message) -> Iterator[tuple[dns.rrset.RRset, dns.rrset.RRset | None]]:
-    """The NSEC and NSEC3 RRsets of a reply, with their signatures."""
+    """The NSEC and NSEC3 RRsets of a response, with their signatures."""
     for candidate in message.authority:
         if candidate.rdtype in (NSEC, NSEC3) and candidate.rdclass == IN:
             yield candidate, signatures(message.authority, candidate)
 
 
 def deniers(message: dns.message.Message) -> Iterator[dns.name.Name]:
-    """The zones whose NSEC or NSEC3 records came along."""
+    """The zones of the NSEC and NSEC3 records in a response."""
     for _, signed in denials(message):
         yield from signers(signed)
 
 
 def proofs(message: dns.message.Message, keys: Keys, now: float, budget: Budget) -> tuple[Proofs, int]:
-    """What one zone proves in a reply, and the seconds for which that may be kept.
+    """The proofs of one zone in a response, and the seconds for which they may be cached.
 
-    Records of other zones are left out. Raises Bogus for one of this zone that it did not sign: what the others seem
-    to prove may be only half of it (with opt-out, that a name which a wildcard answers has no data).
+    Records of other zones are ignored. Raises Bogus for a record of this zone without valid signature, because the
+    other records may then be only half of a proof (with opt-out, that a name with a wildcard has no data).
     """
     found: list[Signed] = []
     for denial, signed in denials(message):
@@ -158,17 +158,17 @@ def proofs(message: dns.message.Message, keys: Keys, now: float, budget: Budget)
         return nsec.proofs(keys.zone, plain), ttl
     hashed = nsec3.proofs(keys.zone, found, budget)
     if hashed is None:
-        raise Bogus(f"no proof of {keys.zone} is there")
+        raise Bogus(f"no proof of {keys.zone} in the response")
     return hashed, ttl
 
 
 def denying_zone(message: dns.message.Message) -> tuple[bytes, ...] | None:
-    """The owner of the SOA of a negative answer, None where it has none."""
+    """The owner of the SOA of a negative answer; None if it has none."""
     return next((candidate.name.labels[:-1] for candidate in message.authority if candidate.rdtype == SOA), None)
 
 
 def negative_ttl(message: dns.message.Message) -> int | None:
-    """Seconds that a negative answer may be kept (RFC 2308 5); None where it has no SOA."""
+    """Seconds for which a negative answer may be cached (RFC 2308 5); None if it has no SOA."""
     for candidate in message.authority:
         if candidate.rdtype == SOA:
             return min(int(candidate.ttl), int(candidate[0].minimum))

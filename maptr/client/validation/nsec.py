@@ -1,4 +1,4 @@
-"""What NSEC records prove to be absent (RFC 4035 5.4, RFC 6840 4). The server's side of the same is ``denial.py``."""
+"""Denial of existence by NSEC records, as validated (RFC 4035 5.4, RFC 6840 4). ``zone.denial`` makes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECURE, INSECURE = "secure", "insecure"
 
 
 def has(rdata: Rdata, rdtype: RdataType) -> bool:
-    """Whether a type bitmap (RFC 4034 4.1.2) names a type."""
+    """Whether a type bitmap (RFC 4034 4.1.2) contains a type."""
     window, bit = divmod(int(rdtype), 256)
     for number, octets in rdata.windows:
         if number == window and bit // 8 < len(octets):
@@ -26,12 +26,12 @@ def has(rdata: Rdata, rdtype: RdataType) -> bool:
 
 
 def is_delegation(rdata: Rdata) -> bool:
-    """The parent's side of a cut: it says nothing of what is at or below the cut, but for DS (RFC 6840 4.1)."""
+    """Whether it is the parent's side of a cut, which proves nothing at or below it but DS (RFC 6840 4.1)."""
     return has(rdata, NS) and not has(rdata, SOA)
 
 
 def lacks(rdata: Rdata, rdtype: RdataType) -> bool:
-    """Whether the name of this record has neither the type nor an alias, as the zone asked has the say in it."""
+    """Whether the name of this record has neither the type nor an alias, and this zone is authoritative for that."""
     if has(rdata, rdtype) or has(rdata, CNAME):
         return False
     return not has(rdata, SOA) if rdtype == DS else not is_delegation(rdata)
@@ -45,17 +45,17 @@ class NsecProofs:
     records: tuple[Signed, ...]
 
     def name_error(self, name: dns.name.Name) -> str:
-        """The name does not exist, nor does a wildcard stand in for it (RFC 4035 5.4)."""
+        """Proves that the name does not exist, nor a wildcard for it (RFC 4035 5.4)."""
         record = self._covering(name)
         if self._next(record).is_subdomain(name):
-            raise Bogus(f"{name} exists, for there are names below it")
+            raise Bogus(f"{name} exists, because there are names below it")
         wildcard = _child(self._encloser(record, name))
         if self._is_below(self._covering(wildcard), wildcard):
-            raise Bogus(f"{wildcard} exists, for there are names below it")
+            raise Bogus(f"{wildcard} exists, because there are names below it")
         return SECURE
 
     def no_data(self, name: dns.name.Name, rdtype: RdataType) -> str:
-        """The name has no such type, of itself, as an empty non-terminal, or by a wildcard (RFC 4035 3.1.3.4)."""
+        """Proves that the name, an empty non-terminal or its wildcard lacks the type (RFC 4035 3.1.3.4)."""
         record = self._matching(name)
         if record is not None:
             if not lacks(record.rrset[0], rdtype):
@@ -71,13 +71,13 @@ class NsecProofs:
         return SECURE
 
     def wildcard(self, name: dns.name.Name, encloser: dns.name.Name) -> str:
-        """Nothing is closer to the name than the wildcard below the encloser (RFC 4035 5.3.4)."""
+        """Proves that nothing is closer to the name than the wildcard below the encloser (RFC 4035 5.3.4)."""
         if self._encloser(self._covering(name), name) != encloser:
             raise Bogus(f"{name} has something closer than {_child(encloser)}")
         return SECURE
 
     def cut(self, name: dns.name.Name) -> bool:
-        """Whether the name, which has no DS, is a delegation all the same (RFC 4035 5.2)."""
+        """Whether the name, which has no DS, is a delegation (RFC 4035 5.2)."""
         record = self._matching(name)
         return record is not None and has(record.rrset[0], NS)
 
@@ -96,7 +96,7 @@ class NsecProofs:
 
     @staticmethod
     def _says_nothing(record: Signed, name: dns.name.Name) -> bool:
-        """An ancestor that is delegated or renamed: names below it are not this zone's (RFC 6840 4.1)."""
+        """Whether it belongs to an ancestor that is delegated or has a DNAME (RFC 6840 4.1)."""
         rdata = record.rrset[0]
         return name.is_subdomain(record.rrset.name) and (is_delegation(rdata) or has(rdata, DNAME))
 
@@ -109,7 +109,7 @@ class NsecProofs:
         return after
 
     def _encloser(self, record: Signed, name: dns.name.Name) -> dns.name.Name:
-        """The closest ancestor that exists: the longest that the name shares with either end of the gap."""
+        """The closest ancestor that exists: the longest that the name shares with an end of the gap."""
         ends = (record.rrset.name, self._next(record))
         return max((_common(name, end) for end in ends), key=len)
 
@@ -125,5 +125,5 @@ def _child(encloser: dns.name.Name) -> dns.name.Name:
 
 
 def proofs(zone: dns.name.Name, records: Iterable[Signed]) -> NsecProofs:
-    """Of one zone; records that lead out of it are left out."""
+    """The proofs of one zone, without records whose next name is outside of it."""
     return NsecProofs(zone, tuple(r for r in records if len(r.rrset) == 1 and r.rrset[0].next.is_subdomain(zone)))

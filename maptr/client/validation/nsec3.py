@@ -1,6 +1,6 @@
-"""What NSEC3 records prove to be absent (RFC 5155 8, RFC 9276). The server's side of the same is ``denial.py``.
+"""Denial of existence by NSEC3 records, as validated (RFC 5155 8, RFC 9276). ``zone.denial`` makes them.
 
-With opt-out a gap may hide delegations that are not signed, so what rests on one is insecure (RFC 5155 9.2).
+With opt-out, a gap may hide unsigned delegations, so a proof by such a gap is insecure (RFC 5155 9.2).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from maptr.protocol.names import to_wire
 from maptr.zone.denial import SHA1, nsec3_hash
 
 INSECURE_ITERATIONS = 150  # more make a zone insecure (RFC 9276 3.2), as in BIND, Unbound and Knot Resolver
-BOGUS_ITERATIONS = 500  # more are not looked at (RFC 9276 3.2 leaves the number to us)
+BOGUS_ITERATIONS = 500  # more are bogus (RFC 9276 3.2 leaves the number open)
 OPT_OUT = 1  # RFC 5155 3.1.2.1; records with other flags are ignored (8.2)
 
 
@@ -55,7 +55,7 @@ class Nsec3Proofs:
 
     @property
     def too_costly(self) -> bool:
-        """True where hashing as this zone wants is refused, and it counts as unsigned (RFC 9276 3.2)."""
+        """Whether the zone has too many iterations, so that it counts as unsigned (RFC 9276 3.2)."""
         return self._parameters[1] > INSECURE_ITERATIONS
 
     @property
@@ -64,7 +64,7 @@ class Nsec3Proofs:
         return rdata.salt, rdata.iterations
 
     def name_error(self, name: dns.name.Name) -> str:
-        """The name does not exist, nor does a wildcard stand in for it (RFC 5155 8.4)."""
+        """Proves that the name does not exist, nor a wildcard for it (RFC 5155 8.4)."""
         if self.too_costly:
             return INSECURE
         encloser, gap = self._closest(name)
@@ -74,7 +74,7 @@ class Nsec3Proofs:
         return gap.security
 
     def no_data(self, name: dns.name.Name, rdtype: RdataType) -> str:
-        """The name has no such type, of itself or by a wildcard (RFC 5155 8.5 to 8.7)."""
+        """Proves that the name or its wildcard lacks the type (RFC 5155 8.5 to 8.7)."""
         if self.too_costly:
             return INSECURE
         shown = dns.rdatatype.to_text(rdtype)
@@ -87,13 +87,13 @@ class Nsec3Proofs:
         wildcard = self._matching(WILDCARD.concatenate(encloser))
         if wildcard is not None and lacks(wildcard.rdata, rdtype):
             return gap.security
-        # An insecure delegation, or an empty non-terminal above nothing else (RFC 5155 8.6, 7.2.4 and errata 3441).
+        # An insecure delegation, or an empty non-terminal above insecure ones only (RFC 5155 8.6, 7.2.4, errata 3441).
         if gap.security == INSECURE and wildcard is None:
             return INSECURE
         raise Bogus(f"no NSEC3 says that {name} has no {shown}")
 
     def wildcard(self, name: dns.name.Name, encloser: dns.name.Name) -> str:
-        """Nothing is closer to the name than the wildcard below the encloser (RFC 5155 8.8)."""
+        """Proves that nothing is closer to the name than the wildcard below the encloser (RFC 5155 8.8)."""
         if self.too_costly:
             return INSECURE
         closer = name.split(len(encloser) + 1)[1]
@@ -103,7 +103,7 @@ class Nsec3Proofs:
         return gap.security
 
     def cut(self, name: dns.name.Name) -> bool:
-        """Whether the name, which has no DS, is a delegation all the same, or may be one (RFC 5155 8.9)."""
+        """Whether the name, which has no DS, is a delegation, or may be one (RFC 5155 8.9)."""
         if self.too_costly:
             return True
         match = self._matching(name)
@@ -112,14 +112,14 @@ class Nsec3Proofs:
     # ---- single records
 
     def _closest(self, name: dns.name.Name) -> tuple[dns.name.Name, _Link]:
-        """The closest encloser, and the gap that the name one label longer falls into (RFC 5155 8.3)."""
+        """The closest encloser, and the gap that covers the name one label longer (RFC 5155 8.3)."""
         closer = name
         while closer != self.zone and closer.is_subdomain(self.zone):
             encloser = closer.parent()
             match = self._matching(encloser)
             if match is not None:
                 if is_delegation(match.rdata) or has(match.rdata, DNAME):
-                    raise Bogus(f"{encloser} leads elsewhere, so its zone says nothing of {name}")
+                    raise Bogus(f"{encloser} is a delegation or has a DNAME, so its zone proves nothing about {name}")
                 gap = self._covering(closer)
                 if gap is None:
                     break
@@ -144,9 +144,9 @@ class Nsec3Proofs:
 
 
 def proofs(zone: dns.name.Name, records: Iterable[Signed], budget: Budget) -> Nsec3Proofs | None:
-    """Of one zone, those that are understood and of the first one's parameters (RFC 5155 8.2); None where none are.
+    """The proofs of one zone, from records with known parameters, all those of the first (RFC 5155 8.2); or None.
 
-    Raises Bogus for more iterations than anyone should ask for.
+    Raises Bogus for more than BOGUS_ITERATIONS.
     """
     links: list[_Link] = []
     for record in records:
@@ -165,7 +165,7 @@ def proofs(zone: dns.name.Name, records: Iterable[Signed], budget: Budget) -> Ns
 
 
 def _digest(owner: dns.name.Name, zone: dns.name.Name) -> bytes | None:
-    """The hash that an owner's first label spells; None where it is no record of this zone's chain."""
+    """The hash in an owner's first label; None if the record is not in this zone's chain."""
     if len(owner) != len(zone) + 1 or not owner.is_subdomain(zone):
         return None
     try:

@@ -1,8 +1,8 @@
-"""Whether an RRset is what its zone signed (RFC 4035 5.3), and how much work a reply may make us do.
+"""Verifies the signatures of RRsets (RFC 4035 5.3), within a budget of work for each question.
 
-One signature is checked at a time, within a budget: a reply full of keys with one tag and signatures that do not
-verify (KeyTrap, CVE-2023-50387) ends as bogus after a bounded time, as does one that wants hash upon hash
-(CVE-2023-50868). The octets of a signature are dnspython's to verify; which may count at all is decided here.
+A response full of keys with one tag and signatures that do not verify (KeyTrap, CVE-2023-50387) is bogus after a
+bounded time, as is one that needs too many hashes (CVE-2023-50868). dnspython verifies the bytes of a signature; this
+module decides which signatures count.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from maptr.protocol.numbers import DNSSEC_PROTOCOL, REVOKED, ZONE_KEY
 from maptr.protocol.serial import is_newer
 
 MAX_CHECKS = 64  # signature checks for one question, its chain of keys included; an honest chain from the root has 10
-MAX_CHECKS_RRSET = 8  # for one RRset, as Unbound has it since KeyTrap
+MAX_CHECKS_RRSET = 8  # for one RRset, as in Unbound since KeyTrap
 MAX_HASHES = 20_000  # rounds of hashing for one question: 127 labels (RFC 1035) of an NSEC3 zone with 150 iterations
 
-RRSIG_FIXED = 18  # octets of an RRSIG before the signer's name (RFC 4034 3.1)
-ALGORITHMS = frozenset({5, 7, 8, 10, 13, 14, 15, 16})  # that RFC 9904 lets validators do, and dnspython does
+RRSIG_FIXED = 18  # bytes of an RRSIG before the signer's name (RFC 4034 3.1)
+ALGORITHMS = frozenset({5, 7, 8, 10, 13, 14, 15, 16})  # those for validators in RFC 9904 that dnspython supports
 
 
 _FIXED = struct.Struct("!HHI")
 _LENGTH = struct.Struct("!H")
 
-Rdata: TypeAlias = Any  # of a type that is known where it is used; dnspython's classes have no typed attributes
+Rdata: TypeAlias = Any  # dnspython's classes have no typed attributes
 
 
 class Bogus(Exception):
-    """The data does not prove what it has to; the text says why."""
+    """The data is not validly signed, or does not prove what it has to; the text is the reason."""
 
 
 class Spent(Bogus):
-    """The question has cost too much, which says nothing of the data that it was at when that was noticed."""
+    """The budget of the question is spent, which does not mean that the current data is bogus."""
 
 
 class Budget:
-    """What one question may still cost. Raises Spent where it is spent."""
+    """The work that one question may still cause. Raises Spent."""
 
     __slots__ = ("_checks", "_hashes")
 
@@ -67,7 +67,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """A zone's keys that may sign: the DNSKEY rdatas, by algorithm and tag."""
+    """The DNSKEY rdatas of a zone that may sign, by algorithm and tag."""
 
     zone: dns.name.Name
     keys: Mapping[tuple[int, int], tuple[Rdata, ...]]
@@ -83,9 +83,9 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """An RRset with the signature that verified, and the seconds for which it may be kept (RFC 4035 5.3.3).
+    """An RRset with the signature that verified, and the seconds for which it may be cached (RFC 4035 5.3.3).
 
-    ``encloser`` is set where a wildcard made the RRset: the name that the wildcard is directly below.
+    ``encloser`` is set if the RRset comes from a wildcard: it is the name directly above the wildcard.
     """
 
     rrset: dns.rrset.RRset
@@ -99,7 +99,7 @@ class Signed:
 
 
 def may_sign(key: Rdata) -> bool:
-    """Whether a DNSKEY is one that signs a zone, by an algorithm that is known."""
+    """Whether a DNSKEY may sign a zone, and its algorithm is supported."""
     return bool(
         key.flags & ZONE_KEY
         and not key.flags & REVOKED
@@ -109,7 +109,7 @@ def may_sign(key: Rdata) -> bool:
 
 
 def signers(signatures: dns.rrset.RRset | None) -> Iterator[dns.name.Name]:
-    """The zones that an RRset's signatures name, each once, in their order."""
+    """The signers in an RRset's signatures, each once, in order."""
     seen: dict[dns.name.Name, None] = {}
     for signature in signatures or ():
         seen.setdefault(signature.signer)
@@ -119,11 +119,11 @@ def signers(signatures: dns.rrset.RRset | None) -> Iterator[dns.name.Name]:
 def verify(
     rrset: dns.rrset.RRset, signatures: dns.rrset.RRset | None, keys: Keys, now: float, budget: Budget
 ) -> Signed:
-    """The RRset, signed by the zone. Raises Bogus with the reason of the last signature that failed."""
+    """The RRset with a valid signature of the zone. Raises Bogus with the reason of the last failure."""
     shown = f"{rrset.name.canonicalize()} {dns.rdatatype.to_text(rrset.rdtype)}"
     reason = f"no signature of {keys.zone}"
     checks = 0
-    records: list[bytes] = []  # in canonical form and order, which costs more than a check where there are many
+    records: list[bytes] = []  # in canonical form and order; for many records this costs more than a check
     for signature in signatures or ():
         if signature.signer != keys.zone:
             continue
@@ -133,7 +133,7 @@ def verify(
             continue
         candidates = keys.keys.get((signature.algorithm, signature.key_tag), ())
         if not candidates:
-            reason = f"signed by key {signature.key_tag}, which {keys.zone} has not"
+            reason = f"signed by key {signature.key_tag}, which {keys.zone} does not have"
         for key in candidates:
             checks += 1
             if checks > MAX_CHECKS_RRSET:
@@ -147,23 +147,23 @@ def verify(
 
 
 def _refusal(rrset: dns.rrset.RRset, signature: Rdata, now: float) -> str:
-    """Why a signature cannot count whatever its octets (RFC 4035 5.3.1); empty where it can."""
+    """Why a signature does not count, before its bytes are verified (RFC 4035 5.3.1); empty if it does."""
     if signature.type_covered != rrset.rdtype:
         return "a signature of another type"
     if not rrset.name.is_subdomain(signature.signer):
-        return f"signed by {signature.signer}, which does not hold it"
-    labels = len(rrset.name) - 1 - rrset.name.is_wild()  # the root and an initial * do not count (RFC 4034 3.1.3)
+        return f"signed by {signature.signer}, which does not contain it"
+    labels = len(rrset.name) - 1 - rrset.name.is_wild()  # without the root and a leading * (RFC 4034 3.1.3)
     if not len(signature.signer) - 1 <= signature.labels <= labels:
         return f"a signature of {signature.labels} labels"
     if signature.labels < labels and rrset.rdtype in (NSEC, NSEC3, DNSKEY):
-        return "made from a wildcard, which it never is"  # or it could be shown at names that it says nothing of
-    # In serial arithmetic of 32 bits (RFC 4034 3.1.5, RFC 1982).
+        return "made from a wildcard, which is not valid for this type"
+    # In serial number arithmetic of 32 bits (RFC 4034 3.1.5, RFC 1982).
     if is_newer(signature.inception, int(now)):
         return f"its signature begins at {_when(signature.inception)}"
     if is_newer(int(now), signature.expiration):
         return f"its signature ended at {_when(signature.expiration)}"
     if signature.algorithm not in ALGORITHMS:
-        return f"signed by algorithm {signature.algorithm}, which is not known"
+        return f"signed by algorithm {signature.algorithm}, which is not supported"
     return ""
 
 
@@ -174,15 +174,15 @@ def _when(stamp: int) -> str:
 def _verifies(data: bytes, signature: bytes, key: Rdata) -> bool:
     try:
         dns.dnssecalgs.get_algorithm_cls_from_dnskey(key).public_cls.from_dnskey(key).verify(signature, data)
-    except Exception:  # a key of hostile octets may fail in any way, deep in a library; either way it does not verify
+    except Exception:  # a hostile key may fail in any way, deep in a library
         return False
     return True
 
 
 def _signed_data(rrset: dns.rrset.RRset, records: list[bytes], signature: Rdata) -> bytes:
-    """What was signed: RFC 4034 3.1.8.1, names in lower case (6.2), ``records`` in order and each once (6.3).
+    """The signed data (RFC 4034 3.1.8.1): names in lower case (6.2), ``records`` in order, each once (6.3).
 
-    dnspython's own would do, but that its times end in 2106 (RFC 4034 3.1.5 lets them wrap).
+    Not by dnspython, whose times end in 2106 (RFC 4034 3.1.5 lets them wrap).
     """
     encloser = _encloser(rrset.name, signature)
     owner = rrset.name if encloser is None else dns.name.Name((b"*", *encloser.labels))
@@ -192,7 +192,7 @@ def _signed_data(rrset: dns.rrset.RRset, records: list[bytes], signature: Rdata)
 
 
 def _encloser(name: dns.name.Name, signature: Rdata) -> dns.name.Name | None:
-    """What the wildcard that made a name is directly below; None where none did (RFC 4035 5.3.2)."""
+    """The name directly above the wildcard that a name was made from; None without wildcard (RFC 4035 5.3.2)."""
     if signature.labels == len(name) - 1 - name.is_wild():
         return None
     return name.split(signature.labels + 1)[1]

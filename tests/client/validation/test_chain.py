@@ -31,8 +31,9 @@ from hypothesis import strategies as st
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.cli.group import main
-from maptr.client.validation import anchors, chain, inquiry, signed
-from maptr.client.validation.chain import Heard, Need
+from maptr.client.validation import anchors, chain, signed
+from maptr.client.validation import answer as answering
+from maptr.client.validation.chain import Lookup, LookupResult
 from maptr.client.validation.message import parse
 from maptr.client.validation.signed import MAX_CHECKS_RRSET, Bogus, Budget, Keys, Signed, verify
 from maptr.client.validation.validator import Validator
@@ -67,7 +68,7 @@ y 300 DNAME w
 DEEP = "a." * 60 + "deep.ark.arpa."  # below sixty empty non-terminals
 CHILD_TEXT += f"{DEEP} 300 TXT x\n"
 PLAIN_TEXT = '@ 300 SOA ns. admin. 1 3600 600 86400 60\n@ 300 NS ns.\n1 300 NAPTR 0 0 "h" "ark" "" p.example.\n'
-Ask = Callable[[Need], Heard]
+Ask = Callable[[Lookup], LookupResult]
 
 
 def sign(origin: str, text: str, keys: int = 1) -> tuple[dns.zone.Zone, list[dns.rdata.Rdata]]:
@@ -89,16 +90,16 @@ PLAIN_ZONE = dns.zone.from_text(PLAIN_TEXT, "plain.arpa.", relativize=False)
 SNAPSHOT = Snapshot.from_zones([PARENT_ZONE, CHILD_ZONE, PLAIN_ZONE])
 
 
-def packet(need: Need, snapshot: Snapshot = SNAPSHOT) -> bytes:
-    query = dns.message.make_query(need.name, need.rdtype, want_dnssec=True)
+def packet(lookup: Lookup, snapshot: Snapshot = SNAPSHOT) -> bytes:
+    query = dns.message.make_query(lookup.name, lookup.rdtype, want_dnssec=True)
     query.id = 0
     reply = respond(query.to_wire(), snapshot, transport=Transport.TCP)
     assert reply is not None
     return reply
 
 
-def honest(need: Need) -> Heard:
-    return Heard(Outcome.ANSWER, parse(packet(need)), server="192.0.2.1#53")
+def honest(lookup: Lookup) -> LookupResult:
+    return LookupResult(Outcome.ANSWER, parse(packet(lookup)), server="192.0.2.1#53")
 
 
 def validator(clock: Callable[[], float] = lambda: NOW) -> Validator:
@@ -106,18 +107,18 @@ def validator(clock: Callable[[], float] = lambda: NOW) -> Validator:
 
 
 def settle(name: str, ask: Ask = honest, by: Validator | None = None) -> Answer:
-    inquiry = (by or validator()).inquire(dns.name.from_text(name).labels[:-1])
+    inquiry = (by or validator()).start(dns.name.from_text(name).labels[:-1])
     while inquiry.answer is None:
-        inquiry.tell(ask(inquiry.need))
+        inquiry.tell(ask(inquiry.lookup))
     return inquiry.answer
 
 
 def noted(asked: list[str], ask: Ask = honest) -> Ask:
     """The same, and the types of what it is asked for go there."""
 
-    def noting(need: Need) -> Heard:
-        asked.append(dns.rdatatype.to_text(need.rdtype))
-        return ask(need)
+    def noting(lookup: Lookup) -> LookupResult:
+        asked.append(dns.rdatatype.to_text(lookup.rdtype))
+        return ask(lookup)
 
     return noting
 
@@ -125,12 +126,12 @@ def noted(asked: list[str], ask: Ask = honest) -> Ask:
 def changed(name: str, rdtype: str, change: Callable[[dns.message.Message], None]) -> Ask:
     """The honest server, one of its replies changed."""
 
-    def ask(need: Need) -> Heard:
-        heard = honest(need)
-        if (need.name.to_text(), dns.rdatatype.to_text(need.rdtype)) == (name, rdtype):
-            assert heard.message is not None
-            change(heard.message)
-        return heard
+    def ask(lookup: Lookup) -> LookupResult:
+        result = honest(lookup)
+        if (lookup.name.to_text(), dns.rdatatype.to_text(lookup.rdtype)) == (name, rdtype):
+            assert result.message is not None
+            change(result.message)
+        return result
 
     return ask
 
@@ -174,9 +175,9 @@ def test_nothing_is_known_where_no_anchor_is_above() -> None:
 def test_an_island_needs_no_parent() -> None:
     asked = []
 
-    def ask(need: Need) -> Heard:
-        asked.append((need.name.to_text(), dns.rdatatype.to_text(need.rdtype)))
-        return honest(need)
+    def ask(lookup: Lookup) -> LookupResult:
+        asked.append((lookup.name.to_text(), dns.rdatatype.to_text(lookup.rdtype)))
+        return honest(lookup)
 
     assert settle("1.ark.arpa.", ask, Validator({CHILD: [DS]}, clock=lambda: NOW)).security == "secure"
     assert asked == [("1.ark.arpa.", "NAPTR"), ("ark.arpa.", "DNSKEY")]
@@ -187,8 +188,8 @@ def test_from_the_root_down() -> None:
     root, keys = sign(".", f"@ 3600 SOA ns. admin. 1 3600 600 86400 60\n@ 3600 NS ns.\n{delegation}")
     snapshot = Snapshot.from_zones([root, PARENT_ZONE, CHILD_ZONE, PLAIN_ZONE])
 
-    def ask(need: Need) -> Heard:
-        return Heard(Outcome.ANSWER, parse(packet(need, snapshot)))
+    def ask(lookup: Lookup) -> LookupResult:
+        return LookupResult(Outcome.ANSWER, parse(packet(lookup, snapshot)))
 
     for name, security in (("1.ark.arpa.", "secure"), ("nothing.", "secure"), ("1.plain.arpa.", "insecure")):
         answer = settle(name, ask, Validator({".": keys}, clock=lambda: NOW))
@@ -215,7 +216,7 @@ def test_a_link_without_signature_breaks_the_chain(name: str, rdtype: str) -> No
 
 def test_what_is_wrong_is_said() -> None:
     stripped = settle("1.ark.arpa.", changed("1.ark.arpa.", "NAPTR", drop_signatures))
-    assert stripped.note == "1.ark.arpa. is in ark.arpa., which is signed, and there is no signature or proof of it"
+    assert stripped.note == "1.ark.arpa. is in the signed zone ark.arpa., but without signature or proof"
 
     def rename(message: dns.message.Message) -> None:
         for rrset in message.answer:
@@ -225,16 +226,16 @@ def test_what_is_wrong_is_said() -> None:
                 message.answer.append(dns.rrset.from_rdata_list(rrset.name, rrset.ttl, renamed))
 
     answer = settle("1.ark.arpa.", changed("1.ark.arpa.", "NAPTR", rename))
-    assert answer.note == "1.ark.arpa. is signed by 1.ark.arpa., which is no zone"
+    assert answer.note == "1.ark.arpa. is signed by 1.ark.arpa., which is not a zone"
 
 
 @pytest.mark.parametrize(("name", "rdtype"), [("arpa.", "DNSKEY"), ("ark.arpa.", "DS"), ("ark.arpa.", "DNSKEY")])
 @pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.REFUSED])
 def test_a_link_that_nobody_answers_for_is_not_known(name: str, rdtype: str, outcome: Outcome) -> None:
-    def ask(need: Need) -> Heard:
-        if (need.name.to_text(), dns.rdatatype.to_text(need.rdtype)) == (name, rdtype):
-            return Heard(outcome, None, "nobody there")
-        return honest(need)
+    def ask(lookup: Lookup) -> LookupResult:
+        if (lookup.name.to_text(), dns.rdatatype.to_text(lookup.rdtype)) == (name, rdtype):
+            return LookupResult(outcome, None, "nobody there")
+        return honest(lookup)
 
     answer = settle("1.ark.arpa.", ask)
     assert (answer.outcome, answer.security, answer.records) == (outcome, "indeterminate", ())
@@ -242,7 +243,7 @@ def test_a_link_that_nobody_answers_for_is_not_known(name: str, rdtype: str, out
 
 
 def test_an_answer_that_cannot_be_validated_is_none() -> None:
-    answer = settle("1.ark.arpa.", lambda need: Heard(Outcome.NXDOMAIN, None, "said by nobody"))
+    answer = settle("1.ark.arpa.", lambda lookup: LookupResult(Outcome.NXDOMAIN, None, "said by nobody"))
     assert answer.outcome is Outcome.SERVFAIL
 
 
@@ -261,7 +262,11 @@ def test_a_ds_of_unknown_algorithms_alone_is_insecure() -> None:
         zone, keys = sign(PARENT, PARENT_TEXT + "".join(f"ark 3600 DS {rdata}\n" for rdata in rdatas))
         snapshot = Snapshot.from_zones([zone, CHILD_ZONE])
         trusting = Validator({PARENT: keys}, clock=lambda: NOW)
-        answer = settle("1.ark.arpa.", lambda need, s=snapshot: Heard(Outcome.ANSWER, parse(packet(need, s))), trusting)  # type: ignore[misc]
+
+        def ask(lookup: Lookup, snapshot: Snapshot = snapshot) -> LookupResult:
+            return LookupResult(Outcome.ANSWER, parse(packet(lookup, snapshot)))
+
+        answer = settle("1.ark.arpa.", ask, trusting)
         assert answer.security == outcome
 
 
@@ -280,10 +285,12 @@ def test_a_ds_that_is_left_out_is_bogus() -> None:
 
 
 def test_a_ds_is_never_made_from_a_wildcard() -> None:
-    def unsigned(need: Need) -> Heard:
-        if need.rdtype == dns.rdatatype.NAPTR:
-            return Heard(Outcome.NODATA, dns.message.make_response(dns.message.make_query(need.name, need.rdtype)))
-        return honest(need)
+    def unsigned(lookup: Lookup) -> LookupResult:
+        if lookup.rdtype == dns.rdatatype.NAPTR:
+            return LookupResult(
+                Outcome.NODATA, dns.message.make_response(dns.message.make_query(lookup.name, lookup.rdtype))
+            )
+        return honest(lookup)
 
     answer = settle("1.wild.arpa.", unsigned)
     assert answer.outcome is Outcome.BOGUS
@@ -293,16 +300,16 @@ def test_a_ds_is_never_made_from_a_wildcard() -> None:
 def test_proofs_of_two_zones_in_one_reply() -> None:
     """A resolver follows an alias: what the zone above proves goes along with what the zone below denies."""
 
-    def both(need: Need) -> Heard:
-        heard = honest(need)
-        if need.name == dns.name.from_text("x.c.arpa."):
-            below = honest(Need(dns.name.from_text("4.ark.arpa."), need.rdtype)).message
-            assert heard.message is not None
+    def both(lookup: Lookup) -> LookupResult:
+        result = honest(lookup)
+        if lookup.name == dns.name.from_text("x.c.arpa."):
+            below = honest(Lookup(dns.name.from_text("4.ark.arpa."), lookup.rdtype)).message
+            assert result.message is not None
             assert below is not None
-            heard.message.flags |= dns.flags.RA
-            heard.message.set_rcode(below.rcode())
-            heard.message.authority += below.authority
-        return heard
+            result.message.flags |= dns.flags.RA
+            result.message.set_rcode(below.rcode())
+            result.message.authority += below.authority
+        return result
 
     for ask in (both, honest):  # of a server, what the alias leads to is asked for itself
         answer = settle("x.c.arpa.", ask)
@@ -442,7 +449,7 @@ def test_a_question_that_costs_too_much_makes_no_zone_bad(monkeypatch: pytest.Mo
     # Or a CNAME from a costly zone into another would make that one bogus for everybody.
     keeping = validator()
     with monkeypatch.context() as patch:
-        patch.setattr(inquiry, "Budget", lambda: Budget(checks=0))
+        patch.setattr(answering, "Budget", lambda: Budget(checks=0))
         for _ in range(3):
             assert settle("1.ark.arpa.", by=keeping).outcome is Outcome.BOGUS
     assert settle("1.ark.arpa.", by=keeping).security == "secure"
@@ -511,8 +518,8 @@ def test_the_checks_of_one_question_are_bounded() -> None:
         ({"type_covered": dns.rdatatype.TXT}, "a signature of another type"),
         ({"labels": 4}, "a signature of 4 labels"),
         ({"labels": 1}, "a signature of 1 labels"),
-        ({"algorithm": 251}, "algorithm 251, which is not known"),
-        ({"key_tag": 1}, "key 1, which ark.arpa. has not"),
+        ({"algorithm": 251}, "algorithm 251, which is not supported"),
+        ({"key_tag": 1}, "key 1, which ark.arpa. does not have"),
         ({"original_ttl": 301}, "does not verify"),
         ({"expiration": NOW + 86401}, "does not verify"),
         ({"signature": bytes(64)}, "does not verify"),
@@ -572,24 +579,24 @@ def test_keys_of_hostile_octets_do_not_verify(octets: bytes, algorithm: int) -> 
 @pytest.mark.parametrize("change", [{"flags": 257 | 0x80}, {"flags": 1}, {"protocol": 2}])
 def test_keys_that_may_not_sign(change: dict[str, int]) -> None:
     """RFC 4034 2.1.1 and 2.1.2; RFC 5011 2.1: a revoked key."""
-    with pytest.raises(ConfigError, match="algorithm that is known"):
+    with pytest.raises(ConfigError, match="known algorithm"):
         anchors.anchors({CHILD: [CHILD_KEYS[0].replace(**change)]})
 
 
 def test_deep_names_cost_a_bounded_number_of_questions() -> None:
     asked = []
 
-    def ask(need: Need) -> Heard:
-        asked.append(need)
-        heard = honest(need)
-        if need.rdtype == dns.rdatatype.NAPTR:
-            assert heard.message is not None
-            heard.message.authority.clear()
-        return heard
+    def ask(lookup: Lookup) -> LookupResult:
+        asked.append(lookup)
+        result = honest(lookup)
+        if lookup.rdtype == dns.rdatatype.NAPTR:
+            assert result.message is not None
+            result.message.authority.clear()
+        return result
 
     answer = settle(DEEP, ask)
-    assert (answer.outcome, answer.note) == (Outcome.BOGUS, f"more than {chain.MAX_NEEDS} questions about keys")
-    assert len(asked) == chain.MAX_NEEDS + 1
+    assert (answer.outcome, answer.note) == (Outcome.BOGUS, f"more than {chain.MAX_LOOKUPS} lookups of keys")
+    assert len(asked) == chain.MAX_LOOKUPS + 1
 
 
 # ---- tampering
@@ -598,7 +605,7 @@ def test_deep_names_cost_a_bounded_number_of_questions() -> None:
 NAMES = ("1.ark.arpa.", "2.ark.arpa.", "3.ark.arpa.", "4.ark.arpa.", "a.b.w.ark.arpa.", "q.y.ark.arpa.")
 TRUTH = {name: settle(name) for name in NAMES}
 NEEDS = {
-    name: [Need(dns.name.from_text(n), dns.rdatatype.from_text(t)) for n, t in ((name, "NAPTR"), *rest)]
+    name: [Lookup(dns.name.from_text(n), dns.rdatatype.from_text(t)) for n, t in ((name, "NAPTR"), *rest)]
     for name in NAMES
     for rest in [(("arpa.", "DNSKEY"), ("ark.arpa.", "DS"), ("ark.arpa.", "DNSKEY"))]
 }
@@ -618,14 +625,14 @@ def test_no_octet_can_be_changed_and_another_answer_be_secure(name: str, which: 
     """Some octets mean nothing (the ID, a TTL that was signed, letters in names): then the answer is the same."""
     target = NEEDS[name][which]
 
-    def ask(need: Need) -> Heard:
-        octets = bytearray(packet(need))
-        if need == target:
+    def ask(lookup: Lookup) -> LookupResult:
+        octets = bytearray(packet(lookup))
+        if lookup == target:
             octets[int(where * len(octets))] ^= flip
         try:
-            return Heard(Outcome.ANSWER, parse(bytes(octets)))
+            return LookupResult(Outcome.ANSWER, parse(bytes(octets)))
         except ValueError as error:
-            return Heard(Outcome.MALFORMED, None, str(error))
+            return LookupResult(Outcome.MALFORMED, None, str(error))
 
     answer = settle(name, ask)
     if answer.security == "secure":
@@ -638,13 +645,13 @@ def test_no_octet_can_be_changed_and_another_answer_be_secure(name: str, which: 
 
 @given(name=st.sampled_from(NAMES), data=st.data())
 def test_no_record_can_be_left_out_and_another_answer_be_secure(name: str, data: st.DataObject) -> None:
-    def ask(need: Need) -> Heard:
-        heard = honest(need)
-        assert heard.message is not None
-        for section in (heard.message.answer, heard.message.authority):
+    def ask(lookup: Lookup) -> LookupResult:
+        result = honest(lookup)
+        assert result.message is not None
+        for section in (result.message.answer, result.message.authority):
             keep = data.draw(st.lists(st.booleans(), min_size=len(section), max_size=len(section)))
             section[:] = [rrset for rrset, kept in zip(section, keep, strict=True) if kept]
-        return heard
+        return result
 
     answer = settle(name, ask)
     assert answer.security in ("secure", "bogus")
@@ -695,7 +702,7 @@ def test_files_of_anchors(text: str, zones: set[str], tmp_path: Path) -> None:
         ("; nothing\n", "no trust anchor"),
         ("ark.arpa. A 192.0.2.1", "A is neither DS nor DNSKEY"),
         ("ark.arpa. DS nonsense", "cannot be read"),
-        (f"ark.arpa. DS 1 251 2 {'00' * 32}", "algorithm that is known"),
+        (f"ark.arpa. DS 1 251 2 {'00' * 32}", "known algorithm"),
         ('trust-anchors { . static-key 257 3 13 "AAAA" }', "not an anchor"),
         ('trust-anchors { . static-key 257 3 13 "AAAA";', "never closed"),
         ('trust-anchors { . static-key 257 3 13 "A"; };', "cannot be read"),
