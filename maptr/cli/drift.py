@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from maptr.cache import DNS_ONLY
+from maptr.cache.cache import Cache
+from maptr.cache.disk import Disk
+from maptr.cache.page import is_page, render
+from maptr.cache.probe_log import ProbeLog
 from maptr.cli import lookup, options, output
 from maptr.cli.files import overwrite_option, read_table, refuse_foreign, refuse_input
 from maptr.cli.lookup import DEFAULTS
 from maptr.discovery import DiscoveryFailed
 from maptr.errors import ConfigError
 from maptr.files import write_atomically
+from maptr.registry.liveness import place_in, places_of
 
 if TYPE_CHECKING:
     from maptr.cache.disk import Disk
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
     from maptr.registry.liveness import Liveness
 
 
-@click.command(short_help="Compare a registry with DNS.")
+@click.command()
 @click.argument("what", nargs=-1, metavar="[NAAN]... [@SERVER[#PORT]]")
 @options.TABLE_OPTION
 @options.ORIGIN_OPTION
@@ -88,11 +94,6 @@ def drift(
          cannot be written
       9  DNS did not answer for a record
     """
-    from maptr.cache import DNS_ONLY
-    from maptr.cache.cache import Cache
-    from maptr.cache.disk import Disk
-    from maptr.registry.liveness import places_of
-
     servers = [word[1:] for word in what if word.startswith("@")]
     if len(servers) > 1:
         raise click.UsageError("give at most one @SERVER")
@@ -100,8 +101,6 @@ def drift(
     known = options.read_config(config)
     named = options.find_table(file, known)
     if page is not None:
-        from maptr.cache.page import is_page
-
         refuse_input(page, [named, history])
         refuse_foreign(page, is_page, overwrite=overwrite)
     origin, servers = lookup.origin_of(origin, known), lookup.servers_of(servers, known)
@@ -139,8 +138,6 @@ def drift(
         output.fail(str(error), output.EXIT_NO_ANSWER)
     _report(found, named, everything, as_json, silent)
     if page is not None:
-        from maptr.cache.page import render
-
         try:
             asked = " ".join(f"@{server}" for server in servers) or "the system's resolver"
             html = render(found, table=Path(named).name, asked=asked, origin=origin, silent=silent)
@@ -164,9 +161,6 @@ def _silent(found: list[Drift], places: list[str], history: Disk | None) -> list
     """The mapping authorities of these places and records that did not answer the last probe, by the history."""
     if history is None:
         return []
-    from maptr.cache.probe_log import ProbeLog
-    from maptr.registry.liveness import place_in
-
     known = ProbeLog(history, wall=time.time).all()
     said = (place_in(made) for one in found for made in one.dns)
     return [known[place] for place in dict.fromkeys([*places, *said]) if place in known and known[place].failures]

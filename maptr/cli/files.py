@@ -18,14 +18,12 @@ import click
 from maptr import registry
 from maptr.cli import options, output
 from maptr.cli.options import Command
-from maptr.errors import TableError, ZoneError, reason_of
+from maptr.errors import TableError, reason_of
 from maptr.files import read_whole, write_atomically
 from maptr.registry.table import Table
 
 if TYPE_CHECKING:
-    from maptr.protocol.names import Labels
-    from maptr.zone.check import Examined
-    from maptr.zone.snapshot import ZoneView
+    pass
 
 MAX_BYTES = 1 << 28  # 256 MiB, 200 times the 2026 registry: a device without an end must not fill memory
 STDIN, STDOUT = 0, 1  # descriptors
@@ -64,16 +62,6 @@ def read_table(file: str, scheme: str = "https") -> tuple[Table, list[TableError
         return registry.read(read_bytes(file), filename=input_name(file), on_bad=bad.append, scheme=scheme), bad
     except TableError as error:
         output.fail(str(error), output.EXIT_UNREADABLE)
-
-
-def examine_zone(text: str, origin: str | None, file: str) -> Examined:
-    """The findings of ``zone.check`` for the text of a zone file and the files that it includes."""
-    from maptr.zone.check import examine
-
-    try:
-        return examine(text, origin=origin, filename=input_name(file))
-    except OSError as error:
-        output.fail(f"{input_name(file)}: $INCLUDE: {reason_of(error)}", output.EXIT_UNREADABLE)
 
 
 def input_name(file: str) -> str:
@@ -150,36 +138,3 @@ def write(target: Path | None, text: str) -> None:
         write_atomically(target, text.encode())
     except OSError as error:
         output.fail(reason_of(error), output.EXIT_UNREADABLE)
-
-
-# ---- the zone file that ``zone build`` and ``zone sign`` replace
-
-
-def existing_zone(target: Path | None, origin: Labels, *, overwrite: bool) -> ZoneView | None:
-    """The zone in the file to be replaced; None if there is none. Raises UsageError for a file that is not a zone of
-    this name."""
-    if target is None or not target.is_file():
-        refuse_foreign(target, lambda content: False, overwrite=overwrite)
-        return None
-    from maptr.protocol.names import fold
-    from maptr.server.state import ZoneSource
-    from maptr.server.zones import read_octets
-
-    try:
-        return read_octets(read_whole(target), ZoneSource(fold(origin), target))
-    except (ZoneError, OSError):
-        refuse_foreign(target, lambda content: False, overwrite=overwrite)
-    return None
-
-
-def refuse_shrinkage(target: Path | None, old: ZoneView | None, new: ZoneView, *, force: bool) -> None:
-    """End the command if the new zone has lost too many names of the old one."""
-    if old is None or force:
-        return
-    from maptr.zone.diff import ZoneDiff
-    from maptr.zone.publish import Guards, check_shrinkage
-
-    try:
-        check_shrinkage(ZoneDiff.between(old, new), Guards())
-    except ZoneError as error:
-        output.fail(f"{target} stays as it is: {error.reason} (--force overrides)", output.EXIT_NONE)

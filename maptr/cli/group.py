@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -30,16 +31,20 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class MainGroup(Group):
-    """The group of ``maptr`` itself: imports a command when it is used, and takes an ARK for ``discover ARK``."""
+class LazyGroup(Group):
+    """A group whose ``lazy`` commands, name -> (module, attribute, short help), are imported when they are used."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str, str]], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*self.commands, *self._lazy]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, attribute, _ = COMMANDS[cmd_name]
+        if cmd_name not in self._lazy:
+            return super().get_command(ctx, cmd_name)
+        module, attribute, _ = self._lazy[cmd_name]
         collecting = gc.isenabled()
         gc.disable()  # imports make no garbage, and collecting takes a twentieth of their time
         try:
@@ -48,6 +53,16 @@ class MainGroup(Group):
             if collecting:
                 gc.enable()
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, command.get_short_help_str(80)) for name, command in self.commands.items()]
+        rows += [(name, help_text) for name, (_, _, help_text) in self._lazy.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class MainGroup(LazyGroup):
+    """The group of ``maptr`` itself, which takes ``maptr ARK`` for ``maptr discover ARK``."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -60,13 +75,10 @@ class MainGroup(Group):
         with output.LastResort(passing=(click.exceptions.Exit, click.Abort, click.ClickException)):
             return super().invoke(ctx)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, help_text) for name, (_, _, help_text) in COMMANDS.items()])
-
 
 @click.group(
     cls=MainGroup,
+    lazy=COMMANDS,
     context_settings={
         "help_option_names": ["-h", "--help"],
         "token_normalize_func": lambda word: OLD_NAMES.get(word, word),

@@ -13,6 +13,7 @@ from maptr.cli.lookup import NotArk, Options
 from maptr.cli.results import answers_kept, code_of
 from maptr.discovery import DiscoveryError
 from maptr.errors import ArkSyntaxError, ConfigError, NmaError
+from maptr.nma.describe import describe
 
 
 @click.command(
@@ -39,8 +40,6 @@ def info(words: tuple[str, ...], older: bool, **given: Any) -> None:
     Example:
       maptr info ark:12345/x6np1wh8k @127.0.0.1#5300
     """
-    from maptr.nma.describe import describe
-
     asked_for = Options(**given)
     arks, client = options.parse_words(words, asked_for)
     inflections = INFLECTIONS if older else INFLECTIONS[:1]

@@ -11,6 +11,11 @@ from maptr.cli import output
 from maptr.cli.group import Group
 from maptr.cli.options import JSON_OPTION, folders, parse_name
 from maptr.cli.sign import exit_on_error
+from maptr.dnssec import keyfolder
+from maptr.dnssec import keys as zonekeys
+from maptr.protocol import names
+from maptr.protocol.numbers import DNSKEY, DS
+from maptr.zone import text
 
 if TYPE_CHECKING:
     from maptr.dnssec.keyfolder import KeyFile
@@ -65,9 +70,6 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
       2  bad usage
       8  KEYS cannot be read or written
     """
-    from maptr.dnssec import keyfolder
-    from maptr.dnssec import keys as zonekeys
-
     with exit_on_error():
         wanted = zonekeys.Role(role)
         present = [file.key for file in keyfolder.read_keys(folder)] if folder.exists() else []
@@ -93,8 +95,6 @@ def list_keys(folder: Path, as_json: bool) -> None:
       2  bad usage
       8  KEYS cannot be read
     """
-    from maptr.dnssec import keyfolder
-
     with exit_on_error():
         files = keyfolder.read_keys(folder)
     if as_json:
@@ -122,9 +122,6 @@ def set_state(folder: Path, tag: int, state: str) -> None:
       2  bad usage
       8  KEYS cannot be read or written
     """
-    from maptr.dnssec import keyfolder
-    from maptr.dnssec import keys as zonekeys
-
     with exit_on_error():
         _show(keyfolder.set_state(folder, tag, zonekeys.State(state)))
 
@@ -147,8 +144,6 @@ def remove(folder: Path, tag: int) -> None:
       2  bad usage
       8  KEYS cannot be read or written
     """
-    from maptr.dnssec import keyfolder
-
     with exit_on_error():
         output.talk(f"removed {keyfolder.remove_key(folder, tag).path}")
 
@@ -173,12 +168,6 @@ def ds(folder: Path, origin: str, dnskey: bool) -> None:
       2  bad usage
       8  KEYS cannot be read
     """
-    from maptr.dnssec import keyfolder
-    from maptr.dnssec import keys as zonekeys
-    from maptr.protocol import names
-    from maptr.protocol.numbers import DNSKEY, DS
-    from maptr.zone import text
-
     with exit_on_error():
         entries = [file.key for file in keyfolder.read_keys(folder) if file.key.is_entry]
         if not entries:

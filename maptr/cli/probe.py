@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING
 import click
 
 from maptr import places
+from maptr.cache.disk import Disk
+from maptr.cache.probe_log import ProbeLog
 from maptr.cli import lookup, options, output
 from maptr.cli.files import read_table
 from maptr.cli.lookup import DEFAULTS
 from maptr.errors import ConfigError
+from maptr.nma.probe import MIN_AGE, Prober
+from maptr.registry.liveness import ProbeResult, places_of
 
 if TYPE_CHECKING:
     from maptr.registry.liveness import Probe
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 MAX_CONCURRENCY = 32
 
 
-@click.command(short_help="Test whether the servers in a registry answer.")
+@click.command()
 @click.argument("naans", nargs=-1, metavar="[NAAN]...")
 @options.TABLE_OPTION
 @click.option(
@@ -72,11 +76,6 @@ def probe(
       9  none of several servers answers, perhaps because of the network of
          this machine; nothing is kept
     """
-    from maptr.cache.disk import Disk
-    from maptr.cache.probe_log import ProbeLog
-    from maptr.nma.probe import MIN_AGE, Prober
-    from maptr.registry.liveness import ProbeResult, places_of
-
     settings = options.read_config(config)
     named = options.find_table(file, settings)
     wanted = options.parse_naans(naans)

@@ -21,7 +21,7 @@ from maptr.registry.minisign import PublicKey
 from maptr.registry.pull import OFFICIAL, Demands, Pull, apply_pull, jittered, plan_pull
 
 
-@click.command(short_help="Pull the registry from its source.")
+@click.command()
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", shell_complete=files)
 @click.option(
     "--table",

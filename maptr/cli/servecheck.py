@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ from maptr.dnssec.expiry import signature_state
 from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
-from maptr.server import settings, signer, status, zones
+from maptr.server import settings, signer, status, table_zone, zones
+from maptr.server.connections import make_context
+from maptr.server.control import check_path
 from maptr.server.state import ZoneSource
 from maptr.zone.finding import text_of
 
@@ -98,8 +101,6 @@ def check(config: Config, *, as_json: bool = False) -> None:
     for error in misplaced(config):
         report.error(error)
     if tls := settings.tls_of(config):
-        from maptr.server.connections import make_context
-
         try:
             make_context(tls)
         except ConfigError as error:
@@ -138,8 +139,6 @@ def misplaced(config: Config) -> Iterator[ConfigError]:
             taken.add(address)
     control = settings.control_of(config)
     if control is not None:
-        from maptr.server.control import check_path
-
         try:
             check_path(control)
         except ConfigError as error:
@@ -156,10 +155,6 @@ def _read(source: ZoneSource) -> zones.Checked:
     """A zone as it would be published; a table is built in a temporary folder. Raises ZoneError and OSError."""
     if source.table is None:
         return zones.read_checked(source)
-    import tempfile
-
-    from maptr.server import table_zone
-
     with tempfile.TemporaryDirectory() as aside:
         path = Path(aside) / source.path.name
         if source.path.exists():

@@ -12,22 +12,26 @@ import click
 
 from maptr.cli import output
 from maptr.cli.files import (
-    examine_zone,
-    existing_zone,
     output_option,
     overwrite_option,
     read_text,
     refuse_input,
-    refuse_shrinkage,
     write,
 )
 from maptr.cli.options import Duration, files, folders
+from maptr.cli.zone import examine_zone, existing_zone, refuse_shrinkage
+from maptr.dnssec import keyfolder
+from maptr.dnssec.policy import Children, Policy
 from maptr.errors import MissingExtra, SigningError, ZoneError, reason_of
+from maptr.protocol import names
+from maptr.zone import text as zonetext
+from maptr.zone.check import is_clean
 from maptr.zone.finding import Severity
+from maptr.zone.reader import paused_gc, read_plain
+from maptr.zone.tokens import soa_owner
+from maptr.zone.zonemd import check_digest
 
 if TYPE_CHECKING:
-    from maptr.dnssec.keys import KeySet
-    from maptr.dnssec.policy import Policy
     from maptr.zone.reader import ZoneFile
     from maptr.zone.snapshot import ZoneView
 
@@ -125,14 +129,8 @@ def sign(
       2  bad usage, or the package for signing is not installed
       8  FILE or KEYS cannot be read, or OUT cannot be written
     """
-    from maptr.dnssec import keyfolder
-
-    with exit_on_error():
-        keyfolder.require_cryptography()
-    from maptr.dnssec.policy import Children, Policy
-    from maptr.dnssec.resign import Renewal
-    from maptr.zone import text as zonetext
-    from maptr.zone.reader import paused_gc
+    keyfolder.require_cryptography()
+    from maptr.dnssec.resign import Renewal, due  # late: it imports cryptography, an optional extra
 
     if as_json and target is None:
         raise click.UsageError("--json needs -o OUT: standard output has the zone")
@@ -148,14 +146,23 @@ def sign(
         renewal = Renewal(signers, policy, now, force=force or not holds)
         with _progress(target) as progress:
             signed = renewal.renew(zone, old, progress)
+    when = due(signed, policy, now)
+    until = _date(when + policy.refresh)
+    used = list(map(str, dict.fromkeys([*signers.dnskey_signers, *signers.zone_signers])))
+    longest, name = signed.longest_ttl(), names.to_text(signed.soa.owner)
     if signed is old:
-        _show_unchanged(signed, target, now, policy)
+        output.talk(f"unchanged: {target} keeps serial {signed.serial}, is good until {until}, due {_date(when)}")
     else:
         refuse_shrinkage(target, old, signed, force=force)
         write(target, zonetext.to_text(signed))
-        _show_signed(signed, signers, now, policy)
+        output.talk(f"zone {name} serial {signed.serial} signed until {until} by {', '.join(used)}")
+        output.talk(
+            f"in a rollover, wait {longest} s (the longest TTL) after the last server has this serial before the next"
+            " step"
+        )
     if as_json:
-        output.json_data({**_report(signed, signers, now, policy), "file": str(target), "written": signed is not old})
+        report = {"zone": name, "serial": signed.serial, "signed_until": until, "keys": used, "longest_ttl": longest}
+        output.json_data({**report, "file": str(target), "written": signed is not old})
 
 
 @contextmanager
@@ -174,9 +181,6 @@ def _progress(target: Path | None) -> Iterator[Callable[[int, int], None]]:
 
 def _read_zone(file: str, origin: str | None) -> tuple[ZoneView, list[Path]]:
     """The zone in a file and the files it includes; exits if ``zone check`` finds errors."""
-    from maptr.zone.check import is_clean
-    from maptr.zone.tokens import soa_owner
-
     text = read_text(file)
     origin = origin or soa_owner(text)
     plain = _read_plain(text.encode(), origin)
@@ -192,9 +196,6 @@ def _read_zone(file: str, origin: str | None) -> tuple[ZoneView, list[Path]]:
 
 
 def _read_plain(octets: bytes, origin: str) -> ZoneFile | None:
-    from maptr.protocol import names
-    from maptr.zone.reader import read_plain
-
     try:
         return read_plain(octets, names.fold(names.parse(origin)))
     except ValueError:
@@ -203,51 +204,13 @@ def _read_plain(octets: bytes, origin: str) -> ZoneFile | None:
 
 def _holds(old: ZoneView | None, target: Path | None) -> bool:
     """Whether the digest of the old zone matches, so that its signatures can be kept."""
-    from maptr.zone.zonemd import check_digest
-
     try:
         if old is not None:
             check_digest(old)
     except ZoneError as error:
-        output.talk(f"{target}: {error}; none of its signatures is kept")
+        output.talk(f"{target}: {error}; no signature in it is kept")
         return False
     return True
-
-
-def _report(signed: ZoneView, keys: KeySet, now: int, policy: Policy) -> dict[str, object]:
-    """The summary for ``--json``."""
-    from maptr.dnssec.resign import due
-    from maptr.protocol import names
-
-    return {
-        "zone": names.to_text(signed.soa.owner),
-        "serial": signed.serial,
-        "signed_until": _date(due(signed, policy, now) + policy.refresh),
-        "keys": list(map(str, dict.fromkeys([*keys.dnskey_signers, *keys.zone_signers]))),
-        "longest_ttl": signed.longest_ttl(),
-    }
-
-
-def _show_unchanged(view: ZoneView, target: Path | None, now: int, policy: Policy) -> None:
-    from maptr.dnssec.resign import due
-
-    when = due(view, policy, now)
-    until = _date(when + policy.refresh)
-    output.talk(f"unchanged: {target} keeps serial {view.serial}, is good until {until}, due {_date(when)}")
-
-
-def _show_signed(signed: ZoneView, keys: KeySet, now: int, policy: Policy) -> None:
-    from maptr.dnssec.resign import due
-    from maptr.protocol import names
-
-    until = due(signed, policy, now) + policy.refresh
-    shown = ", ".join(map(str, dict.fromkeys([*keys.dnskey_signers, *keys.zone_signers])))
-    origin = names.to_text(signed.soa.owner)
-    output.talk(f"zone {origin} serial {signed.serial} signed until {_date(until)} by {shown}")
-    longest = signed.longest_ttl()
-    output.talk(
-        f"in a rollover, wait {longest} s (the longest TTL) after the last server has this serial before the next step"
-    )
 
 
 def _date(seconds: int) -> str:

@@ -13,7 +13,6 @@ import click
 
 from maptr import registry
 from maptr.cli import options, output
-from maptr.cli.drift import drift
 from maptr.cli.files import (
     input_name,
     output_option,
@@ -23,16 +22,21 @@ from maptr.cli.files import (
     refuse_input,
     write,
 )
-from maptr.cli.group import Group
-from maptr.cli.probe import probe
-from maptr.cli.pull import pull
+from maptr.cli.group import LazyGroup
 from maptr.errors import TableError
 from maptr.registry.table import Table
 from maptr.zone.finding import Finding, Severity
 from maptr.zone.lint import lint
 
 
-@click.group(cls=Group)
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "pull": ("maptr.cli.pull", "pull", "Pull the registry from its source."),
+        "drift": ("maptr.cli.drift", "drift", "Compare a registry with DNS."),
+        "probe": ("maptr.cli.probe", "probe", "Test whether the servers in a registry answer."),
+    },
+)
 def table() -> None:
     """Pull, check and convert the NAAN registry.
 
@@ -150,8 +154,3 @@ def _summary(read: Table, bad: int, findings: list[Finding]) -> str:
         f"{naans} NAANs, {len(read) - naans} shoulders: {bad + counts[Severity.ERROR]} errors,"
         f" {counts[Severity.WARNING]} warnings"
     )
-
-
-table.add_command(pull)
-table.add_command(drift)
-table.add_command(probe)

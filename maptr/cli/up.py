@@ -47,7 +47,7 @@ EVERY = 3600  # seconds between pulls while it runs
 SAMPLE = Path(__file__).resolve().parent.parent / "sample.json"
 
 
-@click.command(short_help="Pull the registry, serve it on this machine, and point maptr at it.")
+@click.command()
 @click.argument("sources", nargs=-1, metavar="[URL|FILE]...", shell_complete=options.files)
 @click.option("--origin", metavar="NAME", help=f"Name of the zone.  [default: {lookup.ORIGIN}, or configured]")
 @click.option("--port", type=click.IntRange(1, 65535), help=f"Port on {HOST}.  [default: {SERVER_PORT}, or a free one]")

@@ -10,35 +10,46 @@ import click
 
 from maptr.cli import options, output
 from maptr.cli.files import (
-    examine_zone,
-    existing_zone,
     input_name,
     output_option,
     overwrite_option,
     read_table,
     read_text,
+    refuse_foreign,
     refuse_input,
-    refuse_shrinkage,
     write,
 )
-from maptr.cli.group import Group
-from maptr.cli.keys import keys
+from maptr.cli.group import LazyGroup
 from maptr.cli.options import JSON_OPTION, files, parse_name
-from maptr.cli.sign import sign
-from maptr.errors import ZoneError
+from maptr.dnssec.expiry import signature_state
+from maptr.errors import ZoneError, reason_of
+from maptr.files import read_whole
 from maptr.protocol import names
+from maptr.protocol.names import Labels, fold
+from maptr.protocol.serial import next_serial
+from maptr.server.state import ZoneSource
+from maptr.server.status import signature_alarm
+from maptr.server.zones import read_octets, read_zone
+from maptr.zone import build as zones
+from maptr.zone.check import Examined, examine
+from maptr.zone.diff import ZoneDiff
 from maptr.zone.finding import Finding, Severity
+from maptr.zone.publish import Guards, check_shrinkage
+from maptr.zone.snapshot import ZoneView
+from maptr.zone.tokens import soa_owner
 
 DEFAULT_ORIGIN = "ark.arpa."
 
 
-@click.group(cls=Group)
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "sign": ("maptr.cli.sign", "sign", "Sign a zone with the keys in a folder."),
+        "keys": ("maptr.cli.keys", "keys", "Manage the keys of a zone."),
+    },
+)
 def zone() -> None:
     """Build the zone from the registry; check, compare and sign zones."""
-
-
-zone.add_command(sign)
-zone.add_command(keys)
 
 
 @zone.command()
@@ -113,10 +124,6 @@ def build(
       2  bad usage
       8  SOURCE or an included file cannot be read, or FILE cannot be written
     """
-    from maptr.protocol.serial import next_serial
-    from maptr.zone import build as zones
-    from maptr.zone.check import examine
-
     refuse_input(target, [source, *include])
     if as_json and target is None:
         raise click.UsageError("--json needs -o FILE: standard output has the zone")
@@ -199,13 +206,9 @@ def check(file: str, origin: str | None, as_json: bool, strict: bool) -> None:
       2  bad usage
       8  FILE cannot be read
     """
-    from maptr.dnssec.expiry import signature_state
-
     text = read_text(file)
     findings, view, _ = examine_zone(text, origin, file)
     if view is not None and (found := signature_state(view, now := time.time())).is_alarm:
-        from maptr.server.status import signature_alarm
-
         owner = names.to_text(view.origin)
         text = signature_alarm(found, now)
         findings.append(Finding(Severity.WARNING, "signatures", owner, text, file=input_name(file)))
@@ -235,11 +238,6 @@ def diff(old: str, new: str, origin: str | None, as_json: bool) -> None:
       2  bad usage
       8  a file cannot be read or is not a zone
     """
-    from maptr.server.state import ZoneSource
-    from maptr.server.zones import read_zone
-    from maptr.zone.diff import ZoneDiff
-    from maptr.zone.tokens import soa_owner
-
     origin = origin or soa_owner(read_text(old))
     views = []
     for file in (old, new):
@@ -277,3 +275,37 @@ def _lines(target: Path | None) -> list[str]:
         return target.read_text("utf-8").splitlines() if target and target.is_file() else []
     except (OSError, UnicodeDecodeError):
         return []
+
+
+# ---- shared with ``zone sign``
+
+
+def examine_zone(text: str, origin: str | None, file: str) -> Examined:
+    """The findings of ``zone.check`` for the text of a zone file and the files that it includes."""
+    try:
+        return examine(text, origin=origin, filename=input_name(file))
+    except OSError as error:
+        output.fail(f"{input_name(file)}: $INCLUDE: {reason_of(error)}", output.EXIT_UNREADABLE)
+
+
+def existing_zone(target: Path | None, origin: Labels, *, overwrite: bool) -> ZoneView | None:
+    """The zone in the file to be replaced; None if there is none. Raises UsageError for a file that is not a zone of
+    this name."""
+    if target is None or not target.is_file():
+        refuse_foreign(target, lambda content: False, overwrite=overwrite)
+        return None
+    try:
+        return read_octets(read_whole(target), ZoneSource(fold(origin), target))
+    except (ZoneError, OSError):
+        refuse_foreign(target, lambda content: False, overwrite=overwrite)
+    return None
+
+
+def refuse_shrinkage(target: Path | None, old: ZoneView | None, new: ZoneView, *, force: bool) -> None:
+    """End the command if the new zone has lost too many names of the old one."""
+    if old is None or force:
+        return
+    try:
+        check_shrinkage(ZoneDiff.between(old, new), Guards())
+    except ZoneError as error:
+        output.fail(f"{target} stays as it is: {error.reason} (--force overrides)", output.EXIT_NONE)
