@@ -14,7 +14,7 @@ from maptr.dnssec.expiry import signature_state
 from maptr.errors import ConfigError, MaptrError, MissingExtra, SigningError, ZoneError
 from maptr.protocol.address import Address
 from maptr.protocol.names import to_text
-from maptr.server import settings, signer, status, table_zone, zones
+from maptr.server import settings, signer, status, table_zone, zone_file
 from maptr.server.connections import make_context
 from maptr.server.control import check_path
 from maptr.server.state import ZoneSource
@@ -53,7 +53,7 @@ class Report:
             }
         )
 
-    def zone(self, source: ZoneSource, checked: zones.Checked, warnings: list[str]) -> None:
+    def zone(self, source: ZoneSource, checked: zone_file.Checked, warnings: list[str]) -> None:
         """Add a zone that can be served."""
         name, names = to_text(source.origin), checked.view.nodes.count()
         file = source.path if source.table is None else source.table.table
@@ -151,16 +151,16 @@ def misplaced(config: Config) -> Iterator[ConfigError]:
             yield config.error("serve.state", f"{there} cannot be written to by this user")
 
 
-def _read(source: ZoneSource) -> zones.Checked:
+def _read(source: ZoneSource) -> zone_file.Checked:
     """A zone as it would be published; a table is built in a temporary folder. Raises ZoneError and OSError."""
     if source.table is None:
-        return zones.read_checked(source)
+        return zone_file.read_checked(source)
     with tempfile.TemporaryDirectory() as aside:
         path = Path(aside) / source.path.name
         if source.path.exists():
             path.write_bytes(source.path.read_bytes())
         copy = source._replace(path=path, state=None)
         reading, left_out = table_zone.prepare(copy, time.time())
-        checked = zones.read_checked(reading)
+        checked = zone_file.read_checked(reading)
     lacking = (f"of its table {left_out}",) if left_out and left_out.records else ()
     return checked._replace(warnings=(*checked.warnings, *lacking))

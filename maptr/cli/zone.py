@@ -29,12 +29,13 @@ from maptr.protocol.names import Labels, fold
 from maptr.protocol.serial import next_serial
 from maptr.server.state import ZoneSource
 from maptr.server.status import signature_alarm
-from maptr.server.zones import read_octets, read_zone
+from maptr.server.zone_file import read_zone
 from maptr.zone import build as zones
 from maptr.zone.check import Examined, examine
 from maptr.zone.diff import ZoneDiff
 from maptr.zone.finding import Finding, Severity
 from maptr.zone.publish import Guards, check_shrinkage
+from maptr.zone.reader import read_zone_file
 from maptr.zone.snapshot import ZoneView
 from maptr.zone.tokens import soa_owner
 
@@ -295,7 +296,7 @@ def existing_zone(target: Path | None, origin: Labels, *, overwrite: bool) -> Zo
         refuse_foreign(target, lambda content: False, overwrite=overwrite)
         return None
     try:
-        return read_octets(read_whole(target), ZoneSource(fold(origin), target))
+        return read_zone_file(read_whole(target), fold(origin), target).view
     except (ZoneError, OSError):
         refuse_foreign(target, lambda content: False, overwrite=overwrite)
     return None

@@ -15,7 +15,7 @@ from maptr.errors import ZoneError, reason_of
 from maptr.protocol.names import Labels, to_text
 from maptr.server import signer, state_folder
 from maptr.server.state import NEVER_SIGNED, Served, ZoneResult, ZoneSource, ZoneState
-from maptr.server.zones import read_checked
+from maptr.server.zone_file import read_checked
 from maptr.zone.diff import stripped
 from maptr.zone.finding import text_of
 from maptr.zone.publish import Published, choose_serial, decide

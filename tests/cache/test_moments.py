@@ -28,7 +28,7 @@ from maptr.protocol.serial import next_serial
 from maptr.registry.plan import Plan
 from maptr.registry.pull import apply_pull, plan_pull
 from maptr.registry.table import Table
-from maptr.server import zones
+from maptr.server import zone_file
 from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
 from maptr.server.responder import Responder, State
@@ -73,7 +73,7 @@ def zone_text(table: Table, serial: int) -> str:
 def publish(table: Table, serial: int, directory: Path) -> Snapshot:
     path = directory / "ark.arpa.zone"
     path.write_text(zone_text(table, serial))
-    return Snapshot.of([zones.read_checked(ZoneSource.from_text(f"ark.arpa={path}")).view])
+    return Snapshot.of([zone_file.read_checked(ZoneSource.from_text(f"ark.arpa={path}")).view])
 
 
 def the_zone(snapshot: Snapshot) -> ZoneView:

@@ -43,7 +43,7 @@ from maptr.dnssec.resign import is_current
 from maptr.errors import SigningError, ZoneError
 from maptr.server import status
 from maptr.server.state import Served, ZoneSource, ZoneState
-from maptr.server.zones import read_zone
+from maptr.server.zone_file import read_zone
 from maptr.zone import text as zonetext
 from maptr.zone.snapshot import view_zone
 from tests.support.signing import sign_zone

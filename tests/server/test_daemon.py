@@ -25,8 +25,9 @@ from maptr.cli.group import main
 from maptr.cli.serve import serve
 from maptr.errors import ConfigError, ZoneError
 from maptr.protocol.names import parse
-from maptr.server import state_folder, systemd, zones
+from maptr.server import state_folder, systemd
 from maptr.server.state import ZoneSource
+from maptr.server.zone_file import read_checked, read_zone
 from tests.support.certificates import write_certificate
 
 PATIENCE = 20.0  # seconds until a process that should have said or done something has failed
@@ -422,7 +423,7 @@ def test_an_address_that_cannot_be_had_is_1(start: Start, zone_file: Path) -> No
 def read(tmp_path: Path, text: str | bytes) -> None:
     path = tmp_path / "z"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    zones.read_zone(ZoneSource(parse("example"), path))
+    read_zone(ZoneSource(parse("example"), path))
 
 
 @pytest.mark.parametrize(
@@ -491,7 +492,7 @@ def test_what_has_no_end_is_no_zone_file(how: str, what: str, tmp_path: Path) ->
 
     def reading() -> None:
         try:
-            zones.read_checked(ZoneSource((b"example",), zone))
+            read_checked(ZoneSource((b"example",), zone))
         except OSError as error:
             told.append(f"{error.filename}: {error.strerror}")
 

@@ -20,7 +20,7 @@ from maptr.dnssec.keys import Algorithm, Role, State
 from maptr.protocol.names import parse
 from maptr.server import batch
 from maptr.server.state import ZoneSource
-from maptr.server.zones import read_zone
+from maptr.server.zone_file import read_zone
 from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.answer import test_respond_oracle as generator
 from tests.server.test_batch import PATIENCE, ask, numbered

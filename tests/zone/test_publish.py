@@ -18,7 +18,7 @@ from maptr.protocol.names import Labels, parse
 from maptr.protocol.serial import is_newer
 from maptr.server import publisher, state_folder
 from maptr.server.state import Served, ZoneSource
-from maptr.server.zones import read_checked
+from maptr.server.zone_file import read_checked
 from maptr.zone.check import check_integrity
 from maptr.zone.publish import Guards, Published, choose_serial, decide
 from maptr.zone.reader import ZoneFile, read_zone_file
@@ -233,7 +233,7 @@ def test_maptrs_own_findings_are_a_choice(tmp_path: Path, lint: str, warned: int
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "z"
     path.write_text(HEAD.format(serial=1))
-    from maptr.server import zones
+    from maptr.server import zone_file
 
     def slow(data: bytes, origin: Labels, path: Path) -> ZoneFile:
         read = read_zone_file(data, origin, path)
@@ -241,7 +241,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeyp
             file.write("late A 192.0.2.1\n")
         return read
 
-    monkeypatch.setattr(zones, "read_zone_file", slow)
+    monkeypatch.setattr(zone_file, "read_zone_file", slow)
     with pytest.raises(ZoneError, match=re.escape(f"{path}: changed while it was read")):
         read_checked(ZoneSource(parse("ark.arpa"), path))
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from maptr.errors import ZoneError
 from maptr.protocol.names import from_wire
 from maptr.server.state import ZoneSource
-from maptr.server.zones import read_zone
+from maptr.server.zone_file import read_zone
 from maptr.zone.check import check_integrity, check_rules
 from maptr.zone.masterfile import read_master_file
 from maptr.zone.packed import INERT, PackedNodes, is_text
