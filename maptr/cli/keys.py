@@ -11,14 +11,13 @@ from maptr.cli import output
 from maptr.cli.group import Group
 from maptr.cli.options import JSON_OPTION, folders, parse_name
 from maptr.cli.sign import exit_on_error
-from maptr.dnssec import keyfolder
 from maptr.dnssec import keys as zonekeys
 from maptr.protocol import names
 from maptr.protocol.numbers import DNSKEY, DS
 from maptr.zone import text
 
 if TYPE_CHECKING:
-    from maptr.dnssec.keyfolder import KeyFile
+    from maptr.dnssec.keys import KeyFile
 
 
 @click.group(cls=Group)
@@ -72,10 +71,10 @@ def add(folder: Path, role: str, algorithm: str, state: str | None) -> None:
     """
     with exit_on_error():
         wanted = zonekeys.Role(role)
-        present = [file.key for file in keyfolder.read_keys(folder)] if folder.exists() else []
+        present = [file.key for file in zonekeys.read_keys(folder)] if folder.exists() else []
         first = not any(key.role is wanted and key.state is zonekeys.State.ACTIVE for key in present)
         chosen = zonekeys.State(state) if state else zonekeys.State.ACTIVE if first else zonekeys.State.PUBLISHED
-        _show(keyfolder.add_key(folder, wanted, zonekeys.Algorithm(algorithm), chosen))
+        _show(zonekeys.add_key(folder, wanted, zonekeys.Algorithm(algorithm), chosen))
 
 
 @keys.command("list")
@@ -96,7 +95,7 @@ def list_keys(folder: Path, as_json: bool) -> None:
       8  KEYS cannot be read
     """
     with exit_on_error():
-        files = keyfolder.read_keys(folder)
+        files = zonekeys.read_keys(folder)
     if as_json:
         output.json_data({"keys": [_as_dict(file) for file in files]})
         return
@@ -123,7 +122,7 @@ def set_state(folder: Path, tag: int, state: str) -> None:
       8  KEYS cannot be read or written
     """
     with exit_on_error():
-        _show(keyfolder.set_state(folder, tag, zonekeys.State(state)))
+        _show(zonekeys.set_state(folder, tag, zonekeys.State(state)))
 
 
 @keys.command()
@@ -145,7 +144,7 @@ def remove(folder: Path, tag: int) -> None:
       8  KEYS cannot be read or written
     """
     with exit_on_error():
-        output.talk(f"removed {keyfolder.remove_key(folder, tag).path}")
+        output.talk(f"removed {zonekeys.remove_key(folder, tag).path}")
 
 
 @keys.command()
@@ -169,7 +168,7 @@ def ds(folder: Path, origin: str, dnskey: bool) -> None:
       8  KEYS cannot be read
     """
     with exit_on_error():
-        entries = [file.key for file in keyfolder.read_keys(folder) if file.key.is_entry]
+        entries = [file.key for file in zonekeys.read_keys(folder) if file.key.is_entry]
         if not entries:
             output.fail(f"{folder}: no active KSK or CSK", output.EXIT_NONE)
         name = parse_name("ORIGIN", origin)

@@ -20,8 +20,9 @@ from maptr.cli.files import (
 )
 from maptr.cli.options import Duration, files, folders
 from maptr.cli.zone import examine_zone, existing_zone, refuse_shrinkage
-from maptr.dnssec import keyfolder
+from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.policy import Children, Policy
+from maptr.dnssec.sign import Renewal, due
 from maptr.errors import MissingExtra, SigningError, ZoneError, reason_of
 from maptr.protocol import names
 from maptr.zone import text as zonetext
@@ -129,8 +130,7 @@ def sign(
       2  bad usage, or the package for signing is not installed
       8  FILE or KEYS cannot be read, or OUT cannot be written
     """
-    keyfolder.require_cryptography()
-    from maptr.dnssec.resign import Renewal, due  # late: it imports cryptography, an optional extra
+    zonekeys.require_cryptography()
 
     if as_json and target is None:
         raise click.UsageError("--json needs -o OUT: standard output has the zone")
@@ -138,7 +138,7 @@ def sign(
     now = int(time.time()) if at is None else at
     with exit_on_error(), paused_gc():
         policy = Policy(lifetime, inception, refresh, zonemd, Children(cds), dnskey_ttl)
-        signers = keyfolder.read_key_set(keys)
+        signers = zonekeys.read_key_set(keys)
         zone, included = _read_zone(file, origin)
         refuse_input(target, included)
         old = existing_zone(target, zone.origin, overwrite=overwrite)

@@ -1,26 +1,26 @@
-"""How long a zone's signatures last, read from the zone as it is served: the alarm before they end.
+"""How long the signatures of a zone are valid, read from the zone as it is served.
 
-Making signatures is ``dnssec.py``'s business. Nothing here needs the package cryptography.
+Nothing here needs the package cryptography.
 """
 
 from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from maptr.protocol.numbers import RRSIG
 from maptr.zone.packed import rdatas_of, split_rrsets
 from maptr.zone.snapshot import ZoneView
 
-# An alarm a day or two before the end: BIND, Knot and `maptr zone sign` have signed again by then (Knot, with
-# its defaults and a TTL of a day, 58 hours before).
+# Seconds. BIND, Knot and `maptr zone sign` have signed again before that: Knot, with its defaults and a TTL of a day,
+# 58 hours before the end.
 EXPIRING = 2 * 86400
+_TIMES = struct.Struct("!2I")  # expiration and inception, at byte 8 of an RRSIG (RFC 4034 3.1)
 
 
 class Signatures(enum.StrEnum):
-    """Only OK and UNSIGNED need nobody's attention."""
+    """The state of a zone's signatures. All states except OK and UNSIGNED need an operator."""
 
     UNSIGNED = "unsigned"
     OK = "ok"
@@ -31,7 +31,7 @@ class Signatures(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SignatureState:
-    """``expires`` is the earliest end of any signature, Unix time; None for a zone without one."""
+    """``expires`` is the earliest expiration of any signature, Unix time; None for an unsigned zone."""
 
     state: Signatures
     expires: int | None = None
@@ -43,21 +43,29 @@ class SignatureState:
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """The time in which every signature of a zone holds, Unix time: from the last begin to the first end."""
+    """The time in which all signatures of a zone are valid, Unix time: last inception to first expiration."""
 
     begins: int
     expires: int
 
     @classmethod
     def of(cls, zone: ZoneView, now: float) -> Validity | None:
-        """None for a zone whose apex is not signed (RFC 4035 2.2). A look at every signature: worth to be kept."""
+        """None for a zone whose apex is not signed (RFC 4035 2.2). Reads every signature, so keep the result."""
         if RRSIG not in zone.nodes[zone.origin]:
             return None
-        times = list(_times(zone, int(now)))
-        return cls(max(begin for begin, _ in times), min(end for _, end in times)) if times else None
+        found = {
+            rdata[8:16]
+            for name in zone.nodes.special
+            for rdtype, records in split_rrsets(zone.nodes.read(name))
+            if rdtype == RRSIG
+            for rdata in rdatas_of(records)
+        }
+        times = [_TIMES.unpack(stamp) for stamp in found]
+        begins = max(unwrap(inception, int(now)) for _, inception in times)
+        return cls(begins, min(unwrap(expiration, int(now)) for expiration, _ in times))
 
     def state(self, now: float, *, expiring: int = EXPIRING) -> SignatureState:
-        """How it is at a time; EXPIRING from so many seconds before the end on."""
+        """The state at a time. EXPIRING begins that many seconds before the expiration."""
         if self.expires <= now:
             return SignatureState(Signatures.EXPIRED, self.expires)
         if self.begins > now:
@@ -66,22 +74,9 @@ class Validity:
 
 
 def signature_state(zone: ZoneView, now: float, *, expiring: int = EXPIRING) -> SignatureState:
-    """Whether any signature of the zone has ended, or ends within ``expiring`` seconds; a look at every one."""
+    """The state of a zone's signatures. Reads every signature."""
     validity = Validity.of(zone, now)
     return SignatureState(Signatures.UNSIGNED) if validity is None else validity.state(now, expiring=expiring)
-
-
-def _times(zone: ZoneView, now: int) -> Iterator[tuple[int, int]]:
-    """(inception, expiration) of the signatures. On the wire they have 32 bits and wrap (RFC 4034 3.1.5)."""
-    found = {
-        rdata[8:16]
-        for name in zone.nodes.special
-        for rdtype, records in split_rrsets(zone.nodes.read(name))
-        if rdtype == RRSIG
-        for rdata in rdatas_of(records)
-    }
-    for expiration, inception in map(struct.Struct("!2I").unpack, found):
-        yield unwrap(inception, now), unwrap(expiration, now)
 
 
 def unwrap(stamp: int, now: int) -> int:

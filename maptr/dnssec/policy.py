@@ -1,4 +1,4 @@
-"""How a zone is to be signed: for how long, when again, and what goes along. Signing itself is in ``dnssec.py``."""
+"""The signing policy of a zone: lifetime and renewal of signatures, ZONEMD, CDS."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from maptr.errors import SigningError
 
 # All in seconds.
-LIFETIME = 14 * 86400  # of a signature, from now; Knot's default
-INCEPTION_OFFSET = 3600  # a signature begins so long before now, for validators with a slow clock (RFC 6781 4.4.2)
-REFRESH = 7 * 86400  # a zone is signed again when a signature has less than this left: a week to notice a failure
+LIFETIME = 14 * 86400  # of a signature, from the time of signing; Knot's default
+INCEPTION_OFFSET = 3600  # from inception to the time of signing, for validators with a slow clock (RFC 6781 4.4.2)
+REFRESH = 7 * 86400  # least time left until a zone is signed again: a week to notice a failure
 
 
 class Children(enum.StrEnum):
@@ -23,7 +23,7 @@ class Children(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How to sign; times in seconds. Raises SigningError where no signature could last."""
+    """How to sign. Times in seconds. Raises SigningError for times with which no signature could last."""
 
     lifetime: int = LIFETIME
     inception_offset: int = INCEPTION_OFFSET
@@ -40,9 +40,9 @@ class Policy:
 
     @property
     def keep(self) -> int:
-        """Seconds that a signature must still last to be kept when its zone is signed again.
+        """The time left that a signature needs to be kept when its zone is signed again.
 
-        Those in the latter half of their time until they are due go too, so that a zone which changes often is
-        signed again for its signatures' sake no more often than one that never changes, twice over.
+        It is half of the time until a new signature is due. So a zone that changes often is signed again because of old
+        signatures at most twice as often as a zone that never changes.
         """
         return self.refresh + (self.lifetime - self.refresh) // 2

@@ -1,8 +1,8 @@
-"""Zones that the server signed, kept over a restart: one file a zone, its text as ``maptr zone sign`` writes it.
+"""The store of signed zones, which the server keeps over a restart: one file a zone, as ``maptr zone sign`` writes it.
 
-Written before the zone is served, so that a serial which anybody has seen never comes again with another content,
-whenever the process is killed. The first line says of which serial the zone file was, and has the checksum of
-that and the rest; a file that fails it counts as none. The zone file and the key folder are the truth.
+A file is written before its zone is served, so that no serial is served with two contents, whenever the process is
+killed. The first line has the serial of the zone file, and the checksum of that and the text; a file with a wrong
+checksum is ignored. The zone can always be made again from the zone file and the key folder.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class Kept(NamedTuple):
 
 
 def path_of(directory: Path, origin: Labels) -> Path:
-    """Where the signed version of a zone is."""
+    """The file of a zone's signed version."""
     return directory / (name_for(origin) + SUFFIX)
 
 
 def read(directory: Path, origin: Labels) -> Kept | None:
-    """The version last signed; None where there is none, or, with a line in the log, none that can be used."""
+    """The version signed last; None if there is none, or if it cannot be used, which is logged."""
     path = path_of(directory, origin)
     try:
-        octets = path.read_bytes()
-        head, _, text = octets.decode().partition("\n")
+        data = path.read_bytes()
+        head, _, text = data.decode().partition("\n")
         match = _HEAD.fullmatch(head)
         if match is None or match["digest"] != _digest(text, int(match["serial"])):
             raise ValueError("is damaged: its checksum is wrong")
@@ -61,7 +61,7 @@ def read(directory: Path, origin: Labels) -> Kept | None:
 
 
 def write(directory: Path, origin: Labels, text: str, unsigned: int) -> None:
-    """Put a version on disk, whole or not at all. Raises OSError."""
+    """Write a version atomically. Raises OSError."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     head = f"; signed by maptr from serial {unsigned}, SHA-256 {_digest(text, unsigned)}\n"
     keep(path_of(directory, origin), (head + text).encode())

@@ -86,9 +86,9 @@ def sign(
 
 def check(signing: Signing) -> None:
     """Check that the key folder has keys to sign with. Raises SigningError and OSError."""
-    from maptr.dnssec import keyfolder  # late, as in _renew
+    from maptr.dnssec import keys as zonekeys  # late, as in _renew
 
-    keyfolder.read_key_set(signing.keys)
+    zonekeys.read_key_set(signing.keys)
 
 
 def _renew(
@@ -96,14 +96,14 @@ def _renew(
 ) -> ZoneView:
     """Raises SigningError and OSError."""
     # Late, for a start: most servers sign nothing, and keys need the extra "dnssec".
-    from maptr.dnssec import keyfolder
+    from maptr.dnssec import keys as zonekeys
 
-    keyfolder.require_cryptography()
+    zonekeys.require_cryptography()
     from maptr.dnssec import store
-    from maptr.dnssec.resign import Renewal
+    from maptr.dnssec.sign import Renewal
     from maptr.zone import text
 
-    renewal = Renewal(keyfolder.read_key_set(signing.keys), signing.policy, now, source.guards.serial)
+    renewal = Renewal(zonekeys.read_key_set(signing.keys), signing.policy, now, source.guards.serial)
     view = renewal.renew(unsigned, old)
     if view is old:
         return view

@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr.cli import group, output
-from maptr.dnssec.keyfolder import add_key
-from maptr.dnssec.keys import Algorithm, Role, State
+from maptr.dnssec.keys import Algorithm, Role, State, add_key
 
 
 @pytest.mark.parametrize("raised", [ValueError("a bug"), KeyError("a bug")])

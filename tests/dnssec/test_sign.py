@@ -34,12 +34,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maptr.cli.group import main
-from maptr.dnssec import keyfolder
+from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.expiry import EXPIRING, Signatures, signature_state
-from maptr.dnssec.keyfolder import add_key, read_keys, remove_key, set_state
-from maptr.dnssec.keys import Algorithm, Key, KeySet, Role, State, ds_rdata
+from maptr.dnssec.keys import Algorithm, Key, KeySet, Role, State, add_key, ds_rdata, read_keys, remove_key, set_state
 from maptr.dnssec.policy import Children, Policy
-from maptr.dnssec.resign import is_current
+from maptr.dnssec.sign import is_current
 from maptr.errors import SigningError, ZoneError
 from maptr.server import status
 from maptr.server.state import Served, ZoneSource, ZoneState
@@ -299,7 +298,7 @@ def test_a_key_that_is_half_written_is_none(tmp_path: Path) -> None:
     program = f"""
 import os, signal
 from pathlib import Path
-from maptr.dnssec.keyfolder import *
+from maptr.dnssec.keys import *
 os.fdopen = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 add_key(Path({str(tmp_path / "keys")!r}), Role.CSK, Algorithm.ED25519, State.ACTIVE)
 """
@@ -328,7 +327,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> Non
 def test_a_file_is_no_folder_of_keys(tmp_path: Path) -> None:
     file = tmp_path / "zone"
     file.touch(0o644)
-    with pytest.raises(SigningError, match="zone: is no directory"):
+    with pytest.raises(SigningError, match="zone: is not a directory"):
         read_keys(file)
 
 
@@ -389,7 +388,7 @@ def test_no_text_of_a_key_has_its_secret(tmp_path: Path) -> None:
 
 def test_without_the_package_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_key(tmp_path / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)
-    monkeypatch.setattr(keyfolder, "find_spec", lambda name: None)
+    monkeypatch.setattr(zonekeys, "find_spec", lambda name: None)
     for attempt in (
         lambda: read_keys(tmp_path / "keys"),
         lambda: add_key(tmp_path / "new", Role.CSK, Algorithm.ED25519, State.ACTIVE),
@@ -468,7 +467,7 @@ def at(seconds: int) -> str:
 def test_a_key_of_the_same_tag_signs_anew(keys: dict[Role, Key], monkeypatch: pytest.MonkeyPatch) -> None:
     """RFC 4034 appendix B: tags are no names of keys, so a signature is kept where the key itself was in the zone."""
     old = sign(keys[Role.CSK])
-    other = replace(keys[Role.CSK], private=ed25519.Ed25519PrivateKey.generate())
+    other = replace(keys[Role.CSK], private=Algorithm.ED25519.private_class(ed25519.Ed25519PrivateKey.generate()))
     monkeypatch.setattr(Key, "tag", keys[Role.CSK].tag)
     signed = sign_zone(zone(), [other], now=NOW + 60, serial=8, old=old)
     before = {rdata for _, rdataset in old.iterate_rdatasets() if rdataset.rdtype == RRSIG for rdata in rdataset}
@@ -514,7 +513,7 @@ def test_a_folder_that_is_not_of_keys_is_not_to_be_closed(pem: str | None, work:
     for words in (["sign", work / "in.zone", folder], ["keys", "list", folder], ["keys", "add", folder]):
         done = run(*words)
         assert (done.exit_code, "chmod" in done.output) == (1, False)
-        assert f"{folder}: is no key folder" in done.output
+        assert f"{folder}: is not a key folder" in done.output
     folder.chmod(0o700)
     assert "chmod" not in run("sign", work / "in.zone", folder).output
 
@@ -622,7 +621,7 @@ def test_a_signed_zone_that_was_damaged_is_signed_anew(work: Path) -> None:
         done = run(*arguments, "--at", NOW)
         assert (done.exit_code, "unchanged" in done.output) == (0, False)
         assert f"{target}: its ZONEMD does not verify" in done.output
-        assert "no signature in it is kept" in done.output
+        assert "none of its signatures is kept" in done.output
         assert serial(target) == 8
         assert line in target.read_text()
 

@@ -14,8 +14,7 @@ import dns.zone
 import pytest
 
 from maptr.dnssec import store
-from maptr.dnssec.keyfolder import add_key, read_keys, remove_key, set_state
-from maptr.dnssec.keys import Algorithm, Key, Role, State, ds_rdata
+from maptr.dnssec.keys import Algorithm, Key, Role, State, add_key, ds_rdata, read_keys, remove_key, set_state
 from maptr.protocol.address import Address
 from maptr.protocol.names import parse
 from maptr.protocol.numbers import DS

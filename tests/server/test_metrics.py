@@ -21,8 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 from maptr.cli.serve import serve
-from maptr.dnssec.keyfolder import add_key
-from maptr.dnssec.keys import Algorithm, Role, State
+from maptr.dnssec.keys import Algorithm, Role, State, add_key
 from maptr.errors import ConfigError
 from maptr.registry.table import Entry, Nma, Table
 from maptr.server import metrics, request_server

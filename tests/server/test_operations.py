@@ -21,8 +21,7 @@ import tomli
 
 from maptr.config import Config, parse
 from maptr.config.model import all_keys
-from maptr.dnssec.keyfolder import add_key
-from maptr.dnssec.keys import Algorithm, Role, State
+from maptr.dnssec.keys import Algorithm, Role, State, add_key
 from tests.server.test_control import Site
 from tests.server.test_control import site as site
 from tests.server.test_daemon import PATIENCE, address_of, zone_text

@@ -15,8 +15,7 @@ import pytest
 from maptr.answer.context import NO_COOKIES, Context, Transport
 from maptr.answer.respond import make_reply
 from maptr.dnssec import store
-from maptr.dnssec.keyfolder import add_key
-from maptr.dnssec.keys import Algorithm, Role, State
+from maptr.dnssec.keys import Algorithm, Role, State, add_key
 from maptr.protocol.names import parse
 from maptr.server import batch
 from maptr.server.state import ZoneSource

@@ -17,7 +17,7 @@ from maptr import config as configuration
 from maptr import registry
 from maptr.cli.group import main
 from maptr.config import Config
-from maptr.dnssec import keyfolder
+from maptr.dnssec import keys as zonekeys
 from maptr.dnssec.keys import Algorithm, Role, State
 from maptr.protocol.names import Labels
 from maptr.protocol.numbers import RRSIG
@@ -116,7 +116,7 @@ def test_what_is_meant_is_published_by_force(tmp_path: Path) -> None:
 
 
 def test_a_zone_from_a_table_is_signed_as_any_other(tmp_path: Path) -> None:
-    keyfolder.add_key(tmp_path / "keys", Role.CSK, Algorithm.ECDSAP256SHA256, State.ACTIVE)
+    zonekeys.add_key(tmp_path / "keys", Role.CSK, Algorithm.ECDSAP256SHA256, State.ACTIVE)
     site = Site(tmp_path, zone='keys = "keys"\n')
     site.table.write_bytes(natab(*range(10000, 10010)))
     served = site.start()

@@ -17,10 +17,11 @@ from dns.rdatatype import DNSKEY, RRSIG
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maptr.dnssec import keyfolder, store
+from maptr.dnssec import keys as zonekeys
+from maptr.dnssec import store
 from maptr.dnssec.keys import Algorithm, Key, KeySet, Role, State
 from maptr.dnssec.policy import Policy
-from maptr.dnssec.resign import Renewal
+from maptr.dnssec.sign import Renewal
 from maptr.protocol.names import parse, to_text
 from maptr.server import publisher, status
 from maptr.server.state import Served, Signing, SigningState, ZoneResult, ZoneSource, ZoneState
@@ -31,7 +32,7 @@ from tests.support.signing import sign_zone, to_zone
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="signing needs maptr[dnssec]")
 
-PRIVATE = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32))
+PRIVATE = Algorithm.ED25519.private_class(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)))
 
 NOW = 1_800_000_000
 DAY = 86400
@@ -52,7 +53,7 @@ class Site:
         self.keys = directory / "keys"
         self.now = NOW
         self.write(text())
-        keyfolder.add_key(self.keys, Role.CSK, Algorithm.ECDSAP256SHA256, State.ACTIVE)
+        zonekeys.add_key(self.keys, Role.CSK, Algorithm.ECDSAP256SHA256, State.ACTIVE)
         self.source = ZoneSource(
             NAME,
             directory / "zone",
@@ -198,17 +199,17 @@ def test_signatures_of_the_first_half_are_kept_when_others_are_due(site: Site) -
 
 def test_keys_that_come_change_and_go(site: Site) -> None:
     """A rollover is what happens in the folder, and nothing else (docs/dnssec.md)."""
-    old = keyfolder.read_keys(site.keys)[0].key
-    new = keyfolder.add_key(site.keys, Role.CSK, Algorithm.ECDSAP256SHA256, State.PUBLISHED).key
+    old = zonekeys.read_keys(site.keys)[0].key
+    new = zonekeys.add_key(site.keys, Role.CSK, Algorithm.ECDSAP256SHA256, State.PUBLISHED).key
     assert site.look() == "signed"
     assert site.serial == 2
     assert site.valid()
     assert len(site.view.nodes[NAME][48].rdatas) == 2
-    keyfolder.set_state(site.keys, old.tag, State.RETIRED)
-    keyfolder.set_state(site.keys, new.tag, State.ACTIVE)
+    zonekeys.set_state(site.keys, old.tag, State.RETIRED)
+    zonekeys.set_state(site.keys, new.tag, State.ACTIVE)
     assert site.look() == "signed"
     assert site.view.nodes[NAME][59].rdatas[0][:2] == new.tag.to_bytes(2, "big"), "CDS"
-    keyfolder.remove_key(site.keys, old.tag)
+    zonekeys.remove_key(site.keys, old.tag)
     assert site.look() == "signed"
     assert (site.serial, len(site.view.nodes[NAME][48].rdatas)) == (4, 1)
     assert site.valid()
@@ -297,7 +298,7 @@ def test_another_way_of_signing_is_taken_at_a_reload(site: Site) -> None:
 
 def test_records_that_signing_makes_come_from_the_keys_alone(site: Site) -> None:
     """A file that somebody else signed is signed by us."""
-    other = keyfolder.add_key(site.directory / "other", Role.CSK, Algorithm.ED25519, State.ACTIVE).key
+    other = zonekeys.add_key(site.directory / "other", Role.CSK, Algorithm.ED25519, State.ACTIVE).key
     elsewhere = sign_zone(to_zone(stripped(site.view, 7)), [other], now=NOW, serial=7)
     elsewhere.to_file(str(site.directory / "zone"), relativize=False)
     assert site.reload().serial == 7
@@ -332,7 +333,7 @@ BREAK: dict[Callable[[Site], None], str] = {
     garbage: "holds no PEM private key of ecdsap256sha256",
     unreadable_by_mode: "is open to others (mode 0644): chmod 600 it",
     none_active: "no active KSK or CSK: the parent's DS would lead nowhere",
-    a_fifo: "is no regular file",
+    a_fifo: "is not a regular file",
     no_folder: "No such file or directory",
 }
 
@@ -405,7 +406,7 @@ def test_trouble_that_nobody_thought_of_is_a_failure_like_others(site: Site, mon
         raise dns.exception.FormError
 
     with monkeypatch.context() as patch:
-        patch.setattr(keyfolder, "read_keys", trouble)
+        patch.setattr(zonekeys, "read_keys", trouble)
         site.now += 8 * DAY
         assert site.look() == "refused"
         assert site.serial == 1

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from maptr.dnssec.keys import Algorithm, Key, KeySet, Role, State
 from maptr.dnssec.policy import Policy
-from maptr.dnssec.resign import Renewal, is_current
+from maptr.dnssec.sign import Renewal, is_current
 from maptr.protocol.names import from_wire
 from maptr.zone import text as zonetext
 from maptr.zone.diff import ZoneDiff, stripped
@@ -34,7 +34,7 @@ ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519
 
 NOW = 1_800_000_000
 APEX = dns.name.from_text(ORIGIN)
-PRIVATE = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32))
+PRIVATE = Algorithm.ED25519.private_class(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)))
 KEYS = KeySet((Key(Role.CSK, State.ACTIVE, Algorithm.ED25519, PRIVATE),))
 
 # One of each type whose names count in lower case (RFC 4034 6.2), and some whose do not.
