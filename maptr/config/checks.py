@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from maptr import url
 from maptr.config import lines, model
 from maptr.config.model import Config
-from maptr.errors import FetchError, ZoneError
+from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, to_text
 from maptr.text import nearest
 
@@ -111,12 +112,10 @@ def _unusable(source: str) -> str:
     """Why a source of the registry is not usable; "" for a file and for an HTTP URL."""
     if not re.match("[A-Za-z][A-Za-z0-9+.-]+:", source):
         return ""
-    from maptr.web.fetch import read_url  # here, because HTTP delays the start of a command
-
     try:
-        read_url(source)
-    except FetchError as error:
-        return str(error)
+        url.parse(source)
+    except ValueError as error:
+        return f"{source}: {error}"
     return ""
 
 

@@ -242,8 +242,8 @@ def test_what_only_follows_from_a_mistake_is_not_told(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[table]\nfile = 'a'\nurl = 'gopher://r.example/x'", "f:3: table.url: gopher://r.example/x: neither an http"),
-        ("[table]\nfile = 'a'\nurl = 'https:///x'", "f:3: table.url: https:///x: neither an http"),
+        ("[table]\nfile = 'a'\nurl = 'gopher://r.example/x'", "f:3: table.url: gopher://r.example/x: neither http"),
+        ("[table]\nfile = 'a'\nurl = 'https:///x'", "f:3: table.url: https:///x: no host"),
         ("[table]\nfile = 'a'\ndrift = ['[::1]:53']", "f:3: table.drift: '[::1]:53' is not a server"),
         ("[client]\nnameservers = ['ns#0']", "f:2: client.nameservers: 'ns#0' is not a server: write HOST"),
         ("[client]\nnameservers = ['']", "f:2: client.nameservers: '' is not a server"),

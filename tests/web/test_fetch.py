@@ -68,12 +68,12 @@ FAULTS: dict[str, tuple[Handle, str]] = {
     "a stalled body": (stalls, "in time"),
     "endless redirects": (redirects_forever, "redirected"),
     "a redirect to itself": (redirects_to_itself, "redirected"),
-    "a redirect to an invalid URL": (sends(b"", 302, Location="gopher://[::1/"), "no URL"),
-    "a redirect with control characters": (sends(b"", 302, Location="gopher://\x1b[2J\x07h/"), "no URL"),
-    "a redirect to a name with a NUL": (sends(b"", 302, Location="http://h\0.example/"), "no URL"),
+    "a redirect to an invalid URL": (sends(b"", 302, Location="gopher://[::1/"), "not a valid URL"),
+    "a redirect with control characters": (sends(b"", 302, Location="gopher://\x1b[2J\x07h/"), "not a valid URL"),
+    "a redirect to a name with a NUL": (sends(b"", 302, Location="http://h\0.example/"), "not a valid URL"),
     "a long status": (sends_long_status, "answers 500 "),
-    "a long redirect": (sends(b"", 302, Location="gopher://h/" + "essay" * 10_000), "neither an http"),
-    "a redirect to a file": (sends(b"", 302, Location="file:///etc/passwd"), "neither an http"),
+    "a long redirect": (sends(b"", 302, Location="gopher://h/" + "essay" * 10_000), "not a valid URL"),
+    "a redirect to a file": (sends(b"", 302, Location="file:///etc/passwd"), "neither http nor https"),
 }
 
 
