@@ -43,10 +43,21 @@ from maptr.answer.context import COOKIE, MIN_PAYLOAD
 from maptr.answer.edns import OPT_SIZE
 from maptr.answer.message import MAX_POINTER, Reply
 from maptr.protocol.cookies import CLIENT_COOKIE, WHOLE_COOKIE
-from maptr.protocol.names import MAX_LABEL, MAX_NAME, ROOT, Labels, next_closer, parent, read_wire, to_wire
+from maptr.protocol.names import (
+    MAX_LABEL,
+    MAX_NAME,
+    ROOT,
+    Labels,
+    fold,
+    is_below,
+    next_closer,
+    parent,
+    read_wire,
+    to_wire,
+)
 from maptr.protocol.numbers import HEADER_SIZE, MAX_MESSAGE, NOERROR, NXDOMAIN, RCODE_BITS, REFUSED
 from maptr.zone.packed import INERT, RRSET
-from maptr.zone.snapshot import ZoneView
+from maptr.zone.snapshot import Snapshot, ZoneView
 
 # Three iovecs (address and size): the question, the part of the arena, the cookie. The first and the third address are
 # set when it is sent. Then the header without the ID (8 and 2 bytes), the size of OPT without the cookie, the rcode,
@@ -171,36 +182,14 @@ class Encloser:
     gaps: dict[int, Denial] = field(default_factory=dict)
 
 
-class Zone(NamedTuple):
-    """A zone by folded wire names; ``find`` as in ``Encloser``."""
-
-    view: ZoneView
-    origin: bytes
-    find: Callable[[bytes], bytes | None]
-
-    @classmethod
-    def of(cls, view: ZoneView) -> Zone:
-        nodes = view.nodes
-        return cls(view, to_wire(view.origin), nodes.table.get if nodes.packer is None else nodes.find)
-
-    def soa_names(self) -> Iterator[bytes]:
-        """The names in the SOA record and those above them, below the origin."""
-        soa = self.view.soa.rdatas[0]
-        primary, end = read_wire(soa, 0)
-        for labels in (primary, read_wire(soa, end)[0]):
-            names = [*_upwards(to_wire(labels).lower())]
-            if self.origin in names:
-                yield from names[: names.index(self.origin)]
-
-
 class Ready:
-    """The ready responses from some zones, for one thread and one kind of transport.
+    """The ready responses from a snapshot, for one thread and one kind of transport.
 
-    Queries for names at or below ``others``, folded origins, are left to the general path. ``payload`` is the largest
-    UDP response in bytes, None for streams.
+    The general path answers for the zones that could not be loaded, and for ``others``, folded origins of zones that
+    are not in the snapshot. ``payload`` is the largest UDP response in bytes, None for streams.
     """
 
-    def __init__(self, zones: Iterable[Zone], others: Iterable[Labels], payload: int | None) -> None:
+    def __init__(self, snapshot: Snapshot, others: Iterable[Labels], payload: int | None) -> None:
         self.known: dict[bytes, bytes] = {}
         self._payload = payload
         self._arena = Arena(ARENA_SIZE)
@@ -211,8 +200,8 @@ class Ready:
         self._denials = 0
         self._full = False
         self._no_edns = Form(b"\0" + ANY_LIMIT, b"\0" + self._limit(MIN_PAYLOAD))
-        self._zones = {zone.origin: zone for zone in zones}
-        self._others = frozenset(map(to_wire, others))
+        self._zones = {to_wire(origin): zone for origin, zone in snapshot.zones.items()}
+        self._others = frozenset(map(to_wire, (*snapshot.broken, *others)))
         # The names above all origins, each with the names one label below on the way to an origin.
         self._above: dict[bytes, frozenset[bytes]] = {ROOT: frozenset()}
         for origin in (*self._zones, *self._others):
@@ -220,7 +209,7 @@ class Ready:
                 if name != ROOT:
                     self._above[parent(name)] = self._above.get(parent(name), frozenset()) | {name}
         # The general path may compress a name of the SOA record against a question below such a name.
-        self._soa_names = frozenset(name for zone in self._zones.values() for name in zone.soa_names())
+        self._soa_names = frozenset(name for zone in snapshot.zones.values() for name in _soa_names(zone))
 
     def find(self, key: bytes) -> tuple[bytes, bytes] | None:
         """The record for a query without its ID, and the client's cookie or ``b""``; None for the general path."""
@@ -321,7 +310,7 @@ class Ready:
         zone = next((self._zones[above] for above in _upwards(name) if above in self._zones), None)
         if not isinstance(reply.kind, tuple) and (zone is not None or reply.kind != REFUSED):
             return  # an error, which may depend on the client
-        packed = None if zone is None else zone.find(name)
+        packed = None if zone is None else zone.nodes.find(name)
         if name in self._above:
             self._keep(question, self._record(reply))
         elif zone is None:
@@ -330,14 +319,14 @@ class Ready:
             shared.nxdomain = self._learn_denial(shared.nxdomain, reply)
         elif packed is None:
             self._learn_absent(question, name, zone, reply, do=form.do)
-        elif name == zone.origin or not _is_only_inert(packed) or (form.do and zone.view.denial is not None):
+        elif name in self._zones or not _is_only_inert(packed) or (form.do and zone.denial is not None):
             self._keep(question, self._record(reply))  # the last: a denial with proofs is for one name
         elif packed[:2] == key[end - 4 : end - 2]:
             self._keep(question, self._record(reply))
             if not is_large:
                 self._learn_template(question, name, zone, reply, packed)
         elif reply.kind == (NOERROR, name, 0):
-            shared = self._encloser(question, name, parent(name), zone.find)
+            shared = self._encloser(question, name, parent(name), _finder(zone))
             shared.nodata = self._learn_denial(shared.nodata, reply._replace(kind=None))
 
     def _read_form(self, key: bytes, end: int) -> Form | None:
@@ -366,7 +355,7 @@ class Ready:
         limit = MAX_MESSAGE if self._payload is None else min(max(payload, MIN_PAYLOAD), self._payload)
         return limit.to_bytes(2, "big")
 
-    def _learn_absent(self, question: bytes, name: bytes, zone: Zone, reply: Reply, *, do: bool) -> None:
+    def _learn_absent(self, question: bytes, name: bytes, zone: ZoneView, reply: Reply, *, do: bool) -> None:
         """Keep the response to a name that does not exist: a referral or NXDOMAIN."""
         assert isinstance(reply.kind, tuple)  # noqa: S101 - the caller looked
         rcode, source, rdtype = reply.kind
@@ -377,16 +366,16 @@ class Ready:
             shared.only_direct = True
             shared.nxdomain = self._learn_denial(shared.nxdomain, reply)
         elif rcode == NXDOMAIN:
-            encloser = next(above for above in _upwards(parent(name)) if zone.find(above) is not None)
+            encloser = next(above for above in _upwards(parent(name)) if zone.nodes.find(above) is not None)
             closer = next_closer(name, encloser)
             if closer != name and closer in self._soa_names:
                 return
-            shared = self._encloser(question, name, encloser, zone.find)
-            if not do or zone.view.denial is None:
+            shared = self._encloser(question, name, encloser, _finder(zone))
+            if not do or zone.denial is None:
                 shared.nxdomain = self._learn_denial(shared.nxdomain, reply)
                 return
             if encloser not in self._gaps:
-                self._gaps[encloser] = zone.view.denial.gap(encloser, apex=encloser == zone.origin)
+                self._gaps[encloser] = zone.denial.gap(encloser, apex=encloser in self._zones)
             shared.gap = self._gaps[encloser]
             if shared.gap is not None:
                 gap = shared.gap(closer)
@@ -408,7 +397,7 @@ class Ready:
             self._add(denial, reply)
         return denial
 
-    def _learn_template(self, question: bytes, name: bytes, zone: Zone, reply: Reply, packed: bytes) -> None:
+    def _learn_template(self, question: bytes, name: bytes, zone: ZoneView, reply: Reply, packed: bytes) -> None:
         """Answer the names below the encloser from the table if this gives the bytes of this response."""
         cookie = WHOLE_COOKIE if reply.cookie else 0
         wire = reply.wire[: len(reply.wire) - cookie]
@@ -416,7 +405,7 @@ class Ready:
         template = Template(wire[ID : ID + 2], opt, cookie)
         start = template.head(packed) + wire[HEADER_SIZE : reply.question_end]
         if start + packed[RRSET.size :] + opt == wire[ID:]:
-            self._encloser(question, name, parent(name), zone.find).answer = template
+            self._encloser(question, name, parent(name), _finder(zone)).answer = template
 
     def _keep(self, question: bytes, record: bytes | None) -> None:
         if record is not None:
@@ -480,6 +469,21 @@ def _upwards(name: bytes) -> Iterator[bytes]:
 def _is_only_inert(packed: bytes) -> bool:
     """True for one RRset of a type on which no other response depends."""
     return packed[:2] in _INERT and len(packed) == RRSET.size + int.from_bytes(packed[4:8], "big")
+
+
+def _finder(zone: ZoneView) -> Callable[[bytes], bytes | None]:
+    """``PackedNodes.find``, without a check for text if all nodes are packed."""
+    return zone.nodes.table.get if zone.nodes.packer is None else zone.nodes.find
+
+
+def _soa_names(zone: ZoneView) -> Iterator[bytes]:
+    """The names in the SOA record and those above them, below the origin."""
+    soa = zone.soa.rdatas[0]
+    primary, end = read_wire(soa, 0)
+    for labels in (primary, read_wire(soa, end)[0]):
+        name = fold(labels)
+        if is_below(name, zone.origin):
+            yield from (to_wire(name[at:]) for at in range(len(name) - len(zone.origin)))
 
 
 def _find_nothing(name: bytes) -> bytes | None:

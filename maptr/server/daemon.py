@@ -108,7 +108,7 @@ class Daemon:
             self.bind()
         assert self._sockets is not None  # noqa: S101 - bound above
         access = self.primary.start(self.reloader.served.sources, self.snapshot)
-        state = State.of(self.snapshot, access, self.responder.context)
+        state = State(self.snapshot, access, self.responder.context)
         if signals:
             self._handle_signals()
         async with contextlib.AsyncExitStack() as stack:

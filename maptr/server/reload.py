@@ -168,7 +168,7 @@ class Reloader:
     def _next(self, config: Config | None, served: Served, context: Context, results: list[ZoneResult]) -> _Next:
         snapshot = served.snapshot()
         access = self._primary.follow(self._state.access, served.sources, self._state.snapshot, snapshot)
-        return _Next(config, served, State.of(snapshot, access, context), results)
+        return _Next(config, served, State(snapshot, access, context), results)
 
     async def _read_certificate(self, reply: dict[str, Any]) -> None:
         if self._certificate is None:

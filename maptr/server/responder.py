@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from maptr.answer.context import NO_IDENTITY, Context, Identity, Transport
 from maptr.answer.message import Reply
 from maptr.answer.rate_limit import RateLimiter, RrlSettings, Verdict
-from maptr.answer.ready import ID, Ready, Zone, kind_number, kind_of, truncated
+from maptr.answer.ready import ID, Ready, kind_number, kind_of, truncated
 from maptr.answer.respond import make_reply
 from maptr.config.model import IDLE_TIMEOUT
 from maptr.errors import ZoneError
 from maptr.protocol.cookies import KEY_SIZE, CookieReply, CookieSettings, answer_cookie, packed_address
-from maptr.protocol.names import Labels
 from maptr.protocol.numbers import UDP_PAYLOAD
 from maptr.server.counters import Counters
 from maptr.server.log_limit import LogLimit
@@ -58,19 +57,11 @@ class State:
     snapshot: Snapshot
     access: Access
     context: Context
-    zones: tuple[Zone, ...]
-    others: tuple[Labels, ...]
-
-    @classmethod
-    def of(cls, snapshot: Snapshot, access: Access, context: Context) -> State:
-        """Takes some time for a large zone."""
-        catalog = [access.catalog.view.origin] if access.catalog else []
-        zones = tuple(map(Zone.of, snapshot.zones.values()))
-        return cls(snapshot, access, context, zones, (*snapshot.broken, *catalog))
 
     def ready(self, transport: Transport) -> Ready:
         """An empty table of ready responses, for one thread."""
-        return Ready(self.zones, self.others, self.context.udp_payload if transport is Transport.UDP else None)
+        catalog = [self.access.catalog.view.origin] if self.access.catalog else []
+        return Ready(self.snapshot, catalog, self.context.udp_payload if transport is Transport.UDP else None)
 
 
 class Responder:

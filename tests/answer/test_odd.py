@@ -60,7 +60,7 @@ class Both:
 
     def __init__(self, snapshot: Snapshot, context: Context) -> None:
         self.responder = Responder(rrl=RrlSettings(responses_per_second=0))
-        self.responder.swap(State.of(snapshot, Access(), context))
+        self.responder.swap(State(snapshot, Access(), context))
         self.snapshot, self.context = snapshot, context
         self.counters = Counters()
 

@@ -219,7 +219,7 @@ def answers(
 
 def make_responder(**settings: Any) -> Responder:
     responder = Responder(**settings)
-    responder.swap(State.of(SNAPSHOT, Access(), responder.context))
+    responder.swap(State(SNAPSHOT, Access(), responder.context))
     return responder
 
 
@@ -255,7 +255,7 @@ def test_a_client_that_a_key_showed_is_not_limited() -> None:
     key = Key((b"k",), "hmac-sha256", bytes(32))
     responder = make_responder(rrl=RrlSettings(responses_per_second=1), clock=Clock())
     access = Access(keys={key.name: key})
-    responder.swap(State.of(SNAPSHOT, access, responder.context))
+    responder.swap(State(SNAPSHOT, access, responder.context))
     for _ in range(50):
         query = dns.message.make_query("ns.example.", "A")
         query.use_tsig({dns.name.from_text("k."): dns.tsig.Key("k.", bytes(32), "hmac-sha256.")})

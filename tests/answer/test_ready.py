@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from maptr.answer import ready as shortcut
 from maptr.answer.context import Context, Identity, Transport
-from maptr.answer.ready import Ready, Zone, kind_number, kind_of, truncated
+from maptr.answer.ready import Ready, kind_number, kind_of, truncated
 from maptr.answer.respond import make_reply
 from maptr.protocol.cookies import CookieSettings, answer_cookie, make_cookie, packed_address
 from maptr.protocol.names import Labels
@@ -54,10 +54,9 @@ class Server:
     def __init__(self, snapshot: Snapshot, elsewhere: Sequence[Labels] = ()) -> None:
         self.snapshot = snapshot
         self.found = 0
-        zones, others = [*map(Zone.of, snapshot.zones.values())], (*snapshot.broken, *elsewhere)
         self.ready = {
-            Transport.UDP: Ready(zones, others, CONTEXT.udp_payload),
-            Transport.TCP: Ready(zones, others, None),
+            Transport.UDP: Ready(snapshot, elsewhere, CONTEXT.udp_payload),
+            Transport.TCP: Ready(snapshot, elsewhere, None),
         }
 
     def ask(self, query: bytes) -> bool:

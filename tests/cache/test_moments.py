@@ -58,7 +58,7 @@ class Recording(Responder):
 
     def follow(self, snapshot: Snapshot) -> None:
         """Answer from this from now on, and forget what was asked."""
-        self.swap(State.of(snapshot, Access(), self.context))
+        self.swap(State(snapshot, Access(), self.context))
         self.queries = []
 
     @property

@@ -54,12 +54,12 @@ pytestmark = pytest.mark.skipif(batch.why_not() is not None, reason=f"no batches
 def make_responder(**settings: Any) -> Responder:
     """A responder whose cookies are made at one moment."""
     responder = Responder(**{"cookies": CookieSettings(SECRETS), **settings})
-    responder.swap(State.of(SNAPSHOT, Access(), replace(responder.context, clock=lambda: NOW)))
+    responder.swap(State(SNAPSHOT, Access(), replace(responder.context, clock=lambda: NOW)))
     return responder
 
 
 def swap(responder: Responder, snapshot: Snapshot, **context: Any) -> None:
-    responder.swap(State.of(snapshot, Access(), replace(responder.context, **context)))
+    responder.swap(State(snapshot, Access(), replace(responder.context, **context)))
 
 
 @contextlib.contextmanager
@@ -535,7 +535,7 @@ def test_nothing_is_answered_before_there_is_a_zone() -> None:
         sock.settimeout(0.1)
         with pytest.raises(TimeoutError):
             sock.recv(65535)
-        responder.swap(State.of(SNAPSHOT, Access(), responder.context))
+        responder.swap(State(SNAPSHOT, Access(), responder.context))
         assert ask_one(address, KNOWN) == respond(KNOWN, SNAPSHOT)
     assert total(counters) == counters.received
 

@@ -39,7 +39,7 @@ def query(name: str, rdtype: str = "NAPTR", edns: int = 0, **options: object) ->
 )
 def test_a_reply_counts_as_what_a_client_makes_of_it(asked: bytes, result: str) -> None:
     responder = Responder(cookies=CookieSettings((b"0123456789abcdef",), required=True))
-    responder.swap(State.of(SNAPSHOT, Access(), responder.context))
+    responder.swap(State(SNAPSHOT, Access(), responder.context))
     counters = Counters()
     for count in (1, 2):  # the second time it may be ready
         reply = responder.answer(asked, Transport.UDP, "192.0.2.1", counters)

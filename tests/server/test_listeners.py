@@ -69,7 +69,7 @@ def serving(*addresses: Address) -> Iterator[Daemon]:
 def answers(counters: Counters | None = None) -> Answers:
     """What a listener answers by."""
     responder = Responder()
-    responder.swap(State.of(SNAPSHOT, Access(), responder.context))
+    responder.swap(State(SNAPSHOT, Access(), responder.context))
     counts = counters or Counters()
     return lambda query, transport, client: responder.answers(query, transport, client, counts)
 
@@ -312,7 +312,7 @@ def test_a_bug_in_answering_costs_its_query_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     responder = Responder()
-    responder.swap(State.of(SNAPSHOT, Access(), responder.context))
+    responder.swap(State(SNAPSHOT, Access(), responder.context))
     with monkeypatch.context() as patch:
         patch.setattr("maptr.server.responder.make_reply", lambda *_args, **_kwargs: 1 // 0)
         for transport in Transport:
@@ -413,7 +413,7 @@ def test_a_reload_amid_a_transfer_leaves_it_the_old_zone() -> None:
     with transferring() as daemon, connect(daemon.bound[0].port) as sock:
         sock.sendall(frame(dns.message.make_query("ark.arpa.", "AXFR")))
         records = sum(map(len, receive_message(sock).answer))
-        daemon.responder.swap(State.of(SNAPSHOT, Access(), daemon.responder.context))
+        daemon.responder.swap(State(SNAPSHOT, Access(), daemon.responder.context))
         receive_message_from(daemon.bound[0].port)
         while records < 3004:
             records += sum(map(len, receive_message(sock).answer))

@@ -30,7 +30,7 @@ def test_so_many_lines_an_interval_and_then_their_number() -> None:
 def test_a_flood_of_forged_queries_is_no_flood_of_lines(caplog: pytest.LogCaptureFixture) -> None:
     now = 100.0
     responder, counters = Responder(clock=lambda: now), Counters()
-    responder.swap(State.of(Snapshot.of([]), Access(), responder.context))
+    responder.swap(State(Snapshot.of([]), Access(), responder.context))
     query = dns.message.make_query("ark.arpa.", "IXFR").to_wire()
     with caplog.at_level(logging.INFO, "maptr.serve"):
         for _ in range(10 * MAX_LINES):
