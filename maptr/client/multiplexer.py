@@ -501,7 +501,8 @@ class Multiplexer:
     def _next(self, pending: Pending) -> None:
         """After an attempt: the answer, or a place at the head of the queue for the next attempt."""
         self._release(pending)
-        pending.attempt = pending.exchange.next()
+        exchange = pending.exchange
+        pending.attempt = None if exchange.answer else exchange.next()
         if pending.attempt is None:
             self._finish(pending, self._clock())
         else:
