@@ -1,6 +1,6 @@
-"""Table to zone: the text of a master file (RFC 1035 section 5), the same for the same table and serial.
+"""Table to zone: the text of a master file (RFC 1035 5), the same for the same table and serial.
 
-Finding what is wrong with a zone is the business of ``zonecheck``, which of a target can be said that of ``rules``.
+The NAPTR records are made in ``rules.py``.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from maptr.zone.tokens import BYTE_ORDER_MARK, MARK_REFUSED
 
 TTL = 86400  # of every record, in seconds
 REFRESH, RETRY, EXPIRE = 3600, 900, 1209600  # SOA timers: an hour, a quarter, two weeks
-MINIMUM = 300  # negative answers (RFC 2308 section 5): a NAAN registered today is found within minutes
-MAX_WHO = 4 * MAX_STRING  # octets of a name or acronym, its key included
+MINIMUM = 300  # TTL of negative responses (RFC 2308 5): a NAAN that was registered today is found within minutes
+MAX_WHO = 4 * MAX_STRING  # bytes of a name or acronym, its key included
 LOCALHOST: Labels = (b"localhost",)
 
 
 @dataclass(frozen=True, slots=True)
 class NameServer:
-    """An NS record; its addresses are glue, and needed where its name is below the origin."""
+    """An NS record. Its addresses are glue, which it needs if its name is below the origin."""
 
     name: Labels
     addresses: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str, origin: Labels = ARK_ARPA) -> NameServer:
-        """From ``NAME[=ADDRESS[,ADDRESS...]]``; a name without any dot is below the origin, others are absolute.
+        """From ``NAME[=ADDRESS[,ADDRESS...]]``. A name without a dot is below the origin, others are absolute.
 
-        Raises ZoneError for a bad name or address, and for glue that is missing or out of place.
+        Raises ZoneError for a bad name or address, and for missing or unusable glue.
         """
         name_text, _, addresses_text = text.partition("=")
         try:
@@ -52,22 +52,23 @@ class NameServer:
         if not name:
             raise ZoneError(f"name server {text}: no name")
         if any("%" in address for address in addresses):
-            raise ZoneError(f"name server {text}: an address with a scope is known on one machine only")
+            raise ZoneError(f"name server {text}: an address with a scope is valid on one machine only")
         if "." not in name_text:
             name = names.check((*name, *origin))
         below = names.is_below(name, origin)
         if below and not addresses:
             raise ZoneError(f"name server {text} is in the zone: give its address, {name_text}=ADDRESS")
         if addresses and not below:
-            raise ZoneError(f"name server {text} is not in the zone, which can hold no address for it")
+            raise ZoneError(f"name server {text} is not in the zone, so the zone cannot have its address")
         return cls(name, addresses)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a zone has beside its table. Without name servers it names ``localhost``, and is fit for loopback only.
+    """The content of a zone besides its table. Without name servers, it has ``localhost``, for loopback only.
 
-    ``include`` is (file name, text) of records merged as they are; names it delegates are left to it.
+    ``include`` is (file name, text) of records that are added as they are. Names that they delegate are not taken from
+    the table.
     """
 
     origin: Labels = ARK_ARPA
@@ -79,7 +80,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A zone's text, and what of the table is not in it: left out (with the reason), and delegated."""
+    """The text of a zone, and the entries that are not in it: those left out, with the reason, and those delegated."""
 
     text: str
     serial: int
@@ -89,38 +90,38 @@ class Build:
 
 
 def build(table: Table, serial: int, settings: Settings | None = None, *, unread: Iterable[TableError] = ()) -> Build:
-    """The zone of a table: for each NAAN its NAPTR rules and a TXT of who it is, NAANs sorted.
+    """The zone of a table: for each NAAN, sorted, its NAPTR rules and TXT records with its names.
 
-    A record that cannot be published is left out and reported, as are those that could not be read, ``unread``.
-    Raises ZoneError where the settings make no zone.
+    Entries that cannot be published are left out and reported, as are those that could not be read, ``unread``.
+    Raises ZoneError for settings that make no valid zone.
     """
     settings = settings or Settings()
     origin = names.to_text(settings.origin)
     delegated = {name for file, text in settings.include for name in _delegations(file, text, origin)}
     lines = [*_header(serial, settings)]
     usable, left_out = publishable(table, origin=settings.origin, unread=unread)
-    given_up: list[str] = []
+    skipped: list[str] = []
     published = rules = 0
     for naan in sorted({entry.naan for entry in table.values()}):
         if (naan.encode(), *settings.origin) in delegated:
-            given_up.append(naan)
+            skipped.append(naan)
             continue
         entry = usable.get(naan) or Entry(naan)
         made = list(records_by_name(entry, usable.shoulders(naan), settings.origin))
         published += bool(made)
         rules += len(made)
-        below: list[str] = []  # names of shoulders, so that each name's records stand together
+        below: list[str] = []  # the records of shoulders, so that the records of each name stand together
         for owner, naptr in made:
             name = names.to_text(owner[: len(owner) - len(settings.origin)]).removesuffix(".")
             (lines if name == naan else below).append(f"{name} IN NAPTR {naptr.to_text()}")
         lines += [f"{naan} IN TXT {strings}" for strings in _who(entry)] if made else []
         lines += below
-    left_out = LeftOut(finding for finding in left_out if finding.record.partition("/")[0] not in given_up)
+    left_out = LeftOut(finding for finding in left_out if finding.record.partition("/")[0] not in skipped)
     for file, text in settings.include:
         records = text.replace("\r\n", "\n").rstrip("\n")
         lines += [f"; from {file.rpartition('/')[2]}", f"$ORIGIN {origin}", records]
     counts = {"naans": published, "rules": rules}
-    return Build("\n".join(lines) + "\n", serial, left_out, tuple(given_up), counts)
+    return Build("\n".join(lines) + "\n", serial, left_out, tuple(skipped), counts)
 
 
 def _header(serial: int, settings: Settings) -> Iterator[str]:
@@ -140,8 +141,8 @@ def _header(serial: int, settings: Settings) -> Iterator[str]:
 
 
 def _who(entry: Entry) -> Iterator[str]:
-    """TXT rdata, one ``key=value`` a record (RFC 1464), UTF-8 as ``\\DDD``; a long value goes on in further strings,
-    and is cut where it is longer than MAX_WHO: a record has room for 65,535 octets (RFC 1035 3.2.1)."""
+    """TXT rdata, one ``key=value`` a record (RFC 1464), UTF-8 as ``\\DDD``. A long value is split into several strings,
+    and cut after MAX_WHO bytes: a record has at most 65,535 (RFC 1035 3.2.1)."""
     acronym = entry.who.acronym or next((nma.acronym for nma in entry.nmas if nma.acronym), None)
     for key, value in (("who", entry.who.name), ("native", entry.who.name_native), ("acronym", acronym)):
         octets = f"{key}={value}".encode()[:MAX_WHO].decode("utf-8", "ignore").encode()
@@ -151,7 +152,7 @@ def _who(entry: Entry) -> Iterator[str]:
 
 
 def _delegations(file: str, text: str, origin: str) -> Iterator[Labels]:
-    """Names that included records delegate (NS, not at the origin), in the form that compares."""
+    """The folded names that included records delegate (NS, not at the origin)."""
     if text.startswith(BYTE_ORDER_MARK):
         raise ZoneError(MARK_REFUSED, filename=file, line=1)
     apex = dns.name.from_text(origin)
@@ -165,7 +166,7 @@ def _delegations(file: str, text: str, origin: str) -> Iterator[Labels]:
 
 
 def serial_of(lines: Iterable[str]) -> tuple[int, list[str]] | None:
-    """The serial of a zone text written by ``build``, and its lines with the serial blanked; None for any other."""
+    """The serial of a zone text that ``build`` made, and its lines without the serial; None for any other text."""
     kept: list[str] = []
     serial = None
     for line in lines:

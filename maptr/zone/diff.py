@@ -170,27 +170,17 @@ def _rrset_dict(rrset: RRset | None) -> dict[str, Any] | None:
 
 def content_digest(zone: ZoneView) -> str:
     """A digest of everything in the zone except its serial."""
-    digest = hashlib.sha256()
-    for owner, node in sorted(zone.nodes.items()):
-        for rdtype, rrset in node.items():
-            rdatas = [_with_serial(rdata, 0) for rdata in rrset.rdatas] if rdtype == SOA else sorted(rrset.rdatas)
-            head = struct.pack("!HIH", rdtype, rrset.ttl, len(rdatas)) + to_text(rrset.owner).encode()
-            for part in (to_text(owner).encode(), head, *rdatas):
-                digest.update(struct.pack("!I", len(part)) + part)
-    return digest.hexdigest()
+    return digest(with_serial(zone, 0)).hex()
 
 
 def with_serial(zone: ZoneView, serial: int) -> ZoneView:
     """The same zone with another serial."""
-    rdatas = (_with_serial(zone.soa.rdatas[0], serial),)
+    rdata = zone.soa.rdatas[0]
+    rdatas = (rdata[: SERIAL.start] + serial.to_bytes(4, "big") + rdata[SERIAL.stop :],)
     soa = zone.soa._replace(rdatas=rdatas)
     apex = {**zone.nodes[zone.origin], SOA: soa}
     nodes = zone.nodes.replaced({to_wire(zone.origin): b"".join(map(pack_rrset, apex.values()))})
     return zone._replace(serial=serial, soa=soa, negative_soa=zone.negative_soa._replace(rdatas=rdatas), nodes=nodes)
-
-
-def _with_serial(soa: bytes, serial: int) -> bytes:
-    return soa[: SERIAL.start] + serial.to_bytes(4, "big") + soa[SERIAL.stop :]
 
 
 def stripped(view: ZoneView, serial: int | None = None) -> ZoneView:

@@ -1,11 +1,11 @@
-r"""Entries of the table as NAPTR records: what of a target can be said, and in which order.
+r"""Entries of the table as NAPTR records, in their order.
 
     12345 IN NAPTR   9 10 "u" "ark" "!^ark:/?12345/(x6.*)$!https://x6.example/ark:/12345/\\1!" .
     12345 IN NAPTR  10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/p/ark:/12345/\\1!" .
     12345 IN NAPTR 100 10 "h" "ark" "" h.example\0588443.
 
-A ``u`` rule says the whole target. An ``h`` record says host and port for clients that know no more, and is there
-for NAANs only, because ``h`` cannot tell shoulders apart.
+A ``u`` rule has the whole target. An ``h`` record has host and port, for clients that know only ``h``. Only NAANs have
+``h`` records, because ``h`` cannot distinguish shoulders.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from maptr.protocol.names import ARK_ARPA, Labels
 from maptr.registry.table import Entry, Nma
 from maptr.registry.target import example_url, template_parts
 
-ORDER_NAAN = 10  # of a NAAN's u rules; shoulders come before, longest first
+ORDER_NAAN = 10  # of the u rules of a NAAN; those of shoulders come first, the longest before the others
 ORDER_HOST = 100  # of h records: the fallback
-PREFERENCE_STEP = 10  # between the NMAs of one entry, in the registry's order
+PREFERENCE_STEP = 10  # between the NMAs of one entry, in the order of the registry
 
-_DELIMITERS = "!#~,;@%&=<"  # the last stands neither in a pattern nor in a URL
+_DELIMITERS = "!#~,;@%&=<"  # the last one is in no pattern and no URL
 _LABEL = re.compile(r"[a-z0-9]+\Z")
 
 
 def records(entry: Entry, shoulders: Sequence[Entry] = ()) -> list[Naptr]:
-    """All NAPTR records of a NAAN, at one name: rules of the shoulders that need one, its own rules, its hosts.
+    """All NAPTR records of a NAAN at one name: rules of the shoulders that need one, its own rules, its hosts.
 
-    A regexp may be longer than DNS can carry, for a table is asked by these records too; those of a zone are
-    ``records_by_name``. Raises ZoneError, naming the record, where a target makes no rule.
+    For look-ups in a table without DNS: a regexp may be longer than DNS allows. ``records_by_name`` has the records of
+    a zone. Raises ZoneError, with the record, for a target that makes no rule.
     """
     return [naptr for made in _ordered(entry, shoulders) for naptr in made.rules()]
 
 
 def records_by_name(entry: Entry, shoulders: Sequence[Entry], origin: Labels) -> Iterator[tuple[Labels, Naptr]]:
-    """The records of a NAAN as a zone has them, each with its owner: all of them at the NAAN.
+    """The records of a NAAN in a zone, each with its owner.
 
-    But a shoulder whose rule would be too long has a redirect there, and at a name of its own the rule, which then
-    need not match NAAN and shoulder. Every NMA is one for which ``unwritable`` is None.
+    All owners are the NAAN, except for a shoulder whose rule would be too long: the NAAN has a redirect to a name of
+    the shoulder, whose rule need not match NAAN and shoulder. ``unwritable`` must be None for every NMA.
     """
     root = (entry.naan.encode(), *origin)
     for made in _ordered(entry, shoulders):
@@ -58,7 +58,7 @@ def records_by_name(entry: Entry, shoulders: Sequence[Entry], origin: Labels) ->
 
 
 def unwritable(entry: Entry, nma: Nma, origin: Labels = ARK_ARPA) -> str | None:
-    """Why no zone can hold the rule of an NMA that clients can use; None if one can."""
+    """Why no zone can have the rule of an NMA that clients can use; None if a zone can."""
     length = len(regexp(entry, nma))
     if length <= MAX_STRING:
         return None
@@ -76,7 +76,7 @@ class _Ordered(NamedTuple):
 
     entry: Entry
     order: int
-    hosts: bool = False  # its h records, not its u rules
+    hosts: bool = False  # its h records instead of its u rules
 
     def rules(self, *, short: bool = False) -> Iterator[Naptr]:
         if self.hosts:
@@ -98,9 +98,9 @@ def _ordered(entry: Entry, shoulders: Sequence[Entry]) -> Iterator[_Ordered]:
 
 
 def _own_name(entry: Entry, origin: Labels) -> Labels:
-    """Where the rules of a shoulder are that a redirect leads to: below its NAAN.
+    """The name of a shoulder's own rules, below its NAAN.
 
-    DNS does not tell capitals from small letters, and shoulders do.
+    DNS names are case-insensitive and shoulders are not, so others than lower-case letters are hexadecimal.
     """
     shoulder = entry.shoulder.encode()
     label = shoulder if _LABEL.match(entry.shoulder) else b"_" + shoulder.hex().encode()
@@ -108,14 +108,14 @@ def _own_name(entry: Entry, origin: Labels) -> Labels:
 
 
 def _redirect(entry: Entry, name: Labels) -> bytes:
-    """The regexp that sends the ARKs of a shoulder to a name."""
+    """The regexp that redirects the ARKs of a shoulder to a name."""
     return _field(f"^ark:/?{entry.naan}/{escape(entry.shoulder)}.*$", _literal(names.to_text(name)), entry)
 
 
 def needed_shoulders(entry: Entry, shoulders: Iterable[Entry]) -> list[Entry]:
-    """The shoulders whose targets differ from what their ARKs would get without a rule of their own.
+    """The shoulders whose targets differ from those that their ARKs would have without a rule.
 
-    That is the longest needed shoulder around them, else the NAAN.
+    These would be the targets of the longest needed shoulder that is a prefix of theirs, else of the NAAN.
     """
     needed: list[Entry] = []
     for shoulder in sorted(shoulders, key=lambda s: (len(s.shoulder), s.shoulder)):
@@ -127,22 +127,22 @@ def needed_shoulders(entry: Entry, shoulders: Iterable[Entry]) -> list[Entry]:
 
 
 def _meanings(entry: Entry, shoulder: str) -> list[str]:
-    """Targets with ``${suffix}`` said as what it means for ARKs of the shoulder: two texts alike act alike."""
-    lost = shoulder[len(entry.shoulder) :]
-    return [nma.target.replace("${suffix}", lost + "${suffix}") for nma in entry.nmas]
+    """Targets in the terms of the shoulder's ARKs: equal texts are equal targets."""
+    rest = shoulder[len(entry.shoulder) :]
+    return [nma.target.replace("${suffix}", rest + "${suffix}") for nma in entry.nmas]
 
 
 def regexp(entry: Entry, nma: Nma, *, short: bool = False) -> bytes:
     """The ``u`` regexp that turns an ARK of the entry, in resolution form, into the NMA's URL.
 
-    ``short`` is for a name where no other ARK is looked up: what is not asked for need not be matched. Raises
-    ZoneError where the target asks for what no ARK has.
+    ``short`` is for a name at which only ARKs of the entry are looked up: the start of the ARK need not be matched.
+    Raises ZoneError for a target with a variable that no ARK has.
     """
     parts = template_parts(nma.target)
     used = {variable for _, variable in parts if variable}
     if "content" in used and not short:  # the NAAN and the name
         used = used - {"content"} | {"value"}
-    # Each variable is a part of the resolution form and all that follows it, so groups nest.
+    # Each variable is the rest of the resolution form from one part on, so groups nest.
     levels = (("pid", "ark:/?"), ("content", f"{entry.naan}/"), ("value", escape(entry.shoulder)), ("suffix", ""))
     groups = [name for name, _ in levels if name in used]
     pattern, opened = "", 0
@@ -162,7 +162,7 @@ def regexp(entry: Entry, nma: Nma, *, short: bool = False) -> bytes:
         elif variable == "prefix":
             replacement += entry.naan
         elif variable:
-            raise ZoneError(f"record {entry.key}: the target asks for ${{{variable}}}, which no ARK has")
+            raise ZoneError(f"record {entry.key}: the target has the variable ${{{variable}}}, which no ARK has")
     return _field(f"^{pattern}.*{')' * len(groups)}$", replacement, entry)
 
 
@@ -190,10 +190,10 @@ def _host_rules(entry: Entry, order: int) -> Iterator[Naptr]:
 
 
 def host_labels(nma: Nma) -> Labels:
-    """The host of a target as an ``h`` replacement, a port in its last label; empty where there is none.
+    """The host of a target as an ``h`` replacement, with the port in its last label; empty if it cannot be written.
 
-    An IPv6 address is no domain name, so it has none. Port 80 means http, and stands for it where the target has none;
-    so a host that speaks https there cannot be said.
+    An IPv6 address is not a domain name. Port 80 means http, and is written for an http target without a port; so https
+    on port 80 cannot be written.
     """
     try:
         where = url.parse(example_url(nma.target))
