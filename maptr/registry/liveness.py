@@ -7,7 +7,7 @@ its candidates are tried last, and reports name it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -40,7 +40,7 @@ class Probe:
     note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"place": self.place, "at": self.at, "outcome": str(self.outcome), "note": self.note}
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,7 @@ class Liveness:
         return self.failures >= SUSPECT_AFTER and abs(now - self.at) <= TRUSTED_FOR
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "place": self.place,
-            "at": self.at,
-            "answered_at": self.answered_at,
-            "failures": self.failures,
-            "since": self.since,
-            "note": self.note,
-        }
+        return asdict(self)
 
 
 def place_of(where: url.Url) -> str:

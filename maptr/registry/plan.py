@@ -58,19 +58,6 @@ class Plan:
                 f" ({self.removal:.0%}, the limit is {limit:.0%})"
             )
 
-    def apply(self, table: Table) -> Table:
-        """The table after the plan: changed entries keep their place, added ones come last.
-
-        Raises ValueError if the plan was made for another table.
-        """
-        gone = {entry.key for entry in self.removed}
-        changed = {old.key: new for old, new in self.changed}
-        for entry in (*self.removed, *(old for old, _ in self.changed)):
-            if table.get(entry.key) != entry:
-                raise ValueError(f"{entry.key} differs from what the plan expects")
-        kept = (changed.get(key, entry) for key, entry in table.items() if key not in gone)
-        return Table([*kept, *self.added], metadata=table.metadata)
-
     def to_text(self) -> str:
         """A line for each record, sorted by key: ``+`` added, ``~`` changed, ``-`` removed, ``!`` kept."""
         lines = [(entry.key, f"+ {entry.key} {_targets(entry)}") for entry in self.added]

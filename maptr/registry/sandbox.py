@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from maptr import registry
-from maptr.errors import ParserFailed, TableError
+from maptr.errors import MaptrError, ParserFailed, TableError
 from maptr.registry.json_records import read_record, write_record
 from maptr.registry.table import MAX_BAD, Table, TableBuilder
 
@@ -67,7 +67,8 @@ class Parser:
         timer.daemon = True
         try:
             timer.start()
-            return _Answer(filename).read(process, content)
+            _send(process, content)
+            return _receive(process, filename)
         except ParserFailed as error:
             if self._stopped:
                 raise ParserFailed(f"{filename}: the reading was stopped") from None
@@ -110,60 +111,51 @@ class Parser:
             return self._process
 
 
-class _Answer:
-    """Reads the lines of a child."""
+def _send(process: subprocess.Popen[bytes], content: bytes) -> None:
+    assert process.stdin is not None  # noqa: S101 - for the type checker
+    with suppress(BrokenPipeError):  # the child ended early; its status says why
+        process.stdin.write(len(content).to_bytes(8, "big"))
+        process.stdin.write(content)
+        process.stdin.flush()
 
-    def __init__(self, filename: str) -> None:
-        self._filename = filename
-        self._bad: list[TableError] = []
-        self._builder = TableBuilder(filename)
-        self._metadata: dict[str, Any] = {}
 
-    def read(self, process: subprocess.Popen[bytes], content: bytes) -> tuple[Table, list[TableError]]:
-        assert process.stdin is not None  # noqa: S101 - for the type checker, as below
-        assert process.stdout is not None  # noqa: S101
-        with suppress(BrokenPipeError):  # the child ended early; its status says why
-            process.stdin.write(len(content).to_bytes(8, "big"))
-            process.stdin.write(content)
-            process.stdin.flush()
-        size = 0
-        while line := process.stdout.readline(MAX_LINE + 1):
-            size += len(line)
-            if size > MAX_OUTPUT:
-                raise self._error(f"not a registry: makes more than {MAX_OUTPUT} bytes of records", 1)
-            try:
-                kind, *values = json.loads(line if len(line) <= MAX_LINE else b"")
-                if kind == "end":
-                    return self._builder.table(self._metadata), self._bad
-                self._take(kind, values)
-            except (ValueError, TypeError, RecursionError) as error:
-                raise ParserFailed(
-                    f"{self._filename}: the process that reads it sent a malformed line: {error}"
-                ) from None
-        raise ParserFailed(f"{self._filename}: the process that reads it {_failure(process)}")
+def _receive(process: subprocess.Popen[bytes], filename: str) -> tuple[Table, list[TableError]]:
+    """Read the lines of a child. Raises TableError if the file is not a registry, and ParserFailed."""
+    assert process.stdout is not None  # noqa: S101 - for the type checker
+    builder = TableBuilder(filename)
+    metadata: dict[str, Any] = {}
+    bad: list[TableError] = []
 
-    def _take(self, kind: str, values: list[Any]) -> None:
-        """Handle one line. Raises TableError if the file is not a registry, ValueError if the line is malformed."""
-        if kind == "entry":
-            line, record = values
-            try:
-                self._builder.add(replace(read_record(record), line=int(line)))
-            except TableError as error:
-                raise ValueError(error.reason) from None
-        elif kind == "metadata":
-            self._metadata = dict(*values)
-        elif kind == "bad" and len(self._bad) < MAX_BAD:
-            self._bad.append(self._error(*values))
-            self._builder.refused.add(self._bad[-1].record)
-        elif kind == "failed":
-            raise self._error(*values)
-        elif kind == "limit":
-            raise ParserFailed(f"{self._filename}: {values[0]}")
-        else:
-            raise ValueError(kind)
+    def error(reason: Any, line: Any = 0, record: Any = "") -> TableError:
+        return builder.error(str(reason), line=int(line), record=str(record))
 
-    def _error(self, reason: str, line: int = 0, record: str = "") -> TableError:
-        return TableError(str(reason), filename=self._filename, line=int(line), record=str(record))
+    size = 0
+    failure: MaptrError | None = None
+    while failure is None and (line := process.stdout.readline(MAX_LINE + 1)):
+        size += len(line)
+        if size > MAX_OUTPUT:
+            raise error(f"not a registry: makes more than {MAX_OUTPUT} bytes of records", 1)
+        try:
+            match json.loads(line if len(line) <= MAX_LINE else b""):
+                case ["entry", number, record]:
+                    builder.add(replace(read_record(record), line=int(number)))
+                case ["metadata", values]:
+                    metadata = dict(values)
+                case ["bad", *values] if len(bad) < MAX_BAD:
+                    bad.append(error(*values))
+                    builder.refused.add(bad[-1].record)
+                case ["end"]:
+                    return builder.table(metadata), bad
+                case ["failed", *values]:
+                    failure = error(*values)
+                case ["limit", reason]:
+                    failure = ParserFailed(f"{filename}: {reason}")
+                case other:
+                    raise ValueError(f"unknown: {other!r:.40}")
+        except (ValueError, TypeError, RecursionError, TableError) as wrong:
+            reason = wrong.reason if isinstance(wrong, TableError) else wrong
+            raise ParserFailed(f"{filename}: the process that reads it sent a malformed line: {reason}") from None
+    raise failure or ParserFailed(f"{filename}: the process that reads it {_failure(process)}")
 
 
 def _failure(process: subprocess.Popen[bytes]) -> str:

@@ -18,7 +18,7 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
         "pid": "the whole ARK: `ark:12345/x6np1`",
         "value": "the name: `x6np1`",
         "prefix": "the NAAN: `12345`",
-        "suffix": "what follows the record's shoulder, of a NAAN's record the name: `np1`",
+        "suffix": "the text after the shoulder of the record: `np1`; in the record of a NAAN, the name",
     }
 )
 """The variables of a target, written ``${name}``, and what each becomes for ark:12345/x6np1 in the record 12345/x6."""

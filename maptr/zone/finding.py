@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from maptr.errors import ZoneError, reason_of
@@ -55,15 +55,7 @@ class Finding:
         return printable(f"{where.removeprefix(':')}: {text}" if where else text)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "severity": str(self.severity),
-            "code": self.code,
-            "record": self.record,
-            "reason": self.reason,
-            "value": self.value,
-            "line": self.line,
-            "file": self.file,
-        }
+        return asdict(self)
 
 
 def text_of(error: BaseException) -> str:

@@ -39,6 +39,7 @@ from maptr.zone.diff import Difference
 from maptr.zone.lint import publishable
 from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.support.moments import ORIGIN, Follower, ever_touched, of_naans, states, with_part
+from tests.support.registries import applied
 from tests.support.running import answering, served
 
 # After so many of the moments the secondary's zone is compared with the one built anew; MAPTR_MOMENTS=130 does each.
@@ -133,7 +134,7 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
             pull = plan_pull(some_target, [str(some_source)], force=True)  # few are left, so that much of them changes
             apply_pull(pull, wall=lambda: 0.0)
             touched = touched_by(pull.plan)
-            table = pull.plan.apply(table)
+            table = Table(applied(pull.plan, table).values())
             part = Table(entry for entry in table.values() if entry.naan in touched)
             check_natab(part)
             following = next_serial("date", when, serial)
@@ -156,7 +157,7 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
             reconciled += len(touched)
         source.write_text(json.dumps(moments[-1][1]))
         pull = plan_pull(target, [str(source)])
-        assert dict(pull.plan.apply(registry.read(target.read_bytes()))) == dict(table), "as all the moments together"
+        assert applied(pull.plan, registry.read(target.read_bytes())) == dict(table), "as all the moments together"
         apply_pull(pull, wall=lambda: 0.0)
         server.queries = []
         last = [drift for group in cache.drift_many() for drift in group]

@@ -65,7 +65,7 @@ def test_a_network_failure_is_not_kept(tmp_path: Path) -> None:
     file = write_registry(tmp_path / "naans", free_port(), free_port())
     result = run("probe", "--table", file, "--history", str(history), "--allow-private")
     assert result.exit_code == 9
-    assert "it may be this machine's network; nothing was kept" in result.stderr
+    assert "perhaps because of the network of this machine; nothing was kept" in result.stderr
     assert ProbeLog(Disk(history, wall=Clock()), wall=Clock()).all() == {}
 
 

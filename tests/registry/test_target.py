@@ -46,7 +46,7 @@ def test_an_unusable_target_has_a_reason(target: str, fault: tuple[str, str] | N
 @pytest.mark.parametrize("name", VARIABLES)
 def test_each_variable_means_what_the_documentation_says(name: str) -> None:
     """In the table, in a rule in DNS, and on the page."""
-    expected = VARIABLES[name].rpartition(": ")[2].strip("`")
+    expected = VARIABLES[name].partition(": `")[2].partition("`")[0]
     ark = Ark.parse("ark:12345/x6np1")
     entry = Entry("12345", "x6", (Nma(f"https://h.example/?${{{name}}}"),))
     assert entry.urls(ark) == [f"https://h.example/?{expected}"]

@@ -272,7 +272,7 @@ def test_a_record_that_cannot_be_read_any_more_is_an_alarm_until_it_can(
     caplog.clear()
     for _ in range(2):
         pulling.pull()
-    told = "1 record keeps its last good entry, for the source has what cannot be read: 10003: no NMA"
+    told = "1 record keeps its last good entry, for the source has what cannot be read: 10003: not a valid NMA"
     assert [(record.levelname, told in record.message) for record in caplog.records] == [("ERROR", True)]
     assert [told in alarm for alarm in pulling.puller.alarms()] == [True]
     described = pulling.puller.describe()

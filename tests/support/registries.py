@@ -10,6 +10,8 @@ from collections.abc import Callable
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from maptr.registry.minisign import PublicKey
+from maptr.registry.plan import Plan
+from maptr.registry.table import Entry, Table
 
 
 def natab(*naans: int, host: str = "h.example.org") -> bytes:
@@ -18,6 +20,13 @@ def natab(*naans: int, host: str = "h.example.org") -> bytes:
 
 def json_v1(*records: object) -> bytes:
     return json.dumps({"metadata": {"version": "2"}, "data": records}).encode()
+
+
+def applied(plan: Plan, table: Table) -> dict[str, Entry]:
+    """The entries of a table after a plan, in no particular order."""
+    assert all(table[entry.key] == entry for entry in (*plan.removed, *(old for old, _ in plan.changed)))
+    found = {key: entry for key, entry in table.items() if entry not in plan.removed}
+    return found | {entry.key: entry for entry in (*plan.added, *(new for _, new in plan.changed))}
 
 
 OLD = natab(*range(10000, 10010))
