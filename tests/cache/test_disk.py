@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,15 @@ from maptr.cache.cache import Cache
 from maptr.cache.disk import FIRST_PAUSE, PAGE, REPORT_EVERY, Disk
 from maptr.errors import ConfigError
 from maptr.protocol.names import parse
-from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, host, said
+from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, host, run_program, said
 
 NAME = parse(HOME)
+
+
+def execute(path: Path, statement: str, *values: object) -> None:
+    """Change the file as another program would."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement, values)
 
 
 def rig_on(path: Path, **options: Any) -> Rig:
@@ -47,9 +53,7 @@ def corrupt_header(path: Path) -> None:
 
 
 def corrupt_middle(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.close()
+    execute(path, "PRAGMA wal_checkpoint(TRUNCATE)")
     content = bytearray(path.read_bytes())
     content[PAGE:] = os.urandom(len(content) - PAGE)
     path.write_bytes(bytes(content))
@@ -60,9 +64,7 @@ def cut_in_half(path: Path) -> None:
 
 
 def corrupt_schema(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("DROP TABLE answer")
-    connection.close()
+    execute(path, "DROP TABLE answer")
 
 
 def default_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -105,9 +107,7 @@ def test_a_corrupt_file_is_renamed_reported_and_built_anew(
 def test_damaged_rows_cost_no_answer(column: str, value: object, tmp_path: Path) -> None:
     path = tmp_path / "c"
     ask(rig_on(path))
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"UPDATE answer SET {column} = ?", (value,))
-    connection.close()
+    execute(path, f"UPDATE answer SET {column} = ?", value)
     rig = rig_on(path)
     found = rig.cache.discover(ARK)
     assert (found.security, found[0].host) == ("indeterminate", "h.example")
@@ -118,9 +118,7 @@ def test_damaged_rows_cost_no_answer(column: str, value: object, tmp_path: Path)
 def test_a_damaged_expiry_does_not_keep_an_answer_forever(tmp_path: Path) -> None:
     path = tmp_path / "c"
     ask(rig_on(path))
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE answer SET expires = 1e300")
-    connection.close()
+    execute(path, "UPDATE answer SET expires = 1e300")
     rig = rig_on(path)
     rig.pass_time(30 * 86_400)
     assert ask(rig) == "dns"
@@ -143,9 +141,7 @@ rig.cache.close()
 other = Rig(path={str(tmp_path / "c")!r})
 assert other.cache.discover("ark:23456/x").source == "disk"
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert "going on without the disk cache" in done.stderr
+    assert "going on without the disk cache" in run_program(program)
 
 
 def test_at_its_size_limit_the_file_loses_the_answers_that_expire_first(tmp_path: Path) -> None:
@@ -160,10 +156,8 @@ def test_at_its_size_limit_the_file_loses_the_answers_that_expire_first(tmp_path
 
 def test_the_file_of_another_release_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "c"
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE answer (view, name, outcome, more)")
-        connection.execute("PRAGMA user_version = 99")
-    connection.close()
+    execute(path, "CREATE TABLE answer (view, name, outcome, more)")
+    execute(path, "PRAGMA user_version = 99")
     before = path.read_bytes()
     assert ask(rig_on(path)) == "dns"
     assert "version 99" in caplog.text
@@ -244,8 +238,7 @@ assert disk.get("", name)
 """
     held = Disk(tmp_path / "c", wall=lambda: 0.0)  # so that no close is the last one, which would wait for the disk
     held.get("", NAME)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=500)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert run_program(program) == ""
     held.close()
 
 
@@ -275,8 +268,7 @@ assert os.waitpid(child, 0)[1] == 0
 other = Disk({str(tmp_path / "c")!r}, wall=lambda: 0.0)
 assert [other.get("", name) is not None for name in names] == [True, True, True]
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert run_program(program) == ""
 
 
 def test_processes_can_open_a_new_file_at_the_same_time(tmp_path: Path) -> None:
@@ -314,10 +306,8 @@ for number in range(40):
 
 
 def database(path: Path, table: str, version: int) -> bytes:
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"CREATE TABLE {table}")
-        connection.execute(f"PRAGMA user_version = {version}")
-    connection.close()
+    execute(path, f"CREATE TABLE {table}")
+    execute(path, f"PRAGMA user_version = {version}")
     return path.read_bytes()
 
 
@@ -377,9 +367,7 @@ def test_a_foreign_file_that_replaced_the_cache_is_left_alone(tmp_path: Path, ca
 
 def test_an_empty_file_and_an_empty_database_are_used(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
-    with sqlite3.connect(tmp_path / "no-tables") as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-    connection.close()
+    execute(tmp_path / "no-tables", "PRAGMA journal_mode = WAL")
     for name in ("empty", "no-tables"):
         Rig(ONE_HOST, path=tmp_path / name).cache.discover(ARK)
         assert Rig(path=tmp_path / name).cache.discover(ARK).source == "disk"
@@ -486,6 +474,4 @@ for name in ("theirs", "readable", "new", "closed/natab"):
         else:
             raise AssertionError(options)
 """
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=30)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("going on without the disk cache") == 4
+    assert run_program(program, str(tmp_path)).count("going on without the disk cache") == 4

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +13,7 @@ from maptr.cache.options import Key
 from maptr.discovery import Discovery, DiscoveryFailed, Outcome
 from maptr.files import ForkLock
 from maptr.protocol.names import parse
-from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, host, said, table, until
+from tests.support.caching import ARK, HOME, ONE_HOST, Clock, Rig, host, run_program, said, table, until
 
 KEY: Key = ("", parse(HOME))
 
@@ -167,8 +165,7 @@ rig.dns.gate.set()
 asking.join()
 sys.exit(code)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
-    assert done.returncode == 0, done.stderr
+    run_program(program)
 
 
 def test_a_fork_lock_excludes_other_threads_of_the_same_process() -> None:

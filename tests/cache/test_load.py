@@ -1,6 +1,6 @@
-"""A load of mixed traffic through the async cache while its DNS server goes and comes back.
+"""Mixed traffic through discover_async while the DNS server is stopped and started.
 
-A few seconds here; ``scripts/bench cache --load 60`` goes on for a minute, with a restart every five seconds.
+A few seconds here; ``scripts/bench cache --load 60`` runs for a minute, with a restart every five seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CLIENTS = 20
 
 
 def answer(query: dns.message.Message) -> dns.message.Message | None:
-    """The zone, with a TTL of a second, so that the cache is kept asking."""
+    """The zone with TTLs of one second, so that the cache keeps asking."""
     reply = SHORT(query)
     if reply is not None:
         for section in (reply.answer, reply.authority):
@@ -37,7 +37,7 @@ def answer(query: dns.message.Message) -> dns.message.Message | None:
 
 
 async def one(cache: Cache, naan: int, ark: str) -> str:
-    """Discover an ARK and say what came of it; an answer that is wrong, or an error out of contract, is raised."""
+    """Discover an ARK, and return the outcome as a word. Raises for a wrong answer or an undocumented error."""
     try:
         found = await cache.discover_async(ark)
     except NoMappingAuthority:
@@ -53,7 +53,7 @@ async def one(cache: Cache, naan: int, ark: str) -> str:
 
 
 def run(directory: Path, *, seconds: float, period: float) -> tuple[Counter[str], int]:
-    """What came of the discoveries, and how often the server was killed: once a period, and gone for a third of it."""
+    """The outcomes, and how often the server was stopped: once a period, for a third of it."""
     server = Server()
     server.script = answer
     server.start()
@@ -94,7 +94,7 @@ def run(directory: Path, *, seconds: float, period: float) -> tuple[Counter[str]
     return outcomes, kills
 
 
-def test_no_wrong_answer_and_no_error_out_of_contract(tmp_path: Path) -> None:
+def test_no_answer_is_wrong_and_no_error_is_undocumented(tmp_path: Path) -> None:
     outcomes, kills = run(tmp_path, seconds=3.5, period=1.0)
     assert kills >= 2
     assert outcomes["dns"]

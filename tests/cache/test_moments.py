@@ -1,8 +1,7 @@
-"""The 130 real moments of the registry, replayed: pull, plan, natab, zone, serial, IXFR, our answers, and what a
-client's cache makes of them.
+"""The 130 changes of the real registry, replayed: pull, plan, natab, zone, serial, IXFR, answers, and drift.
 
-At the first moment the whole zone is served; after that only what the moment touched, so that a question for anything
-else would be seen at once.
+At first the server has the whole zone; after that it has only the NAANs of each change, so that a query for any other
+name fails the test.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ from tests.support.moments import ORIGIN, Follower, ever_touched, of_naans, stat
 from tests.support.registries import applied
 from tests.support.running import answering, served
 
-# After so many of the moments the secondary's zone is compared with the one built anew; MAPTR_MOMENTS=130 does each.
+# How often the secondary's zone is compared with one built anew; MAPTR_MOMENTS=130 compares it after each change.
 WHOLE = int(os.environ.get("MAPTR_MOMENTS", "2"))
 
 
 class Recording(Responder):
-    """Answers as our own server does; every query is kept."""
+    """The responder of maptr, which also records every query."""
 
     def __init__(self) -> None:
         super().__init__(rrl=RrlSettings(responses_per_second=0))
@@ -58,7 +57,7 @@ class Recording(Responder):
         return super().answers(query, transport, client, counters)
 
     def follow(self, snapshot: Snapshot) -> None:
-        """Answer from this from now on, and forget what was asked."""
+        """Use another snapshot, and forget the queries."""
         self.swap(State(snapshot, Access(), self.context))
         self.queries = []
 
@@ -87,16 +86,16 @@ def touched_by(plan: Plan) -> set[str]:
 
 
 def check_one_change(change: Difference, naans: set[str]) -> None:
-    """Of each NAAN that was touched, and of no other name, its NAPTR and TXT RRsets alone."""
+    """The difference has NAPTR and TXT records of the touched NAANs only."""
     for record in (*change.removed, *change.added):
         assert record.owner[0].decode() in naans
         assert len(record.owner) == 3
         assert record.rdtype in (dns.rdatatype.NAPTR, dns.rdatatype.TXT)
-    assert not set(change.removed) & set(change.added), "what stays is not sent"
+    assert not set(change.removed) & set(change.added), "unchanged records are not sent"
 
 
 def check_natab(table: Table) -> None:
-    """natab says of each NAAN what it can hold."""
+    """natab has each NAAN, except for reported losses."""
     text, losses = registry.write_natab(table)
     back = registry.read(text)
     assert list(back) == table.naans()
@@ -106,7 +105,7 @@ def check_natab(table: Table) -> None:
 
 @pytest.mark.real_data
 def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Batches find ready responses themselves, and the responder would not see each query.
+    # The shortcut answers without the responder, which would miss the query.
     monkeypatch.setattr("maptr.server.batch.why_not", lambda: "every query is kept")
     (_, start), *moments = states(real_data)
     source, target = tmp_path / "source.json", tmp_path / "naans.json"
@@ -114,7 +113,7 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
     source.write_text(json.dumps(start))
     apply_pull(plan_pull(target, [str(source)]), wall=lambda: 0.0)
     table = registry.read(target.read_bytes())
-    # Moment by moment those records are pulled that any moment touches: the bulk, read each time, stays what it is.
+    # For speed, each pull has only the records that any change touches.
     some = ever_touched([start, *(document for _, document in moments)])
     some_source, some_target = tmp_path / "some-source.json", tmp_path / "some.json"
     some_target.write_text(json.dumps(of_naans(start, some)))
@@ -123,7 +122,7 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
     server = Recording()
     daemon = Daemon(served(whole), [Address("127.0.0.1", 0)], responder=server)
     with answering(daemon):
-        # What DNS did not have is known for minutes. This may take longer, so the cache's time goes slower.
+        # Negative answers are kept for minutes, which the test may take, so the clock of the cache is slower.
         nameservers = [f"127.0.0.1#{daemon.bound[0].port}"]
         cache = Cache(table, nameservers=nameservers, lifetime=20.0, clock=lambda: time.monotonic() / 100)
         first = [drift for group in cache.drift_many() for drift in group]
@@ -131,7 +130,7 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
         reconciled = seen = 0
         for seen, (when, document) in enumerate(moments, 1):
             some_source.write_text(json.dumps(of_naans(document, some)))
-            pull = plan_pull(some_target, [str(some_source)], force=True)  # few are left, so that much of them changes
+            pull = plan_pull(some_target, [str(some_source)], force=True)  # of few records, a change is a large part
             apply_pull(pull, wall=lambda: 0.0)
             touched = touched_by(pull.plan)
             table = Table(applied(pull.plan, table).values())
@@ -157,14 +156,14 @@ def test_the_real_moments(real_data: Path, tmp_path: Path, monkeypatch: pytest.M
             reconciled += len(touched)
         source.write_text(json.dumps(moments[-1][1]))
         pull = plan_pull(target, [str(source)])
-        assert applied(pull.plan, registry.read(target.read_bytes())) == dict(table), "as all the moments together"
+        assert applied(pull.plan, registry.read(target.read_bytes())) == dict(table), "as all the changes"
         apply_pull(pull, wall=lambda: 0.0)
         server.queries = []
         last = [drift for group in cache.drift_many() for drift in group]
     assert seen == 130
-    assert server.asked == set(), "what was not touched is known, and asks nothing"
+    assert server.asked == set(), "answers of untouched NAANs are kept"
     assert {drift.verdict for drift in last} <= {Verdict.SAME, Verdict.LOSSY}
     assert dict(table) == dict(registry.read(target.read_bytes()))
     assert dict(table) == dict(registry.read((real_data / "naan_records.json").read_bytes()))
     assert reconciled >= 130
-    assert secondary.ixfr < secondary.axfr, "all the changes of two years are less than the zone once"
+    assert secondary.ixfr < secondary.axfr, "the changes of two years are smaller than one copy of the zone"

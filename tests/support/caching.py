@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -135,3 +137,11 @@ def until(condition: Callable[[], object], what: str) -> None:
             return
         pause.wait(0.005)
     raise AssertionError(f"did not happen: {what}")
+
+
+def run_program(program: str, *arguments: str) -> str:
+    """Run a Python program that must succeed, and return what it writes to stderr."""
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    return done.stderr

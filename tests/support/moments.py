@@ -1,4 +1,4 @@
-"""The registry's real moments, and a secondary that follows the zone made of them by IXFR, its octets counted."""
+"""The changes of the real registry, and a secondary that follows them by IXFR and counts the bytes."""
 
 from __future__ import annotations
 
