@@ -9,20 +9,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from maptr.errors import ZoneError, reason_of
 from maptr.protocol.names import Labels, to_text
-from maptr.server import signer, state_folder
+from maptr.server import signer, state_folder, table_zone
 from maptr.server.state import NEVER_SIGNED, Served, ZoneResult, ZoneSource, ZoneState
 from maptr.server.zone_file import read_checked
 from maptr.zone.diff import stripped
 from maptr.zone.finding import text_of
 from maptr.zone.publish import Published, choose_serial, decide
 from maptr.zone.snapshot import ZoneView
-
-if TYPE_CHECKING:
-    from maptr.zone.lint import LeftOut
 
 log = logging.getLogger("maptr.serve")
 
@@ -110,7 +106,7 @@ def _publish(
     name, served, old = to_text(source.origin), state.view, state.unsigned_view()
     reading = source
     try:
-        reading, left_out = _prepare(source, now, starting)
+        reading, left_out = table_zone.prepare(source, now, starting=starting)
         checked = read_checked(reading)
         view = checked.view if source.signing is None else stripped(checked.view)
         view = _numbered(source, view, old, now)
@@ -118,9 +114,9 @@ def _publish(
             view = decide(old, view, source.guards, force=force)
         if view is not old:
             _record(source, view, starting=starting)
-        _settle(source, reading, published=True)
+        table_zone.settle(source, reading, published=True)
     except (ZoneError, OSError) as error:
-        _settle(source, reading, published=False)
+        table_zone.settle(source, reading, published=False)
         reason = text_of(error)
         if served is None:
             log.error("zone %s not loaded, queries get SERVFAIL: %s", name, reason)
@@ -166,21 +162,6 @@ def _serve(state: ZoneState, view: ZoneView, now: float, warnings: tuple[str, ..
     result, was = ("loaded", None) if old is None else ("reloaded", old.serial)
     state = state.serving(view, now)._replace(warnings=warnings)
     return state, ZoneResult(name, result, view.serial, was, "", warnings)
-
-
-def _prepare(source: ZoneSource, now: float, starting: bool) -> tuple[ZoneSource, LeftOut | None]:
-    if source.table is None:
-        return source, None
-    from maptr.server import table_zone  # late, for a start: every registry reader, which few servers need
-
-    return table_zone.prepare(source, now, starting=starting)
-
-
-def _settle(source: ZoneSource, reading: ZoneSource, *, published: bool) -> None:
-    if reading is not source:
-        from maptr.server import table_zone  # late, as above
-
-        table_zone.settle(source, reading, published=published)
 
 
 def _numbered(source: ZoneSource, new: ZoneView, old: ZoneView | None, now: float) -> ZoneView:

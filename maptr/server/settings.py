@@ -17,6 +17,7 @@ from maptr.dnssec.policy import Children, Policy
 from maptr.errors import ConfigError, MissingExtra, SignatureError, ZoneError, raise_all
 from maptr.protocol.cookies import CookieSettings
 from maptr.protocol.names import Labels, fold, parse, to_text
+from maptr.registry.minisign import PublicKey
 from maptr.server import metrics, privileges
 from maptr.server.connections import TlsSettings
 from maptr.server.primary import PrimarySettings
@@ -27,6 +28,7 @@ from maptr.server.stream import DEFAULT_LIMITS, TcpLimits
 from maptr.text import nearest
 from maptr.transfer.acl import Acl, Key, NotifyTarget, Rule, Secondaries, keyring
 from maptr.transfer.catalog import catalog_zone
+from maptr.zone.build import NameServer
 from maptr.zone.publish import Guards
 
 if TYPE_CHECKING:
@@ -214,8 +216,6 @@ def build_of(config: Config, zone: ZoneConfig) -> TableBuild | None:
     """How a zone is built from its table; None for one without. Raises ConfigError."""
     if zone.table is None:
         return None
-    from maptr.zone.build import NameServer  # late: with dnspython's zone reader, 40 ms of a start
-
     try:
         servers = tuple(NameServer.parse(text, zone.name) for text in zone.ns)
     except ZoneError as error:
@@ -231,7 +231,6 @@ def has_table(config: Config) -> bool:
 def demands_of(config: Config) -> Demands:
     """The requirements for a pulled table. Raises ConfigError for a key that cannot be read."""
     # Late: with HTTP, which few servers need.
-    from maptr.registry.minisign import PublicKey
     from maptr.registry.pull import Demands
 
     table = config.table

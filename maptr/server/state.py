@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from maptr.dnssec.expiry import EXPIRING, Signatures, SignatureState, Validity
 from maptr.dnssec.policy import Policy
 from maptr.protocol.names import Labels, fold, parse
+from maptr.zone.build import NameServer
 from maptr.zone.diff import stripped
 from maptr.zone.lint import LeftOut
 from maptr.zone.publish import Guards
 from maptr.zone.snapshot import Snapshot, ZoneView
-
-if TYPE_CHECKING:
-    from maptr.zone.build import NameServer  # and with it dnspython's zone reader: 40 ms of a start
 
 KeyFiles = tuple[tuple[str, int, int, int, int], ...]  # a key folder's files with their times, without their content
 
