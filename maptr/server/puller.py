@@ -125,7 +125,7 @@ class Puller:
             except Exception:
                 log.exception("internal error, table not pulled")
             try:
-                async with asyncio.timeout(self._pause()):
+                async with asyncio.timeout(self.pause()):
                     await self._wanted.wait()
             except TimeoutError:
                 pass
@@ -148,7 +148,8 @@ class Puller:
         if table.drift and file.exists():
             await self._look_for_drift(config, file)
 
-    def _pause(self) -> float:
+    def pause(self) -> float:
+        """Seconds until the next pull, at random within limits; shorter after a failure."""
         config = self._config()
         every = float(config.table.every if config is not None else 3600)
         if self.state.failures:
@@ -241,7 +242,7 @@ class Puller:
 def _kept(kept: tuple[tuple[str, str], ...]) -> str:
     count = f"{len(kept)} record{' keeps its' if len(kept) == 1 else 's keep their'} last good entry"
     (key, reason), more = kept[0], len(kept) - 1
-    return f"{count}, for the source has what cannot be read: {key}: {reason}{f' and {more} more' if more else ''}"
+    return f"{count}, as the source has unreadable data: {key}: {reason}{f' and {more} more' if more else ''}"
 
 
 def _counted(plan: Plan) -> str:

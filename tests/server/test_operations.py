@@ -185,12 +185,12 @@ FAULTS = {
     ),
     "a bad configuration at a reload": ("test_control.test_a_bad_configuration_leaves_everything",),
     "an address that is not there": (
-        "test_addresses.test_an_address_that_comes_later_if_the_system_lets_it_be_bound",
-        "test_addresses.test_an_address_that_goes_away_and_comes_back",
+        "test_sockets.test_an_address_that_comes_later_if_the_system_lets_it_be_bound",
+        "test_sockets.test_an_address_that_goes_away_and_comes_back",
     ),
     "a port that another server has": (
         "test_listeners.test_an_address_in_use_is_an_error_that_names_it",
-        "test_addresses.test_a_port_that_another_shares_is_taken",
+        "test_sockets.test_a_port_that_another_shares_is_taken",
     ),
     "a state folder that another server has": ("test_daemon.test_a_state_folder_is_one_servers",),
     "a full disk": ("test_operations.test_a_full_disk",),

@@ -1,7 +1,8 @@
-"""Replies leave from the address that was asked, by whatever way the routes have."""
+"""UDP without batches: responses leave from the address that was asked."""
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 import struct
@@ -9,6 +10,7 @@ import struct
 import pytest
 
 from maptr.server import sockets, udp
+from tests.support.running import PATIENCE
 
 
 @pytest.mark.parametrize(
@@ -39,12 +41,17 @@ def test_what_else_the_kernel_tells_is_not_sent_back() -> None:
 
 
 def test_every_address_of_a_wildcard_socket_answers_as_itself() -> None:
-    with sockets.open_udp("0.0.0.0", 0) as server:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
         listener = udp.UdpListener(server, lambda query, _transport, _client: query)
+        listener.start(loop)
         for number in (1, 2, 9):
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-                client.settimeout(5)
+                client.setblocking(False)
                 client.connect((f"127.0.0.{number}", server.getsockname()[1]))  # takes nothing from another address
-                client.send(b"asked")
-                listener._drain()
-                assert client.recv(100) == b"asked"
+                client.send(b"query")
+                assert await asyncio.wait_for(loop.sock_recv(client, 100), PATIENCE) == b"query"
+        listener.stop(loop)
+
+    server = sockets.open_udp("0.0.0.0", 0)
+    asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Zones built from a table in the server: what is published, what is refused, and what a restart serves."""
+"""Zones built from a table, and the table that the server pulls."""
 
 from __future__ import annotations
 
@@ -247,13 +247,13 @@ def test_a_failure_is_told_once_retried_soon_and_forgotten_when_it_is_over(
 ) -> None:
     pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\nevery = "1h"\n'))
     good = answers.pop("/naans")
-    assert 3240 <= pulling.puller._pause() <= 3960
+    assert 3240 <= pulling.puller.pause() <= 3960
     for _ in range(3):
         pulling.pull()
     assert [record.message for record in caplog.records] == [
         f"table {tmp_path}/naans not pulled, the old one stays: {url}: the server answers 404 Not Found"
     ]
-    assert 108 <= pulling.puller._pause() <= 132
+    assert 108 <= pulling.puller.pause() <= 132
     assert pulling.puller.alarms() == [f"the table was not pulled, the old one stays: {pulling.puller.state.error}"]
     assert pulling.published == []
     answers["/naans"] = good
@@ -272,7 +272,7 @@ def test_a_record_that_cannot_be_read_any_more_is_an_alarm_until_it_can(
     caplog.clear()
     for _ in range(2):
         pulling.pull()
-    told = "1 record keeps its last good entry, for the source has what cannot be read: 10003: not a valid NMA"
+    told = "1 record keeps its last good entry, as the source has unreadable data: 10003: not a valid NMA"
     assert [(record.levelname, told in record.message) for record in caplog.records] == [("ERROR", True)]
     assert [told in alarm for alarm in pulling.puller.alarms()] == [True]
     described = pulling.puller.describe()
