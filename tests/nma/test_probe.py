@@ -7,15 +7,12 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from maptr import url
 from maptr.errors import NmaError
 from maptr.nma.probe import Prober
-from maptr.nma.reachable import Reachable
 from maptr.registry.liveness import ProbeResult
-from tests.support.caching import ARK, Clock, Rig, host, said
+from tests.support.caching import Clock
 
 
 class Network:
@@ -92,25 +89,3 @@ def test_an_unexpected_exception_is_raised_and_stops_the_rest() -> None:
     network.look_up = broken  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError):
         list(network.prober().probe(["https://a.example"]))
-
-
-@given(
-    st.permutations(["a.example", "b.example", "c.example"]),
-    st.sets(st.sampled_from("abc")),
-    st.sets(st.sampled_from("abc")),
-)
-def test_suspects_are_tried_last_and_never_removed(names: list[str], suspects: set[str], dead: set[str]) -> None:
-    asked: list[str] = []
-
-    def probe(where: url.Url, seconds: float) -> None:
-        asked.append(where.host.text)
-        if where.host.text[0] in dead:
-            raise NmaError("dead")
-
-    rig = Rig({"12345.ark.arpa.": said(*(host(f"{name}.", order) for order, name in enumerate(names)))})
-    chooser = Reachable(schemes=("https",), probe=probe, suspects=lambda where: where.host.text[0] in suspects)
-    chosen = chooser(rig.cache.discover(ARK)).host
-    order = sorted(names, key=lambda name: name[0] in suspects)
-    alive = [name for name in order if name[0] not in dead]
-    assert chosen == (alive[0] if alive else names[0]), "the first that answers, suspect or not"
-    assert asked == order[: order.index(alive[0]) + 1 if alive else 3]
