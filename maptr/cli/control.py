@@ -250,7 +250,7 @@ def _ask(where: tuple[Path, str], request: dict[str, Any], seconds: float) -> di
         named = f", which {source} names: no server runs with it" if source else ""
         output.fail(f"not running: there is no socket {path}{named}", output.EXIT_NOT_RUNNING)
     except ConnectionRefusedError:
-        output.fail(f"not running: no server listens on {path}: it was killed", output.EXIT_NOT_RUNNING)
+        output.fail(f"not running: no server listens on {path}: the server was killed", output.EXIT_NOT_RUNNING)
     except OSError as error:
         output.fail(f"not running: {path}: {error.strerror or error}", output.EXIT_NOT_RUNNING)
     except ValueError:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from maptr.cli.completion import SHELLS
 from maptr.cli.group import main
-from tests.cli.test_help import commands
+from tests.cli.test_group import commands
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -27,8 +27,8 @@ from tests.conftest import REPOSITORY
 from tests.support.namespaces import environment
 from tests.support.running import PATIENCE
 
-LINES = 40_000  # more octets than there is room for
-Ends = tuple[int, int]  # what is read from, and what is written to
+LINES = 40_000  # more bytes than there is room for
+Ends = tuple[int, int]  # descriptors to read from and to write to
 
 
 def pipe() -> Ends:
@@ -36,7 +36,7 @@ def pipe() -> Ends:
 
 
 def journal() -> Ends:
-    """As systemd gives it."""
+    """As systemd makes one."""
     reading, writing = socket.socketpair()
     return reading.detach(), writing.detach()
 
@@ -67,7 +67,7 @@ def fill(log: LogStream) -> None:
 
 
 def fill_up(pipe: int) -> None:
-    """Until it takes no octet more, by a description of its own."""
+    """Fill a pipe through a description of its own."""
     own = os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK)
     with contextlib.suppress(BlockingIOError):
         while True:
@@ -76,7 +76,7 @@ def fill_up(pipe: int) -> None:
 
 
 def read(end: int) -> str:
-    """All there is now."""
+    """All that can be read now."""
     os.set_blocking(end, False)
     found = b""
     while True:
@@ -86,7 +86,7 @@ def read(end: int) -> str:
             return found.decode()
 
 
-def test_lines_that_nobody_reads_are_counted_and_the_others_whole(ends: Ends) -> None:
+def test_lines_without_a_reader_are_counted_and_the_others_complete(ends: Ends) -> None:
     log = LogStream(ends[1], patience=0.01)
     fill(log)
     said = read(ends[0])
@@ -99,10 +99,10 @@ def test_lines_that_nobody_reads_are_counted_and_the_others_whole(ends: Ends) ->
         f"{LINES - len(kept)} lines of the log lost: there was no room for them",
         "again",
     )
-    assert os.get_blocking(ends[1])  # as others who have it know it
+    assert os.get_blocking(ends[1])  # unchanged for other processes
 
 
-def test_a_reader_that_is_slow_loses_nothing(ends: Ends) -> None:
+def test_a_slow_reader_loses_nothing(ends: Ends) -> None:
     log = LogStream(ends[1], patience=PATIENCE)
     found: list[str] = []
 
@@ -117,7 +117,7 @@ def test_a_reader_that_is_slow_loses_nothing(ends: Ends) -> None:
     assert "".join(found).splitlines() == [f"line {number:06}" for number in range(LINES)]
 
 
-def test_a_line_that_went_in_part_is_ended_before_the_next() -> None:
+def test_a_partly_written_line_is_completed_before_the_next() -> None:
     reading, writing = socket.socketpair()
     with reading, writing:
         log = LogStream(writing.fileno(), patience=0.01)
@@ -135,7 +135,7 @@ def test_a_line_that_went_in_part_is_ended_before_the_next() -> None:
     assert {line for line in others if "lines of the log" not in line} == {"soon"}
 
 
-def test_no_descriptor_is_left_open_and_none_has_to_be_there(ends: Ends) -> None:
+def test_no_descriptor_is_left_open_and_none_is_needed(ends: Ends) -> None:
     log = LogStream(ends[1])
     lowest = os.dup(0)
     os.close(lowest)
@@ -151,7 +151,7 @@ def test_no_descriptor_is_left_open_and_none_has_to_be_there(ends: Ends) -> None
     assert read(ends[0]).splitlines() == ["one", "two"]
 
 
-def test_a_full_disk_loses_lines_and_says_so_where_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_loses_lines_and_reports_it_later(tmp_path: Path) -> None:
     file = (tmp_path / "log").open("wb", buffering=0)
     with file:
         log = LogStream(file.fileno())
@@ -167,15 +167,15 @@ def test_a_full_disk_loses_lines_and_says_so_where_there_is_room(tmp_path: Path)
     assert (tmp_path / "log").read_text().splitlines() == ["one", lost, "two"]
 
 
-def test_nobody_to_read_is_no_error() -> None:
+def test_a_closed_reader_is_not_an_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     LogStream(writing).emit(record("lost"))
     os.close(writing)
 
 
-def test_a_server_answers_though_its_log_is_read_by_nobody() -> None:
-    """Who may have no transfer makes it say so each time: a stranger, who could so hold up everybody."""
+def test_a_server_answers_while_its_log_is_not_read() -> None:
+    """A client that may not transfer the zone causes a log line with each query."""
     reading, writing = os.pipe()
     zone = f"ark.arpa={REPOSITORY / 'zones' / 'ark.arpa.zone'}"
     command = [sys.executable, "-m", "maptr", "serve", "--zone", zone, "--listen", "127.0.0.1:0"]

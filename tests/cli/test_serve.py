@@ -1,7 +1,9 @@
-"""The options of ``maptr serve`` for secondaries: what is taken, and how each mistake is told."""
+"""The command line of ``maptr serve``: its options, and how each mistake is reported."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ def check(zone_file: Path, *options: str) -> Result:
     return CliRunner().invoke(serve, ["--zone", f"example={zone_file}", "--check-config", *options])
 
 
-def test_all_of_them_together(zone_file: Path, tmp_path: Path) -> None:
+def test_all_options_for_secondaries_together(zone_file: Path, tmp_path: Path) -> None:
     (tmp_path / "xfr.key").write_text(SECRET + "\n")
     result = check(
         zone_file,
@@ -50,11 +52,38 @@ def test_all_of_them_together(zone_file: Path, tmp_path: Path) -> None:
         (("--catalog", "a..b"), 2, "is not a domain name: empty label"),
         (("--catalog", ".".join(["x" * 40] * 6)), 1, "name of"),
         (("--state", "/none"), 2, "does not exist"),
+        (("--query-log", "-1"), 2, "--query-log"),
+        (("--query-log", "x"), 2, "--query-log"),
+        (("--listen", "127.0.0.1"), 2, "--listen"),
+        (("--listen", "localhost:53"), 2, "--listen"),
+        (("--log-level", "loud"), 2, "--log-level"),
+        (("--log-format", "xml"), 2, "--log-format"),
         (("--key", f"a=hmac-sha256:{SECRET}", "--key", f"A=hmac-sha1:{SECRET}"), 1, "key a. is given twice"),
     ],
 )
-def test_each_mistake_is_told(zone_file: Path, options: tuple[str, ...], code: int, why: str) -> None:
+def test_each_mistake_is_reported(zone_file: Path, options: tuple[str, ...], code: int, why: str) -> None:
     result = check(zone_file, *options)
     assert result.exit_code == code, result.output
     assert why in " ".join(result.output.replace("│", " ").split())
     assert SECRET not in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        ([], 2, "there is no zone to serve: give --zone ORIGIN=FILE, or --config FILE"),
+        (["--tls-listen", "127.0.0.1:853"], 2, "Error: "),
+        (["--zone", "a.test=zone", "--json"], 2, "--json goes with --check-config"),
+        (["--zone", "a.test=zone", "--zone", "a.test=zone"], 1, "zone a.test. is given twice"),
+        (["--config", "nowhere.toml"], 8, "nowhere.toml: No such file or directory"),
+        (["--config", "bad.toml"], 1, "maptr: bad.toml:2: serve.listen"),
+        (["--zone", "a.test=zone", "--state", "nowhere"], 2, "'nowhere' does not exist"),
+        (["--zone", "a.test=zone", "--listen", "192.0.2.1:53"], 1, "192.0.2.1:53"),
+    ],
+)
+def test_a_start_that_fails(words: list[str], code: int, why: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("[serve]\nlisten = 'many'\n")
+    command = [sys.executable, "-m", "maptr", "serve", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert why in done.stderr
