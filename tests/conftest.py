@@ -61,7 +61,7 @@ def network() -> Iterator[Network]:
     found = Network()
     try:
         if found.refused:
-            pytest.skip(f"no network of its own: {found.refused}")
+            pytest.skip(f"no network namespace: {found.refused}")
         found.ip("link set lo up", or_skip=True)
         yield found
     finally:

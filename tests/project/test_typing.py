@@ -17,7 +17,7 @@ from maptr.client.bulk import Bulk, BulkOptions
 from maptr.client.call import Call, Options
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-EXAMPLE = REPOSITORY / "tests" / "typing_example.py"
+EXAMPLE = Path(__file__).resolve().parent / "typing_example.py"
 FETCH_SECONDS = 120  # for what pyright fetches on its first run, and a look at one file
 WHOM = {"ark", "resolver", "nameservers", "self", "stub"}
 

@@ -1,4 +1,4 @@
-"""Certificates for tests of TLS: self-signed, of this hour, never kept."""
+"""Self-signed certificates for tests of TLS, valid for an hour."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 def write_certificate(directory: Path, name: str = "ns1.example", *, passphrase: bytes | None = None) -> None:
-    """``tls.crt`` and ``tls.key`` in the directory, for the name and for loopback."""
+    """Write ``tls.crt`` and ``tls.key``, valid for the name and for loopback addresses."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)

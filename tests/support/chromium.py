@@ -1,10 +1,10 @@
-"""A real browser for the tests: Chromium without a window, told what to do over a pipe (its DevTools protocol).
+"""A headless Chromium, controlled over a pipe by its DevTools protocol.
 
     with Chromium() as browser:
         page = browser.open(path, width=400, dark=True)
         page.value("document.title")
 
-Nothing but the standard library speaks with it: messages are JSON, each ended by a NUL, on its descriptors 3 and 4.
+Messages are JSON, each ended by a NUL, on the descriptors 3 and 4 of the browser.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ import pytest
 from tests.support.peers import find
 
 COMMANDS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-SECONDS = 60.0  # for one answer, on a machine that is busy; one takes milliseconds
+SECONDS = 60.0  # for one answer on a busy machine; usually milliseconds
 HEIGHT = 900
 
 
 def program() -> str:
-    """The browser's path. Skips the test where there is none; with MAPTR_REQUIRE_PEERS=1, fails it."""
+    """The path of the browser. Without one the test is skipped, or fails if MAPTR_REQUIRE_PEERS=1."""
     for command in COMMANDS:
         if path := find(command):
             return path
@@ -42,13 +42,13 @@ def program() -> str:
 
 
 class Page(NamedTuple):
-    """A page that is loaded, and what it did by then and since."""
+    """A loaded page and its events."""
 
     browser: Chromium
     session: str
 
     def value(self, expression: str) -> Any:
-        """What a JavaScript expression comes to in the page, as plain values."""
+        """The value of a JavaScript expression in the page."""
         done = self.browser.call(
             "Runtime.evaluate", self.session, expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -56,14 +56,14 @@ class Page(NamedTuple):
         return done["result"].get("value")
 
     def events(self, *methods: str) -> list[dict[str, Any]]:
-        """What happened of some kinds, the earliest first."""
-        self.value("0")  # whatever happened before is told before this
+        """The parameters of events of these methods, the earliest first."""
+        self.value("0")  # its answer comes after all earlier events
         mine = (event for event in self.browser.events if event.get("sessionId") == self.session)
         return [event["params"] for event in mine if event["method"] in methods]
 
 
 class Chromium:
-    """One browser, with a profile of its own that goes with it."""
+    """A browser with a temporary profile."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
@@ -76,7 +76,7 @@ class Chromium:
             program(),
             "--headless",
             "--remote-debugging-pipe",
-            "--no-sandbox",  # which root has not, nor many a container; all it shows is made by the tests
+            "--no-sandbox",  # not available to root and in many containers; the pages are the tests' own
             "--disable-gpu",
             "--disable-dev-shm-usage",
             "--no-first-run",
@@ -100,7 +100,7 @@ class Chromium:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        os.close(self._out)  # it ends when nobody tells it anything any more
+        os.close(self._out)  # the browser exits when the pipe is closed
         os.close(self._in)
         try:
             self._process.wait(10)
@@ -110,7 +110,7 @@ class Chromium:
         shutil.rmtree(self._profile, ignore_errors=True)
 
     def open(self, path: Path, *, width: int = 1280, dark: bool = False) -> Page:
-        """The page of a file, in a window so many CSS pixels wide."""
+        """Load a file in a window of this width in CSS pixels."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Log", "Runtime"):
@@ -125,7 +125,7 @@ class Chromium:
         return page
 
     def call(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
-        """One command's result."""
+        """The result of one command."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": params} | ({"sessionId": session} if session else {})
         os.write(self._out, json.dumps(message).encode() + b"\0")
@@ -138,15 +138,15 @@ class Chromium:
     def _until(self, happened: Any) -> None:
         deadline = time.monotonic() + SECONDS
         while not happened():
-            assert time.monotonic() < deadline, "the browser is silent"
+            assert time.monotonic() < deadline, "the browser does not answer"
             time.sleep(0.01)
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
             ready, _, _ = select.select([self._in], [], [], SECONDS)
-            assert ready, "the browser is silent"
+            assert ready, "the browser does not answer"
             more = os.read(self._in, 1 << 20)
-            assert more, f"the browser ended, with {self._process.poll()}"
+            assert more, f"the browser exited with {self._process.poll()}"
             self._rest += more
         message, _, self._rest = self._rest.partition(b"\0")
         answer: dict[str, Any] = json.loads(message)

@@ -1,7 +1,6 @@
-"""Name servers that do what no honest one does, for the client to meet over real sockets.
+"""Scripted name servers on real sockets, which may send any response.
 
-A ``Script`` gets the octets of a query and how they came, and gives the packets to send back: none is silence, several
-are sent in order. What the client should make of it is the business of the tests.
+A ``Script`` gets the bytes of a query and its transport, and returns the packets to send back, in order.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ CNAME, NAPTR, SOA, NS, A = 5, 35, 6, 2, 1
 
 
 def question(query: bytes) -> tuple[tuple[bytes, ...], bytes]:
-    """The name asked, in lower case, and the octets of the whole question."""
+    """The queried name in lower case, and the bytes of the question section."""
     labels = []
     at = 12
     while query[at]:
@@ -33,7 +32,7 @@ def question(query: bytes) -> tuple[tuple[bytes, ...], bytes]:
 
 
 def record(owner: str | None, rdtype: int, rdata: bytes, *, ttl: int = 60, rdclass: int = 1) -> bytes:
-    """A record in wire format; None as owner is a pointer to the question."""
+    """A record in wire format; the owner None is a pointer to the question."""
     name = b"\xc0\x0c" if owner is None else names.to_wire(names.parse(owner))
     return name + struct.pack("!HHIH", rdtype, rdclass, ttl, len(rdata)) + rdata
 
@@ -56,7 +55,7 @@ def reply(
     ident: bytes | None = None,
     asked: bytes | None = None,
 ) -> bytes:
-    """A reply to the query, each part as one likes it."""
+    """A response to the query, of any content."""
     sections = [answer or [], authority or [], additional or []]
     head = (ident or query[:2]) + struct.pack("!5H", QR | flags | rcode, 1, *map(len, sections))
     return head + (asked or question(query)[1]) + b"".join(b"".join(section) for section in sections)
@@ -66,7 +65,7 @@ SOA_RDATA = names.to_wire((b"a",)) * 2 + struct.pack("!5I", 1, 2, 3, 4, 60)
 
 
 def hosts(zone: dict[str, list[bytes]]) -> Script:
-    """An honest server with NAPTR rdata by name, for contrast and as a part of others."""
+    """A correct server with NAPTR rdata by name."""
     table = {names.fold(names.parse(name)): rdatas for name, rdatas in zone.items()}
 
     def answer(query: bytes, transport: str) -> list[bytes]:
@@ -80,7 +79,7 @@ def hosts(zone: dict[str, list[bytes]]) -> Script:
 
 
 class Hostile:
-    """One server on 127.0.0.1 (or another loopback address), UDP and TCP on the same port."""
+    """A server on a loopback address, with UDP and TCP on the same port."""
 
     def __init__(self, script: Script, host: str = "127.0.0.1", port: int = 0) -> None:
         self.script = script
@@ -124,7 +123,7 @@ class Hostile:
                     connection.settimeout(1)
                     size = int.from_bytes(connection.recv(2), "big")
                     query = connection.recv(size)
-                    if not query:  # a client whose time was over
+                    if not query:  # the client has timed out
                         continue
                     self.queries.append((query, "tcp"))
                     for packet in self.script(query, "tcp"):
@@ -133,7 +132,7 @@ class Hostile:
 
 @contextmanager
 def hostile(script: Script, host: str = "127.0.0.1", port: int = 0) -> Iterator[Hostile]:
-    """The server, running."""
+    """Run a server."""
     server = Hostile(script, host, port)
     for thread in server.threads:
         thread.start()
@@ -141,7 +140,7 @@ def hostile(script: Script, host: str = "127.0.0.1", port: int = 0) -> Iterator[
         yield server
     finally:
         server.over.set()
-        with suppress(OSError):  # so that neither thread waits for its timeout
+        with suppress(OSError):  # wakes both threads
             server.udp.sendto(b"", (server.host, server.port))
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp:
                 tcp.connect((server.host, server.port))

@@ -1,4 +1,4 @@
-"""Commands in processes of their own that get SIGINT, as by Ctrl-C, once something has come about."""
+"""Commands that are interrupted by SIGINT, as by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.running import PATIENCE
 def interrupted(
     words: list[str], when: Callable[[], object], *, cwd: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """How a command ended that was interrupted when ``when`` was true, or returned."""
+    """Run ``maptr`` with these arguments and interrupt it when ``when`` is true or returns."""
     with subprocess.Popen(
         [sys.executable, "-m", "maptr", *words],
         cwd=cwd,
@@ -27,15 +27,15 @@ def interrupted(
         text=True,
     ) as process:
         try:
-            until(when, "what was to be interrupted")
-            # Python does not notice a signal that comes just before a system call blocks: a user presses Ctrl-C again.
+            until(when, "the moment of the interrupt")
+            # Python misses a signal that arrives just before a system call blocks; a user presses Ctrl-C again.
             for _ in range(int(PATIENCE)):
                 process.send_signal(signal.SIGINT)
                 with suppress(subprocess.TimeoutExpired):
                     out, err = process.communicate(timeout=1)
                     break
             else:
-                raise AssertionError(f"{words} goes on")
+                raise AssertionError(f"{words} still runs")
         except BaseException:
             process.kill()
             raise

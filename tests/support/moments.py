@@ -28,7 +28,7 @@ HERE = "127.0.0.1"
 
 
 def states(directory: Path) -> Iterator[tuple[float, dict[str, Any]]]:
-    """The registry before the first of its real changes, and after the changes of each moment: when, and the JSON."""
+    """The registry before its first change and after the changes of each moment: the time and the JSON."""
     document = json.loads(gzip.decompress((directory / "naan_records_2024-06-21.json.gz").read_bytes()))
     records = {record["what"]: record for record in document["data"]}
     yield 0.0, document
@@ -43,7 +43,7 @@ def states(directory: Path) -> Iterator[tuple[float, dict[str, Any]]]:
 
 
 def ever_touched(documents: Iterable[dict[str, Any]]) -> set[str]:
-    """The NAANs of which some moment added, changed or removed a record."""
+    """The NAANs with a record that some moment added, changed or removed."""
     found = [{record["what"]: record for record in document["data"]} for document in documents]
     return {
         what.partition("/")[0]
@@ -54,12 +54,12 @@ def ever_touched(documents: Iterable[dict[str, Any]]) -> set[str]:
 
 
 def of_naans(document: dict[str, Any], naans: Collection[str]) -> dict[str, Any]:
-    """The registry's records of these NAANs alone."""
+    """The registry with only the records of these NAANs."""
     return {**document, "data": [record for record in document["data"] if record["what"].partition("/")[0] in naans]}
 
 
 def with_part(whole: ZoneView, part: ZoneView, naans: Collection[str]) -> ZoneView:
-    """A zone in which these NAANs are as in the other, which has no more than they and the apex."""
+    """A zone with these NAANs as in ``part``, which has only them and the apex."""
     owners = {(naan.encode(), *whole.origin) for naan in naans}
     assert part.nodes.keys() - {whole.origin} <= owners
     kept = {name: node for name, node in whole.nodes.items() if name not in owners}
@@ -67,7 +67,10 @@ def with_part(whole: ZoneView, part: ZoneView, naans: Collection[str]) -> ZoneVi
 
 
 class Follower:
-    """A published zone, its journal, and dnspython's own secondary, which has the first version by AXFR."""
+    """A published zone, its journal, and a secondary of dnspython, which takes the first version by AXFR.
+
+    ``axfr`` and ``ixfr`` count the bytes of the transfers.
+    """
 
     def __init__(self, view: ZoneView) -> None:
         self.view = view
@@ -77,7 +80,7 @@ class Follower:
         self.ixfr = 0
 
     def publish(self, view: ZoneView) -> Difference | None:
-        """The next version, taken by IXFR; what was sent. None, and nothing done, where it is the same zone."""
+        """Publish a version and transfer it by IXFR. Returns the difference, or None if nothing changed."""
         change = difference(self.view, view)
         if change is None:
             return None
@@ -86,7 +89,7 @@ class Follower:
         return change
 
     def axfr_octets(self) -> int:
-        """What the whole zone would take now."""
+        """The bytes that an AXFR takes now."""
         return sum(map(len, self._asked(self._query("AXFR"))))
 
     def _take(self, serial: int | None, query: dns.message.Message) -> int:

@@ -1,4 +1,4 @@
-"""A network namespace of its own, with nothing but a loopback interface at first, for what tests may not do here."""
+"""Network namespaces, with only a loopback interface at first."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0  # seconds, for a machine that is busy
+PATIENCE = 60.0  # seconds for one command on a busy machine
 
 
 class Network:
-    """One namespace, which lasts while this process does; ``refused`` says why there is none. ``close`` it.
-
-    What is on ``stack`` ends before it.
-    """
+    """A network namespace until ``close``, which first closes ``stack``. ``refused`` is the reason if there is none."""
 
     def __init__(self) -> None:
         self.stack = contextlib.ExitStack()
@@ -36,12 +33,12 @@ class Network:
         return ["nsenter", "--preserve-credentials", "--user", "--net", "--target", pid, *command]
 
     def run(self, *command: str, or_skip: bool = False) -> str:
-        """What it says; ``or_skip``: not every system lets us."""
+        """Run a command in the namespace and return its output; ``or_skip`` skips the test if the system forbids it."""
         done = subprocess.run(
             self.command(*command), capture_output=True, text=True, timeout=PATIENCE, env=environment(), check=False
         )
         if or_skip and done.returncode:
-            pytest.skip(f"no network of its own: {' '.join(command)}: {done.stderr.strip()}")
+            pytest.skip(f"no network namespace: {' '.join(command)}: {done.stderr.strip()}")
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         return done.stdout
 
@@ -50,7 +47,7 @@ class Network:
             self.run("ip", *line.split(), or_skip=or_skip)
 
     def cable(self) -> None:
-        """Two ends, ``va`` and ``vb``."""
+        """Add a pair of connected interfaces, ``va`` and ``vb``."""
         self.ip("link add va type veth peer name vb", or_skip=True)
         self.ip("link set va up", "link set vb up")
 

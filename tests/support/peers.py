@@ -1,8 +1,7 @@
-"""The real servers the tests ask: BIND, NSD, Knot, PowerDNS and Unbound, and the checkers that come with them.
+"""Real servers and their zone checkers: BIND, NSD, Knot, PowerDNS and Unbound.
 
-A server runs as the current user (root or not), in its own temporary directory, on a port of 127.0.0.1 that
-is not in use, without any control channel, and is gone when its context ends. What it should answer is the
-business of the tests.
+A server runs as the current user (root or not), in a temporary directory, on a free port of 127.0.0.1 and without
+a control channel. It is stopped when its context ends.
 
     with Nsd({"ark.arpa.": path}) as server:
         dns.query.udp(query, server.host, port=server.port)
@@ -37,25 +36,25 @@ import pytest
 from tests.support.ports import HOST as HOST
 from tests.support.ports import free_port as free_port
 
-START_SECONDS = 30.0  # for all zones to be answered; each of the four needs less than one on an idle machine
+START_SECONDS = 30.0  # until all zones are answered; less than one on an idle machine
 STOP_SECONDS = 10.0  # between SIGTERM and SIGKILL
-STARTS = 3  # no other test takes a port of ours, but a program that knows of none of this may
-LOG_TAIL = 40  # lines of the server's log in an error
-SOCKET_PATH = 80  # octets for a directory of Unix sockets; sun_path holds 108 (unix(7))
+STARTS = 3  # attempts, in case another program takes the port
+LOG_TAIL = 40  # lines of the log shown in an error
+SOCKET_PATH = 80  # bytes for the directory of a Unix socket, whose path has at most 108 (unix(7))
 SEARCH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", "/usr/local/sbin"))
 
 
 class PeerError(Exception):
-    """A real server did not start, or not with the zones it was given; the text ends with its log."""
+    """A server did not start, or does not serve its zones. The message ends with its log."""
 
 
 def find(command: str) -> str | None:
-    """Where a command is; a user's PATH often lacks the sbin directories where servers live."""
+    """The path of a command, also in the sbin directories, which a user's PATH often lacks."""
     return shutil.which(command, path=SEARCH)
 
 
 def require(*commands: str) -> None:
-    """Skip the test, saying why, unless all are installed; with MAPTR_REQUIRE_PEERS=1, fail it."""
+    """Skip the test unless all commands are installed, or fail it if MAPTR_REQUIRE_PEERS=1."""
     missing = [command for command in commands if find(command) is None]
     if not missing:
         return
@@ -66,10 +65,10 @@ def require(*commands: str) -> None:
 
 
 class Peer:
-    """One real server, started when its context is entered (or by ``start()``) with zones by origin.
+    """A server with zones by origin, started when its context is entered or by ``start()``.
 
-    The zone files are read where they are, never written. Transfers are open to 127.0.0.1, recursion is off,
-    and so is rate limiting. Raises PeerError when not every zone answers for its SOA in START_SECONDS.
+    It reads the zone files and never writes them, and allows transfers to 127.0.0.1, without recursion and rate
+    limiting. Raises PeerError if a zone's SOA is not answered in START_SECONDS.
     """
 
     name: ClassVar[str]
@@ -79,17 +78,17 @@ class Peer:
         self.zones = {dns.name.from_text(origin).to_text(): Path(path).resolve() for origin, path in zones.items()}
         self.host = HOST
         self.port = 0
-        self._wanted_port = port  # 0: any that is free
+        self._wanted_port = port  # 0: any free port
         self.directory = Path()
         self._process: subprocess.Popen[bytes] | None = None
 
     def configure(self) -> list[str]:
-        """Write what the server reads into ``self.directory``, and give the command that runs it in front."""
+        """Write the configuration into ``self.directory`` and return the command that runs in the foreground."""
         raise NotImplementedError
 
     @classmethod
     def program(cls) -> str:
-        """The server's path; PeerError if it is not installed."""
+        """The path of the server. Raises PeerError if it is not installed."""
         path = find(cls.commands[0])
         if path is None:
             raise PeerError(f"{cls.commands[0]} is not installed")
@@ -105,24 +104,24 @@ class Peer:
 
     @property
     def pid(self) -> int:
-        """The server's process, which leads a process group of its own."""
+        """The process ID of the server, which leads its own process group."""
         if self._process is None:
             raise PeerError(f"{self.name} is not running")
         return self._process.pid
 
     def log(self) -> str:
-        """What the server has said so far."""
+        """The log so far."""
         with contextlib.suppress(OSError):
             return (self.directory / "log").read_text(errors="replace")
         return ""
 
     def start(self) -> Self:
-        """Run the server and wait for its zones; on another port if the first was taken meanwhile."""
+        """Run the server and wait for its zones; use another port if the first was taken."""
         for last in range(1, STARTS + 1):
             try:
                 self._start()
             except BaseException as error:
-                in_use = "in use" in self.log()  # EADDRINUSE, as all four print it
+                in_use = "in use" in self.log()  # EADDRINUSE, as all servers print it
                 self.stop()
                 if not (isinstance(error, PeerError) and in_use and last < STARTS):
                     raise
@@ -152,7 +151,7 @@ class Peer:
         query = dns.message.make_query(origin, "SOA")
         query.flags &= ~dns.flags.RD
         said = "no answer"
-        patience = 0.05  # seconds; a server not yet listening says nothing that we could hear
+        patience = 0.05  # seconds
         while time.monotonic() < deadline:
             if (code := self._process.poll()) is not None:
                 raise PeerError(f"{self.name} ended with code {code}\n{self._tail()}")
@@ -172,7 +171,7 @@ class Peer:
         return "\n".join(self.log().splitlines()[-LOG_TAIL:])
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL to the whole group; the directory goes too. Stopping twice is fine."""
+        """Send SIGTERM, then SIGKILL to the process group, and delete the directory. May be called twice."""
         process, self._process = self._process, None
         if process is not None:
             end(process)
@@ -183,12 +182,12 @@ class Peer:
 
 
 def processes(group: int) -> list[int]:
-    """The process group's living members, from /proc: one that only init has yet to reap is dead."""
+    """The living members of a process group, from /proc. Zombies count as dead."""
     living = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():
             continue
-        with contextlib.suppress(OSError):  # of one that ends meanwhile
+        with contextlib.suppress(OSError):  # the process has ended
             stat = (process / "stat").read_text(errors="replace")
             state, _, member_of = stat.rpartition(")")[2].split()[:3]
             if int(member_of) == group and state not in "ZX":
@@ -197,7 +196,7 @@ def processes(group: int) -> list[int]:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, then SIGKILL."""
+    """Send SIGTERM, then SIGKILL."""
     process.terminate()
     try:
         process.wait(STOP_SECONDS)
@@ -207,7 +206,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _kill_group(group: int) -> None:
-    """SIGKILL to what the server left of its group: NSD's children outlive it by a moment."""
+    """Send SIGKILL to the rest of a group: NSD's children outlive it for a moment."""
     deadline = time.monotonic() + STOP_SECONDS
     with contextlib.suppress(ProcessLookupError):
         while processes(group) and time.monotonic() < deadline:
@@ -216,14 +215,14 @@ def _kill_group(group: int) -> None:
 
 
 class Maptr(Peer):
-    """Our own server, as an operator starts it."""
+    """maptr itself, as an operator starts it."""
 
     name = "maptr"
     commands = (sys.executable,)
 
     def __init__(self, zones: Mapping[str, Path | str], *options: str, port: int = 0) -> None:
         super().__init__(zones, port)
-        self.options = options  # further ones of ``maptr serve``
+        self.options = options  # more options of ``maptr serve``
 
     def configure(self) -> list[str]:
         zones = [f"--zone={origin}={path}" for origin, path in self.zones.items()]
@@ -232,7 +231,7 @@ class Maptr(Peer):
 
 @functools.cache
 def bind_version() -> tuple[int, ...]:
-    """Which BIND is installed, as (9, 20, 4)."""
+    """The version of the installed BIND, such as (9, 20, 4)."""
     said = subprocess.run([Bind.program(), "-v"], capture_output=True, text=True, check=True).stdout
     numbers = re.match(r"BIND (\d+)\.(\d+)\.(\d+)", said)
     if numbers is None:
@@ -501,7 +500,7 @@ def make_powerdns_database(path: Path) -> None:
 
 
 class Checked(NamedTuple):
-    """What a zone checker said: whether it accepts the zone, and its words."""
+    """The result of a zone checker: whether it accepts the zone, and its output."""
 
     accepted: bool
     output: str
@@ -523,9 +522,9 @@ def kzonecheck(origin: str, path: Path | str) -> Checked:
 
 
 def pdnsutil_check_zone(origin: str, path: Path | str) -> Checked:
-    """PowerDNS's checker, which reads only zones that a backend has: that of SQLite, which every release can load.
+    """PowerDNS's checker. It reads zones of a backend only, so the zone is loaded into SQLite.
 
-    It warns for every NAPTR record that its text had a final dot; a warning is no refusal.
+    It warns about the final dot of every NAPTR record; warnings do not refuse a zone.
     """
     directory = _temporary_directory("maptr-pdnsutil-")
     zone = origin.rstrip(".") or "."
@@ -550,7 +549,7 @@ CHECKERS: Mapping[str, Callable[[str, Path | str], Checked]] = {
 
 
 def check(command: str, *arguments: object) -> Checked:
-    """What a program says of a zone, by its exit code and all that it writes."""
+    """Run a checker: the exit code 0 accepts the zone."""
     done = subprocess.run(
         [find(command) or command, *map(str, arguments)],
         stdin=subprocess.DEVNULL,
@@ -563,6 +562,6 @@ def check(command: str, *arguments: object) -> Checked:
 
 
 def _temporary_directory(prefix: str) -> Path:
-    """Short enough for the Unix sockets that servers make in it, whatever TMPDIR says."""
+    """A directory with a path short enough for Unix sockets, even if TMPDIR is long."""
     parent = tempfile.gettempdir()
     return Path(tempfile.mkdtemp(prefix=prefix, dir=parent if len(parent) < SOCKET_PATH - 30 else "/tmp"))

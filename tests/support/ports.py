@@ -1,12 +1,11 @@
-"""Ports of 127.0.0.1 for servers that must be told theirs before they start.
+"""Free ports on 127.0.0.1 for servers that need a port number before they start.
 
-A port that is looked up, given back and asked for later may be another's by then: of a test beside this one, of
-another run, or of any program that sends a query. So each process has a block of ports to itself, below the
-ephemeral range, from which the kernel takes ports for others. It holds the first port of the block for as long as
-it lives, and whoever finds that port taken goes on to the next block. No file is left behind, and no two processes
-in one network namespace can have the same block, however they were started.
+A port that was found free and closed again may be taken by another test, run or program. Each process of tests
+therefore owns a block of ports below the ephemeral range. It binds the first port of the block as long as it lives; a
+process that finds this port taken tries the next block. So no two processes in one network namespace share a block, and
+no lock files are needed.
 
-A port is given again only after all others of the block; whatever else may listen on it is passed over.
+The ports of a block are used in turn. A port on which another program listens is skipped.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from itertools import cycle
 
 HOST = "127.0.0.1"
 PORTS = range(20000, 32000)  # Linux begins its ephemeral range at 32768 (ip_local_port_range), others at 49152
-BLOCK = 200  # ports; what a test holds at one time is a dozen
+BLOCK = 200  # ports; a test needs a dozen at a time
 
 
 class NoFreePort(Exception):
-    """Every block is taken, or every port of our own block listened on."""
+    """All blocks are taken, or all ports of this process's block are in use."""
 
 
 def free_port(host: str = HOST) -> int:
-    """A port that nobody listens on at this host by UDP or by TCP, and no other process of tests will."""
+    """A port that is free for UDP and TCP, and that no other process of tests uses."""
     block = _block()
     for _ in range(BLOCK - 1):
         if _is_free(host, port := next(block)):
@@ -36,7 +35,7 @@ def free_port(host: str = HOST) -> int:
 
 @cache
 def _block() -> Iterator[int]:
-    """The ports of this process, round and round, without the one that is held."""
+    """The ports of this process in turn, without the bound one."""
     for first in PORTS[::BLOCK]:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as holder:
             try:

@@ -1,21 +1,21 @@
-"""Runs the commands of a Markdown page, so that what the README says stays true.
+"""Runs the commands of a Markdown page and compares their output with the page.
 
-The convention, which readers of the page need not know:
+Conventions:
 
-* Fenced blocks marked ``sh``, ``console`` and ``python`` are run; ``text``, ``json`` and others are not, nor
-  is a block right below an HTML comment that starts with ``not run:`` and says why.
-* A page is one session in one temporary directory, which has a copy of ``zones/`` in it. The project's
-  commands are first on the PATH. Each command is a shell of its own: ``cd`` and ``export`` do not last.
+* Fenced blocks marked ``sh``, ``console`` and ``python`` are run; others are not, nor is a block directly below an
+  HTML comment that starts with ``not run:`` and has the reason.
+* A page is one session in a temporary directory with a copy of ``zones/``. The project's commands are first on the
+  PATH. Each command has its own shell: ``cd`` and ``export`` have no effect on the next one.
 * One command a line, longer ones with a backslash at the end; ``#`` starts a comment. In ``console`` blocks
   only lines that start with ``$ `` are commands. The lines below a command are all of its output; a line ``...`` stands
   for any number of lines, and ``...`` in a line for any text. A command that ends in ``&`` shows no output.
-* A ``text`` block right below a ``python`` block is what the program prints.
-* A command ends with code 0, or with N where the line says ``# exits N``.
-* A line ending in ``&`` starts a server; the next command waits until it has said ``ready`` on stderr. It is
-  stopped at the end of the page.
-* The ports in DOCUMENTED_PORTS stand for free ones, the same throughout the page.
-* ``scripts/...`` is looked up, not run: scripts/test would run itself, and scripts/demo has its own test.
-* A ``python`` block is a program of its own.
+* A ``text`` block directly below a ``python`` block is the output of the program.
+* A command exits with code 0, or with N if the line has ``# exits N``.
+* A line ending in ``&`` starts a server, which is stopped at the end of the page. The next command waits until the
+  server has printed ``ready``.
+* The ports in DOCUMENTED_PORTS are replaced by free ones, the same on the whole page.
+* ``scripts/...`` must exist and is not run: scripts/test would run itself, and scripts/demo has its own test.
+* Each ``python`` block is a separate program.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from tests.support.peers import PEERS, SEARCH, free_port, require
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCUMENTED_PORTS = ("5300", "5301", "8053", "8080", "9153")
-COMMAND_SECONDS = 180.0  # on a machine that is busy; a second or two on one that is not
+COMMAND_SECONDS = 180.0  # on a busy machine; usually a second or two
 READY_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
-# Programs of the real servers: a page may show them, and a machine may lack them.
+# Programs that a page may show and that may not be installed.
 PEER_COMMANDS = frozenset(
     {"dig", "drill", "kdig", "ldns-verify-zone", *(command for peer in PEERS for command in peer.commands)}
 )
@@ -54,18 +54,18 @@ _PORT = re.compile(rf"(?<![\w.])(?:{'|'.join(DOCUMENTED_PORTS)})(?!\w|[.]\d)")
 
 
 class DocumentedCommandFailed(Exception):
-    """A command of the page did not do what the page says; the text has the place and the output."""
+    """A command did not do what the page shows. The message has the line and the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One thing to run: a shell line, or a Python program."""
+    """A shell command or a Python program."""
 
     line: int
     text: str
     language: str = "sh"
     code: int = 0
-    output: tuple[str, ...] | None = None  # the lines that the page shows; None where it shows none
+    output: tuple[str, ...] | None = None  # the lines on the page; None if it shows none
 
     @property
     def in_background(self) -> bool:
@@ -73,12 +73,12 @@ class Command:
 
     @property
     def word(self) -> str:
-        """The program's name."""
+        """The name of the program."""
         return self.text.split()[0] if self.language == "sh" else "python"
 
 
 def commands(markdown: str) -> list[Command]:
-    """The commands of a page, in order. Raises ValueError for a fence that is never closed."""
+    """The commands of a page, in order. Raises ValueError for a fence that is not closed."""
     found: list[Command] = []
     lines = markdown.splitlines()
     number = 0
@@ -92,7 +92,7 @@ def commands(markdown: str) -> list[Command]:
         while number < len(lines) and lines[number].strip() != match["fence"]:
             number += 1
         if number == len(lines):
-            raise ValueError(f"line {start}: this fence is never closed")
+            raise ValueError(f"line {start}: this fence is not closed")
         before = lines[start - 2] if start >= 2 else ""
         indent = len(match["indent"])
         block = [line[indent:] for line in lines[start:number]]
@@ -130,13 +130,13 @@ def _block(language: str, lines: Sequence[str], first: int) -> Iterator[Command]
 
 
 def is_shown(shown: Sequence[str], printed: Sequence[str]) -> bool:
-    """True if the printed lines are those of the page, ``...`` standing for lines or for a part of one."""
+    """True if the printed lines match those of the page; ``...`` matches lines or a part of a line."""
     lines = ("(?s:.*)" if line == "..." else re.escape(line).replace(re.escape("..."), ".*") + "\n" for line in shown)
     return re.fullmatch("".join(lines), "".join(f"{line}\n" for line in printed)) is not None
 
 
 class Session:
-    """One page's commands, run one after the other; as a context, its servers are stopped at the end."""
+    """The commands of one page, run in turn. Its servers are stopped when the context ends."""
 
     def __init__(self, page: str, directory: Path) -> None:
         self.page = page
@@ -158,12 +158,12 @@ class Session:
         self.stop()
 
     def run(self, command: Command) -> str:
-        """Run one command and give its output; DocumentedCommandFailed unless it ends as the page says."""
+        """Run a command and return its output. Raises DocumentedCommandFailed if the page shows something else."""
         if command.word.startswith("scripts/"):
             self._look_up(command)
             return ""
         if command.word in ("cd", "export"):
-            raise self._failure(command, f"each command is a shell of its own, so {command.word} does not last")
+            raise self._failure(command, f"each command has its own shell, so {command.word} has no effect")
         text = _PORT.sub(lambda match: self._ports[match[0]], command.text)
         if command.in_background:
             return self._serve(command, text.removesuffix("&").strip())
@@ -187,7 +187,7 @@ class Session:
         if done.returncode != command.code:
             raise self._failure(command, f"exits {done.returncode}, not {command.code}\n{output}")
         if command.output is not None and not is_shown(command.output, output.splitlines()):
-            raise self._failure(command, f"prints, instead of what the page shows:\n{output}")
+            raise self._failure(command, f"does not print what the page shows, but:\n{output}")
         return output
 
     def _serve(self, command: Command, text: str) -> str:
@@ -222,7 +222,7 @@ class Session:
         return DocumentedCommandFailed(f"{self.page}:{command.line}: {command.text.strip()}\n{why}")
 
     def stop(self) -> None:
-        """End the page's servers, the last one first."""
+        """Stop the servers, the last one first."""
         while self._servers:
             process, log = self._servers.pop()
             with contextlib.suppress(ProcessLookupError):
@@ -236,9 +236,9 @@ class Session:
 
 
 def run_page(path: Path, directory: Path) -> int:
-    """Run a page's commands in a directory; how many there were.
+    """Run the commands of a page in a directory and return their number.
 
-    Skips the test, before anything is run, when the page shows a real server's program that is not here.
+    Skips the test first if the page uses a program that is not installed.
     """
     page = commands(path.read_text(encoding="utf-8"))
     require(*sorted({command.word for command in page} & PEER_COMMANDS))

@@ -1,4 +1,4 @@
-"""Something async in a thread of its own: the sockets are real and the tests stay plain."""
+"""A daemon in an event loop of its own thread, so that tests can use blocking sockets."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from maptr.server.daemon import Daemon
 from maptr.server.state import Served, ZoneSource, ZoneState
 from maptr.zone.snapshot import Snapshot
 
-# Seconds that any one step may take before the test fails: it takes milliseconds, on a machine that is busy a second.
-# Less than the server's own timeouts (10), so that a shorter one that a test asks for is told from those.
+# Seconds for one step: milliseconds are usual, a second on a busy machine. It is shorter than the server's default
+# timeouts (10), to distinguish them from the shorter ones that a test sets.
 PATIENCE = 8.0
 
 
 class Running:
-    """An event loop that turns in a thread until ``close``."""
+    """An event loop that runs in a thread until ``close``."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -37,14 +37,14 @@ class Running:
 
 
 def served(snapshot: Snapshot) -> Served:
-    """The zones of a snapshot as a server has them, though no file stands behind them."""
+    """The zones of a snapshot as a server holds them, without files."""
     nowhere = Path(os.devnull)
     return Served({origin: ZoneState(ZoneSource(origin, nowhere), view) for origin, view in snapshot.zones.items()})
 
 
 @contextlib.contextmanager
 def answering(daemon: Daemon) -> Iterator[Running]:
-    """The daemon bound and running, and stopped in the end."""
+    """Bind and run the daemon; stop it at the end."""
     running = Running()
     daemon.bind()
     future = asyncio.run_coroutine_threadsafe(daemon.run(), running.loop)
@@ -57,7 +57,7 @@ def answering(daemon: Daemon) -> Iterator[Running]:
 
 
 def converse(sock: socket.socket, octets: bytes, *, shut: bool = False) -> bytes:
-    """Send this, with ``shut`` as the last of it, and give all that comes until the other side closes."""
+    """Send some bytes, shut down the sending side if ``shut``, and return all bytes until the server closes."""
     with sock:
         sock.sendall(octets)
         if shut:

@@ -1,7 +1,6 @@
-"""The real servers as secondaries of maptr, configured with the very lines that docs/transfers.md shows.
+"""Real servers as secondaries of maptr, configured with the lines shown in docs/transfers.md.
 
-Around those lines comes only what a test needs: a temporary directory, a port, one process, no control channel,
-and leave to transfer the zone again, so that its content can be seen.
+A test adds only a temporary directory, a port, one process, no control channel, and permission to transfer the zone.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ CATALOG = "catalog.invalid."
 
 
 def snippet(language: str) -> str:
-    """The block of the page with this language."""
+    """The code block of the page in this language."""
     blocks = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     if len(blocks) != 1:
         raise ValueError(f"{len(blocks)} blocks of {language} in {PAGE.name}")
@@ -42,7 +41,7 @@ def snippet(language: str) -> str:
 
 
 class Secondary(Peer):
-    """A server whose zone comes from a primary at ``host`` and ``primary_port``; ready when it has the zone."""
+    """A secondary of the primary at ``host`` and ``primary_port``. It is ready when it has the zone."""
 
     snippets: ClassVar[tuple[str, ...]]
     documented = ORIGIN
@@ -52,7 +51,7 @@ class Secondary(Peer):
         self.primary_port = primary_port
 
     def documented_lines(self, language: str) -> str:
-        """What the page says, with the test's own addresses and secret."""
+        """The lines of the page with the addresses and the secret of the test."""
         text = snippet(language).replace("192.0.2.1", self.host).replace("SECRET", SECRET)
         return re.sub(r"\b5300\b", str(self.primary_port), text)
 

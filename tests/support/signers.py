@@ -1,8 +1,4 @@
-"""Zones signed by other people's signers: BIND's dnssec-signzone and ldns-signzone, NSEC and NSEC3.
-
-The keys are made for the occasion, in the directory where the zone is signed. What is done with the zone is the
-business of the tests.
-"""
+"""Zones signed with new keys by other programs: dnssec-signzone of BIND, ldns-signzone and kzonesign of Knot."""
 
 from __future__ import annotations
 
@@ -15,8 +11,7 @@ from tests.support.peers import find
 COMMANDS = ("dnssec-keygen", "dnssec-signzone", "ldns-signzone", "ldns-keygen")
 SIGN_SECONDS = 60.0
 
-# Name of the way -> program and the options that choose it. Salts and iterations are what RFC 9276 advises against:
-# zones that have them must be answered all the same.
+# Name -> program and options. RFC 9276 advises against salts and iterations, but zones with them must be answered.
 WAYS: Mapping[str, tuple[str, ...]] = {
     "bind-nsec": ("dnssec-signzone",),
     "bind-nsec3": ("dnssec-signzone", "-3", "-", "-H", "0"),
@@ -24,7 +19,7 @@ WAYS: Mapping[str, tuple[str, ...]] = {
     "ldns-nsec3": ("ldns-signzone", "-n", "-s", "beef", "-t", "10"),
     "ldns-nsec3-opt-out": ("ldns-signzone", "-n", "-t", "0", "-p"),
 }
-# The same for Knot, which serves what it signs; here it signs alone.
+# Name -> lines of a Knot policy.
 KNOT_WAYS: Mapping[str, tuple[str, ...]] = {
     "knot-nsec": ("nsec3: off",),
     "knot-nsec3-opt-out": ("nsec3: on", "nsec3-iterations: 0", "nsec3-opt-out: on"),
@@ -33,7 +28,7 @@ KNOT_COMMANDS = ("keymgr", "kzonesign")
 
 
 def sign(text: str, origin: str, directory: Path, way: str) -> Path:
-    """Sign a zone's text in one of the WAYS or KNOT_WAYS; the file of the signed zone."""
+    """Sign a zone in one of the WAYS or KNOT_WAYS. Returns the file of the signed zone."""
     if way in KNOT_WAYS:
         return _sign_with_knot(text, origin, directory, KNOT_WAYS[way])
     program, *options = WAYS[way]

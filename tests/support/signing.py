@@ -1,4 +1,4 @@
-"""Zones of dnspython to be signed, and signed ones as dnspython's, so that it can judge them."""
+"""Signing of dnspython zones, so that dnspython can check the result."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def sign_zone(
     policy: Policy | None = None,
     old: dns.zone.Zone | None = None,
 ) -> dns.zone.Zone:
-    """``dnssec.sign_zone`` for zones of dnspython."""
+    """``dnssec.sign_zone`` for dnspython zones."""
     earlier = None if old is None else view_zone(old)
     signed = dnssec.sign_zone(view_zone(zone), KeySet(tuple(keys)), now=now, serial=serial, policy=policy, old=earlier)
     return to_zone(signed)
 
 
 def to_zone(view: ZoneView) -> dns.zone.Zone:
-    """A view as dnspython's zone, not relativized."""
+    """A view as a dnspython zone, not relativized."""
     zone = dns.zone.Zone(dns.name.Name((*view.soa.owner, b"")), relativize=False)
     for record in (soa_of(view), *records(view)):
         rdtype = dns.rdatatype.RdataType.make(record.rdtype)

@@ -1,8 +1,8 @@
-"""Signed zones with every fault that a validator must see, below one trust anchor, for real servers to serve.
+"""Signed zones with the faults that a validator must detect, below one trust anchor.
 
-``build`` writes the zones of a small tree, ``maptr.net.`` at its top: children signed by other people's signers, whose
-RRsets are tampered with one name at a time, and children whose keys, times or DS are wrong throughout. What
-each question should come to is for a real validator to say.
+``build`` writes a small tree of zones with ``maptr.net.`` at its top: children signed by other programs, in which
+single RRsets are tampered with, and children whose keys, times or DS are wrong. A real validator gives the expected
+results.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _flip(rdata: dns.rdata.Rdata) -> dns.rdata.Rdata:
 
 
 def _edit(rdtype: dns.rdatatype.RdataType, change: Callable[[dns.rdata.Rdata], dns.rdata.Rdata]) -> Tamper:
-    """Change the signatures of a type at a name."""
+    """Change the signatures of one type at a name."""
 
     def tamper(zone: dns.zone.Zone, name: dns.name.Name) -> None:
         signatures = zone.find_rdataset(name, RRSIG, rdtype)
@@ -76,7 +76,7 @@ def _forge_alias(zone: dns.zone.Zone, name: dns.name.Name) -> None:
 
 
 NONE = dns.rdatatype.NONE
-# What is done to a name that has NAPTR and TXT, once its zone is signed.
+# What is done to a name with NAPTR and TXT records after its zone was signed.
 TAMPERS: Mapping[str, Tamper] = {
     "untouched": lambda zone, name: None,
     "signatureflipped": _edit(NAPTR, _flip),
@@ -99,7 +99,7 @@ TAMPERS: Mapping[str, Tamper] = {
 }
 
 
-# NAANs that redirect to each of these, and to some more.
+# NAANs that redirect to each of these and to some other names.
 NAANS = {
     str(number): name for number, name in enumerate((*TAMPERS, "alias", "far", "aliasbad", "kid", "1.kid", "q.wild"))
 }
@@ -107,7 +107,7 @@ NAANS = {
 
 @dataclass
 class Tree:
-    """Zone files by origin, the trust anchor, and the names to ask NAPTR at."""
+    """Zone files by origin, the trust anchor, and the names to query for NAPTR."""
 
     zones: dict[str, Path] = field(default_factory=dict)
     anchor: str = ""
@@ -161,7 +161,7 @@ NAMES = (
 
 
 def build(directory: Path, ways: tuple[str, ...] = (*WAYS, *KNOT_WAYS)) -> Tree:
-    """Sign and tamper with everything, below the directory."""
+    """Write, sign and tamper with the zones in a directory."""
     tree = Tree()
     ds: dict[str, list[str]] = {}
     for way in ways:
@@ -186,14 +186,14 @@ def build(directory: Path, ways: tuple[str, ...] = (*WAYS, *KNOT_WAYS)) -> Tree:
 
 
 def _tampered(tree: Tree, directory: Path, way: str) -> list[str]:
-    """One child signed in a way, its names tampered with; its DS."""
+    """Write one child with tampered names. Returns its DS records."""
     directory.mkdir()
     origin = f"{way}.{TOP}"
     path = sign(_zone_text(origin), origin, directory, way)
     zone = dns.zone.from_file(str(path), origin, relativize=False)
     for name, tamper in TAMPERS.items():
         tamper(zone, dns.name.from_text(name, zone.origin))
-    zone.delete_node(dns.name.from_text("hidden.wild", zone.origin))  # the wildcard's answer is no answer here
+    zone.delete_node(dns.name.from_text("hidden.wild", zone.origin))  # so that the wildcard seems to match
     _remove_proofs(zone, "m")
     tree.zones[origin] = directory / "tampered"
     zone.to_file(str(tree.zones[origin]), relativize=False)
@@ -202,7 +202,7 @@ def _tampered(tree: Tree, directory: Path, way: str) -> list[str]:
 
 
 def _remove_proofs(zone: dns.zone.Zone, name: str) -> None:
-    """Take a name's NSEC away: nothing proves what is not there."""
+    """Delete the NSEC or NSEC3 record of a name, so that nothing proves its absence."""
     owner = dns.name.from_text(name, zone.origin)
     for rdtype in (NSEC, NSEC3):
         zone.delete_rdataset(owner, rdtype)
@@ -216,7 +216,7 @@ def signed_zone(
     begins: float = -3600,
     ends: float = 86400,
 ) -> tuple[dns.zone.Zone, dns.rdata.Rdata]:
-    """A zone signed by dnspython with a key of its own, in seconds from now."""
+    """A zone signed by dnspython with a new key. ``begins`` and ``ends`` are seconds from now."""
     now = int(time.time())
     zone = dns.zone.from_text(f"$ORIGIN {origin}\n$TTL 300\n{NS_RECORDS}{text}", origin, relativize=False)
     private = ec.generate_private_key(ec.SECP256R1())
@@ -229,7 +229,7 @@ def signed_zone(
 
 
 def _whole(tree: Tree, directory: Path) -> Iterator[tuple[str, list[str]]]:
-    """Children that are wrong throughout, each with its DS."""
+    """Write children that are wrong as a whole, each with its DS records."""
     text = f"1 NAPTR {NAPTR_TEXT}\n"
 
     def child(name: str, zone: dns.zone.Zone) -> str:
@@ -237,10 +237,10 @@ def _whole(tree: Tree, directory: Path) -> Iterator[tuple[str, list[str]]]:
         zone.to_file(str(directory / name), relativize=False)
         return f"{name}.{TOP}"
 
-    # Unbound forgives up to a day (val-sig-skew-max).
+    # Unbound tolerates up to a day (val-sig-skew-max).
     spans: dict[str, dict[str, float]] = {
         "fine": {},
-        "stolen": {},  # its DS is taken out of the parent, whose NSEC still names it
+        "stolen": {},  # its DS is removed from the parent, whose NSEC still lists it
         "expired": {"begins": -4 * 86400, "ends": -2 * 86400},
         "early": {"begins": 2 * 86400, "ends": 4 * 86400},
     }
