@@ -31,7 +31,7 @@ from maptr.cli.serve import serve
 from maptr.errors import ConfigError
 from maptr.server import control, request_server, systemd
 from tests.server.test_daemon import PATIENCE, Server, address_of, zone_text
-from tests.support.flood import Load
+from tests.support.load import Load
 from tests.support.running import converse
 
 

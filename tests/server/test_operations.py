@@ -25,7 +25,7 @@ from maptr.dnssec.keys import Algorithm, Role, State, add_key
 from tests.server.test_control import Site
 from tests.server.test_control import site as site
 from tests.server.test_daemon import PATIENCE, address_of, zone_text
-from tests.support.flood import Load
+from tests.support.load import Load
 from tests.support.peers import Maptr, find
 
 REPOSITORY = Path(__file__).resolve().parents[2]
