@@ -146,15 +146,15 @@ def mend(one: Server) -> None:
 
 
 @pytest.mark.parametrize("fault", BREAK)
-@pytest.mark.parametrize("twin", ["sync", "async"])
-def test_dns(fault: str, twin: str) -> None:
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_dns(fault: str, form: str) -> None:
     with server() as one, running_loop() as loop:
         clock = Clock()
         natab = table(("12345", "t.example"), ("23456", "t.example"))
         cache = Cache(natab, nameservers=[f"127.0.0.1#{one.port}"], lifetime=0.5, patience=0.1, clock=clock)
 
         def discover(ark: str) -> Discovery:
-            if twin == "sync":
+            if form == "sync":
                 return cache.discover(ark)
             return asyncio.run_coroutine_threadsafe(cache.discover_async(ark), loop).result(10)
 
@@ -220,7 +220,7 @@ NATAB: dict[str, Callable[[Path], object]] = {
     "cut at a line end": replace_by("\n".join(TEXT.splitlines()[:190]) + "\n"),
     "shrunk, its end in place": replace_by("\n".join([*TEXT.splitlines()[:100], "#--- end of data ---\n"])),
     "replaced by HTML": replace_by("<!DOCTYPE html><title>Moved</title>"),
-    "replaced by octets": lambda path: path.write_bytes(os.urandom(4096)),
+    "replaced by random bytes": lambda path: path.write_bytes(os.urandom(4096)),
     "unreadable": make_unreadable,
     "one line damaged": replace_by(TEXT.replace("10050:", "10050!")),
 }
