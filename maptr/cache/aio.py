@@ -19,7 +19,7 @@ AskAsync = Callable[..., Awaitable[Discovery]]
 class TaskDriver:
     """Runs lookups in asyncio tasks. Cancelling a caller does not cancel the lookup, which others may wait for.
 
-    ``ask`` takes an ARK and the options ``Lookup.ask``; ``finish`` receives the result.
+    ``ask`` takes an ARK and ``ArkLookup.ask`` as options; ``finish`` takes the result.
     """
 
     def __init__(self, ask: AskAsync, finish: Finish) -> None:

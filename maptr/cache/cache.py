@@ -18,7 +18,7 @@ from maptr.cache import DNS_FIRST, PATIENCE, STALE_LIMIT
 from maptr.cache import policy as policies
 from maptr.cache.drivers import Ask, ThreadDriver
 from maptr.cache.engine import Engine
-from maptr.cache.options import Defaults, DnsClient, Lookup, Options, Trust
+from maptr.cache.options import ArkLookup, Defaults, DnsClient, Options, TrustSettings
 from maptr.cache.policy import Policy
 from maptr.cache.store import MAX_NAMES, LruDict, Store
 from maptr.client import call
@@ -85,7 +85,7 @@ class Cache:
     ) -> None:
         self.policy: Policy = policies.named(policy)
         self._defaults = Defaults(
-            nameservers, origin, lifetime, settings, trust=Trust(trust_ad, trust_anchors), require=require
+            nameservers, origin, lifetime, settings, trust=TrustSettings(trust_ad, trust_anchors), require=require
         )
         self.table: TableSource = table_source(natab, clock, self._defaults.settings.scheme)
         self._clock = clock
@@ -114,7 +114,7 @@ class Cache:
         if not options and type(ark) is str and (recent := self._recent.get(ark)) and recent[0] > self._clock():
             return recent[1]
         lookup = self._defaults.lookup(ark, options)
-        found, until = self._threads.run(self._engine.discover(lookup, self._policy(lookup), self.table.current))
+        found, until = self._threads.run(self._engine.discover(lookup, self._policy(lookup), self.table))
         return call.prefer(self._finish(ark if not options else b"", lookup, found, until), lookup.chooser)
 
     async def discover_async(self, ark: Ark | str | bytes, **options: Unpack[Options]) -> Discovery:
@@ -131,7 +131,7 @@ class Cache:
             self._tasks = TaskDriver(self._ask_async or asker(self._client), self._engine.finish)
         if isinstance(self.table, WatchedTable) and not self.table.is_read:
             await asyncio.to_thread(self.table.current)
-        found, until = await self._tasks.run(self._engine.discover(lookup, self._policy(lookup), self.table.current))
+        found, until = await self._tasks.run(self._engine.discover(lookup, self._policy(lookup), self.table))
         return await prefer_async(self._finish(ark if not options else b"", lookup, found, until), lookup.chooser)
 
     def unasked(self, ark: Ark | str | bytes, **options: Unpack[Options]) -> Discovery | None:
@@ -140,7 +140,7 @@ class Cache:
         Raises ArkSyntaxError. A discovery without candidates is returned, not raised.
         """
         lookup = self._defaults.lookup(ark, options)
-        return self._engine.without_dns(lookup, self._policy(lookup), self.table.current)
+        return self._engine.without_dns(lookup, self._policy(lookup), self.table)
 
     def judge(self, found: Discovery, **options: Unpack[Options]) -> Discovery:
         """What the policy makes of a discovery that was made without the cache, for example by ``discover_many``.
@@ -149,7 +149,7 @@ class Cache:
         query, keeps nothing, raises nothing. ``options`` are those with which the discovery was made.
         """
         lookup = self._defaults.lookup(found.ark, options)
-        return self._engine.judge(lookup, self._policy(lookup), self.table.current, found)
+        return self._engine.judge(lookup, self._policy(lookup), self.table, found)
 
     def drift(self, naan: str) -> list[Drift]:
         """Compare the table with DNS for a NAAN and its shoulders. DNS is asked only for answers that are not kept.
@@ -216,10 +216,10 @@ class Cache:
         policy = getattr(self.policy, "name", self.policy)
         return f"<Cache {policy}, {self.table}, {self.disk or 'no disk'}>"
 
-    def _policy(self, lookup: Lookup) -> Policy:
+    def _policy(self, lookup: ArkLookup) -> Policy:
         return self.policy if lookup.require is None else policies.DnsOnly()
 
-    def _finish(self, text: Ark | str | bytes, lookup: Lookup, found: Discovery, until: float) -> Discovery:
+    def _finish(self, text: Ark | str | bytes, lookup: ArkLookup, found: Discovery, until: float) -> Discovery:
         """Call the hook, raise what ``discover`` raises, and keep the discovery if ``text`` is its ARK as a str."""
         if lookup.on_step is not None:
             for step in found.trace:

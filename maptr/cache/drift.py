@@ -26,7 +26,7 @@ from maptr.cache.policy import DnsOnly
 from maptr.discovery import Discovery
 from maptr.protocol import names
 from maptr.protocol.names import ARK_ARPA
-from maptr.registry.followed_file import TableState
+from maptr.registry.followed_file import FixedTable
 from maptr.registry.table import Entry, Table
 from maptr.registry.target import unusable
 from maptr.text import printable
@@ -208,7 +208,7 @@ class Reconciler:
     def _discover(self, ark: Ark) -> Discovery:
         """What DNS says of an ARK. A stale answer counts as incomplete; the table is not used; nothing is raised."""
         lookup = self._defaults.lookup(ark, {})
-        found, _ = self._driver.run(self._engine.discover(lookup, DnsOnly(), lambda: TableState()))
+        found, _ = self._driver.run(self._engine.discover(lookup, DnsOnly(), FixedTable(None)))
         return found.replace(complete=False) if found.stale else found
 
     def _discover_after(self, asked: Discovery, ark: Ark) -> Discovery:

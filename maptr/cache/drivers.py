@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from maptr.cache.options import Key, Lookup
+from maptr.cache.options import ArkLookup, Key
 from maptr.discovery import Discovery
 from maptr.files import ForkLock
 
@@ -89,7 +89,7 @@ class Wait:
     """An instruction to a driver: start the lookup if ``start`` is set, then wait up to ``seconds`` for its end."""
 
     pending: PendingLookup
-    lookup: Lookup
+    lookup: ArkLookup
     start: bool
     seconds: float
     inline: bool = False  # no other source can answer, so a thread may run the lookup itself
@@ -97,12 +97,12 @@ class Wait:
 
 Steps = Generator[Wait, None, tuple[Discovery, float]]
 Ask = Callable[..., Discovery]
-Finish = Callable[[PendingLookup, Lookup, Discovery | BaseException | None], None]
+Finish = Callable[[PendingLookup, ArkLookup, Discovery | BaseException | None], None]
 """Receives the result of a lookup: its discovery, the exception that it raised, or None if it was cancelled."""
 
 
 class ThreadDriver:
-    """Runs lookups in threads. ``ask`` takes an ARK and the options ``Lookup.ask``; ``finish`` receives the result."""
+    """Runs lookups in threads. ``ask`` takes an ARK and ``ArkLookup.ask`` as options; ``finish`` takes the result."""
 
     def __init__(self, ask: Ask, finish: Finish) -> None:
         self._ask = ask

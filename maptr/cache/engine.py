@@ -17,12 +17,12 @@ import dns.exception
 from maptr.ark import Ark
 from maptr.cache.breaker import CircuitBreakers
 from maptr.cache.drivers import PendingLookup, PendingLookups, Steps, Wait
-from maptr.cache.options import Key, Lookup
+from maptr.cache.options import ArkLookup, Key
 from maptr.cache.policy import Choice, Dns, Natab, Policy, Take
 from maptr.cache.store import Store, replay
 from maptr.discovery import CLOCK_SLACK, Discovery, DiscoveryError, Outcome, Step
 from maptr.protocol.names import Labels, fold
-from maptr.registry.followed_file import TableState
+from maptr.registry.followed_file import TableSource, TableState
 from maptr.registry.table import Entry, Table
 from maptr.registry.target import unusable
 from maptr.text import printable
@@ -63,7 +63,7 @@ class Engine:
         self._pending = PendingLookups(clock)
         self._table_reader = TableReader()
 
-    def discover(self, lookup: Lookup, policy: Policy, table: Callable[[], TableState]) -> Steps:
+    def discover(self, lookup: ArkLookup, policy: Policy, table: TableSource) -> Steps:
         """Return the discovery, and the time of the monotonic clock until which it may be handed out again.
 
         A policy with ``takes_dns`` does not wait until the table is read if a fresh answer is kept.
@@ -82,14 +82,14 @@ class Engine:
             until = min(until, refresh_at)
         return self._make(lookup, policy.choose(said, natab), found, from_table), until
 
-    def without_dns(self, lookup: Lookup, policy: Policy, table: Callable[[], TableState]) -> Discovery | None:
+    def without_dns(self, lookup: ArkLookup, policy: Policy, table: TableSource) -> Discovery | None:
         """What the policy makes of the table alone; None if DNS must be asked."""
         natab, from_table = self._read_table(lookup, table)
         if policy.asks(natab):
             return None
         return self._make(lookup, policy.choose(Dns.UNASKED, natab), None, from_table)
 
-    def judge(self, lookup: Lookup, policy: Policy, table: Callable[[], TableState], result: Discovery) -> Discovery:
+    def judge(self, lookup: ArkLookup, policy: Policy, table: TableSource, result: Discovery) -> Discovery:
         """What the policy makes of a discovery that was just made without the cache."""
         if getattr(policy, "takes_dns", False) and result.candidates and result.security != "bogus":
             choice = policy.choose(Dns.ANSWERS, Natab.MISSING)
@@ -103,7 +103,7 @@ class Engine:
             said, found, _ = self._any_age(lookup, *_failure(result))
         return self._make(lookup, policy.choose(said, natab), found, from_table)
 
-    def finish(self, pending: PendingLookup, lookup: Lookup, result: Discovery | BaseException | None) -> None:
+    def finish(self, pending: PendingLookup, lookup: ArkLookup, result: Discovery | BaseException | None) -> None:
         """Learn from the end of a lookup, and hand the result to all that wait. None: the lookup was cancelled.
 
         An error of DNS becomes an incomplete discovery; any other exception is raised to the callers.
@@ -141,8 +141,8 @@ class Engine:
             outcome, note = _failure(result)
             self._servers.failed(view, f"{outcome.value} {note}".strip())
 
-    def _read_table(self, lookup: Lookup, table: Callable[[], TableState]) -> tuple[Natab, Discovery | None]:
-        state = table()
+    def _read_table(self, lookup: ArkLookup, table: TableSource) -> tuple[Natab, Discovery | None]:
+        state = table.current()
         too_old = (
             self._table_limit is not None
             and state.fetched is not None
@@ -152,7 +152,7 @@ class Engine:
         return self._table_reader.read(lookup.ark, lookup.settings, state, too_old=too_old)
 
     def _from_dns(
-        self, lookup: Lookup, *, table_helps: bool
+        self, lookup: ArkLookup, *, table_helps: bool
     ) -> Generator[Wait, None, tuple[Dns, Discovery | None, float]]:
         """What DNS says, its discovery, and the time at which that is to be fetched again."""
         outcome, note = Outcome.UNREACHABLE, ""
@@ -196,18 +196,18 @@ class Engine:
                 break
         return self._any_age(lookup, outcome, note)
 
-    def _any_age(self, lookup: Lookup, outcome: Outcome, note: str) -> tuple[Dns, Discovery, float]:
+    def _any_age(self, lookup: ArkLookup, outcome: Outcome, note: str) -> tuple[Dns, Discovery, float]:
         """What fresh and stale answers say, because DNS does not."""
         found = self.store.any_age(lookup, outcome, note)
         if found.candidates:
             return (Dns.KEPT if found.stale else Dns.ANSWERS), found, 0.0
         return Dns.SILENT, found.replace(complete=False), 0.0
 
-    def _may_ask(self, lookup: Lookup, key: Key) -> bool:
+    def _may_ask(self, lookup: ArkLookup, key: Key) -> bool:
         return self._names.admits(key) and self._servers.admits(lookup.view)
 
     def _make(
-        self, lookup: Lookup, choice: Choice, from_dns: Discovery | None, from_table: Discovery | None
+        self, lookup: ArkLookup, choice: Choice, from_dns: Discovery | None, from_table: Discovery | None
     ) -> Discovery:
         """The discovery that was chosen, with its reason and expiration."""
         reason = choice.reason
@@ -239,7 +239,7 @@ def _failure(discovery: Discovery) -> tuple[Outcome, str]:
     return (failed.outcome, failed.note) if failed is not None else (Outcome.UNREACHABLE, "DNS did not say")
 
 
-def _not_asked(lookup: Lookup, why: str) -> Discovery:
+def _not_asked(lookup: ArkLookup, why: str) -> Discovery:
     root = Walk(lookup.ark, lookup.settings).next()[0]
     step = Step(root.name, 0, Outcome.UNREACHABLE, note=why)
     return Discovery(lookup.ark, (), (step,), complete=False)

@@ -39,7 +39,7 @@ class Options(call.Options, total=False):
     nameservers: Iterable[str] | None
 
 
-class Trust:
+class TrustSettings:
     """How DNSSEC is checked: by the servers (``ad``), by a validator with trust anchors, or not at all.
 
     Raises ConfigError if both are given.
@@ -56,7 +56,7 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class ArkLookup:
     """One call of ``discover`` with every option resolved.
 
     ``ask`` holds the options for the DNS client. Answers are shared only between lookups with the same ``view``.
@@ -88,7 +88,7 @@ class Defaults:
         lifetime: float | None,
         settings: Settings | None,
         *,
-        trust: Trust,
+        trust: TrustSettings,
         require: Literal["secure"] | None,
     ) -> None:
         self.origin = origin
@@ -99,7 +99,7 @@ class Defaults:
         self.require = call.required(require)
         self.view = _view(None, self.nameservers, trust)
 
-    def lookup(self, ark: Ark | str | bytes, options: Options) -> Lookup:
+    def lookup(self, ark: Ark | str | bytes, options: Options) -> ArkLookup:
         """Raises ArkSyntaxError, ConfigError, and TypeError for an unknown option."""
         if unknown := options.keys() - Options.__annotations__.keys():
             raise TypeError(f"discover() has no option {', '.join(sorted(unknown))}")
@@ -116,7 +116,7 @@ class Defaults:
             "raise_on_none": False,
         }
         require = call.required(options.get("require"))
-        return Lookup(
+        return ArkLookup(
             parsed,
             settings,
             self._add_servers(options, ask),
@@ -134,7 +134,7 @@ class Defaults:
         call.check_resolver(resolver, nameservers)
         trust = self.trust
         if "trust_ad" in options or "trust_anchors" in options:
-            trust = Trust(options.get("trust_ad", False), options.get("trust_anchors"))
+            trust = TrustSettings(options.get("trust_ad", False), options.get("trust_anchors"))
         ask |= trust.ask
         if resolver is not None:
             ask["resolver"] = resolver
@@ -148,7 +148,7 @@ class Defaults:
 class DnsClient:
     """The DNS client of a cache. ``rate``: packets a second to one server in ``discover_many``, None for no limit.
 
-    The options of ``discover`` are those of ``Lookup.ask``. The methods raise what ``maptr.discover`` and
+    The options of ``discover`` are those of ``ArkLookup.ask``. The methods raise what ``maptr.discover`` and
     ``maptr.discover_many`` raise.
     """
 
@@ -225,7 +225,7 @@ def _in_threads(ask: Callable[[Ark], Discovery], arks: list[Ark]) -> Iterator[Di
         yield from pool.map(one, arks)
 
 
-def _view(resolver: Any, nameservers: tuple[str, ...] | None, trust: Trust) -> str:
+def _view(resolver: Any, nameservers: tuple[str, ...] | None, trust: TrustSettings) -> str:
     """The servers and the trust as text: answers of one set of servers are never given out as another's."""
     if nameservers is not None:
         return ",".join(text if "#" in text else f"{text}#53" for text in nameservers) + trust.view

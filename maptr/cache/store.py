@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from maptr.ark import Ark
-from maptr.cache.options import Key, Lookup
+from maptr.cache.options import ArkLookup, Key
 from maptr.discovery import CLOCK_SLACK, Discovery, Outcome
 from maptr.files import ForkLock
 from maptr.protocol import names
@@ -115,24 +115,24 @@ class Store:
                 if self._disk is not None:
                     self._disk.put(view, name, answer, wall, wall + lifetime)
 
-    def fresh(self, lookup: Lookup) -> tuple[CachedDiscovery | None, Labels]:
+    def fresh(self, lookup: ArkLookup) -> tuple[CachedDiscovery | None, Labels]:
         """The discovery that fresh answers give; or None, with the first name that has no fresh answer."""
         replaying = _Replay(self, lookup)
         return replaying.run(), replaying.missing
 
-    def any_age(self, lookup: Lookup, outcome: Outcome, note: str) -> Discovery:
+    def any_age(self, lookup: ArkLookup, outcome: Outcome, note: str) -> Discovery:
         """The discovery that fresh and stale answers give; a name without either gets ``outcome`` and ``note``."""
         found = _Replay(self, lookup, absent=Answer(outcome, note=note)).run()
         assert found is not None  # noqa: S101 - every name has an answer, ``absent`` if no other
         return found.discovery
 
-    def has_candidate(self, lookup: Lookup) -> bool:
+    def has_candidate(self, lookup: ArkLookup) -> bool:
         """True if fresh and stale answers give a candidate."""
         if self.get(lookup.key, self.clock()) is None:
             return False
         return bool(self.any_age(lookup, Outcome.UNREACHABLE, "").candidates)
 
-    def combine(self, lookup: Lookup, other: Discovery) -> Discovery | None:
+    def combine(self, lookup: ArkLookup, other: Discovery) -> Discovery | None:
         """The discovery that the answers of another ARK's discovery and the fresh answers give; None if some lack."""
         said = {name: answer for name, answer in answers_of(other) if answer.outcome.said}
         kept = _Replay(self, lookup)
@@ -173,7 +173,7 @@ class _Replay:
     Stale answers count only if ``absent``, the answer for names without any, is given.
     """
 
-    def __init__(self, store: Store, lookup: Lookup, *, absent: Answer | None = None) -> None:
+    def __init__(self, store: Store, lookup: ArkLookup, *, absent: Answer | None = None) -> None:
         self._store = store
         self._lookup = lookup
         self._absent = absent
