@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from maptr import Stub
 from maptr.client.exchange import FIRST_SECONDS, MAX_REFERRALS, MAX_TRIES, ROUNDS, Attempt, Exchange
 from maptr.client.servers import Server
 from maptr.discovery import Outcome
@@ -240,3 +241,7 @@ def test_ad_is_asked_for_only_where_it_is_trusted() -> None:
         asking.receive(attempt, reply(attempt.query.packet, GOOD, flags=AA | 0x20))
         assert asking.answer is not None
         assert asking.answer.security == ("secure" if trust_ad else "indeterminate")
+
+
+def test_a_stub_shows_its_servers() -> None:
+    assert repr(Stub(["192.0.2.1", "::1#5300"])) == "<Stub of 192.0.2.1#53, ::1#5300>"

@@ -730,3 +730,7 @@ def test_no_file_and_no_cryptography(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(ConfigError, match=r"needs the package cryptography: pip install 'maptr\[dnssec\]'"):
         validator()
+
+
+def test_a_validator_shows_the_names_of_its_anchors() -> None:
+    assert repr(validator()) == "<Validator from arpa.>"
