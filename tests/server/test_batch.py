@@ -144,7 +144,7 @@ COOKIE = with_cookie(dns.edns.CookieOption(b"clientck", b""))
 
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_comes_at_once_is_answered_as_by_the_general_path(host: str, seed: int) -> None:
+def test_a_batch_of_any_queries_is_answered_as_by_the_general_path(host: str, seed: int) -> None:
     rng = random.Random(seed)
     queries = [make_query(case["name"], case["type"], rng) for case in ANSWER["case"]] + [KNOWN, ABSENT, COOKIE]
     queries += [bytes.fromhex(case["packet"]) for case in PACKETS["case"]] * 2
@@ -164,7 +164,7 @@ def test_whatever_comes_at_once_is_answered_as_by_the_general_path(host: str, se
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_queries_one_by_one_are_answered_and_counted_before_the_reply_arrives(host: str) -> None:
+def test_single_queries_are_counted_before_their_response_arrives(host: str) -> None:
     rng = random.Random(host)
     queries = [make_query(case["name"], case["type"], rng) for case in ANSWER["case"]] * 3
     rng.shuffle(queries)
@@ -204,7 +204,7 @@ def test_queries_of_any_size_are_answered() -> None:
             assert [replies[one[:2]] for one in queries] == [expect(one, responder, address[0]) for one in queries]
 
 
-def test_a_shorter_query_after_a_longer_one_is_read_to_its_own_end() -> None:
+def test_a_short_query_after_a_long_one() -> None:
     """The rest of the longer one lies behind it."""
     responder = make_responder()
     long = dns.message.make_query(f"{'x' * 60}.example.", "NS", use_edns=0).to_wire()
@@ -214,7 +214,7 @@ def test_a_shorter_query_after_a_longer_one_is_read_to_its_own_end() -> None:
             assert sock.recv(65535) == expect(query, responder, address[0])
 
 
-def test_names_that_are_still_lines_of_their_file_are_answered_as_others() -> None:
+def test_names_that_are_not_parsed_yet_are_answered() -> None:
     rng = random.Random(0)
     text = "$TTL 60\n@ IN SOA ns h 1 2 3 4 5\n@ IN NS ns\n"
     text += "".join(f'{naan} IN NAPTR 1 1 "h" "ark" "" h{naan}.test.\n' for naan in range(10000, 10050))
@@ -294,7 +294,7 @@ def test_clients_with_a_limit_and_without_come_in_one_batch() -> None:
             assert [one.recv(65535)[2:] for _ in range(25)] == [expect(KNOWN, responder, "")[2:]] * 25  # type: ignore[index]
 
 
-def test_networks_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_clients_than_the_cache_of_networks_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "MAX_CLIENTS", 3)
     responder = make_responder(rrl=replace(LIMIT, exempt=(read_network("127.0.0.8/29"),)), clock=lambda: 1000.0)
     with listening(responder) as (_, address), contextlib.ExitStack() as stack:
@@ -331,7 +331,7 @@ def test_cookies_are_given_and_checked() -> None:
         assert (counters.verified, counters.unverified) == (100, 103)
 
 
-def test_cookies_are_of_one_client_each_in_a_batch() -> None:
+def test_each_client_of_a_batch_gets_its_own_cookie() -> None:
     responder = make_responder()
     queries = numbered([with_cookie(dns.edns.CookieOption(bytes((number,)) * 8, b"")) for number in range(100)])
     with listening(responder) as (_, address):
@@ -340,7 +340,7 @@ def test_cookies_are_of_one_client_each_in_a_batch() -> None:
             assert [replies[one[:2]] for one in queries] == [expect(one, responder, "127.0.0.1") for one in queries]
 
 
-def test_cookies_are_found_wherever_they_stand_among_the_options() -> None:
+def test_cookies_among_other_options() -> None:
     """Several in one batch: some end their query, some stand before the client's subnet, of eight bytes too."""
     subnet = dns.edns.ECSOption("192.0.2.0", 32)
     responder = make_responder()
@@ -356,7 +356,7 @@ def test_cookies_are_found_wherever_they_stand_among_the_options() -> None:
             assert [replies[one[:2]] for one in queries] == [expect(one, responder, "127.0.0.1") for one in queries]
 
 
-def test_cookies_that_are_no_longer_given_cost_no_query() -> None:
+def test_cookies_that_were_turned_off_lose_no_query() -> None:
     responder = make_responder()
     with listening(responder) as (_, address):
         for _ in range(2):
@@ -381,7 +381,7 @@ def test_cookies_can_be_required() -> None:
 # --- reloads
 
 
-def test_a_reload_forgets_what_was_known() -> None:
+def test_a_reload_forgets_the_ready_responses() -> None:
     text = "@ 60 SOA ns h 2 2 3 4 5\n@ 60 NS ns\n12345 60 TXT new\nnowhere 60 TXT there"
     new = Snapshot.from_zones([dns.zone.from_text(text, "example.", relativize=False)])
     responder = make_responder()
@@ -443,7 +443,7 @@ def test_reloads_under_load_lose_nothing() -> None:
 # --- what goes wrong
 
 
-def test_a_bug_costs_its_query_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_internal_error_drops_its_query(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     odd = dns.message.make_query("example.", "IXFR").to_wire()
     responder = make_responder()
     monkeypatch.setattr("maptr.server.responder.exchange", lambda *_, **__: 1 // 0)
@@ -456,7 +456,7 @@ def test_a_bug_costs_its_query_alone(monkeypatch: pytest.MonkeyPatch, caplog: py
     assert "internal error, query dropped: " + odd.hex() in caplog.text
 
 
-def test_a_bug_in_finding_costs_its_query_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_in_the_shortcut_drops_its_query_only(monkeypatch: pytest.MonkeyPatch) -> None:
     find = shortcut.Ready.find
 
     def failing(ready: shortcut.Ready, key: bytes) -> tuple[bytes, bytes] | None:
@@ -470,7 +470,7 @@ def test_a_bug_in_finding_costs_its_query_alone(monkeypatch: pytest.MonkeyPatch)
     assert counters.to_dict()["udp"]["dropped"] == 1
 
 
-def test_a_flood_on_the_general_path_keeps_no_ready_query_from_its_response(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ready_responses_are_sent_under_overload(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen queries of each full batch take the general path once there were eight full batches in a row."""
     monkeypatch.setattr(batch, "BATCH", 32)
     responder = make_responder()
@@ -498,7 +498,7 @@ def test_a_flood_on_the_general_path_keeps_no_ready_query_from_its_response(monk
     assert counters.overload == 16
 
 
-def test_replies_that_the_kernel_does_not_take_are_lost_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_responses_refused_by_the_kernel_are_the_only_ones_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     libc = ctypes.CDLL(None)
 
     class Refusing:
@@ -528,7 +528,7 @@ def test_replies_that_the_kernel_does_not_take_are_lost_and_nothing_else(monkeyp
     assert replies.items() <= expected.items()
 
 
-def test_nothing_is_answered_before_there_is_a_zone() -> None:
+def test_without_a_state_there_is_no_response() -> None:
     responder = Responder()
     with listening(responder) as (counters, address), client(address) as sock:
         sock.send(KNOWN)
@@ -540,7 +540,7 @@ def test_nothing_is_answered_before_there_is_a_zone() -> None:
     assert total(counters) == counters.received
 
 
-def test_a_version_of_edns_that_there_is_not_counts_as_badvers() -> None:
+def test_an_unknown_edns_version_is_counted_as_badvers() -> None:
     """In the header BADVERS reads as NOERROR."""
     bad = dns.message.make_query("12345.example.", "NAPTR", use_edns=1).to_wire()
     responder = make_responder(rrl=replace(LIMIT, slip=1), clock=lambda: 1000.0)
@@ -551,7 +551,7 @@ def test_a_version_of_edns_that_there_is_not_counts_as_badvers() -> None:
     assert counters.to_dict() == {"udp": {"NOERROR": 2, "BADVERS": 10}}, "the last question of each round"
 
 
-def test_the_daemon_takes_plain_sockets_where_there_are_no_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_batches_the_daemon_uses_plain_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "why_not", lambda: "for a test")
     daemon = Daemon(served(SNAPSHOT), [Address("127.0.0.1", 0)])
     with answering(daemon):

@@ -131,7 +131,7 @@ def test_rfc7858_3_4_queries_are_pipelined_on_one_connection(port: int, director
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("how", ["close_notify", "close_notify and FIN", "FIN"])
-def test_a_client_that_has_ended_its_side_gets_the_replies_of_one_turn(
+def test_a_client_that_has_closed_its_side_gets_the_responses_of_one_turn(
     port: int, directory: Path, version: ssl.TLSVersion, how: str
 ) -> None:
     """RFC 5246 7.2.1: close_notify is answered by an end. All of it in one segment, so no query was read before."""
@@ -174,7 +174,7 @@ def test_a_client_that_has_ended_its_side_gets_the_replies_of_one_turn(
     assert ids == [*range(20), int.from_bytes(BIG[:2], "big")]
 
 
-def test_a_connection_that_has_ended_leaves_nothing_behind(port: int, directory: Path) -> None:
+def test_a_closed_tls_connection_leaves_no_reference_cycle(port: int, directory: Path) -> None:
     """TLS takes some 50 KB."""
     gc.disable()  # which would find what refers to itself, some time
     try:
@@ -192,7 +192,7 @@ def open_sides() -> int:
     return sum(isinstance(each, ssl.SSLObject) for each in gc.get_objects())
 
 
-def test_rfc8467_replies_are_padded_and_keepalive_is_told(port: int, directory: Path) -> None:
+def test_rfc8467_responses_are_padded_and_have_keepalive(port: int, directory: Path) -> None:
     asked = (dns.edns.OptionType.PADDING, dns.edns.OptionType.make(11))
     options: list[dns.edns.Option] = [dns.edns.GenericOption(code, b"") for code in asked]
     query = dns.message.make_query("ns.ark.arpa.", "A", options=options)
@@ -209,7 +209,7 @@ def test_rfc8467_replies_are_padded_and_keepalive_is_told(port: int, directory: 
     [FRAME, b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, b""],
     ids=["DNS over TCP", "half a record", "HTTP", "zeros", "nothing"],
 )
-def test_what_is_no_tls_ends_its_connection_alone(port: int, directory: Path, octets: bytes) -> None:
+def test_data_that_is_not_tls_ends_its_connection_only(port: int, directory: Path, octets: bytes) -> None:
     with connect(port) as sock:
         sock.sendall(octets)
         sock.shutdown(socket.SHUT_WR)
@@ -220,7 +220,7 @@ def test_what_is_no_tls_ends_its_connection_alone(port: int, directory: Path, oc
         assert ask(sock).id == QUERY.id
 
 
-def test_a_handshake_has_its_time(directory: Path) -> None:
+def test_a_handshake_has_a_time_limit(directory: Path) -> None:
     with serving_tls(directory, handshake_timeout=0.2) as (port, _, _), connect(port) as silent:
         assert is_closed(silent)
 
@@ -289,7 +289,7 @@ LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts 
 
 @LINUX
 @pytest.mark.parametrize("said", [b"", hello()[:20], hello()], ids=["nothing", "half a hello", "a hello"])
-def test_a_connection_shed_in_its_handshake_leaves_nothing_behind(directory: Path, said: bytes) -> None:
+def test_a_connection_closed_in_its_handshake_leaves_nothing_behind(directory: Path, said: bytes) -> None:
     counters = Counters()
     connections = Connections(TcpLimits(max_connections=2), counters=counters)
     with listening_tls(directory, connections) as (port, _), contextlib.ExitStack() as stack:
@@ -309,7 +309,7 @@ def test_a_connection_shed_in_its_handshake_leaves_nothing_behind(directory: Pat
 
 @LINUX
 @pytest.mark.parametrize("reset", [True, False])
-def test_handshakes_that_are_given_up_leave_nothing_behind(directory: Path, reset: bool) -> None:
+def test_abandoned_handshakes_leave_nothing_behind(directory: Path, reset: bool) -> None:
     counters = Counters()
     connections = Connections(TcpLimits(max_per_client=1000, max_connections=1000), counters=counters)
     begun = hello()
@@ -326,7 +326,7 @@ def test_handshakes_that_are_given_up_leave_nothing_behind(directory: Path, rese
 
 
 @LINUX
-def test_a_slow_handshake_is_finished_in_its_time_and_cut_off_after_it(directory: Path) -> None:
+def test_a_slow_handshake_is_disconnected_at_its_time_limit(directory: Path) -> None:
     connections = Connections(TcpLimits(max_per_client=100))
     with listening_tls(directory, connections, handshake_timeout=1.0) as (port, _):
         with contextlib.ExitStack() as stack:
@@ -342,7 +342,7 @@ def test_a_slow_handshake_is_finished_in_its_time_and_cut_off_after_it(directory
 
 
 @LINUX
-def test_a_stop_amid_handshakes_ends_them(directory: Path) -> None:
+def test_a_stop_ends_handshakes(directory: Path) -> None:
     counters = Counters()
     connections = Connections(counters=counters)
     with listening_tls(directory, connections) as (port, end), contextlib.ExitStack() as stack:
@@ -360,7 +360,7 @@ def test_a_stop_amid_handshakes_ends_them(directory: Path) -> None:
         assert is_closed(begun)
 
 
-def test_a_slow_reader_over_tls_costs_some_messages_and_is_cut_off(directory: Path) -> None:
+def test_a_slow_reader_over_tls_costs_some_messages_and_is_disconnected(directory: Path) -> None:
     """It asks for a gigabyte and reads nothing: what waits for it stays small, and others are answered."""
     query = dns.message.make_query("ark.arpa.", "AXFR").to_wire()
     with transferring(settings_in(directory), write_timeout=0.3) as daemon:
@@ -388,7 +388,7 @@ def test_idle_connections_are_closed_with_notice(directory: Path) -> None:
             assert sock.recv(1) == b""
 
 
-def test_a_new_certificate_is_for_new_connections_and_a_bad_one_for_none(
+def test_a_new_certificate_applies_to_new_connections_and_a_bad_one_to_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "maptr.serve")
@@ -423,7 +423,7 @@ def test_a_new_certificate_is_for_new_connections_and_a_bad_one_for_none(
 
 
 @pytest.mark.parametrize("fault", ["no certificate", "no key", "nonsense", "another key", "encrypted"])
-def test_a_certificate_that_cannot_be_used_is_an_error_that_names_it(tmp_path: Path, fault: str) -> None:
+def test_an_unusable_certificate_is_an_error_that_names_its_file(tmp_path: Path, fault: str) -> None:
     write_certificate(tmp_path, passphrase=b"secret" if fault == "encrypted" else None)
     match fault:
         case "no certificate":
@@ -438,14 +438,6 @@ def test_a_certificate_that_cannot_be_used_is_an_error_that_names_it(tmp_path: P
             (tmp_path / "tls.key").write_bytes(key)
     with pytest.raises(ConfigError, match=r"tls\.(crt|key).*(No such file|no usable pair)"):
         make_context(settings_in(tmp_path))
-
-
-def test_the_context_is_the_same_until_it_is_reloaded(directory: Path) -> None:
-    certificate = Certificate(settings_in(directory))
-    context = certificate.context()
-    assert certificate.context() is context
-    certificate.reload()
-    assert certificate.context() is not context
 
 
 def test_ipv6_clients_are_counted_by_their_link() -> None:

@@ -132,7 +132,7 @@ def test_reload_and_status(site: Site) -> None:
     ],
     ids=lambda value: value[:20] if isinstance(value, str) else None,
 )
-def test_what_is_refused_leaves_the_old_zone(site: Site, text: str | None, reason: str, forced: bool) -> None:
+def test_a_refused_zone_leaves_the_old_one(site: Site, text: str | None, reason: str, forced: bool) -> None:
     """With the reason in the command, its exit code, the log and the status, and the other zone reloaded."""
     port = site.start()
     site.write_zone("b.test", zone_text(2, "192.0.2.22"))
@@ -162,7 +162,7 @@ def test_what_is_refused_leaves_the_old_zone(site: Site, text: str | None, reaso
     assert (site.status()["alarms"], site.zone("a.test.")["error"]) == ([], "")
 
 
-def test_an_ill_zone_at_the_start_is_servfail_while_the_others_serve(site: Site) -> None:
+def test_a_bad_zone_at_the_start_is_servfail_while_the_others_are_served(site: Site) -> None:
     site.write_zone("a.test", "nonsense")
     port = site.start()
     assert site.server is not None
@@ -182,7 +182,7 @@ def test_an_ill_zone_at_the_start_is_servfail_while_the_others_serve(site: Site)
     assert address_of("ns.a.test.", port) == "192.0.2.1"
 
 
-def test_a_bad_record_is_said_as_zone_check_says_it(site: Site) -> None:
+def test_a_bad_record_is_reported_as_by_zone_check(site: Site) -> None:
     """By a start, a reload and --check-config; so is what is wrong with a zone as a whole."""
     path = site.directory / "a.test.zone"
 
@@ -257,7 +257,7 @@ def test_a_bad_configuration_leaves_everything(site: Site, change: dict[str, str
     assert site.status()["alarms"] == []
 
 
-def test_another_address_takes_a_restart(site: Site) -> None:
+def test_another_address_needs_a_restart(site: Site) -> None:
     site.start()
     site.config.write_text(site.config.read_text().replace("127.0.0.1:0", "127.0.0.1:5399"))
     result = site.run("reload")
@@ -272,7 +272,7 @@ def test_a_zone_that_is_not_served(site: Site) -> None:
     assert "is not a valid domain name" in site.run("reload", "a..test").stderr
 
 
-def test_the_usual_places_are_looked_at(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_default_paths_of_the_socket_are_tried(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     site.start()
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -302,7 +302,7 @@ def test_the_usual_places_are_looked_at(site: Site, monkeypatch: pytest.MonkeyPa
     assert (result.exit_code, result.stderr) == (3, f"maptr: not running: {reason}\n")
 
 
-def test_a_socket_that_a_killed_server_left_is_said_to_be_so(tmp_path: Path) -> None:
+def test_the_socket_of_a_killed_server_is_reported_as_such(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(tmp_path / "s"))
     (tmp_path / "maptr.toml").write_text("[serve]\ncontrol = 's'\n")
@@ -355,7 +355,7 @@ def test_not_running_is_3(site: Site) -> None:
     assert site.run("status").exit_code == 8
 
 
-def test_without_a_configuration_there_is_no_socket_unless_one_is_asked_for(site: Site) -> None:
+def test_without_a_configuration_a_socket_needs_its_option(site: Site) -> None:
     zone = f"a.test={site.directory}/a.test.zone"
     site.servers.append(Server("--zone", zone, "--listen", "127.0.0.1:0", "--control", str(site.socket)))
     site.servers[0].ready()
@@ -397,7 +397,7 @@ def ask(path: Path, octets: bytes, *, shut: bool = False) -> bytes:
     return converse(sock, octets, shut=shut)
 
 
-def test_the_socket_is_its_owners_alone_and_goes_with_the_server(site: Site) -> None:
+def test_the_socket_is_private_and_removed_at_the_end(site: Site) -> None:
     site.start()
     assert stat.S_IMODE(site.socket.stat().st_mode) == 0o600
     assert stat.S_IMODE(site.socket.parent.stat().st_mode) == 0o700
@@ -415,14 +415,14 @@ def test_the_socket_is_its_owners_alone_and_goes_with_the_server(site: Site) -> 
     ],
     ids=range(10),
 )
-def test_requests_that_are_none_get_an_error(site: Site, request_line: bytes) -> None:
+def test_invalid_requests_get_an_error(site: Site, request_line: bytes) -> None:
     site.start()
     reply = json.loads(ask(site.socket, request_line, shut=True))
     assert set(reply) == {"error"}
     assert site.run("status").exit_code == 0
 
 
-def test_connections_that_say_nothing_do_not_fill_it_for_ever(site: Site) -> None:
+def test_silent_connections_make_room_for_new_ones(site: Site) -> None:
     """Past the limit the oldest makes room for a new one; what is open is answered."""
     site.start()
     silent = [socket.socket(socket.AF_UNIX) for _ in range(request_server.MAX_CONNECTIONS)]
@@ -448,7 +448,7 @@ def test_two_servers_do_not_share_a_socket(site: Site) -> None:
     assert site.run("status").exit_code == 0
 
 
-def test_what_is_in_the_way_of_the_socket(site: Site) -> None:
+def test_a_path_that_cannot_be_bound_is_an_error(site: Site) -> None:
     site.socket.parent.mkdir()
     site.socket.write_text("precious")
     with pytest.raises(ConfigError, match="exists and is not a socket"):
@@ -468,7 +468,7 @@ def test_what_is_in_the_way_of_the_socket(site: Site) -> None:
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_systemd_is_told(site: Site, abstract: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systemd_is_notified(site: Site, abstract: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"maptr-test-{os.getpid()}" if abstract else str(site.directory / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.settimeout(PATIENCE)
@@ -484,7 +484,7 @@ def test_systemd_is_told(site: Site, abstract: bool, monkeypatch: pytest.MonkeyP
         assert sock.recv(1000) == b"STOPPING=1"
 
 
-def test_nobody_to_tell_is_no_fault() -> None:
+def test_a_missing_systemd_is_no_error() -> None:
     assert not systemd.notify(systemd.READY, path="")
     assert not systemd.notify(systemd.READY, path="relative")
     assert not systemd.notify(systemd.READY, path="/nonexistent/notify")

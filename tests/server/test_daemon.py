@@ -126,7 +126,7 @@ def address_of(name: str, port: int, transport: str = "udp") -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_where_it_is_ready_and_stops_clean(start: Start, zone_file: Path, number: int) -> None:
+def test_the_server_logs_its_addresses_and_stops_cleanly(start: Start, zone_file: Path, number: int) -> None:
     server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0")
     port = server.ready()
     assert server.lines[0] == f"maptr: ready, serving 1 zone on 127.0.0.1:{port} (udp, tcp)"
@@ -135,7 +135,7 @@ def test_it_says_where_it_is_ready_and_stops_clean(start: Start, zone_file: Path
     assert server.lines[-1] == "maptr: stopped"
 
 
-def test_it_stops_clean_with_connections_open(start: Start, zone_file: Path) -> None:
+def test_the_server_stops_cleanly_with_open_connections(start: Start, zone_file: Path) -> None:
     server = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0")
     port = server.ready()
     import socket
@@ -247,7 +247,7 @@ def test_tls_and_nsid(start: Start, zone_file: Path, tmp_path: Path) -> None:
 # --- checks and refusals, in process where no socket is opened
 
 
-def test_check_config_looks_at_the_certificate(zone_file: Path, tmp_path: Path) -> None:
+def test_check_config_checks_the_certificate(zone_file: Path, tmp_path: Path) -> None:
     write_certificate(tmp_path)
     zone = ["--zone", f"ark.arpa={zone_file}", "--tls-cert", f"{tmp_path}/tls.crt", "--tls-key", f"{tmp_path}/tls.key"]
     result = run(*zone, "--listen", "127.0.0.1:0", "--tls-listen", "[::1]:853", "--check-config")
@@ -292,7 +292,7 @@ def test_check_config_with_a_bad_zone_is_1_and_says_where(zone_file: Path) -> No
         ('state = "new/state"', "cannot be written to by this user"),
     ],
 )
-def test_check_config_finds_what_a_start_could_not_have(
+def test_check_config_finds_addresses_and_paths_that_a_start_could_not_use(
     settings: str, reason: str, zone_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
@@ -305,7 +305,7 @@ def test_check_config_finds_what_a_start_could_not_have(
 
 
 @pytest.mark.parametrize("options", [["--check-config"], []])
-def test_a_start_and_a_check_tell_all_that_is_wrong(options: list[str], tmp_path: Path) -> None:
+def test_a_start_and_a_check_report_every_error(options: list[str], tmp_path: Path) -> None:
     file = tmp_path / "maptr.toml"
     file.write_text(
         '[serve]\nlisten = ["127.0.0.1:0"]\nlisen = []\nuser = "no-such-user"\n'
@@ -325,7 +325,7 @@ def test_a_start_and_a_check_tell_all_that_is_wrong(options: list[str], tmp_path
     assert result.exit_code == 1
 
 
-def test_check_config_names_the_key_folder_that_is_missing_and_not_the_table(tmp_path: Path) -> None:
+def test_check_config_names_a_missing_key_folder_but_no_missing_table(tmp_path: Path) -> None:
     config = tmp_path / "maptr.toml"
     config.write_text(
         '[serve]\nstate = "state"\n[table]\nfile = "naans"\nurl = "https://registry.example/naans.json"\n'
@@ -342,14 +342,14 @@ def test_check_config_names_the_key_folder_that_is_missing_and_not_the_table(tmp
     assert (result.exit_code, result.stderr) == (0, f"maptr: zone ark.arpa.: {tmp_path}/naans is not pulled yet\n")
 
 
-def test_check_config_takes_a_state_folder_that_is_yet_to_be_made(zone_file: Path, tmp_path: Path) -> None:
+def test_check_config_accepts_a_state_folder_that_does_not_exist_yet(zone_file: Path, tmp_path: Path) -> None:
     config = tmp_path / "maptr.toml"
     config.write_text('[serve]\nlisten = ["127.0.0.1:0", "127.0.0.1:0"]\nstate = "new/state"\n')  # any free ports
     assert run("--config", str(config), "--zone", f"ark.arpa={zone_file}", "--check-config").exit_code == 0
     assert not (tmp_path / "new").exists()
 
 
-def test_a_state_folder_is_one_servers(start: Start, zone_file: Path, tmp_path: Path) -> None:
+def test_a_state_folder_belongs_to_one_server(start: Start, zone_file: Path, tmp_path: Path) -> None:
     """Two would overwrite each other's serials; the lock goes with the process, also when that is killed."""
     options = ("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0", "--state", str(tmp_path))
     first = start(*options)
@@ -362,7 +362,7 @@ def test_a_state_folder_is_one_servers(start: Start, zone_file: Path, tmp_path: 
     start(*options).ready()
 
 
-def test_a_state_folder_that_nobody_may_write_to_is_not_locked(tmp_path: Path) -> None:
+def test_a_read_only_state_folder_is_not_locked(tmp_path: Path) -> None:
     """What is wrong with it is said where something is to be kept; the zones are served."""
     file = tmp_path / "maptr.toml"
     file.write_text('[serve]\nstate = "state"\n')
@@ -404,13 +404,13 @@ def test_an_unreadable_file_is_8(tmp_path: Path) -> None:
         (["--zone", "a=x", "--nsid", "x" * 256], "--nsid: is longer than 255 bytes"),
     ],
 )
-def test_usage_errors_are_2_and_say_what_is_wanted(arguments: list[str], reason: str) -> None:
+def test_usage_errors_are_2_and_name_the_expected_form(arguments: list[str], reason: str) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
     assert reason in " ".join(result.stderr.split())
 
 
-def test_an_address_that_cannot_be_had_is_1(start: Start, zone_file: Path) -> None:
+def test_an_address_that_cannot_be_bound_is_1(start: Start, zone_file: Path) -> None:
     port = start("--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0").ready()
     second = start("--zone", f"ark.arpa={zone_file}", "--listen", f"127.0.0.1:{port}")
     assert second.process.wait(PATIENCE) == 1
@@ -470,13 +470,13 @@ def test_a_file_that_includes_itself_ends(tmp_path: Path) -> None:
         read(tmp_path, zone_text(1) + f"$INCLUDE {again}\n")
 
 
-def test_what_is_generated_within_the_limit_is_served(tmp_path: Path) -> None:
+def test_generated_records_within_the_limit_are_served(tmp_path: Path) -> None:
     read(tmp_path, zone_text(1) + "$GENERATE 1-9 n$ A 192.0.2.1\n")
 
 
 @pytest.mark.parametrize("how", ["the zone", "an included file"])
 @pytest.mark.parametrize("what", ["a pipe", "a device"])
-def test_what_has_no_end_is_no_zone_file(how: str, what: str, tmp_path: Path) -> None:
+def test_endless_zone_files_are_refused(how: str, what: str, tmp_path: Path) -> None:
     """Whoever may write a zone file kept all zones from being reloaded with a pipe, and killed the server with a link
     to /dev/zero."""
     endless = tmp_path / "endless"
@@ -502,7 +502,7 @@ def test_what_has_no_end_is_no_zone_file(how: str, what: str, tmp_path: Path) ->
     assert told == [f"{endless}: Is not a regular file"]
 
 
-def test_a_zone_by_another_name_than_its_file_s_is_told_both(zone_file: Path) -> None:
+def test_a_zone_named_otherwise_than_in_its_file_is_reported_with_both_names(zone_file: Path) -> None:
     zone_file.write_text("$ORIGIN ark.arpa.\n" + zone_file.read_text())
     result = run("--zone", f"other.example={zone_file}", "--check-config")
     assert result.exit_code == 1
@@ -550,7 +550,7 @@ def slow(tmp_path: Path) -> Iterator[SlowServer]:
     server.end()
 
 
-def test_sighup_while_it_starts_is_heard_when_it_is_ready(slow: SlowServer, tmp_path: Path) -> None:
+def test_sighup_during_the_start_reloads_once_ready(slow: SlowServer, tmp_path: Path) -> None:
     """What changed since its zones were read is read then; it would have ended a process that has no handler yet."""
     (tmp_path / "zone").write_text(zone_text(2))
     slow.hang_up()
@@ -559,7 +559,7 @@ def test_sighup_while_it_starts_is_heard_when_it_is_ready(slow: SlowServer, tmp_
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
-def test_what_other_servers_take_does_not_end_it(slow: SlowServer, number: signal.Signals) -> None:
+def test_signals_of_other_servers_do_not_end_it(slow: SlowServer, number: signal.Signals) -> None:
     slow.process.send_signal(number)
     slow.go_on()
     slow.wait_for(f"{number.name} is ignored")
@@ -569,11 +569,11 @@ def test_what_other_servers_take_does_not_end_it(slow: SlowServer, number: signa
     assert slow.end() == 0
 
 
-def test_sigterm_while_it_starts_ends_it_at_once(slow: SlowServer) -> None:
+def test_sigterm_during_the_start_ends_it_at_once(slow: SlowServer) -> None:
     assert slow.end() == -signal.SIGTERM
 
 
-def test_signals_are_held_no_longer_than_told() -> None:
+def test_signals_are_unblocked_at_the_end_of_the_context() -> None:
     def held() -> bool:
         return signal.SIGHUP in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 

@@ -15,7 +15,7 @@ from maptr.transfer.session import Access
 from maptr.zone.snapshot import Snapshot
 
 
-def test_so_many_lines_an_interval_and_then_their_number() -> None:
+def test_lines_beyond_the_limit_are_counted() -> None:
     now = 100.0
     seldom = LogLimit(30, lambda: now)
     assert [seldom.left_out() for _ in range(37)] == [0] * 30 + [None] * 7
@@ -27,7 +27,7 @@ def test_so_many_lines_an_interval_and_then_their_number() -> None:
     assert seldom.left_out() == 0
 
 
-def test_a_flood_of_forged_queries_is_no_flood_of_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_forged_queries_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     now = 100.0
     responder, counters = Responder(clock=lambda: now), Counters()
     responder.swap(State(Snapshot.of([]), Access(), responder.context))

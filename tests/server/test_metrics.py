@@ -88,7 +88,7 @@ def scraped(site: Site) -> Scraped:
     return Scraped(site)
 
 
-def test_a_scrape_says_what_status_says(scraped: Scraped) -> None:
+def test_a_scrape_has_the_values_of_the_status(scraped: Scraped) -> None:
     for number in range(3):
         address_of("ns.a.test.", scraped.dns)
         address_of("ns.a.test.", scraped.dns, "tcp")
@@ -118,7 +118,7 @@ def test_a_scrape_says_what_status_says(scraped: Scraped) -> None:
     }
 
 
-def test_what_listeners_count_is_summed_over_reloads_and_what_is_signed_is_served(site: Site) -> None:
+def test_counters_continue_over_reloads_and_signed_zones_have_metrics(site: Site) -> None:
     pytest.importorskip("cryptography", reason="signing needs maptr[dnssec]")
     keys = site.directory / "keys"
     add_key(keys, Role.CSK, Algorithm.ED25519, State.ACTIVE)
@@ -159,9 +159,7 @@ def test_a_refused_zone_is_an_alarm_with_its_reason(scraped: Scraped) -> None:
 @pytest.mark.parametrize("require", [False, True])
 @pytest.mark.parametrize("name", ["ns.a.test.", "x.y.z.a.test."])
 @pytest.mark.parametrize("transport", ["udp", "tcp"])
-def test_cookies_are_counted_once_however_they_are_answered(
-    site: Site, require: bool, name: str, transport: str
-) -> None:
+def test_cookies_are_counted_once_on_either_path(site: Site, require: bool, name: str, transport: str) -> None:
     """From what lies ready and by the general path, in batches and one by one, and where BADCOOKIE is the answer."""
     scraped = Scraped(site, f"cookies.require = {str(require).lower()}\n")
     ask = dns.query.udp if transport == "udp" else dns.query.tcp
@@ -232,7 +230,7 @@ def test_secondaries(site: Site) -> None:
         assert value(found, "zone_notify_serial", **labels) is None
 
 
-def test_names_are_those_of_the_page_and_of_good_practice(scraped: Scraped) -> None:
+def test_metric_names_are_documented_and_follow_the_conventions(scraped: Scraped) -> None:
     """As promtool lints them, and by promtool itself where it is there."""
     text = get(scraped.port, "/metrics")[1]
     families = {family.name: family for family in parser.text_string_to_metric_families(text)}
@@ -252,7 +250,7 @@ def test_names_are_those_of_the_page_and_of_good_practice(scraped: Scraped) -> N
         assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_records_that_a_zone_lacks_are_counted_and_named(scraped: Scraped) -> None:
+def test_records_missing_in_a_zone_are_counted_and_named(scraped: Scraped) -> None:
     status: Any = scraped.site.status()
     private = Nma("http://10.0.0.1/${content}")
     table = Table([Entry("12345", nmas=(Nma("https://h.example/"),)), Entry("12345", "x7", (private, private))])
@@ -322,7 +320,7 @@ def test_odd_requests(told: int, octets: bytes, status: int) -> None:
     assert f"Content-Length: {len(body)}".encode() in head
 
 
-def test_head_and_half_requests(told: int) -> None:
+def test_head_requests_and_incomplete_requests(told: int) -> None:
     assert get(told, "/health", "HEAD") == (200, "")
     assert raw(told, b"GET /hea", shut=True) == b""
     assert raw(told, b"", shut=True) == b""
@@ -331,7 +329,7 @@ def test_head_and_half_requests(told: int) -> None:
     assert len(raw(told, b"GET /big HTTP/1.1\r\n\r\n")) > 10_000_000
 
 
-def test_silent_clients_make_room_the_oldest_first(told: int) -> None:
+def test_silent_clients_are_replaced_oldest_first(told: int) -> None:
     idle = [socket.create_connection(("127.0.0.1", told), PATIENCE) for _ in range(request_server.MAX_CONNECTIONS)]
     try:
         assert get(told, "/health") == (200, "ok\n")
@@ -350,7 +348,7 @@ def test_silent_clients_are_closed(monkeypatch: pytest.MonkeyPatch, told: int) -
         assert is_closed(silent)
 
 
-def test_who_is_being_answered_makes_no_room() -> None:
+def test_a_request_being_answered_is_not_replaced() -> None:
     """A reload may take minutes; where all are at such a thing, one more is hung up on."""
 
     async def converse() -> None:
@@ -384,7 +382,7 @@ def test_who_is_being_answered_makes_no_room() -> None:
     asyncio.run(asyncio.wait_for(converse(), PATIENCE))
 
 
-def test_a_client_that_does_not_read_holds_nobody(monkeypatch: pytest.MonkeyPatch, told: int) -> None:
+def test_a_client_that_does_not_read_delays_no_other(monkeypatch: pytest.MonkeyPatch, told: int) -> None:
     monkeypatch.setattr(metrics, "REPLY_TIMEOUT", 0.5)
     with socket.create_connection(("127.0.0.1", told), PATIENCE) as deaf:
         deaf.sendall(b"GET /big HTTP/1.1\r\n\r\n")
@@ -395,9 +393,7 @@ def test_a_client_that_does_not_read_holds_nobody(monkeypatch: pytest.MonkeyPatc
 # --- the configuration
 
 
-def test_without_its_package_it_is_an_error_that_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_prometheus_client_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(metrics, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"^serve\.metrics: needs .* pip install 'maptr\[metrics\]'$"):
         metrics.check()
@@ -420,7 +416,7 @@ def test_an_address_in_use_is_1(scraped: Scraped) -> None:
     assert f"serve.metrics: cannot listen on 127.0.0.1:{scraped.port}: Address already in use" in done.stderr
 
 
-def test_a_reason_that_is_no_text_spoils_nothing() -> None:
+def test_a_reason_that_is_not_utf8_does_not_break_the_metrics() -> None:
     zone: dict[str, Any] = {
         "zone": "a.",
         "serial": None,

@@ -67,7 +67,7 @@ def as_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]
 
 
 @needs_root
-def test_root_binds_and_another_user_answers(as_nobody: Server, folder: Path) -> None:
+def test_root_binds_and_the_user_answers(as_nobody: Server, folder: Path) -> None:
     user = pwd.getpwnam(NOBODY)
     told = Path(f"/proc/{as_nobody.process.pid}/status").read_text()
     fields = dict(re.findall(r"(?m)^(\w+):\s*(.*?)\s*$", told))
@@ -83,7 +83,7 @@ def test_root_binds_and_another_user_answers(as_nobody: Server, folder: Path) ->
 
 
 @needs_root
-def test_a_reload_goes_on_as_that_user(as_nobody: Server, folder: Path) -> None:
+def test_a_reload_runs_as_the_user(as_nobody: Server, folder: Path) -> None:
     (folder / "ark.arpa.zone").write_text(zone_text(2))
     at = as_nobody.hang_up()
     as_nobody.wait_for("serial 2", at)
@@ -114,7 +114,7 @@ def test_root_without_a_user_is_warned(start: Start, folder: Path, monkeypatch: 
 
 
 @needs_root
-def test_root_by_its_name_is_no_news(start: Start, folder: Path) -> None:
+def test_user_root_is_not_warned(start: Start, folder: Path) -> None:
     server = start("--config", str(configure(folder)), "--user", "root")
     server.ready()
     server.end()
@@ -130,7 +130,7 @@ def test_only_root_can_become_another_user(folder: Path, monkeypatch: pytest.Mon
         privileges.check(config)
 
 
-def test_root_that_may_not_become_anybody_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_without_the_capability_gets_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container without CAP_SETGID."""
     config = configuration.load(configure(folder, f'user = "{NOBODY}"'))
     user = privileges.user_of(config)

@@ -59,7 +59,7 @@ def serial(served: Served) -> int | None:
     return None if view is None else view.serial
 
 
-def test_a_changed_table_is_the_next_serial_and_an_unchanged_one_is_none(tmp_path: Path) -> None:
+def test_a_changed_table_gets_the_next_serial_and_an_unchanged_one_does_not(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.table.write_bytes(natab(*range(10000, 10010)))
     served = site.start()
@@ -91,7 +91,7 @@ def test_serials_are_made_as_configured(tmp_path: Path, style: str, serials: tup
         (b"", "naans"),
     ],
 )
-def test_a_worse_table_leaves_zone_and_file_through_a_restart_too(tmp_path: Path, content: bytes, because: str) -> None:
+def test_a_bad_table_leaves_zone_and_file_even_over_a_restart(tmp_path: Path, content: bytes, because: str) -> None:
     site = Site(tmp_path)
     site.table.write_bytes(natab(*range(10000, 10010)))
     served = site.start()
@@ -107,7 +107,7 @@ def test_a_worse_table_leaves_zone_and_file_through_a_restart_too(tmp_path: Path
     assert not list(tmp_path.glob(".*"))
 
 
-def test_what_is_meant_is_published_by_force(tmp_path: Path) -> None:
+def test_force_publishes_a_table_that_the_guards_refuse(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.table.write_bytes(natab(*range(10000, 10010)))
     served = site.start()
@@ -115,7 +115,7 @@ def test_what_is_meant_is_published_by_force(tmp_path: Path) -> None:
     assert site.publish(served, force=True)[1].result == "reloaded"
 
 
-def test_a_zone_from_a_table_is_signed_as_any_other(tmp_path: Path) -> None:
+def test_a_zone_from_a_table_is_signed(tmp_path: Path) -> None:
     zonekeys.add_key(tmp_path / "keys", Role.CSK, Algorithm.ECDSAP256SHA256, State.ACTIVE)
     site = Site(tmp_path, zone='keys = "keys"\n')
     site.table.write_bytes(natab(*range(10000, 10010)))
@@ -138,7 +138,7 @@ def signed(served: Served) -> bool:
     return view is not None and RRSIG in view.nodes[ORIGIN]
 
 
-def test_without_a_table_there_is_no_zone_until_there_is_one(tmp_path: Path) -> None:
+def test_without_a_table_the_zone_is_broken_until_there_is_one(tmp_path: Path) -> None:
     site = Site(tmp_path)
     served = site.start()
     assert serial(served) is None
@@ -165,7 +165,7 @@ def check(site: Site) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_check_of_the_configuration_builds_the_zone_aside(tmp_path: Path) -> None:
+def test_check_config_builds_the_zone_in_a_temporary_folder(tmp_path: Path) -> None:
     site = Site(tmp_path)
     assert check(site)[0] == 8
     site.table.write_bytes(natab(10000))
@@ -189,7 +189,7 @@ def test_a_check_of_the_configuration_builds_the_zone_aside(tmp_path: Path) -> N
         ('[table]\nfile = "naans"\nurl = "x"\npublic_key = "maptr.toml"\n', "", "not a minisign public key"),
     ],
 )
-def test_mistakes_are_told_before_anything_starts(tmp_path: Path, extra: str, zone: str, because: str) -> None:
+def test_errors_are_reported_before_the_start(tmp_path: Path, extra: str, zone: str, because: str) -> None:
     site = Site(tmp_path, extra, zone)
     code, said = check(site)
     assert code == 1
@@ -230,7 +230,7 @@ def url(answers: dict[str, bytes]) -> Iterator[str]:
         yield found
 
 
-def test_a_pull_publishes_what_changed_and_nothing_else(tmp_path: Path, url: str, answers: dict[str, bytes]) -> None:
+def test_a_pull_publishes_changed_tables_only(tmp_path: Path, url: str, answers: dict[str, bytes]) -> None:
     pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n'))
     pulling.pull()
     pulling.pull()
@@ -242,7 +242,7 @@ def test_a_pull_publishes_what_changed_and_nothing_else(tmp_path: Path, url: str
     assert (state.source, state.error, state.checked_at) == (url, "", 1_700_000_000.0)
 
 
-def test_a_failure_is_told_once_retried_soon_and_forgotten_when_it_is_over(
+def test_a_failed_pull_is_logged_once_and_retried_soon(
     tmp_path: Path, url: str, answers: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\nevery = "1h"\n'))
@@ -262,7 +262,7 @@ def test_a_failure_is_told_once_retried_soon_and_forgotten_when_it_is_over(
     assert pulling.published == ["ark.arpa."]
 
 
-def test_a_record_that_cannot_be_read_any_more_is_an_alarm_until_it_can(
+def test_a_record_that_became_unreadable_is_an_alarm_until_it_is_repaired(
     tmp_path: Path, url: str, answers: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     pulling = Pulling(Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n'))
@@ -315,7 +315,7 @@ def test_a_pull_that_is_cancelled_leaves_no_process(
     assert not caplog.records
 
 
-def test_drift_names_what_a_server_does_not_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drift_names_the_records_that_a_server_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(puller, "DRIFT_WAITS", (0.0,))
     zone = tmp_path / "served.zone"
     site = Site(tmp_path)
@@ -337,12 +337,12 @@ def test_drift_names_what_a_server_does_not_say(tmp_path: Path, monkeypatch: pyt
     assert described["drift"][0]["deviating"] == ["10100 missing"]
 
 
-def test_a_report_says_what_it_does_not_know() -> None:
+def test_a_drift_report_of_a_failure() -> None:
     assert str(DriftReport("s", 0.0, 0, error="no address")) == "not known: no address"
     assert str(DriftReport("s", 0.0, 9)) == "none in 9 records"
 
 
-def test_a_wish_that_comes_during_a_pull_is_another_pull(
+def test_a_request_during_a_pull_causes_another_pull(
     tmp_path: Path, url: str, answers: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = Site(tmp_path, f'[table]\nfile = "naans"\nurl = "{url}"\n')
@@ -379,13 +379,13 @@ def test_a_wish_that_comes_during_a_pull_is_another_pull(
     assert (asked, pulls) == (2, 2), "and then it waits"
 
 
-def test_a_zone_named_on_the_command_line_is_its_file_s(tmp_path: Path) -> None:
+def test_a_zone_on_the_command_line_replaces_the_table(tmp_path: Path) -> None:
     site = Site(tmp_path)
     over = Overrides(zones=(ZoneSource.from_text(f"ark.arpa={tmp_path}/other.zone"),)).over(site.config)
     assert [source.table for source in settings.sources_of(over)] == [None]
 
 
-def test_no_table_is_nothing_to_pull_and_nothing_to_say(tmp_path: Path) -> None:
+def test_without_a_table_nothing_is_pulled_or_reported(tmp_path: Path) -> None:
     pulling = Pulling(Site(tmp_path))
     pulling.pull()
     assert (pulling.puller.describe(), pulling.puller.alarms()) == (None, [])
@@ -412,7 +412,7 @@ where: https://cdlib.nlm.nih.gov
 """
 
 
-def test_records_that_the_zone_lacks_are_told_by_status_and_log_and_again_each_day(
+def test_missing_records_are_in_status_and_log_and_logged_daily(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = Site(tmp_path)
@@ -440,7 +440,7 @@ def test_records_that_the_zone_lacks_are_told_by_status_and_log_and_again_each_d
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_a_table_that_is_refused_leaves_what_is_known_of_the_one_that_is_served(tmp_path: Path) -> None:
+def test_a_refused_table_leaves_the_missing_records_of_the_served_one(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.table.write_text(SHOULDER)
     served, _ = site.publish(site.start())

@@ -63,7 +63,7 @@ def questions(rng: random.Random, origin: str, records: list[generator.Record]) 
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_what_a_running_server_says_of_random_zones(site: Site, seed: int) -> None:
+def test_a_running_server_answers_random_zones_as_the_general_path_does(site: Site, seed: int) -> None:
     rng = random.Random(seed)
     made = dict(zones_of(site, rng))
     add_key(site.directory / "keys", Role.CSK, Algorithm.ED25519, State.ACTIVE)

@@ -77,7 +77,7 @@ def test_rfc1996_3_7_the_request() -> None:
     assert message.answer[0][0].serial == 7
 
 
-def test_one_request_is_enough_where_it_is_answered(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_acknowledged_request_is_not_repeated(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "maptr.serve")
     received = asyncio.run(told([1], lambda request: [answer(request)]))
     assert len(received) == 1
@@ -85,14 +85,14 @@ def test_one_request_is_enough_where_it_is_answered(caplog: pytest.LogCaptureFix
     assert ": done" in caplog.text
 
 
-def test_rfc1996_3_6_silence_is_asked_again_and_given_up(caplog: pytest.LogCaptureFixture) -> None:
+def test_rfc1996_3_6_requests_without_a_response_are_repeated_and_given_up(caplog: pytest.LogCaptureFixture) -> None:
     received = asyncio.run(told([1], lambda _: [], timeouts=(0.02, 0.04, 0.08)))
     assert len(received) == 3
     assert len({packet[:2] for packet in received}) > 1, "each with an ID of its own"
     assert "given up, no answer" in caplog.text
 
 
-def test_an_error_is_asked_again_for_it_may_be_starting(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_request_is_repeated_after_an_error(caplog: pytest.LogCaptureFixture) -> None:
     replies = iter([5, 9, 0])
     received = asyncio.run(told([1], lambda request: [answer(request, next(replies))], timeouts=(0.5, 0.5, 5.0)))
     assert len(received) == 3
@@ -105,7 +105,7 @@ def test_rfc1996_3_14_notimp_is_final(caplog: pytest.LogCaptureFixture) -> None:
     assert "given up, rcode 4" in caplog.text
 
 
-def test_answers_to_something_else_are_passed_over() -> None:
+def test_responses_to_other_requests_are_ignored() -> None:
     def reply(request: bytes) -> list[bytes]:
         good = answer(request)
         other_id = bytes((good[0] ^ 1,)) + good[1:]
@@ -118,7 +118,7 @@ def test_answers_to_something_else_are_passed_over() -> None:
     assert len(asyncio.run(told([1], lambda request: reply(request)[:-1], timeouts=(0.05, 0.05)))) == 2
 
 
-def test_a_newer_serial_replaces_what_was_still_to_be_told() -> None:
+def test_a_newer_serial_replaces_a_pending_one() -> None:
     received = asyncio.run(told([1, 2, 3], lambda request: [answer(request)]))
     assert {dns.message.from_wire(packet).answer[0][0].serial for packet in received} == {3}
 
@@ -139,7 +139,7 @@ def test_rfc8945_notify_is_signed_if_there_is_a_key() -> None:
     assert len(asyncio.run(told([1], unsigned, KEY, timeouts=(0.05, 0.05)))) == 2, "an unsigned answer is none"
 
 
-def test_nobody_listening_is_no_crash(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_icmp_error_is_a_failed_attempt(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         notifier = Notifier(lambda: NOW, timeouts=(0.05, 0.05))
         notifier.notify(view_of(1), [NotifyTarget(Address("127.0.0.1", free_port()))], {})
@@ -150,7 +150,7 @@ def test_nobody_listening_is_no_crash(caplog: pytest.LogCaptureFixture) -> None:
     assert "given up" in caplog.text
 
 
-def test_stopping_ends_what_is_still_telling() -> None:
+def test_stop_ends_pending_notifications() -> None:
     async def run() -> None:
         notifier = Notifier(lambda: NOW)
         notifier.notify(view_of(1), [NotifyTarget(Address("127.0.0.1", 9))], {})
@@ -162,7 +162,7 @@ def test_stopping_ends_what_is_still_telling() -> None:
     asyncio.run(run())
 
 
-def test_read_response_of_rubbish() -> None:
+def test_malformed_responses_are_ignored() -> None:
     request = make_notify(view_of(1), 1)
     assert read_response(request, answer(request, 5)) == 5
     assert read_response(request, request[:2] + b"\xa0\1" + b"\0" * 8) == 1, "an error may have no question"
@@ -188,7 +188,7 @@ def test_a_reload_extends_the_journal_and_its_file(tmp_path: Path) -> None:
     assert (tmp_path / "example.zone.journal").exists()
 
 
-def test_a_zone_that_nobody_may_have_gets_no_journal(tmp_path: Path) -> None:
+def test_a_zone_without_secondaries_gets_no_journal(tmp_path: Path) -> None:
     sources = [ZoneSource(EXAMPLE, tmp_path / "example.zone")]
     settings: list[dict[Labels, Secondaries]] = [{}, {EXAMPLE: Secondaries()}]
     for secondaries in settings:
@@ -199,7 +199,7 @@ def test_a_zone_that_nobody_may_have_gets_no_journal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("serial", "text", "warned"), [(1, "a 60 A 192.0.2.9\n", True), (0, "", True), (1, "", False)])
-def test_a_change_without_a_serial_is_told_loudly(
+def test_a_change_without_a_new_serial_is_logged(
     serial: int, text: str, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     primary, sources = primary_of(tmp_path)
@@ -222,7 +222,7 @@ def test_the_catalogs_serial_goes_forward_when_the_zones_change(tmp_path: Path) 
     assert after.catalog.view.serial == NOW + 1, "even where the clock stands still"
 
 
-def test_settings_that_cannot_be(tmp_path: Path) -> None:
+def test_invalid_settings(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no key no\."):
         PrimarySettings((), {EXAMPLE: Secondaries(Acl.of(["key:no"]))})
     with pytest.raises(ConfigError, match="given twice"):
@@ -316,27 +316,27 @@ def test_rfc1035_3_3_13_the_query() -> None:
         (soa(make_soa_query(EXAMPLE, 1))[:-1], "a malformed reply"),
     ],
 )
-def test_what_a_reply_says(reply: bytes, said: int | str) -> None:
+def test_the_serial_or_error_of_a_response(reply: bytes, said: int | str) -> None:
     found = read_serial(reply)
     assert found == said if isinstance(said, int) else str(found).startswith(said)
     for end in range(12, len(reply)):
         read_serial(reply[:end])
 
 
-def test_the_serial_and_when_it_was_seen() -> None:
+def test_the_observed_serial_and_its_time() -> None:
     secondary = Secondary(soa)
     assert asyncio.run(seen(secondary, is_seen)) == Observed(7, NOW, "")
     assert secondary.asked == ["udp"], "and not again soon"
 
 
-def test_one_that_lags_is_asked_until_it_has_the_serial() -> None:
+def test_a_lagging_secondary_is_asked_until_it_has_the_serial() -> None:
     serials = iter([5, 5, 6])
     secondary = Secondary(lambda query: soa(query, next(serials, 7)))
     assert asyncio.run(seen(secondary, lambda observed: observed.serial == 7)) == Observed(7, NOW, "")
     assert len(secondary.asked) == 4
 
 
-def test_a_truncated_reply_is_asked_by_tcp() -> None:
+def test_after_a_truncated_response_tcp_is_used() -> None:
     def cut(query: bytes) -> bytes:
         return soa(query, flags=dns.flags.AA | dns.flags.TC)[: len(query)]
 
@@ -346,14 +346,14 @@ def test_a_truncated_reply_is_asked_by_tcp() -> None:
     assert secondary.asked == ["udp", "tcp"]
 
 
-def test_what_was_seen_stays_where_there_is_no_further_answer() -> None:
+def test_the_last_observed_serial_stays_after_a_failure() -> None:
     replies = iter([lambda query: soa(query, 5)])
     secondary = Secondary(lambda query: next(replies, lambda _: b"")(query))
     observed = asyncio.run(seen(secondary, lambda observed: bool(observed.error), timeout=0.05))
     assert observed == Observed(5, NOW, "no answer")
 
 
-def test_nobody_there_is_said() -> None:
+def test_an_unreachable_secondary_is_an_error() -> None:
     async def run() -> Observed:
         secondary = Secondary(soa)
         observer = Observer(lambda: NOW, if_different=0.01, timeout=1.0)

@@ -48,7 +48,7 @@ def version(port: int) -> str:
     return str(reply.answer[0][0]) if reply.answer else dns.rcode.to_text(reply.rcode())
 
 
-def test_who_the_server_says_it_is_and_a_reload_that_changes_it(site: Site) -> None:
+def test_the_identity_and_a_reload_that_changes_it(site: Site) -> None:
     site.configure(serve='nsid = "one"')
     port = site.start()
     assert (nsid(port), version(port)) == (b"one", "REFUSED")
@@ -91,7 +91,7 @@ def test_cookies_and_the_rotation_of_their_secrets(site: Site) -> None:
     assert server_cookie(port) == (b"", dns.rcode.NOERROR)
 
 
-def test_a_secret_of_the_servers_own_outlives_a_reload(site: Site) -> None:
+def test_the_server_made_secret_survives_a_reload(site: Site) -> None:
     port = site.start()
     first, _ = server_cookie(port)
     assert first
@@ -126,7 +126,7 @@ def transfer(port: int, name: str, key: bool = True) -> int:
     return int(zone.get_soa().serial)
 
 
-def test_secondaries_get_what_the_configuration_lets_them(keyed: Site) -> None:
+def test_secondaries_get_the_configured_zones(keyed: Site) -> None:
     keyed.configure('transfer = ["key:xfr"]\n' + KEY, serve='state = "state"\ncatalog.name = "catalog.test"')
     port = keyed.start()
     assert transfer(port, "b.test.") == 1
@@ -149,7 +149,7 @@ def test_secondaries_get_what_the_configuration_lets_them(keyed: Site) -> None:
     assert transfer(port, "catalog.test.", key=False)
 
 
-def test_a_secret_is_in_no_log_and_no_status(keyed: Site) -> None:
+def test_secrets_are_in_neither_log_nor_status(keyed: Site) -> None:
     keyed.configure('transfer = ["key:xfr"]\n' + KEY)
     port = keyed.start()
     transfer(port, "b.test.")
@@ -162,7 +162,7 @@ def test_a_secret_is_in_no_log_and_no_status(keyed: Site) -> None:
     assert "secret secret" not in told
 
 
-def test_a_certificate_that_went_bad_fails_the_reload_and_is_an_alarm(site: Site) -> None:
+def test_a_bad_certificate_fails_the_reload_and_is_an_alarm(site: Site) -> None:
     require("openssl")
     with tempfile.TemporaryDirectory() as directory:
         names = (f"{directory}/k", f"{directory}/c")
@@ -193,7 +193,7 @@ def test_a_certificate_that_went_bad_fails_the_reload_and_is_an_alarm(site: Site
 # --- without a process
 
 
-def test_options_go_before_the_configuration() -> None:
+def test_options_override_the_configuration() -> None:
     from maptr.server.state import ZoneSource
     from maptr.transfer.acl import Key, Rule
 

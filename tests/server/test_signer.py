@@ -150,7 +150,7 @@ def test_a_zone_is_signed_when_it_loads(site: Site) -> None:
     }
 
 
-def test_it_is_signed_again_before_its_signatures_end(site: Site) -> None:
+def test_a_zone_is_signed_again_before_its_signatures_expire(site: Site) -> None:
     before = site.view
     site.now += 7 * DAY - 1
     assert site.look() == ""
@@ -163,7 +163,7 @@ def test_it_is_signed_again_before_its_signatures_end(site: Site) -> None:
     assert site.look() == ""
 
 
-def test_a_change_of_the_zone_leaves_new_signatures_alone(site: Site) -> None:
+def test_a_changed_zone_keeps_its_recent_signatures(site: Site) -> None:
     """Else a secondary would get the whole zone for one record."""
     before = site.view
     site.now += DAY
@@ -186,7 +186,7 @@ def test_a_change_of_ttl_alone_is_signed(site: Site, ttl: int) -> None:
     assert site.valid()
 
 
-def test_signatures_of_the_first_half_are_kept_when_others_are_due(site: Site) -> None:
+def test_signatures_in_their_first_half_are_kept_when_others_are_due(site: Site) -> None:
     site.now += 6 * DAY
     site.write(text(2, "new A 192.0.2.77\n"))
     site.reload()
@@ -197,7 +197,7 @@ def test_signatures_of_the_first_half_are_kept_when_others_are_due(site: Site) -
     assert signatures(site.view) == made
 
 
-def test_keys_that_come_change_and_go(site: Site) -> None:
+def test_keys_that_are_added_changed_and_removed(site: Site) -> None:
     """A rollover is what happens in the folder, and nothing else (docs/dnssec.md)."""
     old = zonekeys.read_keys(site.keys)[0].key
     new = zonekeys.add_key(site.keys, Role.CSK, Algorithm.ECDSAP256SHA256, State.PUBLISHED).key
@@ -216,7 +216,7 @@ def test_keys_that_come_change_and_go(site: Site) -> None:
     assert site.look() == ""
 
 
-def test_a_file_that_is_no_key_is_nothing_to_the_signer(site: Site) -> None:
+def test_other_files_in_the_key_folder_are_ignored(site: Site) -> None:
     (site.keys / "README").write_text("ours")
     assert site.look() == ""
 
@@ -224,14 +224,14 @@ def test_a_file_that_is_no_key_is_nothing_to_the_signer(site: Site) -> None:
 # --- serials
 
 
-def test_a_serial_that_alone_rose_is_published(site: Site) -> None:
+def test_a_change_of_the_serial_alone_is_published(site: Site) -> None:
     site.write(text(5))
     assert site.reload().result == "reloaded"
     assert site.serial == 5
     assert site.valid()
 
 
-def test_the_files_serial_is_held_to_the_file_before_not_to_the_signed_zone(site: Site) -> None:
+def test_the_serial_of_a_file_is_compared_with_the_previous_file(site: Site) -> None:
     for _ in range(3):
         site.now += 8 * DAY
         assert site.look() == "signed"
@@ -257,7 +257,7 @@ def test_an_unchanged_file_changes_nothing(site: Site) -> None:
 
 
 @pytest.mark.parametrize(("style", "serial"), [("increment", 2), ("date", 2027011500), ("unix", NOW)])
-def test_serials_that_are_made(tmp_path: Path, style: str, serial: int) -> None:
+def test_serials_chosen_by_the_server(tmp_path: Path, style: str, serial: int) -> None:
     site = Site(tmp_path, serial=style)
     site.start()
     site.write(text(1, "new A 192.0.2.77\n"))
@@ -274,7 +274,7 @@ def test_serials_that_are_made(tmp_path: Path, style: str, serial: int) -> None:
     assert site.serial > again
 
 
-def test_a_zone_that_begins_to_be_signed_goes_on_from_its_serial(site: Site) -> None:
+def test_a_zone_signed_for_the_first_time_continues_from_its_serial(site: Site) -> None:
     plain = site.source._replace(signing=None)
     site.served = publisher.start([plain], clock=lambda: site.now)
     assert (site.serial, site.state.signed) == (1, None)
@@ -289,14 +289,14 @@ def test_a_zone_that_begins_to_be_signed_goes_on_from_its_serial(site: Site) -> 
     assert (site.serial, 46 in site.view.nodes[NAME]) == (3, False)
 
 
-def test_another_way_of_signing_is_taken_at_a_reload(site: Site) -> None:
+def test_a_changed_policy_applies_at_a_reload(site: Site) -> None:
     site.source = site.source._replace(signing=Signing(site.keys, Policy(zonemd=False)))
     assert site.reload().serial == 2
     assert 63 not in site.view.nodes[NAME]
     assert site.reload().result == "unchanged"
 
 
-def test_records_that_signing_makes_come_from_the_keys_alone(site: Site) -> None:
+def test_records_made_by_signing_come_from_the_keys_alone(site: Site) -> None:
     """A file that somebody else signed is signed by us."""
     other = zonekeys.add_key(site.directory / "other", Role.CSK, Algorithm.ED25519, State.ACTIVE).key
     elsewhere = sign_zone(to_zone(stripped(site.view, 7)), [other], now=NOW, serial=7)
@@ -339,7 +339,7 @@ BREAK: dict[Callable[[Site], None], str] = {
 
 
 @pytest.mark.parametrize("how", BREAK)
-def test_a_failure_keeps_the_old_zone_and_is_tried_again(
+def test_after_a_failure_the_old_zone_stays_and_signing_is_retried(
     site: Site, how: Callable[[Site], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "maptr.serve")
@@ -365,7 +365,7 @@ def test_a_failure_keeps_the_old_zone_and_is_tried_again(
     assert site.view is before
 
 
-def test_a_failure_is_tried_again_though_the_clock_went_back(site: Site) -> None:
+def test_signing_is_retried_even_if_the_clock_went_back(site: Site) -> None:
     """After a start without the time of day, say, that failed for a full disk."""
     none_active(site)
     assert site.look() == "refused"
@@ -375,7 +375,7 @@ def test_a_failure_is_tried_again_though_the_clock_went_back(site: Site) -> None
     assert site.look() == ""
 
 
-def test_what_was_accepted_is_signed_when_it_can_be(site: Site) -> None:
+def test_an_accepted_version_is_signed_once_signing_works(site: Site) -> None:
     site.write(text(2, "new A 192.0.2.77\n"))
     site.key().chmod(0o644)
     outcome = site.reload()
@@ -390,7 +390,7 @@ def test_what_was_accepted_is_signed_when_it_can_be(site: Site) -> None:
     assert site.valid()
 
 
-def test_a_file_that_went_back_to_what_it_was_while_signing_failed(site: Site) -> None:
+def test_a_file_that_was_reverted_while_signing_failed(site: Site) -> None:
     site.write(text(2, "new A 192.0.2.77\n"))
     site.key().chmod(0o644)
     site.reload()
@@ -401,7 +401,7 @@ def test_a_file_that_went_back_to_what_it_was_while_signing_failed(site: Site) -
     assert site.serial == 1
 
 
-def test_trouble_that_nobody_thought_of_is_a_failure_like_others(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_a_failure_like_others(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def trouble(*_: object) -> None:
         raise dns.exception.FormError
 
@@ -416,7 +416,7 @@ def test_trouble_that_nobody_thought_of_is_a_failure_like_others(site: Site, mon
     assert site.look() == "signed"
 
 
-def test_a_full_disk_keeps_the_old_zone_until_it_would_end(
+def test_on_a_full_disk_the_old_zone_stays_until_it_expires(
     site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: object) -> None:
@@ -432,7 +432,7 @@ def test_a_full_disk_keeps_the_old_zone_until_it_would_end(
     assert site.valid()
 
 
-def test_a_reload_signs_what_could_not_be_signed_or_says_so_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reload_retries_a_failed_signing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever gives the command has mended it, or wants to know: neither waits for the next try."""
 
     def full(*_: object) -> None:
@@ -452,7 +452,7 @@ def test_a_reload_signs_what_could_not_be_signed_or_says_so_again(site: Site, mo
     assert site.valid()
 
 
-def test_a_clock_that_was_wrong_and_is_put_right(tmp_path: Path) -> None:
+def test_a_wrong_clock_that_is_corrected(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.now += 1000 * DAY
     site.start()
@@ -466,7 +466,7 @@ def test_a_clock_that_was_wrong_and_is_put_right(tmp_path: Path) -> None:
 # --- over a restart
 
 
-def test_a_restart_goes_on_where_it_was(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_restart_continues_with_the_stored_version(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     site.now += 8 * DAY
     site.look()
     before = site.view
@@ -479,7 +479,7 @@ def test_a_restart_goes_on_where_it_was(site: Site, caplog: pytest.LogCaptureFix
     assert site.reload().serial == 3
 
 
-def test_what_changed_meanwhile_is_signed_at_the_start(site: Site) -> None:
+def test_changes_while_the_server_was_down_are_signed_at_the_start(site: Site) -> None:
     site.now += 8 * DAY
     site.look()
     site.write(text(1, "new A 192.0.2.77\n"))
@@ -492,7 +492,7 @@ def test_what_changed_meanwhile_is_signed_at_the_start(site: Site) -> None:
     assert site.valid()
 
 
-def test_a_version_that_was_kept_and_never_served_is_served(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_stored_but_never_served_is_served(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """kill -9 after it was written, before anybody was answered from it."""
 
     class Killed(BaseException):
@@ -514,7 +514,7 @@ def test_a_version_that_was_kept_and_never_served_is_served(site: Site, monkeypa
     assert site.valid()
 
 
-def test_a_start_with_broken_keys_serves_what_was_kept(site: Site) -> None:
+def test_a_start_with_broken_keys_serves_the_stored_version(site: Site) -> None:
     site.now += 8 * DAY
     site.look()
     site.key().chmod(0o644)
@@ -529,7 +529,7 @@ def test_a_start_with_broken_keys_serves_what_was_kept(site: Site) -> None:
     assert parse("new.ark.arpa.") in site.view.nodes
 
 
-def test_a_start_with_broken_keys_and_nothing_kept_is_servfail_until_they_are_mended(tmp_path: Path) -> None:
+def test_a_start_with_broken_keys_and_no_stored_version_is_servfail_until_they_are_repaired(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.key().chmod(0o644)
     assert site.start() is None
@@ -561,9 +561,7 @@ def test_a_bad_zone_file_at_the_start_is_not_retried(site: Site) -> None:
         lambda text: text.replace("serial 1", "serial 2"),
     ],
 )
-def test_a_damaged_file_of_the_kept_zone_is_set_aside(
-    site: Site, damage: object, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_stored_version_is_ignored(site: Site, damage: object, caplog: pytest.LogCaptureFixture) -> None:
     path = store.path_of(site.directory / "state", NAME)
     whole = path.read_text()
     path.write_text(damage(whole))  # type: ignore[operator]
@@ -573,7 +571,7 @@ def test_a_damaged_file_of_the_kept_zone_is_set_aside(
     assert f"{path}: is damaged" in caplog.text
 
 
-def test_names_of_kept_zones_are_file_names(tmp_path: Path) -> None:
+def test_names_of_stored_versions_are_file_names(tmp_path: Path) -> None:
     names = [parse("a/b.test."), parse("A.test"), (), parse("..\\047x.".replace("..", "d."))]
     paths = {store.path_of(tmp_path, name) for name in names}
     assert len(paths) == len(names)
@@ -586,7 +584,7 @@ def test_names_of_kept_zones_are_file_names(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.sampled_from(["a", "b.c", "*.w", "del NS x", "d.e.f"]), unique=True), st.integers(1, 2**32 - 1))
-def test_what_is_stripped_is_what_was_signed(owners: list[str], serial: int) -> None:
+def test_stripping_undoes_signing(owners: list[str], serial: int) -> None:
     lines = "".join(f"{owner if ' ' in owner else owner + ' A 192.0.2.1'}\n" for owner in owners)
     plain = view_zone(dns.zone.from_text(text(serial, lines), ORIGIN, relativize=False))
     key = Key(Role.CSK, State.ACTIVE, Algorithm.ED25519, PRIVATE)

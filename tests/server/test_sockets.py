@@ -42,7 +42,7 @@ INFINITY = resource.RLIM_INFINITY
         (20, 20, 1, 20),
     ],
 )
-def test_what_fits(
+def test_connections_within_the_limit_of_open_files(
     soft: int,
     hard: int,
     allowed: int,
@@ -75,7 +75,7 @@ class Poor(Maptr):
 FILES = 110
 
 
-def test_a_server_with_few_descriptors_answers_past_the_connections_it_can_have() -> None:
+def test_a_server_with_few_file_descriptors_keeps_answering() -> None:
     query = dns.message.make_query("12345.ark.arpa", "NAPTR")
     with Poor({"ark.arpa.": REPOSITORY / "zones" / "ark.arpa.zone"}) as server, ExitStack() as stack:
         for number in range(2 * FILES):
@@ -166,7 +166,7 @@ def answered(network: Network, server: Server, host: str, interface: str = "") -
     return network.run(sys.executable, "-c", ASK, host, interface, server.port) == "answered\n"
 
 
-def test_a_link_local_address_is_listened_on(network: Network) -> None:
+def test_a_link_local_address(network: Network) -> None:
     network.cable()
     network.ip("addr add fe80::1/64 dev va nodad", "addr add fe80::2/64 dev vb nodad")
     server = Server(network, "--listen", "[fe80::1%va]:0")
@@ -174,7 +174,7 @@ def test_a_link_local_address_is_listened_on(network: Network) -> None:
     assert server.end() == 0
 
 
-def test_an_address_of_an_interface_that_is_not_there(network: Network) -> None:
+def test_an_address_of_a_missing_interface(network: Network) -> None:
     server = Server(network, "--listen", "[fe80::1%va]:0")
     assert server.said == "maptr: cannot listen on [fe80::1%va]:0: no interface with this name\n"
     assert server.end() == 1
@@ -192,7 +192,7 @@ def test_an_address_that_goes_away_and_comes_back(network: Network) -> None:
     assert server.end() == 0
 
 
-def test_an_address_that_comes_later_if_the_system_lets_it_be_bound(network: Network) -> None:
+def test_an_address_added_later_with_ip_nonlocal_bind(network: Network) -> None:
     network.cable()
     early = Server(network, "--listen", "192.0.2.1:5300")
     assert early.said == "maptr: cannot listen on 192.0.2.1:5300: Cannot assign requested address\n"
@@ -204,7 +204,7 @@ def test_an_address_that_comes_later_if_the_system_lets_it_be_bound(network: Net
     assert server.end() == 0
 
 
-def test_forged_queries_start_no_loop_and_cost_nobody_a_reply(network: Network, tmp_path: Path) -> None:
+def test_forged_queries_start_no_loop(network: Network, tmp_path: Path) -> None:
     control = str(tmp_path / "control")
     server = Server(network, "--listen", "127.0.0.1:0", "--control", control)
     network.run(sys.executable, "-c", FORGE, server.port)
@@ -226,7 +226,7 @@ def test_tcp_segments_are_short_both_ways(host: str) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's limits, and its doubling (socket(7))")
-def test_buffers_are_what_we_ask_for_or_the_most_there_is() -> None:
+def test_socket_buffers_have_the_wanted_or_the_maximal_size() -> None:
     with sockets.open_udp("127.0.0.1", 0) as sock:
         for option, wanted, limit in (
             (socket.SO_RCVBUF, sockets.RECEIVE_BUFFER, "rmem_max"),
@@ -236,7 +236,7 @@ def test_buffers_are_what_we_ask_for_or_the_most_there_is() -> None:
             assert sock.getsockopt(socket.SOL_SOCKET, option) == 2 * min(wanted, most)
 
 
-def test_a_port_that_another_shares_is_taken() -> None:
+def test_a_port_bound_with_so_reuseport_is_in_use() -> None:
     """Whoever listens with SO_REUSEPORT would have the kernel give half of the queries to either."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

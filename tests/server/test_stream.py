@@ -1,22 +1,15 @@
-"""Streams over a transport of the test's own, and turns: what is sent together, in which order, and who waits."""
+"""Streams over a transport of the test, and the scheduling of their turns."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Iterator
-from typing import cast
 
 import pytest
 
 from maptr.errors import ZoneError
-from maptr.protocol.address import Address
-from maptr.server import stream as module
-from maptr.server.daemon import Daemon
-from maptr.server.stream import HELD_BUFFER, MAX_TURN, TURN_SIZE, TURNS_TIME, RoundRobin, Stream, TcpLimits
-from tests.server.test_listeners import FRAME, SNAPSHOT, receive_message
-from tests.server.test_listeners import QUERY as QUESTION
-from tests.support.running import PATIENCE, answering, served
+from maptr.server.stream import HELD_BUFFER, MAX_TURN, TURN_SIZE, RoundRobin, Stream, TcpLimits
+from tests.support.running import PATIENCE
 
 QUERY = b"\0\x0cquery of 12."
 
@@ -74,12 +67,12 @@ def echo(query: bytes) -> Iterator[bytes]:
     yield query
 
 
-def test_what_comes_together_is_sent_together() -> None:
+def test_queries_that_arrive_together_are_answered_together() -> None:
     transport = talking(echo, lambda stream, _: stream.data_received(QUERY * 5 + QUERY[:3]))
     assert transport.writes == [QUERY * 5]
 
 
-def test_a_long_pipeline_takes_turns_with_others() -> None:
+def test_a_long_pipeline_is_answered_in_several_turns() -> None:
     def talk(stream: Stream, transport: Transport) -> None:
         stream.data_received(QUERY * (2 * MAX_TURN + 1))
         assert transport.writes == [QUERY * MAX_TURN], "the others come first"
@@ -88,7 +81,7 @@ def test_a_long_pipeline_takes_turns_with_others() -> None:
     assert transport.writes == [QUERY * MAX_TURN] * 2 + [QUERY]
 
 
-def test_a_reply_is_taken_as_far_as_the_client_reads() -> None:
+def test_a_response_is_made_as_far_as_the_client_reads() -> None:
     taken = 0
 
     def many(query: bytes) -> Iterator[bytes]:
@@ -110,7 +103,7 @@ def test_a_reply_is_taken_as_far_as_the_client_reads() -> None:
     assert len(talking(many, read_on).writes) == taken > 5
 
 
-def test_nothing_more_is_made_for_a_client_that_is_gone() -> None:
+def test_no_more_messages_are_made_for_a_closed_connection() -> None:
     taken = 0
 
     def many(query: bytes) -> Iterator[bytes]:
@@ -127,7 +120,7 @@ def test_nothing_more_is_made_for_a_client_that_is_gone() -> None:
     assert taken == 1
 
 
-def test_queries_of_who_does_not_read_are_read_no_more() -> None:
+def test_reading_pauses_for_a_client_that_does_not_read() -> None:
     def talk(stream: Stream, transport: Transport) -> None:
         stream.pause_writing()
         stream.data_received(QUERY)
@@ -138,7 +131,7 @@ def test_queries_of_who_does_not_read_are_read_no_more() -> None:
     talking(echo, talk)
 
 
-def test_a_transfer_cut_off_ends_the_connection_and_so_does_a_bug() -> None:
+def test_a_failed_transfer_and_an_internal_error_end_the_connection() -> None:
     def cut_off(query: bytes) -> Iterator[bytes]:
         yield b"a part"
         raise ZoneError("cut off")
@@ -158,7 +151,7 @@ def test_a_transfer_cut_off_ends_the_connection_and_so_does_a_bug() -> None:
     assert "abort" in talking(wrong, talk).said
 
 
-def test_an_end_asked_for_waits_for_what_has_come() -> None:
+def test_end_waits_for_the_received_queries() -> None:
     def talk(stream: Stream, transport: Transport) -> None:
         stream.data_received(QUERY * (MAX_TURN + 1))
         stream.end()
@@ -169,125 +162,42 @@ def test_an_end_asked_for_waits_for_what_has_come() -> None:
     assert transport.said[-1] == "close"
 
 
-class Loop:
-    """An event loop whose time goes on where a turn takes some."""
+def test_transfers_progress_evenly_and_other_work_goes_on() -> None:
+    made = dict.fromkeys(range(20), 0)
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.soon: list[object] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_soon(self, call: object) -> None:
-        self.soon.append(call)
-
-    def once(self) -> None:
-        """All that is ready, as the event loop calls it before it looks for more."""
-        ready, self.soon = self.soon, []
-        for call in ready:
-            call()  # type: ignore[operator]
-
-
-@pytest.fixture
-def loop() -> Loop:
-    return Loop()
-
-
-@pytest.fixture
-def turns(loop: Loop) -> RoundRobin:
-    return RoundRobin(cast(asyncio.AbstractEventLoop, loop))
-
-
-def test_short_turns_are_taken_together_and_long_ones_one_by_one(loop: Loop, turns: RoundRobin) -> None:
-    taken: list[str] = []
-
-    def turn(name: str, seconds: float) -> None:
-        taken.append(name)
-        loop.now += seconds
-
-    for number in range(3):
-        turns.add(lambda number=number: turn(f"short {number}", TURNS_TIME / 10))  # type: ignore[misc]
-    for number in range(3):
-        turns.add(lambda number=number: turn(f"long {number}", 2 * TURNS_TIME))  # type: ignore[misc]
-    expected = ["short 0", "short 1", "short 2", "long 0"], ["long 1"], ["long 2"]
-    for some in expected:
-        assert len(loop.soon) == 1
-        loop.once()
-        assert taken == some
-        taken.clear()
-    assert loop.soon == []
-
-
-def test_who_wants_another_turn_waits_for_all_others(loop: Loop, turns: RoundRobin) -> None:
-    taken: list[int] = []
-
-    def turn(number: int) -> None:
-        taken.append(number)
-        if len(taken) < 6:
-            turns.add(lambda: turn(number))
-
-    turns.add(lambda: turn(1))
-    turns.add(lambda: turn(2))
-    loop.once()
-    assert taken == [1, 2, 1, 2, 1, 2, 1][: len(taken)]
-    assert len(taken) >= 6
-
-
-def test_a_turn_that_fails_takes_no_other_along(loop: Loop, turns: RoundRobin) -> None:
-    taken: list[int] = []
-    turns.add(lambda: 1 / 0)
-    turns.add(lambda: taken.append(1))
-    with pytest.raises(ZeroDivisionError):
-        loop.once()
-    loop.once()
-    assert taken == [1]
-    assert loop.soon == []
-
-
-def test_transfers_have_their_turns_one_by_one(loop: Loop, turns: RoundRobin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With many under way the event loop looks for new data after each message."""
-    monkeypatch.setattr(module, "TURNS_TIME", 0.1)
-    made = 0
-
-    def transfer(query: bytes) -> Iterator[bytes]:
-        nonlocal made
+    def transfer(number: int) -> Iterator[bytes]:
         while True:
-            made += 1
-            loop.now += 1  # longer than turns may take together
+            made[number] += 1
             yield bytes(TURN_SIZE)
 
-    async def converse() -> None:
-        nonlocal made
-        streams = [Stream(transfer, schedule=turns.add) for _ in range(50)]
+    async def run() -> None:
+        scheduler = RoundRobin(asyncio.get_running_loop())
+        streams = [
+            Stream(lambda _, number=number: transfer(number), schedule=scheduler.add)  # type: ignore[misc]
+            for number in made
+        ]
         for stream in streams:
             stream.connection_made(Transport())
             stream.data_received(QUERY)
-        for _ in range(200):
-            made = 0
-            loop.once()
-            assert made == 1
+        while min(made.values()) < 5:
+            await asyncio.wait_for(asyncio.sleep(0.001), PATIENCE)
+            assert max(made.values()) - min(made.values()) <= 1
         for stream in streams:
             stream.connection_lost(None)
 
-    asyncio.run(converse())
+    asyncio.run(run())
 
 
-def test_the_listeners_of_a_server_share_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    used: set[RoundRobin] = set()
-    add = RoundRobin.add
+def test_a_turn_that_raises_does_not_stop_the_others() -> None:
+    async def run() -> None:
+        taken = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: raised.append(context["exception"]))
+        scheduler = RoundRobin(loop)
+        scheduler.add(lambda: 1 / 0)
+        scheduler.add(taken.set)
+        await asyncio.wait_for(taken.wait(), PATIENCE)
 
-    def noted(turns: RoundRobin, turn: Callable[[], object]) -> None:
-        used.add(turns)
-        add(turns, turn)
-
-    monkeypatch.setattr(RoundRobin, "add", noted)
-    pipeline = 3 * MAX_TURN
-    daemon = Daemon(served(SNAPSHOT), [Address("127.0.0.1", 0), Address("127.0.0.2", 0)])
-    with answering(daemon):
-        for address in daemon.bound:
-            with socket.create_connection((address.host, address.port), PATIENCE) as sock:
-                sock.sendall(FRAME * pipeline)
-                for _ in range(pipeline):
-                    assert receive_message(sock).id == QUESTION.id
-    assert len(used) == 1
+    raised: list[object] = []
+    asyncio.run(run())
+    assert [type(error) for error in raised] == [ZeroDivisionError]

@@ -33,7 +33,7 @@ def cut(stream: bytes, places: list[int]) -> list[bytes]:
 
 
 @given(st.lists(messages, max_size=6), st.lists(st.integers(0, 2000), max_size=8), st.binary(max_size=1))
-def test_rfc7766_8_messages_are_answered_in_turn_however_they_are_cut(
+def test_rfc7766_8_messages_in_any_pieces_are_answered_in_order(
     queries: list[bytes], places: list[int], rest: bytes
 ) -> None:
     expected = b"".join(framed(reply) for reply in map(answer, queries) if reply is not None)
@@ -41,7 +41,7 @@ def test_rfc7766_8_messages_are_answered_in_turn_however_they_are_cut(
 
 
 @given(st.lists(st.binary(max_size=100), max_size=5))
-def test_any_stream_ends_and_what_comes_back_is_whole_messages(pieces: list[bytes]) -> None:
+def test_any_stream_ends_and_gets_whole_messages(pieces: list[bytes]) -> None:
     replies = converse_over(pieces, answer)
     while replies:
         length = int.from_bytes(replies[:2], "big")
