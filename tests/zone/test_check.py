@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import dns.rdatatype
+import dns.zone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.protocol.numbers import UDP_PAYLOAD
-from maptr.zone.check import MAX_RRSET, check_zone
+from maptr.zone.check import MAX_RRSET, check_integrity, check_zone
 from maptr.zone.finding import Severity
+from maptr.zone.snapshot import view_zone
 
 HEAD = """\
 $ORIGIN ark.arpa.
@@ -206,3 +209,23 @@ def test_what_is_included_is_read_and_has_its_own_lines(tmp_path: Path) -> None:
     part.write_text("\n\nx IN A 192.0.2.999\n")
     (finding,) = check_zone(text, filename=str(zone))
     assert str(finding) == f"{part}:3: error: x.sub.ark.arpa.: not-loaded: near '192.0.2.999': bad IPv4 address"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("a NS b.a", "no-address"),
+        ("a NS b", "no-address"),
+        ("a NS b\nb CNAME ns", "server-alias"),
+        ("a DNAME b\nx.a A 192.0.2.1", "below-dname"),
+        ("a NS b.c\nc NS d.example.", ""),  # the address is for c to give
+        ("a NS b.a\nb.a AAAA ::1", ""),
+        ("a NS b\n* A 192.0.2.1", ""),
+        ("a NS b\nb TXT x\n* A 192.0.2.1", "no-address"),
+        ("a NS ns.example.", ""),
+    ],
+)
+def test_integrity(text: str, code: str) -> None:
+    head = "$TTL 60\n@ SOA ns host 1 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
+    view = view_zone(dns.zone.from_text(head + text, "ark.arpa.", relativize=False))
+    assert [found.code for found in check_integrity(view)] == [code] * bool(code)

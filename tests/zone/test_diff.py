@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import dns.dnssec
+import dns.name
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
 import dns.zone
+import dns.zonetypes
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.cli.zone import zone as command
-from maptr.zone.diff import ZoneDiff, content_digest, with_serial
+from maptr.zone.diff import ZoneDiff, content_digest, stripped, with_serial
 from maptr.zone.snapshot import ZoneView, view_zone
 
 HEAD = "$ORIGIN ark.arpa.\n$TTL 60\n@ SOA ns host {serial} 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
@@ -148,3 +154,14 @@ def test_the_command_where_the_zone_has_no_name(files: tuple[str, str], tmp_path
     assert CliRunner().invoke(command, ["diff", bare, files[0]]).exit_code == 8, "no SOA in OLD"
     assert CliRunner().invoke(command, ["diff", files[0], str(tmp_path / "none")]).exit_code == 8
     assert CliRunner().invoke(command, ["diff", "--origin", "a..b", *files]).exit_code == 2
+
+
+def test_rfc5155_7_1_stripping_removes_the_nsec3_chain() -> None:
+    """RFC 5155 7.1: owners of NSEC3 go, and empty non-terminals that nothing else needs."""
+    head = "$TTL 60\n@ IN SOA ns host 1 7200 3600 1209600 300\n@ IN NS ns\nns IN A 192.0.2.1\n"
+    digest = "0p9mhaveqvm6t7vbl5lop2u3t2rp3tom"
+    text = f"{head}a.b IN TXT x\n@ IN NSEC3PARAM 1 0 0 -\n{digest} IN NSEC3 1 0 0 - {digest} SOA\n"
+    signed = view_zone(dns.zone.from_text(text, "example.", relativize=False))
+    plain = view_zone(dns.zone.from_text(f"{head}a.b IN TXT x\n", "example.", relativize=False))
+    bare = stripped(signed)
+    assert {name: dict(node) for name, node in bare.nodes.items()} == {n: dict(node) for n, node in plain.nodes.items()}

@@ -19,11 +19,9 @@ from maptr.protocol.serial import is_newer
 from maptr.server import publisher, state_folder
 from maptr.server.state import Served, ZoneSource
 from maptr.server.zone_file import read_checked
-from maptr.zone.check import check_integrity
 from maptr.zone.publish import Guards, Published, choose_serial, decide
 from maptr.zone.reader import ZoneFile, read_zone_file
 from maptr.zone.snapshot import ZoneView, view_zone
-from maptr.zone.zonemd import check_digest
 
 HEAD = "$TTL 60\n@ SOA ns host {serial} 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
 TEN = "".join(f"n{number} A 192.0.2.9\n" for number in range(8))  # with the apex and ns, ten names
@@ -139,51 +137,11 @@ def test_a_serial_that_is_signed_is_not_ours_to_change() -> None:
         choose_serial(view_zone(digested), Published.of(view()), "increment", 0.0)
 
 
-# --- the digest (RFC 8976)
-
-
 def _zonemd(of: dns.zone.Zone) -> dns.rdataset.Rdataset:
     return dns.rdataset.from_rdata(60, of.compute_digest(DigestHashAlgorithm.SHA384))
 
 
-def test_rfc8976_4_a_digest_that_holds_and_ones_that_do_not() -> None:
-    digested = zone("a A 192.0.2.2\nb A 192.0.2.2")
-    digested.replace_rdataset("ark.arpa.", _zonemd(digested))
-    check_digest(view_zone(digested))
-    digested.delete_node("b.ark.arpa.")
-    with pytest.raises(ZoneError, match="ZONEMD does not verify"):
-        check_digest(view_zone(digested))
-    other = zone("a A 192.0.2.2", 2)
-    other.replace_rdataset("ark.arpa.", _zonemd(zone("a A 192.0.2.2")))
-    with pytest.raises(ZoneError, match="ZONEMD is of serial 1, the zone's is 2"):
-        check_digest(view_zone(other))
-
-
-def test_rfc8976_4_a_digest_of_an_unknown_kind_says_nothing() -> None:
-    check_digest(view_zone(zone("@ ZONEMD 1 1 240 " + "00" * 48)))
-    check_digest(view_zone(zone("@ ZONEMD 1 240 1 " + "00" * 48)))
-    check_digest(view_zone(zone("")))
-
-
-# --- what DNS finds wrong
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("a NS b.a", "no-address"),
-        ("a NS b", "no-address"),
-        ("a NS b\nb CNAME ns", "server-alias"),
-        ("a DNAME b\nx.a A 192.0.2.1", "below-dname"),
-        ("a NS b.c\nc NS d.example.", ""),  # the address is for c to give
-        ("a NS b.a\nb.a AAAA ::1", ""),
-        ("a NS b\n* A 192.0.2.1", ""),
-        ("a NS b\nb TXT x\n* A 192.0.2.1", "no-address"),
-        ("a NS ns.example.", ""),
-    ],
-)
-def test_the_zone_as_a_whole(text: str, code: str) -> None:
-    assert [found.code for found in check_integrity(view(text))] == [code] * bool(code)
+# --- reading for the server
 
 
 @pytest.mark.parametrize(
@@ -246,7 +204,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeyp
         read_checked(ZoneSource(parse("ark.arpa"), path))
 
 
-# --- the record of serials
+# --- the observed serials
 
 
 def test_a_serial_goes_on_over_a_restart(tmp_path: Path) -> None:

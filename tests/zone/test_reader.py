@@ -7,7 +7,13 @@ import sys
 import threading
 from pathlib import Path
 
+import dns.dnssec
+import dns.name
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
 import dns.zone
+import dns.zonetypes
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -317,3 +323,60 @@ def test_any_thread_may_be_the_first_to_ask() -> None:
         sys.setswitchinterval(interval)
     assert not wrong
     assert not texts(nodes)
+
+
+SIGNATURE = "A 13 2 60 20300101000000 20200101000000 1 example. AAAA"
+
+
+ODD = [
+    f"ns IN RRSIG {SIGNATURE}",
+    f"ns IN RRSIG {SIGNATURE} BBBB",
+    f"ns 30 IN RRSIG {SIGNATURE}",
+    f"nothing IN RRSIG {SIGNATURE}",
+    f"ns IN RRSIG {SIGNATURE.replace(' example.', ' @')}",
+    f"ns IN RRSIG {SIGNATURE.replace('20300101000000', '1893456000')}",
+    f"ns IN RRSIG {SIGNATURE.replace('20300101000000', '20301301000000')}",
+    f"ns IN RRSIG {SIGNATURE.replace('20300101000000', '20400101000000')}",
+    f"ns IN RRSIG {SIGNATURE.replace('20300101000000', '22000101000000')}",
+    f"ns IN RRSIG {SIGNATURE.replace('AAAA', 'AAA')}",
+    f"ns IN RRSIG {SIGNATURE.replace('AAAA', 'A-_A')}",
+    f"ns IN RRSIG {SIGNATURE.replace(' 1 ', ' 70000 ')}",
+    f"ns IN RRSIG TYPE1 {SIGNATURE[2:]}",
+    "c IN CNAME x.example.\nc IN RRSIG CNAME 13 2 60 20300101000000 20200101000000 1 example. AAAA\n"
+    "c IN NSEC ns.example. CNAME RRSIG NSEC",
+    "c IN CNAME x.example.\nc IN A 192.0.2.1",
+    "ns IN NSEC example. A",
+    "ns IN NSEC @ A",
+    "ns IN NSEC example.",
+    "ns IN NSEC example. A A",
+    "ns IN NSEC example. TYPE65280",
+    "@ IN DNSKEY 257 3 13 AAAA",
+    "@ IN DNSKEY 257 3 13 AA AA",
+    "@ IN DNSKEY 65536 3 13 AAAA",
+    "@ IN CDS 0 0 0 00",
+    "@ IN CDNSKEY 0 3 0 AA==",
+    f"a IN DS 1 13 2 {'00' * 32}",
+    f"a IN DS 1 13 2 {'00' * 31}",
+    f"a IN DS 1 13 2 {'00' * 16} {'11' * 16}",
+    f"@ IN ZONEMD 1 1 1 {'00' * 48}",
+    f"@ IN ZONEMD 1 1 240 {'00' * 48}",
+    f"@ IN ZONEMD 1 1 1 {'0' * 95}",
+]
+
+
+@pytest.mark.parametrize("line", ODD)
+def test_odd_lines_of_signed_zones_are_read_as_by_dnspython(line: str) -> None:
+    read = read_plain((HEAD + line + "\n").encode(), (b"example",))
+    if read is not None:
+        slow = view_zone(dns.zone.from_text(HEAD + line + "\n", "example.", relativize=False))
+        nodes = read.view.nodes
+        assert {name: dict(node) for name, node in nodes.items()} == {n: dict(node) for n, node in slow.nodes.items()}
+        assert read.view.denial == slow.denial
+
+
+def test_some_odd_lines_are_plain_and_others_are_not() -> None:
+    """So that the test above says something."""
+    quick = [line for line in ODD if read_plain((HEAD + line + "\n").encode(), (b"example",)) is not None]
+    assert len(quick) >= 10
+    assert ODD[0] in quick
+    assert ODD[2] not in quick, "a TTL that is not that of what it covers"
