@@ -1,4 +1,4 @@
-"""Rules of the code that lint does not know: pure modules, no printing, no global state, a light start.
+"""Rules that lint does not check: pure modules, no printing, no global state, few imports at start.
 
 The order of the rooms is in ``pyproject.toml`` (import-linter).
 """
@@ -23,7 +23,7 @@ PURE = ("ark", "choose", "discovery", "errors", "text", "url", "walk", "protocol
 IMPURE_CALLS = frozenset({"open", "input", "breakpoint"})
 CLOCKS = frozenset({"now", "today", "utcnow"})  # of datetime and date: the time is an argument
 
-# Only commands that are asked for may pay for these (importing dns.resolver alone takes 70 ms).
+# Imported only by commands that need them (dns.resolver alone takes 70 ms).
 HEAVY = ("aiohttp", "asyncio", "dns.message", "dns.name", "dns.resolver", "dnslib", "prometheus_client", "rich", "ssl")
 
 
@@ -61,7 +61,7 @@ def modules() -> list[Module]:
 
 
 def impurities(module: Module) -> Iterator[str]:
-    """Calls that read a file or a clock, which no import shows."""
+    """Calls that read a file or a clock."""
     for node in ast.walk(module.tree):
         match node:
             case ast.Call(func=ast.Name(id=name)) if name in IMPURE_CALLS:
@@ -120,7 +120,7 @@ def _is_mutable(value: ast.expr) -> bool:
 ALL = modules()
 
 
-def test_pure_modules_touch_nothing_outside() -> None:
+def test_pure_modules_read_no_file_and_no_clock() -> None:
     assert [found for module in ALL if module.room in PURE for found in impurities(module)] == []
 
 
@@ -128,7 +128,7 @@ def test_library_code_neither_prints_nor_keeps_state() -> None:
     assert [found for module in ALL for found in (*prints(module), *global_state(module))] == []
 
 
-def test_what_is_installed_is_imported() -> None:
+def test_every_dependency_is_imported() -> None:
     project = tomli.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
     extras = [texts for name, texts in project["optional-dependencies"].items() if name != "dev"]
     wanted = {re.split(r"[^\w-]", text)[0] for texts in (project["dependencies"], *extras) for text in texts}
@@ -148,13 +148,13 @@ def test_importing_maptr_loads_nothing_heavy() -> None:
     assert loaded_after("import maptr") == set()
 
 
-def test_asking_a_server_loads_no_dnspython_and_no_other_giant() -> None:
+def test_querying_a_server_loads_nothing_heavy() -> None:
     arguments = ["url", "--timeout", "0.1", "ark:12345/x1", "@127.0.0.1#9"]
     code = f"from maptr.cli.group import main\ntry:\n    main({arguments})\nexcept SystemExit:\n    pass"
     assert loaded_after(code) == set()
 
 
-def test_help_starts_without_dns() -> None:
+def test_help_loads_nothing_heavy() -> None:
     code = "from maptr.cli.group import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass"
     assert loaded_after(code) == set()
 
@@ -172,7 +172,7 @@ def test_help_starts_without_dns() -> None:
         (global_state, "from collections import deque\nrecent: deque[int] = deque()"),
     ],
 )
-def test_each_check_sees_what_it_is_for(check: object, source: str) -> None:
+def test_violations_are_found(check: object, source: str) -> None:
     assert callable(check)
     assert list(check(Module("walk", source)))
 
@@ -184,6 +184,6 @@ def test_each_check_sees_what_it_is_for(check: object, source: str) -> None:
         "import dns.name\nfrom dnslib import DNSRecord\nimport re, datetime",
     ],
 )
-def test_no_check_sees_what_is_allowed(source: str) -> None:
+def test_allowed_code_is_accepted(source: str) -> None:
     module = Module("walk", source)
     assert [*impurities(module), *prints(module), *global_state(module)] == []

@@ -1,4 +1,4 @@
-"""A smoke of ``scripts/bench``: it runs, checks answers, and ends. What it measures is no matter of tests."""
+"""Smoke tests of ``scripts/bench``, and its loads, zones and report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.interop
 @pytest.mark.skipif(not sys.platform.startswith("linux") or shutil.which("cc") is None, reason="Linux with cc")
-def test_smoke(tmp_path: Path) -> None:
+def test_server_bench(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "scripts.bench_server", "--smoke", "-o", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert done.returncode == 0, done.stderr
@@ -41,7 +41,7 @@ def test_smoke(tmp_path: Path) -> None:
 
 
 @pytest.mark.interop
-def test_smoke_of_the_client() -> None:
+def test_client_bench() -> None:
     command = [sys.executable, "-m", "scripts.bench_client", "--smoke"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert done.returncode == 0, done.stderr
@@ -53,7 +53,7 @@ def test_smoke_of_the_client() -> None:
     assert all(float(row.split(" ms", 1)[0].split()[-1]) > 0 for row in held)
 
 
-def test_the_long_echo_sends_as_much_as_an_answer_has() -> None:
+def test_the_long_echo_adds_the_average_size_of_an_answer() -> None:
     load = LOADS[0]
     snapshot = Snapshot.from_zones([dns.zone.from_text(ark_zone(load.names), ORIGIN, relativize=False)])
     queries = [*load.queries()][:2000]
@@ -61,18 +61,9 @@ def test_the_long_echo_sends_as_much_as_an_answer_has() -> None:
     assert round(more) == ANSWER
 
 
-def test_smoke_of_starts() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "scripts.bench_start",
-        "--rounds",
-        "1",
-        "--names",
-        "100",
-        "--servers",
-        "maptr",
-    ]
+def test_start_bench() -> None:
+    options = ("--rounds", "1", "--names", "100", "--servers", "maptr")
+    command = [sys.executable, "-m", "scripts.bench_start", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     title, _, *rows = done.stdout.splitlines()
@@ -81,7 +72,7 @@ def test_smoke_of_starts() -> None:
 
 
 @pytest.mark.parametrize("load", [load for load in LOADS if load.alike], ids=lambda load: load.name)
-def test_queries_are_well_formed_unless_meant_otherwise(load: Load) -> None:
+def test_queries_are_well_formed_except_malformed_ones(load: Load) -> None:
     rng = random.Random(0)
     for _ in range(50):
         wire = load.make(rng, 10)
@@ -92,12 +83,12 @@ def test_queries_are_well_formed_unless_meant_otherwise(load: Load) -> None:
             assert len(dns.message.from_wire(wire).question) == 1
 
 
-def test_zones_load() -> None:
+def test_generated_zones_can_be_loaded() -> None:
     assert len(dns.zone.from_text(ark_zone(10), ORIGIN).nodes) == 12
     assert len(dns.zone.from_text(delegating_zone(3), DELEGATIONS).nodes) == 8
 
 
-def test_report_takes_ratios_round_by_round() -> None:
+def test_report_computes_ratios_per_round() -> None:
     rounds = {
         "load": {
             "maptr": [report.Round(2.0, 1.0, 0, 1, 1), report.Round(4.0, 1.0, 0, 1, 1)],

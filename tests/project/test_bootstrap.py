@@ -1,4 +1,4 @@
-"""When ``scripts/bootstrap`` makes ``.venv`` anew, told with interpreters that only say who they are."""
+"""When ``scripts/bootstrap`` recreates ``.venv``, tested with fake interpreters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 BOOTSTRAP = Path(__file__).resolve().parents[2] / "scripts" / "bootstrap"
 
-# It makes a virtual environment by putting itself there, installs nothing, and knows its name.
+# Creates a virtual environment by copying itself, installs nothing, and prints its name.
 INTERPRETER = """\
 #!/bin/sh
 case "$1 $2" in
@@ -35,7 +35,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def bootstrap(repository: Path, interpreter: str | None) -> str:
-    """What it says."""
+    """Run the script and return its standard error."""
     environment = {name: value for name, value in os.environ.items() if name != "MAPTR_PYTHON"}
     if interpreter is not None:
         environment["MAPTR_PYTHON"] = str(repository / interpreter)
@@ -43,7 +43,7 @@ def bootstrap(repository: Path, interpreter: str | None) -> str:
     return subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=True).stderr
 
 
-def test_another_interpreter_makes_the_environment_anew_and_it_stays_without_one(repository: Path) -> None:
+def test_the_environment_is_recreated_only_for_another_interpreter(repository: Path) -> None:
     assert "making .venv with old" in bootstrap(repository, "old")
     assert bootstrap(repository, "old") == ""
     assert "making .venv with new" in bootstrap(repository, "new")
@@ -51,7 +51,7 @@ def test_another_interpreter_makes_the_environment_anew_and_it_stays_without_one
     assert bootstrap(repository, None) == ""
 
 
-def test_what_is_no_python_is_named_and_the_environment_stays(repository: Path) -> None:
+def test_a_command_that_is_not_python_is_an_error(repository: Path) -> None:
     bootstrap(repository, "old")
     with pytest.raises(subprocess.CalledProcessError) as refused:
         bootstrap(repository, "none")

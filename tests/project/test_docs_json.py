@@ -1,4 +1,4 @@
-"""docs/json.md and what the commands print: every field that is there is documented, and none but these."""
+"""docs/json.md documents exactly the JSON fields that the commands print."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from click.testing import CliRunner
 
 from maptr.ark import Ark
 from maptr.cli.group import main
-from maptr.discovery import Link, Step
-from maptr.discovery import Outcome as Said
+from maptr.discovery import Link, Outcome, Step
 from maptr.nma.describe import Description, Segment
 from maptr.registry.liveness import Liveness
 from maptr.registry.table import Entry, Table
@@ -33,13 +32,13 @@ SECTIONS = {
     for title, text in re.findall(r"^## `maptr ([^`]+)`\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
 }
 RECORDS = {"12345.ark.arpa.": ['0 0 "h" "ark" "" h.example.']}
-BY_NAME = {"status": ("queries",), "table drift": ("counts",)}  # whose fields are data
+BY_NAME = {"status": ("queries",), "table drift": ("counts",)}  # objects whose keys are data
 
 __all__ = ["site"]
 
 
 def documented(command: str) -> set[str]:
-    """The paths of its section, and of what they lie in."""
+    """The paths in the section of a command, with their parents."""
     paths = {path for path, _ in SECTIONS[command]}
     return {prefix.removesuffix("[]") for path in paths for prefix in _prefixes(path)}
 
@@ -61,7 +60,7 @@ def paths_in(value: object, at: str = "") -> Iterator[str]:
             yield from paths_in(inner, f"{at}[]")
 
 
-def said(command: str, *documents: dict[str, Any]) -> set[str]:
+def printed(command: str, *documents: dict[str, Any]) -> set[str]:
     data = tuple(f"{name}." for name in BY_NAME.get(command, ()))
     return {path for document in documents for path in paths_in(document) if not path.startswith(data)} - {"schema"}
 
@@ -74,9 +73,9 @@ def run(*words: object, text: str | None = None) -> list[dict[str, Any]]:
     return documents
 
 
-def test_the_commands_that_ask() -> None:
+def test_lookup_commands() -> None:
     link = Link("ark.arpa.", "DS", "secure").to_dict()
-    chain = Step((b"ark",), 0, Said.ANSWER, links=(Link("ark.arpa.", "DS", "secure"),)).to_dict()["chain"]
+    chain = Step((b"ark",), 0, Outcome.ANSWER, links=(Link("ark.arpa.", "DS", "secure"),)).to_dict()["chain"]
     assert chain == [link]
     with serving(zone(RECORDS)) as port:
         at = f"@127.0.0.1#{port}"
@@ -86,77 +85,77 @@ def test_the_commands_that_ask() -> None:
         bulk = run("bulk", "-", at, "--json", text="ark:12345/x1\nnonsense\n")
         none = run("info", "ark:00000/x1", at, "--json")
         arks = run("ark", "ark:12345/x1", "nonsense", "--json")
-    assert said("discover", *discovered) == documented("discover")
-    assert said("ark", *arks) == documented("ark")
-    assert all(said("url", document) == documented("url") for document in urls)
-    assert all(said("bulk", document) == documented("bulk --json") for document in bulk)
+    assert printed("discover", *discovered) == documented("discover")
+    assert printed("ark", *arks) == documented("ark")
+    assert all(printed("url", document) == documented("url") for document in urls)
+    assert all(printed("bulk", document) == documented("bulk --json") for document in bulk)
     erc = Segment("erc", (("who", "H"),))
-    told = Description(Ark.parse("ark:12345/x1"), "?info", "https://h.example/", 200, segments=(erc,))
-    assert said("info", told.to_dict(), *none) == documented("info")
+    described = Description(Ark.parse("ark:12345/x1"), "?info", "https://h.example/", 200, segments=(erc,))
+    assert printed("info", described.to_dict(), *none) == documented("info")
 
 
 @pytest.mark.parametrize("command", ["discover", "url", "info"])
-def test_what_there_is_where_nobody_can_be_asked(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fields_without_a_name_server(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maptr.client.servers.system_servers", list)
     [document] = run(command, "ark:12345/x1", "--json")
     marked = {path for path, text in SECTIONS[command] if text.endswith("†")} or documented(command)
     assert marked <= document.keys()
 
 
-def test_the_commands_of_tables(tmp_path: Path) -> None:
+def test_table_commands(tmp_path: Path) -> None:
     bad = tmp_path / "bad.txt"
     bad.write_text("naa:\nwhat: 12345\nwhere: https://social.example.com\n\nnaa:\nwhat: a\nwhere: https://h.example\n")
-    assert said("table check", *run("table", "check", bad, "--json")) == documented("table check")
+    assert printed("table check", *run("table", "check", bad, "--json")) == documented("table check")
     into = tmp_path / "naans"
     natab = "".join(f"{naan}:\n    h.example.org  ACR\n" for naan in range(12345, 12355))
     into.write_text(natab)
     other = tmp_path / "other"
     other.write_text(natab.replace("h.", "i.", 1).replace("12350:\n    h.", "12350:\n    h!"))
     pulled = run("table", "pull", other, "--table", into, "--json")
-    assert said("table pull", *pulled) == documented("table pull")
+    assert printed("table pull", *pulled) == documented("table pull")
     with serving(zone(RECORDS)) as port:
         drifted = run("table", "drift", "--table", into, f"@127.0.0.1#{port}", "--json")
     drifted[0]["silent"] = [Liveness("https://h.example", at=1.0).to_dict()]
-    assert said("table drift", *drifted) == documented("table drift")
+    assert printed("table drift", *drifted) == documented("table drift")
     into.write_text("12345:\n    127.0.0.1  ACR\n")
     probed = run("table", "probe", "--table", into, "--history", tmp_path / "h", "--json")
-    assert said("table probe", *probed) == documented("table probe")
+    assert printed("table probe", *probed) == documented("table probe")
 
 
-def test_the_commands_of_zones(tmp_path: Path) -> None:
+def test_zone_commands(tmp_path: Path) -> None:
     old = ZONES / "ark.arpa.zone"
     new = tmp_path / "new.zone"
     new.write_text(old.read_text().replace('"h" "ark" ""', '"h" "ark" "USLC"', 1) + "added 60 IN TXT x\n")
-    assert said("zone check", *run("zone", "check", new, "--json")) == documented("zone check")
-    assert said("zone diff", *run("zone", "diff", old, new, "--json")) == documented("zone diff")
+    assert printed("zone check", *run("zone", "check", new, "--json")) == documented("zone check")
+    assert printed("zone diff", *run("zone", "diff", old, new, "--json")) == documented("zone diff")
     built = run("zone", "build", ZONES / "sample.json", "-o", tmp_path / "built", "--json")
-    assert said("zone build", *built) == documented("zone build")
+    assert printed("zone build", *built) == documented("zone build")
     CliRunner().invoke(main, ["zone", "keys", "add", str(tmp_path / "keys")])
-    assert said("zone keys list", *run("zone", "keys", "list", tmp_path / "keys", "--json")) == documented(
+    assert printed("zone keys list", *run("zone", "keys", "list", tmp_path / "keys", "--json")) == documented(
         "zone keys list"
     )
     signed = run("zone", "sign", tmp_path / "built", tmp_path / "keys", "-o", tmp_path / "signed", "--json")
-    assert said("zone sign", *signed) == documented("zone sign")
+    assert printed("zone sign", *signed) == documented("zone sign")
     checking = ("serve", "--check-config", "--json", "--zone")
     good = run(*checking, f"ark.arpa={old}", "--listen", "127.0.0.1:0")
     bad = run(*checking, f"ark.arpa={tmp_path / 'none'}")
     worse = run("serve", "--check-config", "--json", "--config", tmp_path / "none")
     assert [len(document["errors"]) for document in (*good, *bad, *worse)] == [0, 1, 1]
-    assert said("serve --check-config", *good, *bad, *worse) == documented("serve --check-config")
+    assert printed("serve --check-config", *good, *bad, *worse) == documented("serve --check-config")
 
 
-def test_the_server(site: Site) -> None:
+def test_status_and_reload(site: Site) -> None:
     site.configure(serve='state = "state"', extra='serial = "increment"\nnotify = ["127.0.0.1:9"]\n')
     (site.directory / "state").mkdir()
     site.start()
-    assert said("reload", *[json.loads(site.run("reload", "--json").stdout)]) == documented("reload") - {"error"}
+    assert printed("reload", *[json.loads(site.run("reload", "--json").stdout)]) == documented("reload") - {"error"}
     status: dict[str, Any] = dict(site.status())
     status["table"] = {**dict.fromkeys(("file", "source", "checked", "changed", "error", "failed"))}
     status["table"]["kept"] = [{"record": "", "reason": ""}]
     status["table"]["drift"] = [DriftReport("192.0.2.1", 1.0, 1).describe()]
     status["zones"][0]["left_out"] = describe_left_out(LeftOut(lint(Table([Entry("12345")]))))
-    missing = documented("status") - said("status", status)
-    assert said("status", status) <= documented("status")
+    missing = documented("status") - printed("status", status)
+    assert printed("status", status) <= documented("status")
     assert missing == {path for path in documented("status") if path.startswith("zones[].signing.")}
     keys = ZoneResult("a.", "refused").to_dict().keys()
     assert keys == {path.partition(".")[2] for path, _ in SECTIONS["reload"][1:]}

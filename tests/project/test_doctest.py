@@ -1,4 +1,4 @@
-"""The examples in the public docstrings, run as they stand; ``server`` in them is a real one on loopback."""
+"""The examples in docstrings; ``server`` in them is a real server on loopback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODULES = sorted(
 )
 
 
-def test_everything_public_that_is_no_error_has_an_example() -> None:
+def test_every_public_name_except_errors_has_an_example() -> None:
     public = {name: getattr(maptr, name) for name in maptr.__all__}
     without = [
         name
@@ -34,7 +34,7 @@ def test_everything_public_that_is_no_error_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_docstrings(name: str) -> None:
+def test_examples(name: str) -> None:
     pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
     from tests.support.tampered import signed_zone
 

@@ -1,7 +1,4 @@
-"""What a package of maptr promises: its extras, and that an installed one has the pages that its README points to.
-
-That it builds, installs and runs away from the source is seen by ``.ci/run``.
-"""
+"""The package: its extras, and the pages that are installed with it. ``.ci/run`` builds, installs and runs it."""
 
 from __future__ import annotations
 
@@ -21,13 +18,13 @@ PAGES += sorted(path.relative_to(REPOSITORY) for path in (REPOSITORY / "docs").g
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
-def test_each_extra_is_in_the_readme_and_no_other() -> None:
+def test_the_readme_lists_the_extras() -> None:
     readme = (REPOSITORY / "README.md").read_text("utf-8")
     sentence = readme.partition("The extras are")[2].partition("\n\n")[0]
     assert set(re.findall(r"`(\w+)`", sentence)) == set(EXTRAS)
 
 
-def test_every_extra_that_is_asked_for_is_there() -> None:
+def test_extras_named_in_messages_and_pages_exist() -> None:
     texts = [path.read_text("utf-8") for path in (REPOSITORY / "maptr").rglob("*.py")]
     texts += [(REPOSITORY / page).read_text("utf-8") for page in PAGES]
     wanted = {extra for text in texts for extra in re.findall(r"maptr\[(\w+)\]", text)}
@@ -35,14 +32,14 @@ def test_every_extra_that_is_asked_for_is_there() -> None:
     assert wanted >= {"dnssec", "doh", "metrics"}
 
 
-def test_all_is_all() -> None:
+def test_all_contains_every_extra() -> None:
     named = re.fullmatch(r"maptr\[(.*)\]", *EXTRAS["all"])
     assert named is not None
     assert set(named[1].split(",")) == set(EXTRAS) - {"all"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
-def test_the_pages_that_a_page_points_to_are_installed_with_it(page: Path) -> None:
+def test_linked_pages_are_installed(page: Path) -> None:
     assert _installed(page) == Path("share/doc/maptr") / page
     for target in LINK.findall((REPOSITORY / page).read_text("utf-8")):
         path = (REPOSITORY / page.parent / target).resolve().relative_to(REPOSITORY)
@@ -51,7 +48,7 @@ def test_the_pages_that_a_page_points_to_are_installed_with_it(page: Path) -> No
 
 
 def _installed(path: Path) -> Path | None:
-    """Where the wheel puts a file of the project that is no module; None where nowhere."""
+    """The path at which the wheel installs a file that is not a module; None if it does not."""
     for source, target in SHARED.items():
         if path.is_relative_to(source):
             return target / path.relative_to(source)

@@ -1,4 +1,4 @@
-"""Ports that no two processes of tests can have, whoever started them."""
+"""Free ports: no two processes of tests use the same one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ TAKE = "from tests.support.ports import *; print(*(free_port() for _ in range(BL
 
 
 @contextmanager
-def another() -> Iterator[set[int]]:
-    """Another process that lives meanwhile, and all ports it can be given."""
+def other_process() -> Iterator[set[int]]:
+    """The ports that another running process gets."""
     command = [sys.executable, "-c", TAKE]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
@@ -29,9 +29,9 @@ def another() -> Iterator[set[int]]:
         process.stdin.close()
 
 
-def test_processes_have_ports_of_their_own() -> None:
+def test_processes_use_different_ports() -> None:
     own = {free_port() for _ in range(BLOCK)}
-    with another() as first, another() as second:
+    with other_process() as first, other_process() as second:
         assert min(len(own), len(first), len(second)) > BLOCK / 2
         assert not own & first
         assert not own & second
@@ -39,22 +39,22 @@ def test_processes_have_ports_of_their_own() -> None:
         assert own | first | second < set(PORTS)
 
 
-def test_a_port_comes_again_only_after_all_others() -> None:
+def test_ports_are_used_in_turn() -> None:
     ports = [free_port() for _ in range(BLOCK // 2)]
     assert len(set(ports)) == len(ports)
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
-def test_a_port_in_use_is_passed_over(kind: int) -> None:
+def test_a_port_in_use_is_skipped(kind: int) -> None:
     with socket.socket(socket.AF_INET, kind) as taken:
         taken.bind((HOST, free_port()))
         assert taken.getsockname()[1] not in {free_port() for _ in range(BLOCK)}
 
 
-def test_what_is_taken_whole_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_free_block_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     start = free_port()
     monkeypatch.setattr(ports, "PORTS", range(start, start + BLOCK))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind((HOST, start))
         with pytest.raises(NoFreePort, match="no block"):
-            ports._block.__wrapped__()
+            ports.own_block.__wrapped__()

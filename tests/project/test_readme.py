@@ -1,4 +1,4 @@
-"""Every command of README.md and docs/ is run as a reader would; ``tests.support.readme`` has the convention."""
+"""The commands of README.md and docs/, run by ``tests.support.readme``, and scripts/demo."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEMO_SECONDS = 300.0
 
 needs_own_environment = pytest.mark.skipif(
     Path(sys.prefix).resolve() != (REPOSITORY / ".venv").resolve(),
-    reason="the demo would make .venv, which is not what runs these tests; run scripts/test",
+    reason="the demo would create .venv; run scripts/test",
 )
 
 MARKDOWN = """\
@@ -90,7 +90,7 @@ def test_commands_are_found() -> None:
     ]
 
 
-def test_a_fence_never_closed_is_told() -> None:
+def test_an_open_fence_is_an_error() -> None:
     with pytest.raises(ValueError, match="line 2"):
         commands("text\n```sh\necho\n")
 
@@ -101,8 +101,7 @@ def test_commands_are_run(tmp_path: Path) -> None:
     assert outputs == ["", "", "", "", "#no comment\n", "one\n", "two", "yes\n", ""]
 
 
-def test_a_server_is_waited_for_and_stopped(tmp_path: Path) -> None:
-    """Its port is another one than the page's, and the same throughout."""
+def test_a_server_is_started_on_a_free_port_and_stopped(tmp_path: Path) -> None:
     (tmp_path / "serve.py").write_text(
         "import socket, sys, time\n"
         "time.sleep(0.3)\n"
@@ -146,19 +145,19 @@ echo 127.0.0.1#5300 port=5300 15300 5300.5
         ("```python\nimport warnings\nwarnings.warn('old')\n```", "UserWarning: old"),
     ],
 )
-def test_what_fails_says_where_and_why(block: str, reason: str, tmp_path: Path) -> None:
+def test_a_failure_has_line_and_reason(block: str, reason: str, tmp_path: Path) -> None:
     (command,) = commands(block)
     with Session("page.md", tmp_path) as session, pytest.raises(DocumentedCommandFailed, match=reason):
         session.run(command)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
-def test_what_the_page_says_is_true(page: Path, tmp_path: Path) -> None:
+def test_page(page: Path, tmp_path: Path) -> None:
     run_page(page, tmp_path)
 
 
 @needs_own_environment
-def test_the_demo_runs_from_anywhere_and_leaves_nothing(tmp_path: Path) -> None:
+def test_the_demo_runs_in_any_folder_and_leaves_no_files(tmp_path: Path) -> None:
     done = subprocess.run(
         [REPOSITORY / "scripts" / "demo"],
         cwd="/",
@@ -180,8 +179,8 @@ def test_the_demo_runs_from_anywhere_and_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("signal_number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGPIPE, 141)]
 )
-def test_the_demo_interrupted_stops_its_server(signal_number: signal.Signals, code: int, tmp_path: Path) -> None:
-    """By Ctrl-C, to which a shell makes its background processes deaf; by kill; and by ``scripts/demo | head``."""
+def test_the_demo_stops_its_server_when_interrupted(signal_number: signal.Signals, code: int, tmp_path: Path) -> None:
+    """By Ctrl-C, which a shell's background processes ignore, by kill, and by ``scripts/demo | head``."""
     process = subprocess.Popen(
         [REPOSITORY / "scripts" / "demo"],
         env={**os.environ, "TMPDIR": str(tmp_path)},

