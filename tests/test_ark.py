@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from maptr.ark import (
@@ -248,3 +248,37 @@ def test_every_ark_of_a_sentence_is_found(sentence: list[tuple[str, int, str]]) 
 def test_a_long_text_is_read_in_linear_time(piece: str) -> None:
     """By the work done, not by a clock: twice the text takes about twice as long, and a square of it would not end."""
     find_arks("ark:12345/x" + piece * 200_000 + " ark:12345/y")
+
+
+# ---- the shortcut for ARKs in normal form
+
+BLANKS = " " * 300  # stripped, and too long for the shortcut
+SHORT_PIECES = (
+    *("ark:", "ARK:", "/", "12345", "a", "B", "x6", ".", "..", "-", "%2f", "%"),
+    *("?", "??", "?info", "é", "#", ":", " "),
+)
+ark_texts = st.lists(st.sampled_from(SHORT_PIECES), max_size=9).map("".join)
+likely_texts = st.builds(
+    "{}{}/{}".format,
+    st.sampled_from(["ark:", "ark:/", "https://h:1/ark:"]),
+    st.sampled_from(["12345", "b2"]),
+    ark_texts,
+)
+
+
+def parsed(text: str | bytes) -> tuple[object, ...] | None:
+    try:
+        return tuple(Ark.parse(text))
+    except ArkSyntaxError:
+        return None
+
+
+@given(ark_texts | likely_texts | st.text(max_size=20).map("ark:12345/{}".format))
+@example("ark:/12345/x5/c2.fr.odf?info")
+@example("ark:12345/x/ark:/12345/y\n")
+@example("ark:12345/x.a/b")
+@example("ark:12345/x?a-b")
+def test_the_shortcut_reads_what_the_general_path_reads(text: str) -> None:
+    general = parsed(text + BLANKS)
+    assert parsed(text) == general
+    assert parsed(text.encode()) == general

@@ -1,39 +1,27 @@
-"""Scheduler at once: one question a name, order, limits, and the command over real sockets."""
+"""Bulk lookups over real sockets: one query a name, order, limits, lost and forged packets."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import csv
-import json
-import os
-import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterator
 from pathlib import Path
 
 import dns.asyncresolver
 import dns.resolver
 import pytest
-from click.testing import CliRunner, Result
 
 from maptr import Discovery, Stub, Validator, discover, discover_async, discover_many, discover_many_async
 from maptr.answer.context import Transport
 from maptr.answer.respond import respond
 from maptr.ark import Ark
-from maptr.cli.group import main
 from maptr.client import multiplexer
 from maptr.client.bulk import Bulk
-from maptr.client.message import Query, Response, read_response
-from maptr.client.scheduler import Scheduler
-from maptr.discovery import Outcome
 from maptr.errors import ArkSyntaxError, ConfigError
-from maptr.naptr.record import Naptr
-from maptr.walk import Answer, Settings
 from maptr.zone.snapshot import Snapshot
 from tests.support.hostile import Hostile, hostile, hosts, naptr, question
-from tests.support.interrupting import interrupted
 from tests.support.ports import free_port
 
 REGEXP = rb"!^ark:/?1/(.*)$!https://u.example/\1!"
@@ -217,21 +205,6 @@ def test_who_stops_in_the_middle_leaves_no_socket_behind() -> None:
         assert sockets() == before
 
 
-def test_answers_are_kept_within_bounds() -> None:
-    many: Scheduler[int] = Scheduler(Settings(), lifetime=5.0, clock=lambda: 0.0, max_kept=10)
-    for i in range(50):
-        many.start(i, Ark.parse(f"ark:{i}/x"))
-        (name,) = many.take()
-        records = [Naptr(0, n, b"h", b"ark", b"", (b"h", b"example")) for n in range(3)]
-        many.tell(name, Answer(Outcome.ANSWER, records, 60))
-    assert len(many.done) == 50
-    many.start(99, Ark.parse("ark:49/y"))
-    assert many.take() == []
-    many.start(100, Ark.parse("ark:0/y"))  # the oldest made room
-    assert len(many.take()) == 1
-    assert many.open == 1
-
-
 def test_bad_options_and_arks(server: Hostile) -> None:
     with pytest.raises(ArkSyntaxError):
         list(discover_many(["nonsense"], nameservers=[server.name]))
@@ -255,163 +228,6 @@ def test_one_ark_is_not_several(one: Ark | str | bytes, server: Hostile) -> None
 
     with pytest.raises(TypeError, match=r"expected several ARKs"):
         asyncio.run(first())
-
-
-# ---- the command
-
-
-def run(*arguments: str, text: str | bytes = "") -> Result:
-    return CliRunner().invoke(main, ["bulk", *arguments], input=text)
-
-
-def test_csv_of_a_file(server: Hostile, tmp_path: Path) -> None:
-    source = tmp_path / "arks.txt"
-    source.write_text("ark:1/x1\n\nnonsense\nhttps://n2t.net/ark:/2/x2?info\nark:4/x\n")
-    result = run(str(source), f"@{server.name}")
-    rows = {int(row["line"]): row for row in csv.DictReader(result.stdout.splitlines())}
-    assert result.exit_code == 1
-    assert {line: row["status"] for line, row in rows.items()} == {1: "found", 3: "bad", 4: "found", 5: "none"}
-    assert rows[4]["url"] == "https://ha.example/ark:2/x2?info"
-    assert "line 3: no ark: label" in result.stderr
-    assert "2 found, 1 none, 0 unknown, 1 bad" in result.stderr
-
-
-def test_it_resumes_where_it_was_cut(server: Hostile, tmp_path: Path) -> None:
-    text = "".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(50)) + "ark:1/x" + "y" * 9000 + "\nark:1/last\n"
-    for flag, out in (("--json", tmp_path / "o.jsonl"), ("--concurrency=9", tmp_path / "o.csv")):
-        assert run(f"@{server.name}", flag, "-o", str(out), text=text).exit_code == 1
-        whole = out.read_bytes()
-        for cut in (0, 5, len(whole) // 2, len(whole) - 1):
-            out.write_bytes(whole[:cut])
-            assert run(f"@{server.name}", flag, "-o", str(out), "--resume", text=text).exit_code in (0, 1)
-            assert sorted(out.read_bytes().splitlines()) == sorted(whole.splitlines())
-    documents = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
-    assert {document["schema"] for document in documents} == {"maptr/1"}
-    assert "longer than" in next(d["note"] for d in documents if d["line"] == 51)
-
-
-def test_bad_usage(tmp_path: Path) -> None:
-    assert run("a", "b").exit_code == 2
-    assert run("--resume", "@127.0.0.1").exit_code == 2
-    assert run("@127.0.0.1#x").exit_code == 2
-    assert run(str(tmp_path / "none"), "@127.0.0.1").exit_code == 8
-    other = tmp_path / "other.csv"
-    other.write_text("a,b\n1,2\n")
-    result = run("@127.0.0.1", "-o", str(other), "--resume")
-    assert result.exit_code == 2
-    assert "record 1" in result.stderr
-    assert other.read_text() == "a,b\n1,2\n"
-
-
-@pytest.fixture
-def all_but_two() -> Iterator[Hostile]:
-    """A server that answers for all NAANs but 2."""
-    script = hosts(ZONE)
-    with hostile(lambda query, how: [] if question(query)[0][0] == b"2" else script(query, how)) as server:
-        yield server
-
-
-def has(path: Path, text: str) -> Callable[[], bool]:
-    return lambda: path.exists() and text in path.read_text()
-
-
-def test_ctrl_c_says_what_was_kept_and_it_goes_on_from_there(all_but_two: Hostile, tmp_path: Path) -> None:
-    (tmp_path / "in").write_text("ark:1/x\n" * 9000 + "ark:2/x\n")
-    line = ["bulk", "in", f"@{all_but_two.name}", "--timeout", "60", "--concurrency", "1"]
-    done = interrupted([*line, "-o", "out"], has(tmp_path / "out", "\n1000,"), cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (
-        130,
-        "maptr: interrupted: out has the rows so far; continue with: -o out --resume\n",
-    )
-    (tmp_path / "in").write_text("ark:1/x\n" * 9000)
-    assert run(str(tmp_path / "in"), f"@{all_but_two.name}", "-o", str(tmp_path / "out"), "--resume").exit_code == 0
-    assert len((tmp_path / "out").read_text().splitlines()) == 9001
-
-
-def test_ctrl_c_leaves_what_was_to_be_replaced(all_but_two: Hostile, tmp_path: Path) -> None:
-    (tmp_path / "in").write_text("ark:1/x\n" * 9000 + "ark:2/x\n")
-    (tmp_path / "out").write_text("earlier")
-    line = ["bulk", "in", f"@{all_but_two.name}", "--timeout", "60", "-o", "out", "--overwrite"]
-    done = interrupted(line, has(tmp_path / "out.partial", "\n1000,"), cwd=tmp_path)
-    assert (done.returncode, (tmp_path / "out").read_text()) == (130, "earlier")
-    assert "out is unchanged; " in done.stderr
-    assert "continue with: -o " in done.stderr
-    again = run(str(tmp_path / "in"), f"@{all_but_two.name}", "-o", str(tmp_path / "out"), "--overwrite")
-    assert (again.exit_code, (tmp_path / "out").read_text()) == (2, "earlier")
-    assert "an interrupted run left it" in again.stderr
-
-
-def test_an_output_that_exists_needs_a_word(server: Hostile, tmp_path: Path) -> None:
-    out = tmp_path / "out.csv"
-    out.write_text("my notes\n")
-    result = run(f"@{server.name}", "-o", str(out), text="ark:1/x\n")
-    assert (result.exit_code, out.read_text()) == (2, "my notes\n")
-    assert "--resume continues it, --overwrite replaces it" in result.stderr
-    assert run(f"@{server.name}", "-o", str(out), "--overwrite", "--resume", text="ark:1/x\n").exit_code == 2
-    assert run(f"@{server.name}", "-o", str(out), "--overwrite", text="ark:1/x\n").exit_code == 0
-    assert out.read_text().startswith("line,status,ark,url,note\n1,found,ark:1/x,")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv"]
-
-
-@pytest.mark.parametrize("how", ["itself", "hard link", "symbolic link"])
-@pytest.mark.parametrize("flag", [(), ("--overwrite",), ("--resume",)])
-def test_the_input_is_never_the_output(how: str, flag: tuple[str, ...], tmp_path: Path) -> None:
-    source = out = tmp_path / "arks.txt"
-    source.write_text("ark:1/x\n")
-    if how != "itself":
-        out = tmp_path / "out"
-        out.hardlink_to(source) if how == "hard link" else out.symlink_to(source)
-    result = run(str(source), "@127.0.0.1#9", "-o", str(out), *flag)
-    assert (result.exit_code, source.read_text()) == (2, "ark:1/x\n")
-    assert "input and output are the same file" in result.stderr
-
-
-GOOD = "1,found,ark:1/x1,https://ha.example/ark:1/x1,\n"
-HEAD = "line,status,ark,url,note\n"
-
-
-@pytest.mark.parametrize(
-    ("content", "because"),
-    [
-        ("my notes\nall of them\n", "it does not begin with line,status,ark,url,note"),
-        ("my notes without an end of line", "it does not begin with"),
-        ("a,b\n1,2\n", "it does not begin with"),
-        ("line,status,ark,url\n1,found,ark:1/x1,u\n", "it does not begin with"),
-        (f"{HEAD}1,found,ark:1/other,https://x.example/,\n", "its row of line 1 has another ARK"),
-        (f"{HEAD}{GOOD}4,found,ark:1/x4,https://x.example/,\n", "has a row of line 4, but the input has 2 lines"),
-        (f"{HEAD}1,found,ark:1/x1\n", "record 2 was not written by maptr bulk"),
-        (f"{HEAD}{GOOD}1,found,ark:1/x2,,\n", "line 1 has another row already"),
-        (f"{HEAD}x,found,ark:1/x1,,\n", "record 2"),
-        (f"{HEAD}1,lost,ark:1/x1,,\n", "record 2"),
-        ('{"schema": "maptr/1", "line": 1, "status": "found", "ark": "ark:1/x1", "url": "", "note": ""}\n', "begin"),
-        ("\udcff\udcfe\n", "it does not begin with"),
-        (f"{HEAD}1,found,\udcff,,\n", "record 2"),
-    ],
-)
-def test_what_cannot_be_gone_on_with_is_left_as_it_is(content: str, because: str, tmp_path: Path) -> None:
-    out = tmp_path / "out.csv"
-    octets = content.encode("utf-8", "surrogateescape")
-    out.write_bytes(octets)
-    result = run("@127.0.0.1#9", "-o", str(out), "--resume", text="ark:1/x1\nark:2/x2\n")
-    assert (result.exit_code, out.read_bytes()) == (2, octets)
-    assert because in result.stderr
-
-
-@pytest.mark.parametrize(
-    "content", [f"{HEAD}{GOOD}", "[1]\n", '{"line": 1}\n', '{"schema": "maptr/1", "line": 1}\n', "[" * 9999]
-)
-def test_nor_what_has_another_format(content: str, tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
-    out.write_text(content)
-    result = run("@127.0.0.1#9", "-o", str(out), "--resume", "--json", text="ark:1/x1\n")
-    assert (result.exit_code, out.read_text()) == (2, content)
-
-
-def test_a_silent_server_is_9() -> None:
-    with hostile(lambda query, transport: []) as server:
-        result = run(f"@{server.name}", "--timeout", "0.2", text="ark:1/x\n")
-    assert result.exit_code == 9
-    assert "unknown" in result.stdout
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="add_reader")
@@ -454,54 +270,6 @@ def test_keys_are_asked_for_once_however_many_questions_start_at_once() -> None:
         assert asyncio.run(collect(server.name)) == found
 
 
-# ---- the bar
-
-
-def on_terminal(*arguments: str, text: str, bar: bool) -> tuple[int, str, str]:
-    """Exit code, stdout (a pipe), and stderr, which is a terminal where there is to be a ``bar``, and else a pipe."""
-    ours, theirs = os.openpty() if bar else os.pipe()
-    command = [sys.executable, "-m", "maptr", "bulk", *arguments]
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs, env=environment, text=True
-    ) as process:
-        os.close(theirs)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with process.stdin as stdin:  # few enough for the pipe to take them at once
-            stdin.write(text)
-        told = bytearray()
-        with contextlib.suppress(OSError):  # EIO where the other end of a terminal is gone
-            while part := os.read(ours, 65536):
-                told += part
-        os.close(ours)
-        out = process.stdout.read()
-        return process.wait(), out, told.decode()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no pty")
-def test_a_bar_on_a_terminal_and_none_in_a_pipe(server: Hostile, tmp_path: Path) -> None:
-    source = tmp_path / "arks.txt"
-    source.write_text("".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(20)))
-    rows = []
-    for bar in (True, False):
-        code, out, told = on_terminal(str(source), f"@{server.name}", text="", bar=bar)
-        assert code == 0
-        assert ("ARKs" in told) == bar
-        assert ("100%" in told) == bar  # of the octets of the file
-        assert ("\x1b" in told) == bar
-        assert "20 lines: 20 found" in told
-        rows.append(out)
-        assert "\x1b" not in out
-    assert rows[0] == rows[1]
-    code, _, told = on_terminal(f"@{server.name}", text=source.read_text(), bar=True)
-    assert code == 0
-    assert "ARKs" in told
-    assert "100%" not in told  # nobody knows how much stdin will have
-
-
-# ---- one hostile NAAN among others
-
 HOSTILE = b"!" + b"(" * 12 + b"x?" + b")*" * 12 + b"y$!https://u.example/!"  # read in linear time, but not in little
 
 
@@ -518,66 +286,3 @@ def test_a_hostile_naan_does_not_starve_the_others() -> None:
     assert [bool(one) for one in found] == [False] * 200 + [True] * 7
     assert not any(one.complete for one in found[:200])
     assert all(one.complete for one in found[200:])
-
-
-def test_the_walks_of_a_naan_share_one_budget_for_regexps() -> None:
-    root = Naptr(0, 0, b"u", b"ark", HOSTILE, ())
-    many: Scheduler[int] = Scheduler(Settings(), lifetime=5.0, clock=lambda: 0.0)
-    spent = 0
-    for i in range(50):
-        many.start(i, Ark.parse(f"ark:666/{'x' * 200}{i}"))
-    (name,) = many.take()
-    many.tell(name, Answer(Outcome.ANSWER, [root._replace(order=order) for order in range(30)], 60))
-    reasons = [reading.reasons for _, found in many.done for reading in found.trace[0].readings]
-    spent = sum("steps of this walk are spent" in " ".join(reason) for reason in reasons)
-    assert len(many.done) == 50
-    assert spent > 0.9 * len(reasons)
-
-
-def test_walks_of_one_answer_give_way_to_the_sockets() -> None:
-    """On a clock that each walk moves on: a slice, and then it is the driver's turn."""
-    now = 0.0
-
-    def clock() -> float:
-        nonlocal now
-        now += 0.003
-        return now
-
-    many: Scheduler[int] = Scheduler(Settings(), lifetime=500.0, clock=clock)
-    many.tick()
-    for i in range(100):
-        many.start(i, Ark.parse(f"ark:1/x{i}"))
-    (name,) = many.take()
-    many.tell(name, Answer(Outcome.ANSWER, [Naptr(0, 0, b"u", b"ark", REGEXP, ())], 60))
-    assert len(many.done) < 20
-    turns = 0
-    while many.has_new:
-        many.tick()
-        turns += 1
-    assert turns > 5
-    assert [token for token, _ in many.done] == list(range(100))
-    assert all(found for _, found in many.done)
-
-
-def test_a_reply_that_comes_after_the_deadline_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each large reply takes its time: those that come when the walk's time is over are not read any more."""
-    read = 0
-    clock = time.monotonic
-    passed = 0.0
-    real = read_response
-
-    def slow(query: Query, packet: bytes) -> Response:
-        nonlocal read, passed
-        read += len(packet) > 1232
-        passed += 0.4 * (len(packet) > 1232)  # on the walk's clock
-        return real(query, packet)
-
-    monkeypatch.setattr("maptr.client.exchange.read_response", slow)
-    zone = {"1.ark.arpa.": [naptr(f"r{i}.example.", flags=b"") for i in range(31)]}
-    zone |= {f"r{i}.example.": [naptr(f"h{k}.example.") for k in range(80)] for i in range(31)}
-    with hostile(hosts(zone)) as server:
-        found = asyncio.run(
-            discover_async("ark:1/x", nameservers=[server.name], lifetime=1.5, clock=lambda: clock() + passed)
-        )
-    assert read <= 4  # of 31
-    assert not found.complete

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import time
 from collections.abc import Callable
@@ -12,7 +13,8 @@ import pytest
 
 from maptr import Discovery, discover, discover_async, discover_many, discover_many_async
 from maptr.ark import Ark
-from maptr.client.scheduler import Scheduler
+from maptr.client.message import Query, Response, read_response
+from maptr.client.scheduler import ActiveWalk, Scheduler
 from maptr.discovery import DiscoveryTimeout, Outcome
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
@@ -234,7 +236,7 @@ def test_walks_that_ended_are_not_kept_until_their_time_is_over() -> None:
         rig.onward()
         rig.host(f"s{number}.example.")
     assert len(rig.done()) == 1000
-    assert len(rig.many._deadlines._heap) <= 200
+    assert sum(isinstance(found, ActiveWalk) for found in gc.get_objects()) <= 200
 
 
 def test_dropped_questions_leave_room_for_others() -> None:
@@ -282,3 +284,27 @@ def test_a_server_that_another_walk_found_silent_gives_no_time_back() -> None:
         found = list(discover_many(arks, nameservers=[one.name, other.name], lifetime=0.5))
         assert [outcome for late in found for outcome, _ in outcomes(late)] == [Outcome.TIMEOUT] * 9
         assert (len(one.queries), len(other.queries)) == (9, 0)
+
+
+def test_a_reply_that_comes_after_the_deadline_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each large reply takes its time: those that come when the walk's time is over are not read any more."""
+    read = 0
+    clock = time.monotonic
+    passed = 0.0
+    real = read_response
+
+    def slow(query: Query, packet: bytes) -> Response:
+        nonlocal read, passed
+        read += len(packet) > 1232
+        passed += 0.4 * (len(packet) > 1232)  # on the walk's clock
+        return real(query, packet)
+
+    monkeypatch.setattr("maptr.client.exchange.read_response", slow)
+    zone = {"1.ark.arpa.": [naptr(f"r{i}.example.", flags=b"") for i in range(31)]}
+    zone |= {f"r{i}.example.": [naptr(f"h{k}.example.") for k in range(80)] for i in range(31)}
+    with hostile(hosts(zone)) as server:
+        found = asyncio.run(
+            discover_async("ark:1/x", nameservers=[server.name], lifetime=1.5, clock=lambda: clock() + passed)
+        )
+    assert read <= 4  # of 31
+    assert not found.complete

@@ -15,8 +15,8 @@ from maptr.client.servers import Server
 from maptr.discovery import Discovery, DiscoveryError, Outcome
 from maptr.protocol.names import ARK_ARPA
 from maptr.walk import Question, Walk
+from tests.client.test_exchange import take
 from tests.client.test_hostile import ARK, DRIVERS
-from tests.client.test_stub import take
 from tests.support.hostile import AA, NAPTR, TC, Hostile, hostile, naptr, question, record, reply
 
 VECTORS: list[dict[str, Any]] = tomllib.loads(

@@ -458,9 +458,12 @@ def test_a_question_that_costs_too_much_makes_no_zone_bad(monkeypatch: pytest.Mo
 def test_what_is_known_to_be_bad_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chain, "MAX_BAD", 3)
     keeping = validator()
-    for number in range(10):
-        keeping.trust.keep_bad(dns.name.from_text(f"{number}.arpa."), "why")
-        assert len(keeping.trust._bad) <= 3
+    found = [dns.name.from_text(f"{number}.arpa.") for number in range(10)]
+    for name in found:
+        for _ in range(chain.BAD_TIMES):
+            keeping.trust.keep_bad(name, "why")
+        assert keeping.trust.is_bad(name) == "why"
+        assert sum(keeping.trust.is_bad(other) is not None for other in found) <= 3
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -469,7 +472,8 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(10):
         settle(f"x.{number}.plain.arpa.", by=keeping)
         assert settle("1.ark.arpa.", by=keeping).security == "secure"
-        assert len(keeping.trust._kept) <= 3
+        asked = [dns.name.from_text(f"{other}.plain.arpa.") for other in range(10)]
+        assert sum(keeping.trust.recall(name) is not None for name in asked) <= 3
 
 
 # ---- hostile signatures
@@ -488,20 +492,13 @@ def many(count: int, collide: bool) -> Iterator[tuple[dns.rrset.RRset, dns.rrset
 
 
 @pytest.mark.parametrize("collide", [False, True])
-def test_signature_checks_are_bounded(collide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CVE-2023-50387."""
-    checks = []
-    real = signed._verifies
-
-    def counted(data: bytes, signature: bytes, key: dns.rdata.Rdata) -> bool:
-        checks.append(signature)
-        return real(data, signature, key)
-
-    monkeypatch.setattr(signed, "_verifies", counted)
+def test_signature_checks_are_bounded(collide: bool) -> None:
+    """CVE-2023-50387: the budget of the question has exactly the checks of one RRset."""
     for rrset, signatures, keys in many(500, collide):
         with pytest.raises(Bogus, match="more than 8 signatures"):
-            verify(rrset, signatures, keys, NOW, Budget())
-    assert len(checks) == MAX_CHECKS_RRSET
+            verify(rrset, signatures, keys, NOW, Budget(checks=MAX_CHECKS_RRSET))
+        with pytest.raises(Bogus, match=f"more than {signed.MAX_CHECKS} signatures"):
+            verify(rrset, signatures, keys, NOW, Budget(checks=MAX_CHECKS_RRSET - 1))
 
 
 def test_the_checks_of_one_question_are_bounded() -> None:
@@ -734,3 +731,23 @@ def test_no_file_and_no_cryptography(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_validator_shows_the_names_of_its_anchors() -> None:
     assert repr(validator()) == "<Validator from arpa.>"
+
+
+def test_a_key_is_hashed_once_for_each_kind_of_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many DS records have its tag: a key of 60,000 bytes and 256 of them took more than a second."""
+    made = []
+    real = dns.dnssec.make_ds
+
+    def counted(name: dns.name.Name, key: dns.rdata.Rdata, kind: str | int, **more: Any) -> Any:
+        made.append(kind)
+        return real(name, key, kind, **more)  # type: ignore[arg-type]
+
+    key: Any = CHILD_KEYS[0]
+    right: Any = real(dns.name.from_text(CHILD), key, "SHA256")
+    wrong = [right.replace(digest=bytes(31) + bytes((last,))) for last in range(100)]
+    wrong += [right.replace(digest_type=4, digest=bytes(47) + bytes((last,))) for last in range(100)]
+    monkeypatch.setattr(dns.dnssec, "make_ds", counted)
+    for trusted, outcome in ((wrong, Outcome.BOGUS), ([*wrong, right], Outcome.ANSWER)):
+        made.clear()
+        assert settle("1.ark.arpa.", by=Validator({CHILD: trusted}, clock=lambda: NOW)).outcome is outcome
+        assert sorted(made) == [2, 4]

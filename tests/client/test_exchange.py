@@ -5,7 +5,19 @@ from __future__ import annotations
 import random
 
 from maptr import Stub
-from maptr.client.exchange import FIRST_SECONDS, MAX_REFERRALS, MAX_TRIES, ROUNDS, Attempt, Exchange
+from maptr.client.exchange import (
+    FIRST_SECONDS,
+    MAX_ADDRESS_LOOKUPS,
+    MAX_LOOKUP_DEPTH,
+    MAX_REFERRALS,
+    MAX_TRIES,
+    ROUNDS,
+    Attempt,
+    Exchange,
+    address_questions,
+    usable_servers,
+)
+from maptr.client.message import Referral
 from maptr.client.servers import Server
 from maptr.discovery import Outcome
 from maptr.protocol import names
@@ -245,3 +257,41 @@ def test_ad_is_asked_for_only_where_it_is_trusted() -> None:
 
 def test_a_stub_shows_its_servers() -> None:
     assert repr(Stub(["192.0.2.1", "::1#5300"])) == "<Stub of 192.0.2.1#53, ::1#5300>"
+
+
+# ---- referrals
+
+CUT = names.parse("12345.ark.arpa.")
+
+
+def without_glue(*servers: str, addresses: tuple[str, ...] = ()) -> Referral:
+    return Referral(CUT, tuple(map(names.parse, servers)), addresses)
+
+
+def test_a_public_server_sends_nobody_to_a_local_address() -> None:
+    told = ("127.0.0.1", "192.0.2.9", "10.0.0.1", "fe80::1", "8.8.4.4", "2001:4860:0:0:0:0:0:7")
+    public = usable_servers(Server("8.8.8.8", 5300), told)
+    assert [server.address for server in public] == ["8.8.4.4", "2001:4860:0:0:0:0:0:7"]
+    assert {server.port for server in public} == {5300}
+    assert [server.address for server in usable_servers(Server("127.0.0.1"), told)] == list(told)
+
+
+def test_addresses_are_sought_where_none_is_told_and_they_can_be_found() -> None:
+    found = address_questions(without_glue("ns.nma.example.", "ns.12345.ark.arpa."), frozenset())
+    assert found == [(names.parse("ns.nma.example."), A), (names.parse("ns.nma.example."), AAAA)]
+    assert address_questions(without_glue("ns.nma.example.", addresses=("8.8.4.4",)), frozenset()) == []
+
+
+def test_what_is_sought_already_is_not_sought_for_its_own_sake() -> None:
+    seeking = frozenset({names.parse("ns.nma.example.")})
+    assert address_questions(without_glue("NS.nma.Example."), seeking) == []
+    assert {name for name, _ in address_questions(without_glue("NS.nma.Example.", "ns.example."), seeking)} == {
+        names.parse("ns.example.")
+    }
+
+
+def test_searches_are_bounded_in_breadth_and_depth() -> None:
+    many = without_glue(*(f"ns{number}.example." for number in range(9)))
+    assert len({name for name, _ in address_questions(many, frozenset())}) == MAX_ADDRESS_LOOKUPS
+    deep = frozenset(names.parse(f"x{number}.example.") for number in range(MAX_LOOKUP_DEPTH))
+    assert address_questions(many, deep) == []

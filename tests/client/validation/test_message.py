@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from itertools import pairwise
-from typing import Any
 
 import dns.dnssec
 import dns.message
@@ -14,10 +12,8 @@ import dns.rdata
 import dns.rdatatype
 import dns.rrset
 import pytest
-from dns.rdtypes.ANY.DS import DS
 
 from maptr.client import message as wire
-from maptr.client.message import read_response
 from maptr.client.validation import message
 from maptr.discovery import Outcome
 from maptr.protocol import names
@@ -25,9 +21,8 @@ from maptr.protocol.numbers import HEADER_SIZE, MAX_MESSAGE
 from tests.support.hostile import CNAME, NAPTR, NS, SOA, naptr, record, reply
 
 pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
-from maptr.client.validation.chain import Chain, Lookup, LookupResult
-from maptr.client.validation.signed import Budget, key_tag
-from tests.client.validation.test_chain import CHILD_KEYS, NOW, honest, packet, settle, validator
+from maptr.client.validation.chain import Lookup, LookupResult
+from tests.client.validation.test_chain import NOW, honest, packet, settle
 
 QUERY = wire.make_query(names.parse("12345.ark.arpa."), b"ab", mix=False)
 BEHIND_QUESTION = HEADER_SIZE + len(QUERY.question)
@@ -90,7 +85,7 @@ def test_a_message_that_costs_more_than_an_honest_one_is_refused(title: str, sec
     """Some took sixteen seconds, for the time that dnspython takes is as the square of the labels."""
     records = full(HOSTILE[title]())
     packet = reply(QUERY.packet, records if section == "answer" else [], authority=records * (section == "authority"))
-    with pytest.raises(ValueError, match=r"more than 256 RRsets|more names, and longer ones"):
+    with pytest.raises(ValueError, match=r"more than 256 RRsets|too many names"):
         message.parse(packet)
 
 
@@ -168,44 +163,3 @@ def test_two_questions_are_none() -> None:
     octets[5] = 2
     with pytest.raises(ValueError, match="2 questions"):
         message.parse(bytes(octets))
-
-
-def test_a_key_is_hashed_once_for_each_kind_of_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many DS records have its tag: a key of 60,000 octets and 256 of them took more than a second."""
-    made = []
-    real = dns.dnssec.make_ds
-
-    def counted(name: dns.name.Name, key: dns.rdata.Rdata, kind: str | int, **more: Any) -> Any:
-        made.append(kind)
-        return real(name, key, kind, **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(dns.dnssec, "make_ds", counted)
-    key: Any = CHILD_KEYS[0]
-    make: Any = DS
-    tag, algorithm = key_tag(key), key.algorithm
-    wrong = [make(1, 43, tag, algorithm, 2, bytes(31) + bytes((last,))) for last in range(100)]
-    wrong += [make(1, 43, tag, algorithm, 4, bytes(47) + bytes((last,))) for last in range(100)]
-    chain = Chain(validator().trust, Budget())
-    name = dns.name.from_text("ark.arpa.")
-    assert not chain._is_named(name, key, tuple(wrong))
-    assert sorted(made) == [2, 4]
-    assert chain._is_named(name, key, (*wrong, real(name, key, "SHA256")))
-    assert settle("1.ark.arpa.").security == "secure"
-
-
-def test_owners_are_compared_once_however_many_aliases_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five thousand long ones took half a second, for each of sixteen aliases goes through all of them."""
-    folded = []
-    real = names.fold
-
-    def counted(labels: names.Labels) -> names.Labels:
-        folded.append(labels)
-        return real(labels)
-
-    monkeypatch.setattr(names, "fold", counted)
-    ends = [b"\xc0\x0c", *(b"\1" + bytes((97 + number,)) + b"\0" for number in range(16))]
-    aliases = [fields(owner, CNAME, target) for owner, target in pairwise(ends)]
-    others = [long_name_first(), *(fields(POINTER, 65280, b"") for _ in range(500))]
-    read = read_response(QUERY, reply(QUERY.packet, others + aliases))
-    assert read.note == "through CNAME p."
-    assert len(folded) < 3 * len(others)

@@ -1,17 +1,16 @@
-"""Shortcuts of the client give what the general path gives: ARK text in normal form, and walks that share answers."""
+"""The scheduler: walks that share answers find what each finds alone, within bounds of memory and of computing."""
 
 from __future__ import annotations
 
 import random
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.ark import Ark
 from maptr.client.scheduler import Scheduler
 from maptr.discovery import Outcome
-from maptr.errors import ArkSyntaxError
 from maptr.naptr.record import Naptr
 from maptr.protocol import names
 from maptr.protocol.names import Labels
@@ -19,42 +18,6 @@ from maptr.walk import DEFAULTS, Answer, Walk
 
 NAME = (b"12345", b"ark", b"arpa")
 ARK = Ark.parse("ark:12345/x1")
-BLANKS = " " * 300  # no part of any ARK, and too long for the short way
-
-# ---- ARK text
-
-PIECES = (
-    *("ark:", "ARK:", "/", "12345", "a", "B", "x6", ".", "..", "-", "%2f", "%"),
-    *("?", "??", "?info", "é", "#", ":", " "),
-)
-ark_texts = st.lists(st.sampled_from(PIECES), max_size=9).map("".join)
-likely_texts = st.builds(
-    "{}{}/{}".format,
-    st.sampled_from(["ark:", "ark:/", "https://h:1/ark:"]),
-    st.sampled_from(["12345", "b2"]),
-    ark_texts,
-)
-
-
-def parsed(text: str | bytes) -> tuple[object, ...] | None:
-    try:
-        return tuple(Ark.parse(text))
-    except ArkSyntaxError:
-        return None
-
-
-@given(ark_texts | likely_texts | st.text(max_size=20).map("ark:12345/{}".format))
-@example("ark:/12345/x5/c2.fr.odf?info")
-@example("ark:12345/x/ark:/12345/y\n")
-@example("ark:12345/x.a/b")
-@example("ark:12345/x?a-b")
-def test_ark_text_is_read_alike(text: str) -> None:
-    long_way = parsed(text + BLANKS)
-    assert parsed(text) == long_way
-    assert parsed(text.encode()) == long_way
-
-
-# ---- many walks that share
 
 plain_records = st.builds(
     Naptr,
@@ -147,3 +110,61 @@ def check_shared(
         alone = walk.result(1000.0)
         assert found == alone
         assert (found.ttl, found.expiration, found.urls()) == (alone.ttl, alone.expiration, alone.urls())
+
+
+def test_answers_are_kept_within_bounds() -> None:
+    many: Scheduler[int] = Scheduler(DEFAULTS, lifetime=5.0, clock=lambda: 0.0, max_kept=10)
+    for i in range(50):
+        many.start(i, Ark.parse(f"ark:{i}/x"))
+        (name,) = many.take()
+        records = [Naptr(0, n, b"h", b"ark", b"", (b"h", b"example")) for n in range(3)]
+        many.tell(name, Answer(Outcome.ANSWER, records, 60))
+    assert len(many.done) == 50
+    many.start(99, Ark.parse("ark:49/y"))
+    assert many.take() == []
+    many.start(100, Ark.parse("ark:0/y"))  # the oldest made room
+    assert len(many.take()) == 1
+    assert many.open == 1
+
+
+HOSTILE = b"!" + b"(" * 12 + b"x?" + b")*" * 12 + b"y$!https://u.example/!"  # read in linear time, but not in little
+REGEXP = rb"!^ark:/?1/(.*)$!https://u.example/\1!"
+
+
+def test_the_walks_of_a_naan_share_one_budget_for_regexps() -> None:
+    root = Naptr(0, 0, b"u", b"ark", HOSTILE, ())
+    many: Scheduler[int] = Scheduler(DEFAULTS, lifetime=5.0, clock=lambda: 0.0)
+    spent = 0
+    for i in range(50):
+        many.start(i, Ark.parse(f"ark:666/{'x' * 200}{i}"))
+    (name,) = many.take()
+    many.tell(name, Answer(Outcome.ANSWER, [root._replace(order=order) for order in range(30)], 60))
+    reasons = [reading.reasons for _, found in many.done for reading in found.trace[0].readings]
+    spent = sum("steps of this walk are spent" in " ".join(reason) for reason in reasons)
+    assert len(many.done) == 50
+    assert spent > 0.9 * len(reasons)
+
+
+def test_walks_of_one_answer_give_way_to_the_sockets() -> None:
+    """On a clock that each walk moves on: a slice, and then it is the driver's turn."""
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 0.003
+        return now
+
+    many: Scheduler[int] = Scheduler(DEFAULTS, lifetime=500.0, clock=clock)
+    many.tick()
+    for i in range(100):
+        many.start(i, Ark.parse(f"ark:1/x{i}"))
+    (name,) = many.take()
+    many.tell(name, Answer(Outcome.ANSWER, [Naptr(0, 0, b"u", b"ark", REGEXP, ())], 60))
+    assert len(many.done) < 20
+    turns = 0
+    while many.has_new:
+        many.tick()
+        turns += 1
+    assert turns > 5
+    assert [token for token, _ in many.done] == list(range(100))
+    assert all(found for _, found in many.done)
