@@ -137,7 +137,7 @@ def _folder(text: str) -> str:
     "--control",
     metavar="SOCKET",
     shell_complete=files,
-    help="Control socket, which maptr reload and maptr status use.  [default: none without a configuration]",
+    help="Control socket, which maptr reload and maptr status use.  [default: as configured, else none]",
 )
 @click.option(
     "--tls-listen",

@@ -1,4 +1,4 @@
-"""``maptr ark``, and how the commands and functions that discover read ARKs: bare NAANs, pasted forms, profiles."""
+"""``maptr ark``, and how commands and functions read ARKs: bare NAANs, pasted forms, profiles."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_bare_naan() -> None:
     )
 
 
-def test_a_bad_text_does_not_keep_the_others_from_being_read() -> None:
+def test_a_bad_text_does_not_stop_the_others() -> None:
     told = run("ark", "ark:12345/x%zz", "ark:12345/x1")
     assert told.exit_code == 2
     assert told.stdout.startswith("ark:12345/x1\n")
@@ -111,7 +111,7 @@ def test_a_profile() -> None:
     assert run("ark", "--profile", "2003", "ark:12345/x").exit_code == 2
 
 
-def test_a_terminal_is_not_obeyed() -> None:
+def test_control_characters_are_escaped() -> None:
     told = run("ark", "ark:12345/x\x1b[31m", "ark:12345/x?\u202e#\x9b31m")
     assert "\x1b" not in told.output
     assert "\x9b" not in told.output
@@ -147,7 +147,7 @@ def test_a_bare_naan_on_the_command_line(server: Hostile, tmp_path: Path) -> Non
     assert run("bulk", str(file), f"@{server.name}").stdout.splitlines()[1].startswith("1,found,ark:12345,")
 
 
-def test_profiles_lead_to_the_same_server_by_other_names(server: Hostile) -> None:
+def test_profiles_give_other_names_on_the_same_server(server: Hostile) -> None:
     servers, text = [server.name], "ark:/12345/x1#2"
     assert discover(text, nameservers=servers).url() == "https://h.example.org/ark:12345/x1"
     for naan, host in (("12345", "h.example.org/ark:12345"), ("67890", "u.example.org/ark:/67890")):
@@ -181,7 +181,7 @@ def test_a_profile_on_the_command_line(server: Hostile, tmp_path: Path) -> None:
     assert run("url", "--profile", "1999", text, at).exit_code == 2
 
 
-def test_a_trace_tells_what_was_cut_from_the_ark(server: Hostile) -> None:
+def test_a_trace_shows_what_was_cut_from_the_ark(server: Hostile) -> None:
     told = run("discover", "--trace", "ark:12345/x1#top", f"@{server.name}")
     assert "ark:12345/x1: the fragment '#top' is not part of the ARK" in told.stderr
     assert "fragment" not in run("discover", "ark:12345/x1#top", f"@{server.name}").output
@@ -193,7 +193,7 @@ def test_an_encoded_ark_is_a_command(server: Hostile) -> None:
         assert "https://h.example.org/ark:12345/x" in run(word, f"@{server.name}").stdout
 
 
-def test_prose_is_not_an_ark_and_says_how_to_read_it() -> None:
+def test_prose_is_refused_with_a_suggestion() -> None:
     with pytest.raises(ArkSyntaxError, match=r"is it ark:12345/x1\?"):
         discover("see ark:12345/x1, please")
     assert [str(ark) for ark in find_arks("see ark:12345/x1, please")] == ["ark:12345/x1"]

@@ -1,4 +1,4 @@
-"""``maptr completion``: what the shells themselves make of the scripts."""
+"""``maptr completion``: the scripts, and completion in real shells."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_FILE_ALONE = {"zone", "key"}  # ORIGIN=FILE and NAME=ALGORITHM:@FILE, of mapt
 
 
 @pytest.mark.parametrize("words", list(commands(main)), ids=" ".join)
-def test_the_shell_completes_whatever_names_a_file(words: tuple[str, ...]) -> None:
+def test_parameters_that_name_a_file_complete_files(words: tuple[str, ...]) -> None:
     command: click.Command = main
     for word in words:
         assert isinstance(command, click.Group)
@@ -70,7 +70,7 @@ def test_the_shell_completes_the_zones_of_the_configuration(tmp_path: Path) -> N
 )
 def test_bash_completes(words: tuple[str, ...], expected: set[str], tmp_path: Path) -> None:
     command = tmp_path / "maptr"
-    # Through a shell, for the interpreter's path may have a space, which "#!" cannot say.
+    # Through a shell, because "#!" does not allow a space in the path of the interpreter.
     code = "from maptr.cli.group import main; main(prog_name='maptr')"
     command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{code}" "$@"\n')
     command.chmod(0o755)

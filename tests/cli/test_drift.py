@@ -55,7 +55,7 @@ def test_the_sample_against_its_own_zone_and_against_another(sample: Path, tmp_p
         assert 'href="#r-12025"' in page.read_text()
 
 
-def test_a_history_that_cannot_be_kept_is_said_before_anybody_is_asked(sample: Path, tmp_path: Path) -> None:
+def test_an_unusable_history_is_reported_before_any_query(sample: Path, tmp_path: Path) -> None:
     missing = tmp_path / "nowhere" / "history.sqlite"
     other = sqlite3.connect(tmp_path / "other.sqlite")
     other.execute("CREATE TABLE theirs (id)")
@@ -68,7 +68,7 @@ def test_a_history_that_cannot_be_kept_is_said_before_anybody_is_asked(sample: P
     assert run("--table", str(sample), "@192.0.2.1", "--history", str(tmp_path))[0] == 2
 
 
-def test_a_person_sees_how_far_it_is_and_a_pipe_gets_the_data_alone(sample: Path, tmp_path: Path) -> None:
+def test_progress_on_a_terminal_and_only_data_in_a_pipe(sample: Path, tmp_path: Path) -> None:
     master, terminal = os.openpty()
     with Maptr({"ark.arpa.": sample.with_name("ark.arpa.zone")}) as server:
         command = ("table", "drift", "--table", str(sample), "--all", "12025", "99999", f"@127.0.0.1#{server.port}")
@@ -85,7 +85,7 @@ def test_a_person_sees_how_far_it_is_and_a_pipe_gets_the_data_alone(sample: Path
     assert "asking DNS" not in run(*command[2:])[2]
 
 
-def test_exit_codes_of_dns_that_did_not_say_and_of_bad_usage(sample: Path, tmp_path: Path) -> None:
+def test_exit_codes_for_silent_dns_and_bad_usage(sample: Path, tmp_path: Path) -> None:
     with serving(lambda query: None) as port:
         code, out, _ = run("--table", str(sample), f"@127.0.0.1#{port}", "12025", "--timeout", "0.3")
         assert (code, out.split(":")[0]) == (9, "unknown 12025")

@@ -1,4 +1,4 @@
-"""The log of a server where nobody reads it, or late: lines are lost and counted, and nobody waits for them."""
+"""The log of a server without a reader or with a slow one: lines are lost and counted, and no query waits."""
 
 from __future__ import annotations
 

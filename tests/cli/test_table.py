@@ -1,4 +1,4 @@
-"""``maptr table``: what it prints where, and how it exits."""
+"""``maptr table check`` and ``convert``: output, messages and exit codes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_warnings_fail_only_when_strict() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>", b'{"data": [', b"\xff", b"\x1f\x8b", b"hello"])
-def test_what_is_no_registry_is_unreadable(content: bytes, tmp_path: Path) -> None:
+def test_other_content_than_a_registry_is_exit_8(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "registry"
     file.write_bytes(content)
     for command in (["check"], ["convert", "--to", "json"]):
@@ -79,21 +79,21 @@ def test_what_is_no_registry_is_unreadable(content: bytes, tmp_path: Path) -> No
         assert result.stderr.startswith(f"maptr: {file}:1: ")
 
 
-def test_a_missing_file_is_unreadable(tmp_path: Path) -> None:
+def test_a_missing_file_is_exit_8(tmp_path: Path) -> None:
     result = run("check", str(tmp_path / "none"))
     assert result.exit_code == 8
     assert "No such file" in result.stderr
     assert run("check", str(tmp_path)).exit_code in (2, 8)
 
 
-def test_control_characters_stay_off_the_terminal() -> None:
+def test_control_characters_are_escaped() -> None:
     text = json.dumps({"data": [{"what": "12345", "where": "https://a\x1b[31m\n.example.org"}, {"what": "\x1b[2J"}]})
     result = run("check", "-", stdin=text)
     assert "\x1b" not in result.output
     assert len(result.stdout.splitlines()) == 2
 
 
-def test_convert_to_natab_says_what_is_lost(tmp_path: Path) -> None:
+def test_convert_to_natab_reports_losses(tmp_path: Path) -> None:
     file = tmp_path / "natab"
     result = run("convert", str(ZONES / "sample.json"), "--to", "natab", "-o", str(file))
     assert (result.exit_code, result.stdout) == (0, "")
@@ -131,13 +131,6 @@ def test_convert_writes_nothing_when_a_record_is_bad(tmp_path: Path) -> None:
 def test_convert_cannot_write(tmp_path: Path) -> None:
     result = run("convert", "-", "--to", "json", "-o", str(tmp_path / "no" / "where"), stdin=CLEAN)
     assert result.exit_code == 8
-
-
-def test_help_is_enough() -> None:
-    for command in ([], ["check"], ["convert"]):
-        result = run(*command, "--help")
-        assert result.exit_code == 0
-    assert "Exit codes" in result.output
 
 
 @pytest.mark.real_data

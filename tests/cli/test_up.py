@@ -1,4 +1,4 @@
-"""``maptr up`` as a process: what it serves from what, what points at it, and what is left when it ends."""
+"""``maptr up`` as a process: the registry it serves, the commands that ask there, and the files that remain."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ARK = "ark:12025/x1"
 
 
 class User:
-    """Somebody with folders of his own, and commands that see them."""
+    """A user with folders of their own, and commands that run with them."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -69,7 +69,7 @@ NAMES = ("DATA", "CACHE", "CONFIG")
 
 
 class Up:
-    """The command, with what it says read as it comes."""
+    """A running ``maptr up``, with its output so far."""
 
     def __init__(self, user: User, *arguments: str) -> None:
         self.process = subprocess.Popen(
@@ -138,10 +138,10 @@ def test_the_sample_answers_every_command_until_it_ends(user: User) -> None:
     assert up.said.endswith("maptr: stopped\n")
     assert not user.running.exists()
     assert user.run("url", ARK, f"@127.0.0.1#{up.port}").returncode == 9
-    assert not (user.data / "naans").exists(), "what the sample says is not left to answer"
+    assert not (user.data / "naans").exists()
 
 
-def test_without_arguments_it_is_the_public_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_the_public_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert OFFICIAL == "https://cdluc3.github.io/naan_reg_priv/naan_records.json"
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -159,12 +159,10 @@ def test_without_arguments_it_is_the_public_registry(tmp_path: Path, monkeypatch
         assert find_registry((str(other),), None, offline=False, force=False).pulled["url"] == str(other)
         assert file.read_bytes() == other.read_bytes()
     again = find_registry((), None, offline=False, force=False)
-    assert (again.file, again.pulled["url"]) == (file, url), "as it was pulled before"
+    assert (again.file, again.pulled["url"]) == (file, url)
 
 
-def test_without_network_and_table_the_sample_is_named_and_not_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_network_and_table_the_error_names_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     for module in ("cli.up", "cli.pull"):
@@ -177,7 +175,7 @@ def test_without_network_and_table_the_sample_is_named_and_not_served(
     assert CliRunner().invoke(main, ["up", "--sample", "naans.json"]).exit_code == 2
 
 
-def test_status_and_reload_are_of_the_one_that_runs_where_no_other_is_configured(user: User) -> None:
+def test_status_and_reload_ask_the_running_one_without_a_configuration(user: User) -> None:
     assert user.run("status").returncode == 3
     user.up("--sample").ready()
     status = user.run("status")
@@ -191,7 +189,7 @@ def test_status_and_reload_are_of_the_one_that_runs_where_no_other_is_configured
     ) == (3, True)
 
 
-def test_what_is_pulled_while_the_sample_is_served_is_the_user_s_and_not_the_package_s(user: User) -> None:
+def test_a_pull_while_the_sample_is_served_writes_the_user_s_table(user: User) -> None:
     up = user.up("--sample").ready()
     (user.home / "mine").write_bytes(natab(10000))
     done = user.run("table", "pull", "mine", "--apply", "--force")
@@ -202,13 +200,13 @@ def test_what_is_pulled_while_the_sample_is_served_is_the_user_s_and_not_the_pac
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_it_ends_clean_however_it_is_told(user: User, number: int) -> None:
+def test_signals_end_it_cleanly(user: User, number: int) -> None:
     up = user.up("--sample").ready()
     assert up.end(number) == 0
     assert not user.running.exists()
 
 
-def test_the_registry_is_pulled_served_and_kept_for_when_dns_is_gone(user: User) -> None:
+def test_the_registry_is_pulled_and_served_and_the_table_stays(user: User) -> None:
     content = natab(*range(10000, 10010))
     with http_server(lambda request: sends(content)(request)) as url:
         up = user.up(url, "--origin", "ark.example").ready()
@@ -246,7 +244,7 @@ def test_the_registry_is_pulled_served_and_kept_for_when_dns_is_gone(user: User)
     assert "pulling from" not in offline.said
 
 
-def test_what_the_configuration_demands_of_a_table_is_demanded_of_each_pull(user: User) -> None:
+def test_each_pull_checks_what_the_configuration_demands(user: User) -> None:
     from tests.support.registries import PUB, signature
 
     files = {"/naans": natab(10000), "/naans.minisig": signature(natab(10000)).encode()}
@@ -267,7 +265,7 @@ def test_what_the_configuration_demands_of_a_table_is_demanded_of_each_pull(user
         assert (user.home / "naans").read_bytes() == natab(10000)
 
 
-def test_killed_it_leaves_nothing_that_keeps_the_next_from_starting(user: User) -> None:
+def test_a_killed_one_does_not_keep_the_next_from_starting(user: User) -> None:
     up = user.up("--sample").ready()
     assert up.end(signal.SIGKILL) == -signal.SIGKILL
     assert user.running.exists()
@@ -292,7 +290,7 @@ def test_a_port_that_is_taken(user: User) -> None:
     assert not user.running.exists()
 
 
-def test_another_port_is_found_where_the_usual_one_is_taken(user: User) -> None:
+def test_a_free_port_is_used_if_the_default_is_taken(user: User) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         with suppress(OSError):  # another test has it, and may give it back in time for this one
             sock.bind(("127.0.0.1", PORT))
@@ -303,7 +301,7 @@ def test_another_port_is_found_where_the_usual_one_is_taken(user: User) -> None:
     assert up.end() == 0
 
 
-def test_a_configuration_that_goes_before_it_is_named(user: User) -> None:
+def test_a_configuration_with_precedence_is_named(user: User) -> None:
     (user.home / "maptr.toml").write_text('[client]\nnameservers = ["127.0.0.1#9"]\n')
     up = user.up("--sample").ready()
     assert "but maptr.toml goes before it" in up.said
@@ -314,7 +312,7 @@ def test_a_configuration_that_goes_before_it_is_named(user: User) -> None:
     assert (bad.returncode, "table.public_key: none: No such file" in bad.stderr) == (1, True), bad.stderr
 
 
-def test_out_of_an_archive_the_sample_is_served_from_a_copy(user: User) -> None:
+def test_in_an_archive_the_sample_is_served_from_a_copy(user: User) -> None:
     """As ``python -m zipapp`` makes one."""
     archive = shutil.make_archive(str(user.home / "maptr"), "zip", SAMPLE.parent.parent, SAMPLE.parent.name)
     user.environment["PYTHONPATH"] = os.pathsep.join([archive, *(path for path in sys.path if path)])
@@ -324,7 +322,7 @@ def test_out_of_an_archive_the_sample_is_served_from_a_copy(user: User) -> None:
     assert (user.data / "up" / "sample.json").exists()
 
 
-def test_a_user_without_a_home_has_no_folder_called_tilde(tmp_path: Path) -> None:
+def test_without_a_home_directory_no_folder_is_named_tilde(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "HOME" and not name.startswith("XDG_")}
     assert places.data_folder({**environment, "HOME": "/h"}) == "/h/.local/share/maptr"
     code = "import os; os.path.expanduser = lambda path: path; from maptr import places; print(places.data_folder({}))"
@@ -332,5 +330,5 @@ def test_a_user_without_a_home_has_no_folder_called_tilde(tmp_path: Path) -> Non
     assert done.stdout == "/nonexistent/.local/share/maptr\n"
 
 
-def test_the_sample_in_the_package_is_the_project_s() -> None:
+def test_the_package_has_the_sample_of_the_project() -> None:
     assert SAMPLE.read_bytes() == (Path(__file__).resolve().parents[2] / "zones" / "sample.json").read_bytes()

@@ -1,4 +1,4 @@
-"""``maptr zone build`` and ``maptr zone check`` as a shell sees them: what is written, what is said, what is kept."""
+"""``maptr zone build`` and ``maptr zone check``: files, messages and exit codes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_build_writes_a_zone_that_check_accepts(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["ark.arpa.zone"]
 
 
-def test_a_zone_without_name_servers_is_said_to_be_for_this_machine_alone(tmp_path: Path) -> None:
+def test_a_zone_without_name_servers_is_reported_as_local(tmp_path: Path) -> None:
     target = str(tmp_path / "ark.arpa.zone")
     said = "its name server is localhost, for this machine alone: --ns names others"
     assert said in run("build", SAMPLE, "-o", target).stderr
@@ -74,7 +74,7 @@ def test_records_with_errors_are_left_out_and_named(tmp_path: Path) -> None:
     assert run("build", "--strict", str(source), "--serial", "1").exit_code == 1
 
 
-def test_whatever_is_left_out_is_said_even_of_a_zone_that_does_not_change(tmp_path: Path) -> None:
+def test_left_out_records_are_reported_for_an_unchanged_zone_too(tmp_path: Path) -> None:
     def nma(url: str) -> dict[str, object]:
         return {"where": "", "target": {"url": url, "http_code": 302}}
 
@@ -94,7 +94,7 @@ def test_whatever_is_left_out_is_said_even_of_a_zone_that_does_not_change(tmp_pa
     assert run("build", "--strict", str(source), "-o", str(target)).exit_code == 1
 
 
-def test_date_serials_go_forward_and_an_unchanged_zone_keeps_its_own(tmp_path: Path) -> None:
+def test_date_serials_increase_and_an_unchanged_zone_keeps_its_serial(tmp_path: Path) -> None:
     target = tmp_path / "zone"
     run("build", SAMPLE, "-o", str(target))
     first = serial(target)
@@ -126,7 +126,7 @@ def test_servers_ttl_and_included_records(tmp_path: Path) -> None:
     assert "delegated: 20775" in result.stderr
 
 
-def test_a_zone_not_fit_to_be_loaded_is_not_written(tmp_path: Path) -> None:
+def test_a_zone_with_errors_is_not_written(tmp_path: Path) -> None:
     target = tmp_path / "zone"
     target.write_text(OLD_ZONE)
     include = tmp_path / "include"
@@ -151,7 +151,7 @@ def test_a_zone_not_fit_to_be_loaded_is_not_written(tmp_path: Path) -> None:
         (["check", "-"], 1, "not-loaded"),
     ],
 )
-def test_what_goes_wrong_has_its_code_and_its_reason(
+def test_errors_have_a_code_and_a_reason(
     arguments: list[str], code: int, because: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -212,7 +212,7 @@ def test_a_file_that_is_not_the_zone_is_not_replaced(content: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("how", ["itself", "hard link", "symbolic link", "another path"])
-def test_the_registry_is_never_the_zone(how: str, tmp_path: Path) -> None:
+def test_an_input_is_never_the_output(how: str, tmp_path: Path) -> None:
     source = out = tmp_path / "r.json"
     source.write_text(Path(SAMPLE).read_text())
     if how == "another path":
@@ -251,7 +251,7 @@ def test_a_zone_is_written_through_a_link_and_to_standard_output(tmp_path: Path)
         assert (tmp_path / "out").read_text() == target.read_text()
 
 
-def test_build_tells_programs_what_it_did(tmp_path: Path) -> None:
+def test_build_prints_a_summary_as_json(tmp_path: Path) -> None:
     target = str(tmp_path / "zone")
     first, again = (json.loads(run("build", SAMPLE, "-o", target, "--json").stdout) for _ in range(2))
     assert (first["zone"], first["file"], first["written"]) == ("ark.arpa.", target, True)
@@ -259,7 +259,7 @@ def test_build_tells_programs_what_it_did(tmp_path: Path) -> None:
     assert run("build", SAMPLE, "--json").exit_code == 2
 
 
-def test_check_sign_and_diff_read_what_is_included(tmp_path: Path) -> None:
+def test_check_sign_and_diff_read_included_files(tmp_path: Path) -> None:
     (tmp_path / "part").write_text("12345 60 IN A 192.0.2.1\n")
     zone = tmp_path / "zone"
     zone.write_text(f"{OLD_ZONE}$INCLUDE {tmp_path / 'part'}\n")
