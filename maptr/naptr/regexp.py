@@ -61,7 +61,7 @@ class RegexpError(ValueError):
 
 
 class ResultTooLongError(ValueError):
-    """A substitution made more than MAX_RESULT octets."""
+    """A substitution made more than MAX_RESULT bytes."""
 
 
 class Substitution(NamedTuple):
@@ -95,7 +95,7 @@ class Substitution(NamedTuple):
         )
         result = text[: groups[0]] + made + text[groups[1] :]
         if len(result) > MAX_RESULT:
-            raise ResultTooLongError(f"makes {len(result)} octets, {MAX_RESULT} at most")
+            raise ResultTooLongError(f"makes {len(result)} bytes, {MAX_RESULT} at most")
         return result
 
 
@@ -104,8 +104,8 @@ def escape(text: str) -> str:
     return "".join(f"[{c}]" if c in ".*+?(){}|$[" else f"\\{c}" if c in "^\\" else c for c in text)
 
 
-_OCTET = re.compile(rb"\\.?|[^\\]", re.DOTALL)  # one octet, or two where the first escapes the second
-_RUN = re.compile(rb"([^\\]+)|\\(.)", re.DOTALL)  # octets that stand for themselves, or one that is escaped
+_OCTET = re.compile(rb"\\.?|[^\\]", re.DOTALL)  # one byte, or a backslash and the byte that it escapes
+_RUN = re.compile(rb"([^\\]+)|\\(.)", re.DOTALL)  # unescaped bytes, or one escaped byte
 
 
 def _split(field: bytes) -> tuple[bytes, tuple[bytes | int, ...], bytes]:

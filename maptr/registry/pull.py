@@ -187,7 +187,7 @@ class _Puller:
         content = (self._content if got.content is None else got.content) or b""
         where = demands.signature or source + SUFFIX
         if "://" in where:
-            signature = fetch(where, cafile=self._cafile, seconds=self._seconds, max_octets=MAX_FILE).content or b""
+            signature = fetch(where, cafile=self._cafile, seconds=self._seconds, max_bytes=MAX_FILE).content or b""
         else:
             signature = _read_source(where, MAX_FILE)
         try:

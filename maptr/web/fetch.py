@@ -40,7 +40,7 @@ def fetch(
     modified: str = "",
     cafile: str | None = None,
     seconds: float = SECONDS,
-    max_octets: int = MAX_BODY,
+    max_bytes: int = MAX_BODY,
 ) -> Fetched:
     """The file at an http or https URL; with ``etag`` or ``modified`` only if it changed (RFC 9110 section 13).
 
@@ -53,7 +53,7 @@ def fetch(
     while True:
         seen.append(url)
         try:
-            reply, location, public = _get(url, etag, modified, cafile, deadline, max_octets, public)
+            reply, location, public = _get(url, etag, modified, cafile, deadline, max_bytes, public)
         except FetchError as error:
             raise error if url == seen[0] else FetchError(f"{seen[0]}: redirected to {error}") from None
         if reply is not None:
@@ -70,7 +70,7 @@ def fetch(
 
 
 def _get(
-    url: str, etag: str, modified: str, cafile: str | None, deadline: float, max_octets: int, only_public: bool
+    url: str, etag: str, modified: str, cafile: str | None, deadline: float, max_bytes: int, only_public: bool
 ) -> tuple[Fetched | None, str, bool]:
     """One request: the file, or None and the location of a redirect; and whether the server's address is public."""
     try:
@@ -94,14 +94,14 @@ def _get(
             public = not is_local(sock.getpeername()[0])
             with request(sock, where, headers) as response:
                 location = response.getheader("Location", "") if response.status in REDIRECTS else ""
-                fetched = None if location else _receive(url, response, etag, modified, max_octets)
+                fetched = None if location else _receive(url, response, etag, modified, max_bytes)
     except NmaError as error:
         late = time.monotonic() >= deadline
         raise FetchError(f"{url}: {'no answer in time' if late else error}") from None
     return fetched, location, public
 
 
-def _receive(url: str, response: http.client.HTTPResponse, etag: str, modified: str, max_octets: int) -> Fetched:
+def _receive(url: str, response: http.client.HTTPResponse, etag: str, modified: str, max_bytes: int) -> Fetched:
     if response.status == 304 and (etag or modified):
         return Fetched(url, None, etag, modified)
     if response.status != 200:
@@ -109,19 +109,19 @@ def _receive(url: str, response: http.client.HTTPResponse, etag: str, modified: 
     kind = response.getheader("Content-Type", "").partition(";")[0].strip().lower()
     if kind in ("text/html", "application/xhtml+xml"):
         raise FetchError(f"{url}: not a registry: the server sends a web page ({kind})")
-    content = _read(url, response, max_octets)
+    content = _read(url, response, max_bytes)
     etag, modified = (_validator(response.getheader(name, "")) for name in ("ETag", "Last-Modified"))
     return Fetched(url, content, etag, modified)
 
 
-def _read(url: str, response: http.client.HTTPResponse, max_octets: int) -> bytes:
+def _read(url: str, response: http.client.HTTPResponse, max_bytes: int) -> bytes:
     expected = response.length
     parts: list[bytes] = []
     size = 0
     while part := response.read1(CHUNK):
         size += len(part)
-        if size > max_octets:
-            raise FetchError(f"{url}: more than {max_octets} bytes")
+        if size > max_bytes:
+            raise FetchError(f"{url}: more than {max_bytes} bytes")
         parts.append(part)
     content = b"".join(parts)
     if expected is not None and size < expected:

@@ -1,4 +1,4 @@
-"""The configuration: every key, every place a value can come from, and what is said of a wrong one."""
+"""The configuration: its keys, its sources, and the errors for wrong values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from maptr.protocol.names import ARK_ARPA
 from maptr.transfer.acl import NotifyTarget, Rule
 from maptr.zone import build
 
-ISSUE = """\
+EXAMPLE = """\
 [serve]
 listen = ["127.0.0.1:5300", "[::1]:5300"]
 workers = 1
@@ -48,8 +48,8 @@ notify = ["127.0.0.1:5300"]
 SECRET = "c2VjcmV0IHNlY3JldCE="
 
 
-def test_the_configuration_of_the_issue() -> None:
-    config = parse(ISSUE, filename="/etc/maptr.toml", directory=Path("/etc"))
+def test_a_configuration_of_every_section() -> None:
+    config = parse(EXAMPLE, filename="/etc/maptr.toml", directory=Path("/etc"))
     serve = config.serve
     assert serve.listen == (Address("127.0.0.1", 5300), Address("::1", 5300))
     assert (serve.workers, serve.nsid, serve.control) == (1, "", Path("/etc/run/maptr.sock"))
@@ -68,7 +68,7 @@ def test_the_configuration_of_the_issue() -> None:
     assert config.places["serve.tls.key"] == ("/etc/maptr.toml", 9)
 
 
-def test_nothing_given_is_the_defaults() -> None:
+def test_defaults() -> None:
     config = parse()
     assert config == Config(filename="")
     assert config.serve.listen == (Address("127.0.0.1", 5300),)
@@ -86,7 +86,7 @@ def test_file_then_environment_then_flags() -> None:
     assert (serve.nsid, serve.version, serve.tcp.idle_timeout) == ("flag", "file", 2.5)
     assert serve.cookies.require
     assert serve.rrl.responses_per_second == 0
-    assert serve.state == Path("state"), "from where the command was given, not from the file's directory"
+    assert serve.state == Path("state"), "relative to the current folder, not to the file's"
 
 
 @pytest.mark.parametrize(
@@ -163,13 +163,13 @@ def test_file_then_environment_then_flags() -> None:
         ("[serve.cookies]\nsecret='00'", "f:2: serve.cookies.secret: each secret must be 32 hexadecimal digits"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text: str, said: str) -> None:
+def test_an_error_has_its_place(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(text, filename="f")
     assert str(caught.value).startswith(said)
 
 
-def test_all_that_is_wrong_is_told_at_once_each_with_its_place() -> None:
+def test_all_errors_are_reported_at_once_each_with_its_place() -> None:
     text = """\
 [serve]
 listen = ["h:53", "127.0.0.1:53", "127.0.0.1"]
@@ -233,7 +233,7 @@ nameservers = ["127.0.0.1:53", "udp://x", "192.0.2.1#53", "https://dns.example/d
         "[table]\nurl = 1\nmirrors = ['y']",
     ],
 )
-def test_what_only_follows_from_a_mistake_is_not_told(text: str) -> None:
+def test_the_consequences_of_an_error_are_not_reported(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(text, filename="f")
     assert len(caught.value.all) == 1, str(caught.value)
@@ -254,7 +254,7 @@ def test_what_only_follows_from_a_mistake_is_not_told(text: str) -> None:
         ("[client]\nnameservers = ['https://']", "f:2: client.nameservers: "),
     ],
 )
-def test_what_cannot_be_asked_is_found_in_the_configuration(text: str, said: str) -> None:
+def test_servers_and_urls_that_cannot_be_used_are_errors(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(text, filename="f")
     assert str(caught.value).startswith(said)
@@ -271,20 +271,20 @@ def test_what_cannot_be_asked_is_found_in_the_configuration(text: str, said: str
         ({"MAPTR_SERVE_LISTEN": ""}, "MAPTR_SERVE_LISTEN: serve.listen: is empty"),
     ],
 )
-def test_what_is_wrong_in_the_environment_names_the_variable(environment: dict[str, str], said: str) -> None:
+def test_an_error_in_the_environment_names_the_variable(environment: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(environment=environment)
     assert str(caught.value).startswith(said)
 
 
-def test_what_is_wrong_in_the_environment_is_not_laid_at_the_door_of_the_file() -> None:
+def test_an_error_in_the_environment_does_not_name_the_file() -> None:
     text = '[serve]\nlisten = ["192.0.2.1:53"]'
     with pytest.raises(ConfigError) as caught:
         parse(text, filename="f", environment={"MAPTR_SERVE_LISTEN": "nonsense"})
     assert str(caught.value).startswith("MAPTR_SERVE_LISTEN: serve.listen: 'nonsense' is not")
 
 
-def test_a_file_that_the_environment_names_is_said_to_be_so(tmp_path: Path) -> None:
+def test_the_error_for_a_file_named_by_the_environment_says_so(tmp_path: Path) -> None:
     missing = tmp_path / "none.toml"
     with pytest.raises(OSError, match=r"none\.toml") as caught:
         load(missing, environment={"MAPTR_CONFIG": str(missing)})
@@ -294,7 +294,7 @@ def test_a_file_that_the_environment_names_is_said_to_be_so(tmp_path: Path) -> N
     assert caught.value.strerror == "No such file or directory"
 
 
-def test_every_key_has_a_variable_of_its_own() -> None:
+def test_each_key_has_a_unique_variable() -> None:
     assert set(environment_names().values()) == {key for key in all_keys() if not key.startswith(("zone.", "key."))}
     assert len(set(environment_names())) == len(environment_names())
 
@@ -316,8 +316,8 @@ def test_a_secret_is_in_no_error(text: str) -> None:
     assert caught.value.__suppress_context__
 
 
-def test_a_secret_shows_itself_to_nobody() -> None:
-    config = parse(ISSUE + "[serve.cookies]\nsecret = '" + "ab" * 16 + "'\n")
+def test_a_secret_is_not_in_the_repr() -> None:
+    config = parse(EXAMPLE + "[serve.cookies]\nsecret = '" + "ab" * 16 + "'\n")
     for shown in (SECRET, "secret secret", "abab", "\\xab"):
         assert shown not in repr(config)
     assert config.serve.cookies.secret == (Secret(bytes.fromhex("ab" * 16)),)
@@ -339,7 +339,7 @@ def test_a_secret_from_a_file(secret_file: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-def test_a_secret_that_others_can_get_at_is_refused(secret_file: Path, mode: int) -> None:
+def test_a_secret_that_others_can_access_is_refused(secret_file: Path, mode: int) -> None:
     secret_file.chmod(mode)
     with pytest.raises(ConfigError, match=rf"key.secret_file: .*xfr.key: has mode {mode:04o}.*chmod 600"):
         load(secret_file.parent / "maptr.toml")
@@ -349,14 +349,14 @@ def test_a_secret_that_others_can_get_at_is_refused(secret_file: Path, mode: int
     ("content", "reason"),
     [("hunter2!", "not base64"), ("\n", "empty"), ("A" * 5000, "more than"), ("ä", "not a text")],
 )
-def test_a_secret_file_that_holds_none(secret_file: Path, content: str, reason: str) -> None:
+def test_a_file_without_a_valid_secret(secret_file: Path, content: str, reason: str) -> None:
     secret_file.write_text(content)
     with pytest.raises(ConfigError, match=reason) as caught:
         load(secret_file.parent / "maptr.toml")
     assert content.strip() not in str(caught.value) or not content.strip()
 
 
-def test_a_secret_file_that_is_no_file(secret_file: Path) -> None:
+def test_a_secret_file_that_is_missing_or_a_fifo(secret_file: Path) -> None:
     import os
 
     secret_file.unlink()
@@ -378,7 +378,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         load(tmp_path / "latin1")
 
 
-def test_a_path_that_the_locale_cannot_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_that_the_locale_cannot_encode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsencode", lambda text: text.encode("iso8859-1"))
     monkeypatch.setattr("sys.getfilesystemencoding", lambda: "iso8859-1")
     with pytest.raises(ConfigError, match=r"^maptr.toml:2: serve.state: .* in iso8859-1, .*: set LC_ALL=C.UTF-8$"):
@@ -386,7 +386,7 @@ def test_a_path_that_the_locale_cannot_have(monkeypatch: pytest.MonkeyPatch) -> 
     assert parse("[serve]\nstate = 'é'\n").serve.state == Path("é")
 
 
-def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "windows").write_bytes(b"\xef\xbb\xbf[serve]\r\nnsid = 'x'\r\n")
     assert load(tmp_path / "windows").serve.nsid == "x"
 
@@ -399,7 +399,7 @@ TOML = st.recursive(
 
 
 def _inline(value: object) -> str:
-    """TOML of a value, its strings as JSON has them but for DEL."""
+    """A value as TOML; its strings are JSON strings with DEL escaped."""
     import json
 
     if isinstance(value, dict):
@@ -410,7 +410,7 @@ def _inline(value: object) -> str:
 
 
 @given(st.dictionaries(st.text(max_size=9), TOML, max_size=4), st.integers(0, 3))
-def test_every_key_has_its_line(document: dict[str, object], blank: int) -> None:
+def test_each_key_has_its_line(document: dict[str, object], blank: int) -> None:
     text = ""
     expected = {}
     for key, value in document.items():
@@ -433,7 +433,7 @@ def _paths(value: object, path: tuple[str | int, ...]) -> list[tuple[str | int, 
     return [path] * bool(path) + [found for key, item in below for found in _paths(item, (*path, key))]
 
 
-def test_lines_of_every_form_of_string_and_table() -> None:
+def test_lines_of_all_forms_of_strings_and_tables() -> None:
     text = (
         'a = """x\n"\\"]"""""\nb = \'\'\'\n\\\'\'\'\n[c . "d.e"] # [x]\nf.g = [ # [\n 1979-05-27, "#" ]\n'
         "[[h]]\n[[h.i]]\n[[h.i]]\nj = 1\n[[h]]\nk = {l = 1, m.n = 2}"
@@ -446,7 +446,7 @@ def test_lines_of_every_form_of_string_and_table() -> None:
     assert " ".join(f"{'.'.join(map(str, path))} {line}" for path, line in key_lines(text).items()) == expected
 
 
-def test_what_is_of_the_table_the_client_and_the_cache() -> None:
+def test_the_sections_for_table_client_and_cache() -> None:
     text = """\
 [table]
 file = "naans.json"
@@ -476,7 +476,7 @@ include = ["delegations.zone"]
     assert (build.table, build.include) == (Path("/etc/naans.json"), (Path("/etc/delegations.zone"),))
 
 
-def test_the_defaults_of_the_cache_and_of_zones_that_are_built_are_those_of_the_library() -> None:
+def test_the_defaults_for_cache_and_built_zones_are_those_of_the_library() -> None:
     defaults = inspect.signature(Cache).parameters
     assert CacheConfig().patience == defaults["patience"].default
     assert CacheConfig().stale_limit == defaults["stale_limit"].default

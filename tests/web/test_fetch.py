@@ -221,7 +221,7 @@ def test_a_silent_resolver_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_body_is_limited_in_size() -> None:
     with http_server(sends(b"#" * 100_000)) as url, pytest.raises(FetchError, match="more than 5000 "):
-        fetch(url, max_octets=5000)
+        fetch(url, max_bytes=5000)
 
 
 def test_a_closed_port_is_an_error() -> None:
