@@ -22,8 +22,8 @@ from maptr.server.secondaries import Notified, Notifier, Observed, Observer
 from maptr.server.state import ZoneSource
 from maptr.transfer.acl import Key, NotifyTarget, Secondaries, keyring
 from maptr.transfer.catalog import catalog_zone
-from maptr.transfer.journal import MAX_OCTETS, Journal, decode, describe, encode
-from maptr.transfer.session import NOBODY, Access, Catalog
+from maptr.transfer.journal import MAX_BYTES, Journal, decode, describe, encode
+from maptr.transfer.session import Access, Catalog
 from maptr.zone.diff import difference
 from maptr.zone.snapshot import Snapshot, ZoneView
 
@@ -31,7 +31,7 @@ log = logging.getLogger("maptr.serve")
 
 JOURNAL_SUFFIX = ".journal"
 BAD_SUFFIX = ".bad"  # of the last journal that could not be used
-MAX_JOURNAL_FILE = 2 * MAX_OCTETS  # bytes; a larger file is not a journal of maptr
+MAX_JOURNAL_FILE = 2 * MAX_BYTES  # bytes; a larger file is not a journal of maptr
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class PrimarySettings:
 
     def of(self, origin: Labels) -> Secondaries:
         """The secondaries of a zone."""
-        return self.secondaries.get(origin, NOBODY)
+        return self.secondaries.get(origin, Secondaries())
 
     def journal(self, source: ZoneSource) -> Path | None:
         """The path of a zone's journal; None for a zone without one."""
@@ -135,13 +135,13 @@ class Primary:
             {
                 (origin, target): (view.serial, None if target.key is None else access.keys[target.key])
                 for origin, view in new.zones.items()
-                for target in access.secondaries.get(origin, NOBODY).notify
+                for target in access.secondaries.get(origin, Secondaries()).notify
             }
         )
         for origin, view in new.zones.items():
             known = old.zones.get(origin) if old is not None else None
             if known is None or known.serial != view.serial:
-                self._notifier.notify(view, access.secondaries.get(origin, NOBODY).notify, access.keys)
+                self._notifier.notify(view, access.secondaries.get(origin, Secondaries()).notify, access.keys)
         catalog = access.catalog
         if catalog is not None and (before is None or before.catalog is not catalog):
             self._notifier.notify(catalog.view, catalog.secondaries.notify, access.keys)

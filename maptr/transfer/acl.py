@@ -1,7 +1,4 @@
-"""Who may have a zone and who is told of a new one: keys, access lists, targets of NOTIFY, as plain values.
-
-What a key does to a message is in ``tsig.py``. Files with secrets are read elsewhere.
-"""
+"""TSIG keys, access control lists for zone transfers, and NOTIFY targets, as plain values."""
 
 from __future__ import annotations
 
@@ -15,20 +12,20 @@ from dataclasses import dataclass, field
 from maptr.protocol.address import Address, Network, read_network, read_target
 from maptr.protocol.names import Labels, fold, parse, to_text
 
-# RFC 8945 6, without HMAC-MD5, which no one shall use, and GSS: name of the hash -> octets of its output.
+# RFC 8945 6, without HMAC-MD5, which must not be used, and GSS: name of the hash -> bytes of its output.
 DIGESTS = {"sha1": 20, "sha224": 28, "sha256": 32, "sha384": 48, "sha512": 64}
-MIN_MAC = 10  # RFC 8945 5.2.2.1: a MAC has at least ten octets and at least half of the hash's
+MIN_MAC = 10  # bytes, and at least half the output of the hash: RFC 8945 5.2.2.1
 
 _ALGORITHM = re.compile(r"hmac-(?P<digest>sha\d+)(?:-(?P<bits>\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A shared secret by its name. ``mac_size`` is how many octets of a MAC we insist on (RFC 8945 5.2.4).
+    """A TSIG key. ``mac_size`` is the least size of a MAC in bytes (RFC 8945 5.2.4).
 
-    ``algorithm`` is ``hmac-sha256`` and the like, with ``-128`` after it where MACs may be cut to so many bits, as
-    BIND writes it; for 256-128, 384-192 and 512-256 that is an algorithm's name on the wire too (RFC 8945 6).
-    The secret is shown by nothing. Raises ValueError.
+    ``algorithm`` is a name such as ``hmac-sha256``. A suffix such as ``-128``, as in BIND, allows MACs truncated to
+    this number of bits; 256-128, 384-192 and 512-256 are also names on the wire (RFC 8945 6). No text form of a key
+    contains the secret. Raises ValueError.
     """
 
     name: Labels
@@ -40,14 +37,14 @@ class Key:
         size = DIGESTS.get(match["digest"]) if match else None
         if match is None or size is None:
             known = ", ".join(f"hmac-{digest}" for digest in DIGESTS)
-            raise ValueError(f"{self.algorithm!r} is no algorithm known here: {known}")
+            raise ValueError(f"{self.algorithm!r} is not a known algorithm: {known}")
         if match["bits"]:
             bits = int(match["bits"])
             least = 8 * max(MIN_MAC, size // 2)
             if bits % 8 or not least <= bits <= 8 * size:
-                raise ValueError(f"{self.algorithm}: MACs are cut to whole octets, {least} to {8 * size} bits")
+                raise ValueError(f"{self.algorithm}: MACs are truncated to whole bytes, {least} to {8 * size} bits")
         if not self.name:
-            raise ValueError("a key without a name")
+            raise ValueError("key without a name")
         if not self.secret:
             raise ValueError(f"key {to_text(self.name)} without a secret")
         object.__setattr__(self, "name", fold(self.name))
@@ -63,16 +60,16 @@ class Key:
 
     @classmethod
     def of(cls, name: str, algorithm: str, secret: str) -> Key:
-        """From a name, an algorithm in any case, and a secret in base64. Raises ValueError, never with the secret."""
+        """A key with a secret in base64. Raises ValueError, whose message never contains the secret."""
         try:
-            octets = base64.b64decode("".join(secret.split()), validate=True)
+            decoded = base64.b64decode("".join(secret.split()), validate=True)
         except (binascii.Error, ValueError):
             raise ValueError(f"the secret of key {name!r} is not base64") from None
-        return cls(_name(name), algorithm.lower().rstrip("."), octets)
+        return cls(_name(name), algorithm.lower().rstrip("."), decoded)
 
 
 def keyring(keys: Iterable[Key]) -> Mapping[Labels, Key]:
-    """Keys by name. Raises ValueError for one name twice."""
+    """Keys by name. Raises ValueError if two have the same name."""
     ring: dict[Labels, Key] = {}
     for key in keys:
         if key.name in ring:
@@ -83,14 +80,14 @@ def keyring(keys: Iterable[Key]) -> Mapping[Labels, Key]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Who is let in: by address, by key, or by both where both are given."""
+    """Clients that may transfer a zone: by address, by key, or by both if both are given."""
 
     network: Network | None = None
     key: Labels | None = None
 
     @classmethod
     def from_text(cls, text: str) -> Rule:
-        """``key:NAME``, an address, a prefix, or ``PREFIX key:NAME`` for both at once. Raises ValueError."""
+        """Read ``key:NAME``, an address, a prefix, or ``PREFIX key:NAME``. Raises ValueError."""
         network: Network | None = None
         key: Labels | None = None
         for word in text.split():
@@ -102,9 +99,9 @@ class Rule:
                 except ValueError as error:
                     raise ValueError(f"{text!r} is neither key:NAME, an address nor a prefix: {error}") from None
             else:
-                raise ValueError(f"{text!r} has two of a kind; make it two rules")
+                raise ValueError(f"{text!r} has two addresses or two keys; write two rules")
         if network is None and key is None:
-            raise ValueError("an empty rule lets nobody in; leave it out")
+            raise ValueError("empty rule; leave it out")
         return cls(network, key)
 
     def allows(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None, key: Labels | None) -> bool:
@@ -121,7 +118,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """Let in whoever a rule lets in; an empty one lets nobody in."""
+    """An access control list: allows the clients that a rule allows. Without rules it allows no client."""
 
     rules: tuple[Rule, ...] = ()
 
@@ -131,7 +128,7 @@ class Acl:
         return cls(tuple(Rule.from_text(text) for text in texts))
 
     def allows(self, client: str, key: Labels | None) -> bool:
-        """``client`` is an address as text, whatever else allows none; ``key`` the one that signed, folded."""
+        """``client`` is an IP address, ``key`` the folded name of the key that signed the query."""
         if not self.rules:
             return False
         try:
@@ -143,27 +140,27 @@ class Acl:
         return any(rule.allows(address, key) for rule in self.rules)
 
     def keys(self) -> set[Labels]:
-        """Names of the keys that the rules speak of."""
+        """The names of the keys in the rules."""
         return {rule.key for rule in self.rules if rule.key is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyTarget:
-    """A server that is told of each new serial, at an address literal and port, signed where a key is named."""
+    """The address of a server that gets a NOTIFY for each new serial, signed if there is a key."""
 
     address: Address
     key: Labels | None = None
 
     @classmethod
     def from_text(cls, text: str) -> NotifyTarget:
-        """``HOST[:PORT] [key:NAME]``, an IPv6 host in brackets where a port follows. Raises ValueError."""
+        """Read ``HOST[:PORT] [key:NAME]``; an IPv6 host before a port is in brackets. Raises ValueError."""
         where, *more = text.split() or [""]
         if len(more) > 1 or any(not word.startswith("key:") for word in more):
             raise ValueError(f"{text!r} is not HOST[:PORT] [key:NAME]")
         key = _name(more[0].removeprefix("key:")) if more else None
         address = read_target(where)
         if not address.port:
-            raise ValueError(f"{text!r}: nobody listens on port 0")
+            raise ValueError(f"{text!r}: port 0 is not a port to send to")
         return cls(address, key)
 
     def __str__(self) -> str:
@@ -172,13 +169,13 @@ class NotifyTarget:
 
 @dataclass(frozen=True, slots=True)
 class Secondaries:
-    """What a zone's secondaries may have and get: transfers by ``transfer``, a NOTIFY to each of ``notify``."""
+    """The secondaries of a zone: who may transfer it, and where NOTIFY messages go."""
 
     transfer: Acl = Acl()
     notify: tuple[NotifyTarget, ...] = ()
 
     def check(self, keys: Mapping[Labels, Key]) -> None:
-        """Raises ValueError for a key that is named and not there."""
+        """Raises ValueError for a name without a key."""
         named = self.transfer.keys() | {target.key for target in self.notify if target.key is not None}
         for name in sorted(named - keys.keys()):
             raise ValueError(f"there is no key {to_text(name)}")
@@ -188,9 +185,9 @@ def _name(text: str) -> Labels:
     try:
         labels = fold(parse(text))
     except ValueError as error:
-        raise ValueError(f"{text!r} is no name of a key: {error}") from None
+        raise ValueError(f"{text!r} is not a valid key name: {error}") from None
     if not labels:
-        raise ValueError("a key without a name")
+        raise ValueError("key without a name")
     return labels
 
 

@@ -1,4 +1,4 @@
-"""The catalog zone (RFC 9432): a zone that lists the zones, so that secondaries learn which to serve."""
+"""The catalog zone (RFC 9432): lists the zones of the server, so that secondaries know which to serve."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from maptr.zone.rrset import Node, RRset
 from maptr.zone.snapshot import ZoneView
 
 VERSION = b"2"  # RFC 9432 4.2.1
-TTL = 0  # RFC 9432 4.1: there is nothing in it for caches
-# Of the SOA, seconds: it changes when a server is told another list, and the longest expiry there is.
+TTL = 0  # RFC 9432 4.1: no client caches it
+# Of the SOA record, in seconds; EXPIRE is the longest possible.
 REFRESH, RETRY, EXPIRE, MINIMUM = 3600, 600, 0x7FFFFFFF, 0
-UNIQUE = 32  # hexadecimal digits of a member's label: 128 bits do not meet by chance
+UNIQUE = 32  # hexadecimal digits of a member's label: 128 bits, so that no two members have the same by chance
 
-_NOWHERE: Labels = (b"invalid",)  # RFC 9432 4.1: no server and no contact to be asked
+_NOWHERE: Labels = (b"invalid",)  # RFC 9432 4.1: there is no server to query and no contact
 
 
 def catalog_zone(origin: Labels, members: Iterable[Labels], serial: int) -> ZoneView:
-    """The catalog of these zones. Raises ConfigError where it is one of them, or too long a name for members."""
+    """The catalog of the zones. Raises ConfigError if it is one of them, or if a name in it is too long."""
     origin, zones = fold(origin), sorted(map(fold, members))
     if origin in zones:
         raise ConfigError(f"the catalog {to_text(origin)} is one of the zones")
@@ -44,5 +44,5 @@ def catalog_zone(origin: Labels, members: Iterable[Labels], serial: int) -> Zone
 
 
 def member_label(zone: Labels) -> bytes:
-    """A member's unique label: made from its name, so the same in every catalog, on every run."""
+    """The unique label of a member, a hash of its name, so the same in every catalog."""
     return hashlib.sha256(to_wire(fold(zone))).hexdigest()[:UNIQUE].encode()

@@ -1,8 +1,7 @@
-"""The journal of a zone: what changed from serial to serial, from which IXFR is answered (RFC 1995).
+"""The journal of a zone: the changes from serial to serial, from which the server answers IXFR (RFC 1995).
 
-A chain of differences (``zone/diff.py``), each packed once into the octets that its file has, and unpacked only while
-it is sent. So a reload costs what changed, and neither the time nor the memory of all records of the journal.
-Reading and writing files is in ``serve/journal_file.py``, messages are in ``transfer.py``.
+A journal is a chain of differences (``zone/diff.py``). Each is packed once, into the bytes that the file of the journal
+has, and unpacked only while it is sent. So the cost of a reload depends on its changes, not on the size of the journal.
 """
 
 from __future__ import annotations
@@ -18,50 +17,50 @@ from maptr.protocol.serial import is_newer
 from maptr.zone.diff import Difference, Record, difference, digest
 from maptr.zone.snapshot import ZoneView
 
-# A secondary that is further behind takes the whole zone. A hundred is a hundred reloads; Knot keeps 20 and up.
+# One for each reload. A secondary that is further behind gets the whole zone. Knot keeps 20 or more.
 MAX_DIFFERENCES = 100
-# Octets of a journal, in memory and in its file: many times what changes in a year of the real registry.
-MAX_OCTETS = 16 * 1024 * 1024
+# Bytes of a journal in memory and in its file: many times the changes of the real registry in a year.
+MAX_BYTES = 16 * 1024 * 1024
 
 _MAGIC = b"maptr journal 2\n"
-_CHECKSUM = 32  # octets of SHA-256
-_DIFFERENCE = struct.Struct("!4I")  # serials, number of records, octets of the records
+_CHECKSUM = 32  # bytes of SHA-256
+_DIFFERENCE = struct.Struct("!4I")  # serials, number of records, bytes of the records
 
 
 @dataclass(frozen=True, slots=True)
 class PackedDifference:
-    """A difference as octets: its records in the order in which IXFR sends them, which iterating gives.
+    """A packed difference. Iterating gives its records in the order of IXFR.
 
-    Iterating raises ZoneError for octets that ``of`` did not make, as a transfer does that ends early.
+    Iterating raises ZoneError for bytes that ``of`` did not make.
     """
 
     from_serial: int
     to_serial: int
     count: int
-    octets: bytes
+    data: bytes
 
     @classmethod
     def of(cls, change: Difference) -> PackedDifference:
-        octets = b"".join(map(Record.pack, (change.old, *change.removed, change.new, *change.added)))
-        return cls(change.from_serial, change.to_serial, len(change), octets)
+        data = b"".join(map(Record.pack, (change.old, *change.removed, change.new, *change.added)))
+        return cls(change.from_serial, change.to_serial, len(change), data)
 
     def __iter__(self) -> Iterator[Record]:
         offset = 0
         for _ in range(self.count):
             try:
-                record, offset = Record.unpack(self.octets, offset)
+                record, offset = Record.unpack(self.data, offset)
             except (struct.error, IndexError, ValueError) as error:
-                raise ZoneError(f"its journal is damaged: {error}") from error
+                raise ZoneError(f"the journal is damaged: {error}") from error
             yield record
 
     def __len__(self) -> int:
-        """Records, as IXFR sends them."""
+        """The number of records that IXFR sends."""
         return self.count
 
     @property
     def size(self) -> int:
-        """Octets in a file."""
-        return _DIFFERENCE.size + len(self.octets)
+        """Bytes in a file."""
+        return _DIFFERENCE.size + len(self.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +74,26 @@ class Journal:
 
     @classmethod
     def start(cls, view: ZoneView) -> Journal:
-        """The journal of a zone of which no earlier version is known."""
+        """The journal of a zone without a known earlier version."""
         return cls(view.origin, view.serial, digest(view))
 
     def fits(self, view: ZoneView) -> bool:
-        """True where the chain ends at this very zone: same content, not only the same serial."""
+        """True if the chain ends at this zone, with the same serial and the same content."""
         return (self.origin, self.serial) == (view.origin, view.serial) and self.digest == digest(view)
 
     def since(self, serial: int) -> tuple[PackedDifference, ...] | None:
-        """The differences from a serial to the zone's own, or None where it is not in the journal."""
+        """The differences from a serial to that of the zone; None if the serial is not in the journal."""
         for number in range(len(self.differences) - 1, -1, -1):
             if self.differences[number].from_serial == serial:
                 return self.differences[number:]
         return None
 
     def extend(
-        self, old: ZoneView, new: ZoneView, *, max_differences: int = MAX_DIFFERENCES, max_octets: int = MAX_OCTETS
+        self, old: ZoneView, new: ZoneView, *, max_differences: int = MAX_DIFFERENCES, max_bytes: int = MAX_BYTES
     ) -> Journal:
-        """The journal after a reload, the oldest differences dropped to keep its bounds.
+        """The journal after a reload. The oldest differences are dropped if it would exceed its limits.
 
-        It starts anew where the serial did not go forward: a secondary cannot follow there (RFC 1982).
+        A serial that did not increase (RFC 1982) starts a new journal, because no secondary can follow it.
         """
         change = difference(old, new)
         if change is None:
@@ -103,37 +102,37 @@ class Journal:
         if self.serial != old.serial or not is_newer(new.serial, old.serial):
             return Journal(new.origin, new.serial, after)
         kept: list[PackedDifference] = []
-        octets = 0
+        size = 0
         for each in reversed((*self.differences, PackedDifference.of(change))):
-            octets += each.size
-            if octets > max_octets or len(kept) == max_differences:
+            size += each.size
+            if size > max_bytes or len(kept) == max_differences:
                 break
             kept.append(each)
         return Journal(new.origin, new.serial, after, tuple(reversed(kept)))
 
 
 def encode(journal: Journal) -> bytes:
-    """A journal as the octets of a file, its checksum last."""
+    """The bytes of a journal's file, which end with a checksum."""
     parts = [_MAGIC, to_wire(journal.origin), struct.pack("!I", journal.serial), journal.digest]
     parts.append(struct.pack("!I", len(journal.differences)))
     for each in journal.differences:
-        parts += _DIFFERENCE.pack(each.from_serial, each.to_serial, each.count, len(each.octets)), each.octets
+        parts += _DIFFERENCE.pack(each.from_serial, each.to_serial, each.count, len(each.data)), each.data
     checksum = hashlib.sha256()
     for part in parts:
         checksum.update(part)
     return b"".join((*parts, checksum.digest()))
 
 
-def decode(octets: bytes) -> Journal:
-    """A journal from the octets of a file. Raises JournalError, whatever they are."""
-    body = memoryview(octets)[:-_CHECKSUM]
-    if not octets.startswith(_MAGIC) or len(body) < len(_MAGIC):
-        raise JournalError("not a journal, or of another version")
-    if hashlib.sha256(body).digest() != octets[-_CHECKSUM:]:
-        raise JournalError("damaged: its checksum is wrong")
+def decode(data: bytes) -> Journal:
+    """The journal of a file's bytes. Raises only JournalError."""
+    body = memoryview(data)[:-_CHECKSUM]
+    if not data.startswith(_MAGIC) or len(body) < len(_MAGIC):
+        raise JournalError("not a journal, or one of another version")
+    if hashlib.sha256(body).digest() != data[-_CHECKSUM:]:
+        raise JournalError("damaged: the checksum is wrong")
     try:
-        return _unpack(octets, len(body))
-    except (struct.error, IndexError, ValueError) as error:  # whole, and yet written wrong
+        return _unpack(data, len(body))
+    except (struct.error, IndexError, ValueError) as error:  # the checksum does not protect from a wrong writer
         raise JournalError(f"damaged: {error}") from error
 
 
@@ -146,17 +145,17 @@ def _unpack(body: bytes, stop: int) -> Journal:
         old, new, records, size = _DIFFERENCE.unpack_from(body, offset)
         offset += _DIFFERENCE.size + size
         if offset > stop:
-            raise ValueError("a difference is cut")
+            raise ValueError("a difference is truncated")
         differences.append(PackedDifference(old, new, records, body[offset - size : offset]))
     links = [each.from_serial for each in differences[1:]] + [serial]
     if offset != stop or any(each.to_serial != link for each, link in zip(differences, links, strict=False)):
-        raise ValueError("its chain is broken")
+        raise ValueError("the chain of serials is broken")
     return Journal(origin, serial, end, tuple(differences))
 
 
 def describe(journal: Journal) -> str:
-    """One line for a log: what IXFR can start from."""
+    """The serials from which IXFR can start, as a line for the log."""
     if not journal.differences:
-        return f"zone {to_text(journal.origin)} serial {journal.serial}, no earlier one"
+        return f"zone {to_text(journal.origin)} serial {journal.serial}, no earlier serial"
     first = journal.differences[0].from_serial
     return f"zone {to_text(journal.origin)} serials {first} to {journal.serial}"

@@ -1,6 +1,7 @@
-"""One query and all that is sent back for it: TSIG around whatever ``respond`` says, and zone transfers.
+"""The response to one query, with TSIG and zone transfers around the general path of ``maptr.answer``.
 
-Pure, like what it calls. A reply to UDP is one message at most; over TCP and TLS a transfer is many, made lazily.
+Pure: no socket, thread, clock, log or file. Over UDP a response is one message; over TCP and TLS a transfer has many,
+which are made on demand.
 """
 
 from __future__ import annotations
@@ -33,19 +34,17 @@ from maptr.protocol.numbers import (
 )
 from maptr.transfer.acl import Acl, Key, Secondaries
 from maptr.transfer.journal import Journal
-from maptr.transfer.tsig import Opened, may_be_signed, open_query
+from maptr.transfer.tsig import CheckedQuery, check_query, may_be_signed
 from maptr.transfer.xfr import axfr, ixfr, messages
 from maptr.zone.diff import Record, serial_of, soa_of
 from maptr.zone.snapshot import Snapshot, ZoneView
 
 _AXFR, _IXFR = AXFR.to_bytes(2, "big"), IXFR.to_bytes(2, "big")
-MIN_SOA = 22  # octets of SOA rdata: two root names and five numbers (RFC 1035 3.3.13)
-
-NOBODY = Secondaries()
+MIN_SOA = 22  # bytes of SOA rdata: two root names and five numbers (RFC 1035 3.3.13)
 
 
 class Respond(Protocol):
-    """``maptr.answer.respond.make_reply`` with its context set; ``verified`` where a key showed who the client is."""
+    """``make_reply`` of the general path with a context. ``verified``: TSIG proved the client's address."""
 
     def __call__(
         self,
@@ -60,7 +59,7 @@ class Respond(Protocol):
     ) -> bytes | None: ...
 
 
-def plain(
+def respond_plainly(
     query: bytes,
     snapshot: Snapshot,
     *,
@@ -70,22 +69,22 @@ def plain(
     rcode: int | None,
     verified: bool,
 ) -> bytes | None:
-    """A ``Respond`` with nothing configured and no limit."""
+    """The general path without settings and without a rate limit."""
     made = make_reply(query, snapshot, transport=transport, client=client, reserve=reserve, rcode=rcode)
     return None if made is None else made.wire
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """A catalog zone as it is served: to those who may transfer it, and to nobody else (RFC 9432 7)."""
+    """A catalog zone. Only clients that may transfer it get responses from it (RFC 9432 7)."""
 
     view: ZoneView
-    secondaries: Secondaries = NOBODY
+    secondaries: Secondaries
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Keys, who may have which zone, and the journals that go with a snapshot. Replaced as a whole."""
+    """Keys, secondaries and journals for the zones of a snapshot. Replaced as a whole."""
 
     keys: Mapping[Labels, Key] = field(default_factory=lambda: MappingProxyType({}))
     secondaries: Mapping[Labels, Secondaries] = field(default_factory=lambda: MappingProxyType({}))
@@ -95,7 +94,7 @@ class Access:
     def acl(self, origin: Labels) -> Acl:
         if self.catalog is not None and origin == self.catalog.view.origin:
             return self.catalog.secondaries.transfer
-        return self.secondaries.get(origin, NOBODY).transfer
+        return self.secondaries.get(origin, Secondaries()).transfer
 
 
 def _ignore(_: object) -> None:
@@ -110,60 +109,60 @@ def exchange(
     transport: Transport,
     client: str,
     now: int,
-    reply: Respond = plain,
+    reply: Respond = respond_plainly,
     note: Callable[[str], None] = _ignore,
     note_refused: Callable[[Callable[[], str]], None] = _ignore,
 ) -> Iterator[bytes]:
-    """Every message of the reply to a query, none where it gets silence.
+    """The messages of the response to a query; none if the server sends nothing.
 
-    ``now`` is in seconds since 1970. ``note`` is told, in a line for the log, of transfers made; ``note_refused`` of
-    those that were not, and of signatures that do not hold: anybody can cause such lines with a packet, so it gets what
-    makes one, for it to call or not.
-    Raises nothing, whatever the octets; ZoneError in the middle of a transfer, for a record that fits no message.
+    ``now`` is the UNIX time. ``note`` gets a log line for each transfer. ``note_refused`` gets a function that makes a
+    log line for each refused transfer and each invalid signature; any client can cause these, so the caller limits
+    them. Raises ZoneError in the middle of a transfer, for a record that is too large for a message; nothing else, for
+    any bytes.
     """
     if len(query) < HEADER_SIZE or query[2] & 0x80:
         return
-    if is_plain(query, access):
+    if _is_general(query, access):
         answer = reply(query, snapshot, transport=transport, client=client, reserve=0, rcode=None, verified=False)
         if answer is not None:
             yield answer
         return
-    opened = open_query(query, access.keys, now)
-    if opened.error:
-        note_refused(lambda: f"query of {client} with a signature that does not hold: {opened.fault}")
-    question_type, name = _peek(opened.query, access.catalog is not None)
-    if access.catalog is not None and access.catalog.secondaries.transfer.allows(client, opened.key):
+    checked = check_query(query, access.keys, now)
+    if checked.error:
+        note_refused(lambda: f"query from {client} with an invalid signature: {checked.fault}")
+    question_type, name = _peek(checked.query, access.catalog is not None)
+    if access.catalog is not None and access.catalog.secondaries.transfer.allows(client, checked.key):
         origin = access.catalog.view.origin
         if name[-len(origin) :] == origin:
             snapshot = Snapshot.of((access.catalog.view,))
 
     def ask(rcode: int | None) -> bytes | None:
         return reply(
-            opened.query,
+            checked.query,
             snapshot,
             transport=transport,
             client=client,
-            reserve=opened.size,
+            reserve=checked.size,
             rcode=rcode,
-            verified=opened.key is not None,
+            verified=checked.key is not None,
         )
 
-    if opened.rcode is None and question_type in (AXFR, IXFR) and query[2] >> 3 & 15 == QUERY:
-        yield from _Transfer(opened, snapshot, access, transport, client, note, note_refused).messages(ask)
+    if checked.rcode is None and question_type in (AXFR, IXFR) and query[2] >> 3 & 15 == QUERY:
+        yield from _Transfer(checked, snapshot, access, transport, client, note, note_refused).messages(ask)
         return
-    message = ask(opened.rcode)
+    message = ask(checked.rcode)
     if message is not None:
-        yield opened.seal(message)
+        yield checked.sign(message)
 
 
-def is_plain(query: bytes, access: Access) -> bool:
-    """Whether there is nothing here to say of a query: no signature, no transfer, no catalog."""
-    # Octets that nobody took for a type may look like one; that costs the longer way and nothing else.
+def _is_general(query: bytes, access: Access) -> bool:
+    """True if only the general path is concerned: no signature, no transfer, no catalog."""
+    # Bytes that are not a type may look like one; such a query takes the longer path, with the same response.
     return not (may_be_signed(query) or _AXFR in query or _IXFR in query or access.catalog)
 
 
 def _peek(query: bytes, with_name: bool) -> tuple[int, Labels]:
-    """The question's type, and its folded name if wanted, without a promise that it can be read."""
+    """The type of the question, and with ``with_name`` its folded name; anything for a malformed query."""
     offset = HEADER_SIZE
     labels: list[bytes] = []
     while offset < len(query) and 0 < query[offset] < 0x40:
@@ -175,9 +174,9 @@ def _peek(query: bytes, with_name: bool) -> tuple[int, Labels]:
 
 @dataclass(frozen=True, slots=True)
 class _Transfer:
-    """A question for a zone or its changes."""
+    """A query for AXFR or IXFR."""
 
-    opened: Opened
+    checked: CheckedQuery
     snapshot: Snapshot
     access: Access
     transport: Transport
@@ -190,31 +189,34 @@ class _Transfer:
         if refused is not None:
             refusal = ask(refused)
             if refusal is not None:
-                yield self.opened.seal(refusal)
+                yield self.checked.sign(refusal)
             return
         template = ask(NOERROR)
         if template is None:
             return
-        if not int.from_bytes(template[2:4], "big") & AA:  # whatever is wrong with the query as such
-            yield self.opened.seal(template)
+        if not int.from_bytes(template[2:4], "big") & AA:  # an error: the query is malformed
+            yield self.checked.sign(template)
             return
-        query = Message.parse(self.opened.query)
-        question = query.questions[0]  # or there were no template
+        query = Message.parse(self.checked.query)
+        question = query.questions[0]
         serials = (serial_of(Record((), SOA, 0, soa.rdata.data)) for soa in query.auth if _is_soa(soa, question))
         serial = next(serials, None)
         content = self._content(question, serial)
         if content is None:
             refusal = ask(FORMERR)
             if refusal is not None:
-                yield self.opened.seal(refusal)
+                yield self.checked.sign(refusal)
             return
-        for message in messages(template, question, content, reserve=self.opened.size):
-            yield self.opened.seal(message)
+        for message in messages(template, question, content, reserve=self.checked.size):
+            yield self.checked.sign(message)
 
     def _refuse(self) -> int | None:
-        """An rcode that settles it, unless the query is malformed: NOTAUTH for a zone that is not ours (RFC 5936
-        2.2.1), REFUSED for one that this client may not have, and for AXFR by UDP, where it is not defined (4.2)."""
-        query = Message.parse_header(self.opened.query)
+        """The rcode of a refusal; None for a transfer, and for a malformed query.
+
+        NOTAUTH for a zone that is not served (RFC 5936 2.2.1), SERVFAIL for one that could not be loaded, REFUSED for
+        a client that may not transfer it, and for AXFR over UDP, which is not defined (RFC 5936 4.2).
+        """
+        query = Message.parse_header(self.checked.query)
         try:
             query.parse_question()
         except DNSError:
@@ -227,22 +229,22 @@ class _Transfer:
         origin = fold(question.qname.label)
         if origin not in self.snapshot.zones:
             if origin in self.snapshot.broken:
-                self.note_refused(lambda: f"{self._what(question)} refused: it is not loaded")
+                self.note_refused(lambda: f"{self._what(question)} refused: not loaded")
                 return SERVFAIL
             self.note_refused(lambda: f"{self._what(question)} refused: not served here")
             return NOTAUTH
-        if not self.access.acl(origin).allows(self.client, self.opened.key):
+        if not self.access.acl(origin).allows(self.client, self.checked.key):
             self.note_refused(lambda: f"{self._what(question)} refused")
             return REFUSED
         return None
 
     def _what(self, question: DNSQuestion) -> str:
         kind = "AXFR" if question.qtype == AXFR else "IXFR"
-        key = "" if self.opened.key is None else f" key {to_text(self.opened.key)}"
+        key = "" if self.checked.key is None else f" key {to_text(self.checked.key)}"
         return f"{kind} of zone {to_text(fold(question.qname.label))} to {self.client}{key}"
 
     def _content(self, question: DNSQuestion, serial: int | None) -> Iterator[Record] | None:
-        """The records to send; None for a question for changes that says not since when."""
+        """The records to send; None for IXFR without a serial."""
         view = self.snapshot.zones[fold(question.qname.label)]
         what = self._what(question)
         if question.qtype == AXFR:
@@ -251,7 +253,7 @@ class _Transfer:
         if serial is None:
             return None
         if self.transport is Transport.UDP:
-            # One SOA, by which the secondary knows to come by TCP (RFC 1995 2): no amplification this way.
+            # Only the SOA record, which makes the secondary retry over TCP (RFC 1995 2), against amplification.
             return iter((soa_of(view),))
         self.note(f"{what}: from serial {serial} to {view.serial}")
         return ixfr(view, self.access.journals.get(view.origin), serial)

@@ -1,7 +1,7 @@
-"""TSIG (RFC 8945): a signed query opened, a reply signed, message after message where there are several.
+"""TSIG (RFC 8945): checks the signatures of queries, and signs the messages of responses.
 
-Bytes in, bytes out. MACs are those of ``dns.tsig``; the order of checks and truncated MACs are not there, so they are
-here. Keys and what they allow are in ``acl.py``; the time is an argument.
+Bytes in, bytes out; the time is an argument. ``dns.tsig`` makes the MACs. It has neither the order of checks that the
+RFC requires nor truncated MACs, so both are here.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _TYPE = TSIG.to_bytes(2, "big")
 _COUNTS = struct.Struct("!4H")  # of the four sections, RFC 1035 4.1.1
 _RECORD = struct.Struct("!HHIH")  # type, class, TTL and length of rdata, RFC 1035 4.1.3
 _TIMES = struct.Struct("!HIHH")  # the time, fudge and the length of the MAC (RFC 8945 4.2)
-_END = struct.Struct("!HHH")  # what follows the MAC: original ID, error and the length of other data
-# Names on the wire that also say how far MACs are cut (RFC 8945 6).
-_CUT_NAMES = frozenset({"hmac-sha256-128", "hmac-sha384-192", "hmac-sha512-256"})
+_END = struct.Struct("!HHH")  # after the MAC: original ID, error and the length of other data
+# Names on the wire for truncated MACs (RFC 8945 6).
+_TRUNCATED = frozenset({"hmac-sha256-128", "hmac-sha384-192", "hmac-sha512-256"})
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The TSIG record of a message, as RFC 8945 4.2 lays it out. ``start`` is where it lies."""
+    """The TSIG record of a message (RFC 8945 4.2). ``start`` is its offset."""
 
     start: int
     key: Labels
@@ -51,23 +51,23 @@ class Signer:
     """Signs the messages of one exchange, each covering the one before it (RFC 8945 5.3.1)."""
 
     key: Key
-    algorithm: Labels  # as the other side wrote it
+    algorithm: Labels  # as in the query
     mac_size: int
     time: int
     fudge: int = FUDGE
     error: int = 0
     other: bytes = b""
-    previous: bytes = b""  # the MAC before, first the query's
+    previous: bytes = b""  # the MAC of the previous message, first that of the query
     first: bool = True
 
     @property
     def size(self) -> int:
-        """Octets that signing adds to a message."""
+        """Bytes that a signature adds to a message."""
         names = len(to_wire(self.key.name)) + len(to_wire(self.algorithm))
         return names + 10 + 16 + self.mac_size + len(self.other)
 
     def sign(self, message: bytes) -> bytes:
-        """The message with its TSIG record, which covers all of it."""
+        """The message with its TSIG record."""
         ident = int.from_bytes(message[:2], "big")
         record = Record(
             len(message), self.key.name, self.algorithm, self.time, self.fudge, b"", ident, self.error, self.other
@@ -79,11 +79,11 @@ class Signer:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """What a query turned out to be: its octets without TSIG, and who signed it.
+class CheckedQuery:
+    """A query without its TSIG record, and the result of the checks.
 
-    Where ``rcode`` is set the query gets that and nothing else, signed if there is a signer, else with the
-    ``unsigned`` record, which has the error, if that is there (RFC 8945 5.3.2).
+    ``rcode``, if not None, is the rcode of the response. ``signer`` signs the response. Without a signer, the response
+    has the ``unsigned`` record with the error, if there is one (RFC 8945 5.3.2).
     """
 
     query: bytes
@@ -93,28 +93,28 @@ class Opened:
 
     @property
     def key(self) -> Labels | None:
-        """The key that signed the query; None too where that was in vain."""
+        """The key with which the query is validly signed."""
         return self.signer.key.name if self.signer is not None and self.rcode is None else None
 
     @property
     def error(self) -> int:
-        """What is wrong with the signature (RFC 8945 3); 0 for nothing, and where there is none."""
+        """The TSIG error (RFC 8945 3); 0 for a valid signature, and without a signature."""
         told = self.unsigned or self.signer
         return 0 if told is None else told.error
 
     @property
     def fault(self) -> str:
-        """The same for people, where there is an error: the key, and the error by its name."""
+        """The key and the name of the error, if there is one."""
         key = self.unsigned.key if self.unsigned else self.signer.key.name if self.signer else ()
         return f"key {to_text(key)} {_ERRORS[self.error]}"
 
     @property
     def size(self) -> int:
-        """Octets to leave for TSIG in each reply."""
+        """Bytes to reserve for TSIG in each message of the response."""
         return self.signer.size if self.signer is not None else 0
 
-    def seal(self, reply: bytes) -> bytes:
-        """The reply as it is sent: signed, or with the unsigned record, or as it is."""
+    def sign(self, reply: bytes) -> bytes:
+        """A message of the response with its TSIG record, if it needs one."""
         if self.signer is not None:
             return self.signer.sign(reply)
         return reply if self.unsigned is None else attach(reply, self.unsigned, b"")
@@ -125,21 +125,21 @@ def may_be_signed(message: bytes) -> bool:
     return _TYPE in message and any(message[6:HEADER_SIZE])
 
 
-def open_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> Opened:
+def check_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> CheckedQuery:
     """Check a query's TSIG: form, key, MAC, time and truncation, in the order of RFC 8945 5.2.
 
-    A query whose octets cannot be read is given back as it is, for whoever answers it to say so. ``now`` is in
-    seconds since 1970. The latest time of a key is not kept: over UDP, honest queries overtake each other.
+    A malformed query gets rcode FORMERR. ``now`` is the UNIX time. The latest time of a key is not stored, because
+    queries over UDP may overtake each other.
     """
     if not may_be_signed(query):
-        return Opened(query)
+        return CheckedQuery(query)
     try:
         record = find(query)
     except ValueError:
-        # Either not a message at all, or TSIG out of place: FORMERR both ways (RFC 8945 5.2).
-        return Opened(query, rcode=FORMERR)
+        # RFC 8945 5.2
+        return CheckedQuery(query, rcode=FORMERR)
     if record is None:
-        return Opened(query)
+        return CheckedQuery(query)
     stripped = _strip(query, record)
     key = keys.get(record.key)
     if key is None or not _suits(key, record.algorithm):
@@ -147,40 +147,40 @@ def open_query(query: bytes, keys: Mapping[Labels, Key], now: int) -> Opened:
     full = DIGESTS[key.digest]
     length = len(record.mac)
     if length > full or length < max(MIN_MAC, full // 2):
-        # No MAC at all proves nothing; one of a length that none may have is malformed (RFC 8945 5.2.2.1).
-        return Opened(stripped, rcode=FORMERR) if length else _not_signed(stripped, record, BADSIG)
+        # A missing MAC is invalid, one of an impossible length is malformed (RFC 8945 5.2.2.1).
+        return CheckedQuery(stripped, rcode=FORMERR) if length else _not_signed(stripped, record, BADSIG)
     if not _is_signed(stripped, record, key):
         return _not_signed(stripped, record, BADSIG)
     signer = Signer(key, record.algorithm, length, now, record.fudge, previous=record.mac)
     if abs(now - record.time) > record.fudge:
-        # The client's time, which it can check against, and ours beside it (RFC 8945 5.2.3).
+        # The response has the time of the client, and that of the server as other data (RFC 8945 5.2.3).
         signer.time, signer.error, signer.other = record.time, BADTIME, now.to_bytes(6, "big")
-        return Opened(stripped, signer, NOTAUTH)
+        return CheckedQuery(stripped, signer, NOTAUTH)
     if length < key.mac_size:
         signer.error, signer.mac_size = BADTRUNC, key.mac_size
-        return Opened(stripped, signer, NOTAUTH)
-    return Opened(stripped, signer)
+        return CheckedQuery(stripped, signer, NOTAUTH)
+    return CheckedQuery(stripped, signer)
 
 
 def find(message: bytes) -> Record | None:
     """The TSIG record of a message, or None.
 
-    Raises ValueError for one that is not last, not alone, or not of class ANY with TTL 0 (RFC 8945 4.2, 5.2), and for
-    octets that cannot be read.
+    Raises ValueError for one that is not the last record, or not of class ANY with TTL 0 (RFC 8945 4.2, 5.2), and for
+    a malformed message.
     """
     if len(message) < HEADER_SIZE:
-        raise ValueError("no whole header")
+        raise ValueError("header cut short")
     questions, *counts = _COUNTS.unpack_from(message, 4)
     at = HEADER_SIZE
     for _ in range(questions):
         at = read_name(message, at)[1] + 4
-    for left in reversed(range(sum(counts))):  # without objects: a hostile message has thousands
+    for left in reversed(range(sum(counts))):  # without an object for each: a hostile message has thousands
         start = at
         name, at = read_name(message, at)
         try:
             rdtype, rdclass, ttl, size = _RECORD.unpack_from(message, at)
         except struct.error:
-            raise ValueError("a record cut short") from None
+            raise ValueError("record cut short") from None
         at += _RECORD.size + size
         if at > len(message):
             raise ValueError("rdata cut short")
@@ -194,7 +194,7 @@ def find(message: bytes) -> Record | None:
 
 
 def _read(message: bytes, start: int, key: Labels, at: int) -> Record:
-    """The record that ends the message, whose rdata stand there."""
+    """The TSIG record at the end of the message, from its rdata."""
     name, at = read_name(message, at)
     try:
         high, low, fudge, length = _TIMES.unpack_from(message, at)
@@ -210,7 +210,7 @@ def _read(message: bytes, start: int, key: Labels, at: int) -> Record:
 
 
 def _strip(message: bytes, record: Record) -> bytes:
-    """The message as it was signed, but for its ID: without the record, which the count no longer has."""
+    """The message without its TSIG record."""
     count = int.from_bytes(message[10:12], "big") - 1
     return message[:10] + count.to_bytes(2, "big") + message[HEADER_SIZE : record.start]
 
@@ -219,21 +219,21 @@ def _suits(key: Key, algorithm: Labels) -> bool:
     if len(algorithm) != 1:
         return False
     name = algorithm[0].decode("latin-1")
-    return name == f"hmac-{key.digest}" or (name == key.algorithm and name in _CUT_NAMES)
+    return name == f"hmac-{key.digest}" or (name == key.algorithm and name in _TRUNCATED)
 
 
-def _not_signed(stripped: bytes, record: Record, error: int) -> Opened:
-    return Opened(stripped, rcode=NOTAUTH, unsigned=replace(record, error=error, other=b""))
+def _not_signed(stripped: bytes, record: Record, error: int) -> CheckedQuery:
+    return CheckedQuery(stripped, rcode=NOTAUTH, unsigned=replace(record, error=error, other=b""))
 
 
 def _is_signed(stripped: bytes, record: Record, key: Key, *, after: bytes = b"") -> bool:
-    """True where the record has the MAC of the message that it was stripped from (RFC 8945 4.3)."""
+    """True if the MAC of the record is that of the message without it (RFC 8945 4.3)."""
     covered = record.original_id.to_bytes(2, "big") + stripped[2:] + _variables(record)
     return hmac.compare_digest(_mac(key, covered, after=after)[: len(record.mac)], record.mac)
 
 
 def _mac(key: Key, covered: bytes, *, after: bytes = b"") -> bytes:
-    """The whole MAC; that of the message before goes first, where there was one (RFC 8945 4.3.1)."""
+    """The whole MAC, which covers ``after``, the MAC of the previous message, if any (RFC 8945 4.3.1)."""
     algorithm = dns.name.from_text(f"hmac-{key.digest}.")
     context = dns.tsig.get_context(  # type: ignore[no-untyped-call]
         dns.tsig.Key(dns.name.Name((*key.name, b"")), key.secret, algorithm)
@@ -245,7 +245,7 @@ def _mac(key: Key, covered: bytes, *, after: bytes = b"") -> bytes:
 
 
 def _timers(record: Record) -> bytes:
-    """What stands for the variables in every message but the first (RFC 8945 5.3.1)."""
+    """The TSIG timers, for every message but the first (RFC 8945 5.3.1)."""
     return struct.pack("!HIH", record.time >> 32 & 0xFFFF, record.time & 0xFFFFFFFF, record.fudge)
 
 
@@ -256,23 +256,23 @@ def _variables(record: Record) -> bytes:
 
 
 def attach(message: bytes, record: Record, mac: bytes) -> bytes:
-    """The message with a TSIG record as its last, whose original ID is the message's own."""
+    """The message with a TSIG record, whose original ID is that of the message."""
     rdata = to_wire(record.algorithm) + _timers(record) + struct.pack("!H", len(mac)) + mac
     rdata += message[:2] + struct.pack("!HH", record.error, len(record.other)) + record.other
-    octets = to_wire(record.key) + struct.pack("!HHIH", TSIG, ANY_CLASS, 0, len(rdata)) + rdata
+    wire = to_wire(record.key) + struct.pack("!HHIH", TSIG, ANY_CLASS, 0, len(rdata)) + rdata
     count = int.from_bytes(message[10:12], "big") + 1
-    return message[:10] + count.to_bytes(2, "big") + message[HEADER_SIZE:] + octets
+    return message[:10] + count.to_bytes(2, "big") + message[HEADER_SIZE:] + wire
 
 
 def sign_query(message: bytes, key: Key, now: int) -> tuple[bytes, Signer]:
-    """A query of our own, signed; the signer then has its MAC, by which ``check_reply`` knows the reply."""
-    name = key.algorithm if key.algorithm in _CUT_NAMES else f"hmac-{key.digest}"
+    """A signed query, and the signer with its MAC, which ``check_reply`` needs."""
+    name = key.algorithm if key.algorithm in _TRUNCATED else f"hmac-{key.digest}"
     signer = Signer(key, (name.encode(),), key.mac_size, now)
     return signer.sign(message), signer
 
 
 def check_reply(reply: bytes, asked: Signer, now: int) -> bool:
-    """True where a reply is signed for this query by its key, now (RFC 8945 5.3)."""
+    """True if a response has a valid signature for this query (RFC 8945 5.3)."""
     try:
         record = find(reply)
     except ValueError:

@@ -1,7 +1,6 @@
-"""A zone on its way to a secondary: the records of AXFR (RFC 5936) and IXFR (RFC 1995), and their messages.
+"""Zone transfers: the records of AXFR (RFC 5936) and IXFR (RFC 1995), and their messages.
 
-Messages are made one at a time as they are asked for, so a slow secondary costs one of them and not the zone.
-Who may have a zone is decided in ``exchange.py``.
+Messages are made one at a time on demand, so a slow secondary keeps one message in memory, not the zone.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from maptr.transfer.journal import Journal
 from maptr.zone.diff import Record, records, soa_of
 from maptr.zone.snapshot import ZoneView
 
-# Octets of a message: names beyond cannot be pointed to (RFC 1035 4.1.4), and it is made while queries wait.
+# Bytes of a message: no compression pointer reaches further (RFC 1035 4.1.4), and queries wait while it is made.
 MESSAGE_SIZE = MAX_POINTER
 
 
 def axfr(view: ZoneView) -> Iterator[Record]:
-    """The whole zone between its SOA and its SOA again (RFC 5936 2.2)."""
+    """The whole zone, between its SOA record and the SOA record again (RFC 5936 2.2)."""
     soa = soa_of(view)
     yield soa
     yield from records(view)
@@ -32,9 +31,9 @@ def axfr(view: ZoneView) -> Iterator[Record]:
 
 
 def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[Record]:
-    """What leads from a serial to the zone (RFC 1995 4), or the whole zone where that is not known, or is less.
+    """The changes from a serial to the zone (RFC 1995 4), or the whole zone if they are unknown or larger.
 
-    A secondary that has this serial or a later one gets the SOA alone (RFC 1995 2).
+    A secondary that has this serial or a later one gets only the SOA record (RFC 1995 2).
     """
     soa = soa_of(view)
     if serial == view.serial or is_newer(serial, view.serial):
@@ -51,9 +50,9 @@ def ixfr(view: ZoneView, journal: Journal | None, serial: int) -> Iterator[Recor
 
 
 def messages(template: bytes, question: DNSQuestion, content: Iterable[Record], *, reserve: int = 0) -> Iterator[bytes]:
-    """The messages of a transfer, like a reply without records: its header, question and OPT are in each.
+    """The messages of a transfer. Each has the header, question and OPT of ``template``, a response without records.
 
-    ``reserve`` octets are left for a signature. Raises ZoneError for a record that fits no message.
+    ``reserve`` bytes are left for a signature. Raises ZoneError for a record that is too large for a message.
     """
     writer = _Writer(template, question)
     for record in content:
@@ -64,7 +63,7 @@ def messages(template: bytes, question: DNSQuestion, content: Iterable[Record], 
             writer = _Writer(template, question)
         if not writer.add(record, MAX_MESSAGE - reserve):
             where = f"{to_text(record.owner)} type {record.rdtype}"
-            raise ZoneError(f"{where}: {len(record.rdata)} octets of rdata fit no message")
+            raise ZoneError(f"{where}: {len(record.rdata)} bytes of rdata are too many for a message")
     if writer.count:
         yield writer.message()
 
@@ -80,7 +79,7 @@ class _Writer:
         self._tail = template[self._buffer.offset :]
 
     def add(self, record: Record, limit: int) -> bool:
-        """Append the record if the message then keeps the limit; else leave no trace of it and say False."""
+        """Append a record and return True, unless the message would exceed the limit."""
         buffer = self._buffer
         mark = buffer.offset
         buffer.put_record(record.owner, record.rdtype, IN, record.ttl, record.rdata)
@@ -96,5 +95,5 @@ class _Writer:
 
 
 def _count(view: ZoneView) -> int:
-    """Records of a zone, near enough: signatures are RRsets of their own."""
+    """The number of records of a zone."""
     return sum(len(rrset.rdatas) for node in view.nodes.values() for rrset in node.values())

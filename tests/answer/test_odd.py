@@ -17,7 +17,8 @@ from maptr.answer.respond import make_reply
 from maptr.protocol.cookies import CookieSettings
 from maptr.server.counters import Counters
 from maptr.server.responder import Responder, State
-from maptr.transfer.session import NOBODY, Access, Catalog, exchange
+from maptr.transfer.acl import Secondaries
+from maptr.transfer.session import Access, Catalog, exchange
 from maptr.zone.snapshot import Snapshot
 from scripts.benchmark.loads import ark_zone
 from scripts.benchmark.odd import DO, ERRORS, ODD, QUESTIONS, ask, opt, option, tsig
@@ -166,7 +167,7 @@ def test_a_signature_is_looked_at_before_any_error() -> None:
 def test_what_is_plain_goes_the_same_way_as_all() -> None:
     """A catalog for nobody changes no reply, but sends every query the long way."""
     view = next(iter(snapshot_of(("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS invalid.\n", "catalog.test.")).zones.values()))
-    access = Access(catalog=Catalog(view, NOBODY))
+    access = Access(catalog=Catalog(view, Secondaries()))
     rng = random.Random(0)
     for make in ODD.values():
         query = make(rng)

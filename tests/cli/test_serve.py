@@ -42,7 +42,7 @@ def test_all_options_for_secondaries_together(zone_file: Path, tmp_path: Path) -
     ("options", "code", "why"),
     [
         (("--key", "xfr"), 2, "a key is NAME=ALGORITHM:@FILE"),
-        (("--key", f"xfr=hmac-md5:{SECRET}"), 2, "no algorithm known here: hmac-sha1"),
+        (("--key", f"xfr=hmac-md5:{SECRET}"), 2, "is not a known algorithm: hmac-sha1"),
         (("--key", "xfr=hmac-sha256:@/none/xfr.key"), 2, "/none/xfr.key: No such file"),
         (("--transfer", "example.org"), 2, "neither key:NAME, an address nor a prefix"),
         (("--transfer", "key:xfr"), 1, "there is no key xfr."),

@@ -27,10 +27,10 @@ def test_rfc8945_6_algorithms(algorithm: str, digest: str, size: int) -> None:
 @pytest.mark.parametrize(
     ("name", "algorithm", "secret", "why"),
     [
-        ("k", "hmac-md5", SECRET, "no algorithm known here: hmac-sha1, hmac-sha224"),
-        ("k", "sha256", SECRET, "no algorithm"),
+        ("k", "hmac-md5", SECRET, "is not a known algorithm: hmac-sha1, hmac-sha224"),
+        ("k", "sha256", SECRET, "not a known algorithm"),
         ("k", "hmac-sha256-120", SECRET, "128 to 256 bits"),
-        ("k", "hmac-sha256-130", SECRET, "whole octets"),
+        ("k", "hmac-sha256-130", SECRET, "whole bytes"),
         ("k", "hmac-sha256-264", SECRET, "128 to 256"),
         ("k", "hmac-sha1-72", SECRET, "80 to 160"),
         ("", "hmac-sha256", SECRET, "without a name"),

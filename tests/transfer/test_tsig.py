@@ -191,7 +191,7 @@ def test_what_does_not_hold_is_noted() -> None:
         dns.message.make_query("example.", "SOA").to_wire(),
     ):
         ask(query, [key()], note_refused=lambda line: notes.append(line()))
-    about = "query of 127.0.0.1 with a signature that does not hold: key"
+    about = "query from 127.0.0.1 with an invalid signature: key"
     assert notes == [
         rf"{about} other\010. BADKEY",
         f"{about} xfr. BADSIG",

@@ -290,7 +290,7 @@ def test_a_record_larger_than_a_message_has_one_of_its_own() -> None:
 def test_a_record_that_fits_no_message_ends_the_transfer_with_a_reason() -> None:
     strings = " ".join(["x" * 250] * 261)
     view = view_of(1, f"huge 60 TXT {strings}\n")
-    with pytest.raises(ZoneError, match=r"huge\.example\. type 16: 65511 octets of rdata fit no message"):
+    with pytest.raises(ZoneError, match=r"huge\.example\. type 16: 65511 bytes of rdata are too many for a message"):
         ask(dns.message.make_query(ORIGIN, "AXFR"), view, access_of())
 
 
@@ -334,7 +334,7 @@ def test_transfers_are_noted_and_so_are_refusals() -> None:
 
 @pytest.mark.parametrize(
     ("snapshot", "why"),
-    [(Snapshot.of([]), "not served here"), (Snapshot.of([], broken=[EXAMPLE]), "it is not loaded")],
+    [(Snapshot.of([]), "not served here"), (Snapshot.of([], broken=[EXAMPLE]), "not loaded")],
 )
 def test_a_zone_that_is_not_there_is_noted(snapshot: Snapshot, why: str) -> None:
     refused: list[str] = []
