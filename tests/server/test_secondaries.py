@@ -379,7 +379,7 @@ def test_rfc8945_an_soa_query_is_signed_if_there_is_a_key() -> None:
 
     def signed(query: bytes) -> bytes:
         checked = tsig.check_query(query, keyring([KEY]), int(NOW))
-        keys.append(opened.key)
+        keys.append(checked.key)
         return checked.sign(soa(checked.query))
 
     assert asyncio.run(seen(Secondary(signed), is_seen, key=KEY)) == Observed(7, NOW, "")
