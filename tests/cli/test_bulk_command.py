@@ -51,7 +51,7 @@ def test_csv_of_a_file(server: Hostile, tmp_path: Path) -> None:
     assert "2 found, 1 none, 0 unknown, 1 bad" in result.stderr
 
 
-def test_it_resumes_where_it_was_cut(server: Hostile, tmp_path: Path) -> None:
+def test_a_run_resumes_after_its_last_complete_row(server: Hostile, tmp_path: Path) -> None:
     text = "".join(f"ark:{1 + i % 3}/x{i}\n" for i in range(50)) + "ark:1/x" + "y" * 9000 + "\nark:1/last\n"
     for flag, out in (("--json", tmp_path / "o.jsonl"), ("--concurrency=9", tmp_path / "o.csv")):
         assert run(f"@{server.name}", flag, "-o", str(out), text=text).exit_code == 1
@@ -90,7 +90,7 @@ def has(path: Path, text: str) -> Callable[[], bool]:
     return lambda: path.exists() and text in path.read_text()
 
 
-def test_ctrl_c_says_what_was_kept_and_it_goes_on_from_there(all_but_two: Hostile, tmp_path: Path) -> None:
+def test_an_interrupted_run_can_be_resumed(all_but_two: Hostile, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("ark:1/x\n" * 9000 + "ark:2/x\n")
     line = ["bulk", "in", f"@{all_but_two.name}", "--timeout", "60", "--concurrency", "1"]
     done = interrupted([*line, "-o", "out"], has(tmp_path / "out", "\n1000,"), cwd=tmp_path)
@@ -103,7 +103,7 @@ def test_ctrl_c_says_what_was_kept_and_it_goes_on_from_there(all_but_two: Hostil
     assert len((tmp_path / "out").read_text().splitlines()) == 9001
 
 
-def test_ctrl_c_leaves_what_was_to_be_replaced(all_but_two: Hostile, tmp_path: Path) -> None:
+def test_an_interrupted_run_leaves_the_file_to_be_replaced(all_but_two: Hostile, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("ark:1/x\n" * 9000 + "ark:2/x\n")
     (tmp_path / "out").write_text("earlier")
     line = ["bulk", "in", f"@{all_but_two.name}", "--timeout", "60", "-o", "out", "--overwrite"]
@@ -116,7 +116,7 @@ def test_ctrl_c_leaves_what_was_to_be_replaced(all_but_two: Hostile, tmp_path: P
     assert "an interrupted run left it" in again.stderr
 
 
-def test_an_output_that_exists_needs_a_word(server: Hostile, tmp_path: Path) -> None:
+def test_an_existing_output_needs_resume_or_overwrite(server: Hostile, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     out.write_text("my notes\n")
     result = run(f"@{server.name}", "-o", str(out), text="ark:1/x\n")
@@ -163,7 +163,7 @@ HEAD = "line,status,ark,url,note\n"
         (f"{HEAD}1,found,\udcff,,\n", "record 2"),
     ],
 )
-def test_what_cannot_be_gone_on_with_is_left_as_it_is(content: str, because: str, tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_resumed_is_unchanged(content: str, because: str, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     octets = content.encode("utf-8", "surrogateescape")
     out.write_bytes(octets)
@@ -175,14 +175,14 @@ def test_what_cannot_be_gone_on_with_is_left_as_it_is(content: str, because: str
 @pytest.mark.parametrize(
     "content", [f"{HEAD}{GOOD}", "[1]\n", '{"line": 1}\n', '{"schema": "maptr/1", "line": 1}\n', "[" * 9999]
 )
-def test_nor_what_has_another_format(content: str, tmp_path: Path) -> None:
+def test_an_output_of_another_format_is_unchanged(content: str, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     out.write_text(content)
     result = run("@127.0.0.1#9", "-o", str(out), "--resume", "--json", text="ark:1/x1\n")
     assert (result.exit_code, out.read_text()) == (2, content)
 
 
-def test_a_silent_server_is_9() -> None:
+def test_a_silent_server_is_exit_code_9() -> None:
     with hostile(lambda query, transport: []) as server:
         result = run(f"@{server.name}", "--timeout", "0.2", text="ark:1/x\n")
     assert result.exit_code == 9

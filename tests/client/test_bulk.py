@@ -88,7 +88,7 @@ def test_lost_packets_are_sent_again() -> None:
     assert len(lost) == 10
 
 
-def test_a_server_that_is_not_there_gives_way_to_the_next(server: Hostile) -> None:
+def test_an_unreachable_server_is_followed_by_the_next(server: Hostile) -> None:
     gone = f"127.0.0.1#{free_port()}"
     arks = [f"ark:{i % 3 + 1}/x{i}" for i in range(30)]
     expected = list(discover_many(arks, nameservers=[server.name]))
@@ -110,7 +110,7 @@ def test_ids_letters_and_ports_are_random(monkeypatch: pytest.MonkeyPatch) -> No
     assert clients > 400 / 32  # a socket is left after 10 questions and the batch that was under way
 
 
-def test_forged_replies_are_as_if_they_had_not_come() -> None:
+def test_forged_responses_are_ignored() -> None:
     honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(50)})
     evil = hosts({f"{i}.ark.arpa.": [naptr("evil.example.")] for i in range(50)})
 
@@ -125,7 +125,7 @@ def test_forged_replies_are_as_if_they_had_not_come() -> None:
     assert {d[0].host for d in found} == {"h.example"}
 
 
-def test_order_is_kept_only_on_request() -> None:
+def test_order_is_kept_only_if_requested() -> None:
     honest = hosts({f"{i}.ark.arpa.": [naptr("h.example.")] for i in range(9)})
 
     def slow_first(query: bytes, transport: str) -> list[bytes]:
@@ -140,7 +140,7 @@ def test_order_is_kept_only_on_request() -> None:
     assert [d.complete for d in kept] == [False] + [True] * 8
 
 
-def test_a_rate_holds_back(server: Hostile) -> None:
+def test_the_rate_limits_packets(server: Hostile) -> None:
     started = time.monotonic()
     found = list(discover_many((f"ark:{i}/x" for i in range(10, 40)), nameservers=[server.name], rate=100.0))
     assert len(found) == 30
@@ -148,7 +148,7 @@ def test_a_rate_holds_back(server: Hostile) -> None:
     assert time.monotonic() - started >= 0.25  # thirty packets at a hundred a second
 
 
-def test_what_is_taken_in_is_bounded(server: Hostile) -> None:
+def test_the_number_of_started_walks_is_bounded(server: Hostile) -> None:
     taken = 0
 
     def endless() -> Iterator[str]:
@@ -175,7 +175,7 @@ def sockets() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /proc")
-def test_who_stops_in_the_middle_leaves_no_socket_behind() -> None:
+def test_closing_the_generator_closes_the_sockets() -> None:
     honest = hosts({"1.ark.arpa.": [naptr("h.example.")]})
 
     def half(query: bytes, transport: str) -> list[bytes]:
@@ -218,7 +218,7 @@ def test_bad_options_and_arks(server: Hostile) -> None:
 
 
 @pytest.mark.parametrize("one", ["ark:1/x", b"ark:1/x", Ark.parse("ark:1/x")])
-def test_one_ark_is_not_several(one: Ark | str | bytes, server: Hostile) -> None:
+def test_a_single_ark_is_a_type_error(one: Ark | str | bytes, server: Hostile) -> None:
     """Text is an iterable of text to Python and to type checkers, and its letters are no ARKs."""
     with pytest.raises(TypeError, match=r"expected several ARKs"):
         list(discover_many(one, nameservers=[server.name]))  # type: ignore[arg-type,unused-ignore]
@@ -231,7 +231,7 @@ def test_one_ark_is_not_several(one: Ark | str | bytes, server: Hostile) -> None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="add_reader")
-def test_an_async_stream_is_taken_too(server: Hostile) -> None:
+def test_arks_may_be_an_async_iterable(server: Hostile) -> None:
     async def arks() -> AsyncIterator[str]:
         for ark in ARKS:
             await asyncio.sleep(0)
@@ -241,7 +241,7 @@ def test_an_async_stream_is_taken_too(server: Hostile) -> None:
     assert found == list(discover_many(ARKS, nameservers=[server.name]))
 
 
-def test_keys_are_asked_for_once_however_many_questions_start_at_once() -> None:
+def test_keys_are_looked_up_once_for_many_simultaneous_questions() -> None:
     pytest.importorskip("cryptography", reason="validation needs maptr[dnssec]")
     from tests.support.tampered import signed_zone
 

@@ -120,7 +120,7 @@ def test_sync_and_async_find_the_same() -> None:
     assert abs(sync.expiration - time.time() - 60) < 30
 
 
-def test_none_is_an_error_or_an_empty_discovery() -> None:
+def test_nxdomain_is_an_error_or_an_empty_discovery() -> None:
     with serving(zone({})) as port:
         with pytest.raises(NoMappingAuthority, match=r"12345\.ark\.arpa\. NAPTR: no such name") as caught:
             discover_at("127.0.0.1", ARK, port=port)
@@ -133,7 +133,7 @@ def test_none_is_an_error_or_an_empty_discovery() -> None:
 @pytest.mark.parametrize(
     ("rcode", "outcome"), [(dns.rcode.SERVFAIL, Outcome.SERVFAIL), (dns.rcode.REFUSED, Outcome.REFUSED)]
 )
-def test_a_failing_server_is_not_none(rcode: dns.rcode.Rcode, outcome: Outcome) -> None:
+def test_a_failing_server_is_discovery_failed(rcode: dns.rcode.Rcode, outcome: Outcome) -> None:
     with serving(zone({}, rcode)) as port:
         for raise_on_none in (True, False):
             with pytest.raises(DiscoveryFailed) as caught:
@@ -173,12 +173,12 @@ def test_one_lifetime_for_the_whole_walk() -> None:
     assert sum(step.outcome is Outcome.TIMEOUT for step in discovery.trace) == 30
 
 
-def test_a_closed_port() -> None:
+def test_a_closed_port_is_unreachable() -> None:
     with pytest.raises(DiscoveryFailed):
         discover_at("127.0.0.1", ARK, port=free_port(), lifetime=1)
 
 
-def test_a_referral_is_no_answer() -> None:
+def test_a_referral_is_a_failure() -> None:
     def refer(query: dns.message.Message) -> dns.message.Message:
         reply = dns.message.make_response(query)
         reply.authority.append(dns.rrset.from_text("12345.ark.arpa.", 60, "IN", "NS", "ns.example."))
@@ -188,7 +188,7 @@ def test_a_referral_is_no_answer() -> None:
         discover_at("127.0.0.1", ARK, port=port)
 
 
-def test_a_cname_at_the_owner_name_is_followed_and_told() -> None:
+def test_a_cname_at_the_owner_name_is_followed_and_noted() -> None:
     def alias(query: dns.message.Message) -> dns.message.Message:
         reply = dns.message.make_response(query)
         reply.flags |= dns.flags.AA
@@ -203,7 +203,7 @@ def test_a_cname_at_the_owner_name_is_followed_and_told() -> None:
     assert discovery.ttl == 30
 
 
-def test_a_cname_that_leads_out_of_a_servers_zones_is_no_answer() -> None:
+def test_a_cname_out_of_the_servers_zones_is_a_failure() -> None:
     def alias(query: dns.message.Message) -> dns.message.Message:
         reply = dns.message.make_response(query)
         reply.flags |= dns.flags.AA
@@ -225,12 +225,12 @@ def test_a_cname_that_leads_out_of_a_servers_zones_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize("lifetime", [-1.0, float("nan")])
-def test_a_lifetime_that_is_no_time(lifetime: float) -> None:
+def test_an_invalid_lifetime_is_a_config_error(lifetime: float) -> None:
     with pytest.raises(ConfigError, match="lifetime"):
         discover_at("127.0.0.1", ARK, lifetime=lifetime)
 
 
-def test_what_can_be_required() -> None:
+def test_require_accepts_only_secure() -> None:
     with pytest.raises(ConfigError, match="only 'secure'"):
         discover_at("127.0.0.1", ARK, require="sekure")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="only 'secure'"):
@@ -239,7 +239,7 @@ def test_what_can_be_required() -> None:
         Cache(lifetime=float("nan"))
 
 
-def test_a_chooser_that_waits_keeps_nobody_else_waiting() -> None:
+def test_a_chooser_that_waits_does_not_block_the_event_loop() -> None:
     """In a thread of its own where the caller is a task, by ``discover_async`` and by a cache."""
     asked = threading.Event()
 
@@ -267,7 +267,7 @@ def test_a_naan_too_long_for_its_origin() -> None:
         discover_at("127.0.0.1", f"ark:{'b' * 63}/x", origin=".".join(["a" * 62] * 4))
 
 
-def test_steps_are_told_as_they_are_read_and_search_lists_are_not_used() -> None:
+def test_on_step_is_called_for_each_step_and_search_lists_are_not_used() -> None:
     steps: list[Step] = []
     records = {"12345.ark.arpa.": ['0 0 "" "ark" "" a.example.'], "a.example.": ['0 0 "h" "ark" "" h.example.']}
     with serving(zone(records)) as port:
@@ -294,7 +294,7 @@ def test_another_origin_and_its_errors() -> None:
         discover_at("127.0.0.1", "no ark")
 
 
-def test_a_chooser_comes_first() -> None:
+def test_the_choosers_choice_comes_first() -> None:
     def last(discovery: Discovery) -> Candidate:
         return discovery[-1]
 
@@ -334,7 +334,7 @@ def test_cancelling_cancels_the_questions() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files")
-def test_cancelling_leaves_no_socket_and_no_task_behind() -> None:
+def test_cancelling_closes_sockets_and_tasks() -> None:
     def open_files() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
@@ -389,7 +389,7 @@ def test_a_discovery_is_a_sequence_with_everything_in_its_dict() -> None:
     assert discovery.source == "dns"
 
 
-def test_the_system_resolver_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_resolver_is_discovery_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     def unconfigured() -> dns.resolver.Resolver:
         raise dns.resolver.NoResolverConfiguration("no nameservers")  # type: ignore[no-untyped-call]
 
@@ -400,7 +400,7 @@ def test_the_system_resolver_where_there_is_none(monkeypatch: pytest.MonkeyPatch
         asyncio.run(discover_async(ARK))
 
 
-def test_security_is_the_word_of_a_resolver_that_is_trusted() -> None:
+def test_trust_ad_takes_security_from_the_ad_bit() -> None:
     honest = zone(HOST)
 
     def validating(query: dns.message.Message) -> dns.message.Message | None:
@@ -427,7 +427,7 @@ def test_security_is_the_word_of_a_resolver_that_is_trusted() -> None:
             assert unsigned.security == "insecure"
 
 
-def test_a_bogus_answer_is_no_candidate() -> None:
+def test_a_bogus_answer_gives_no_candidate() -> None:
     def bogus(query: dns.message.Message) -> dns.message.Message:
         reply = dns.message.make_response(query)
         reply.set_rcode(dns.rcode.SERVFAIL)
@@ -440,7 +440,7 @@ def test_a_bogus_answer_is_no_candidate() -> None:
     assert caught.value.discovery.security == "bogus"
 
 
-def test_servers_are_no_resolver() -> None:
+def test_servers_given_as_resolver_are_a_config_error() -> None:
     assert Stub("127.0.0.1").servers == Stub(["127.0.0.1"]).servers
     for wrong in ("127.0.0.1", ["127.0.0.1"]):
         resolver: Any = wrong
@@ -451,7 +451,7 @@ def test_servers_are_no_resolver() -> None:
             asyncio.run(discover_async(ARK, resolver=resolver))
 
 
-def test_a_discovery_does_not_change() -> None:
+def test_a_discovery_is_immutable() -> None:
     found = Discovery(Ark.parse(ARK))
     for name in (*Discovery.__slots__, "other"):
         with pytest.raises(AttributeError):
@@ -462,7 +462,7 @@ def test_a_discovery_does_not_change() -> None:
     assert pickle.loads(pickle.dumps(found)) == copy.deepcopy(found) == found
 
 
-def test_a_server_s_name_is_looked_up_within_the_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lookup_of_a_server_name_is_bounded_by_the_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
     held = threading.Event()
 
     def slow(*_: object, **__: object) -> list[Any]:
@@ -484,7 +484,7 @@ def test_a_server_s_name_is_looked_up_within_the_lifetime(monkeypatch: pytest.Mo
         held.set()
 
 
-def test_the_event_loop_looks_a_server_s_name_up_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_event_loop_is_not_blocked_by_the_lookup_of_a_server_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> list[Any]:
         raise AssertionError("the event loop was held")
 

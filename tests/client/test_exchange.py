@@ -45,7 +45,7 @@ def referral(query: bytes, cut: str, *glue: tuple[int, int, int, int]) -> bytes:
     return reply(query, authority=[record(cut, NS, b"\2ns\7example\0")], additional=extra, flags=0)
 
 
-def test_silence_goes_round_the_servers_ever_more_patiently() -> None:
+def test_silent_servers_are_asked_again_with_longer_timeouts() -> None:
     asking = exchange(ONE, TWO)
     attempts = []
     while (attempt := asking.next()) is not None:
@@ -100,7 +100,7 @@ def test_a_lost_tcp_exchange_goes_to_the_next_server_by_udp() -> None:
     assert (after.server, after.tcp) == (TWO, False)
 
 
-def test_a_referral_keeps_the_port_and_never_leads_inside() -> None:
+def test_a_referral_keeps_the_port_and_never_leads_to_private_addresses() -> None:
     asking = exchange(Server("8.8.8.8", 5300))
     first = take(asking)
     inside = [(127, 0, 0, 1), (10, 0, 0, 1), (169, 254, 169, 254)]
@@ -145,7 +145,7 @@ def refer(attempt: Attempt, cut: str, server: str) -> bytes:
     return reply(attempt.query.packet, authority=authority, flags=0)
 
 
-def test_a_server_told_without_an_address_is_sought_at_the_servers_given() -> None:
+def test_a_referral_without_glue_is_looked_up_at_the_first_servers() -> None:
     asking = exchange(PUBLIC, TWO)
     first = take(asking)
     asking.receive(first, refer(first, "12345.ark.arpa.", "ns.nma.example."))
@@ -203,7 +203,7 @@ def test_searches_in_a_circle_and_ever_deeper_end() -> None:
         assert asking.answer.outcome is Outcome.REFERRAL
 
 
-def test_a_server_below_the_very_cut_cannot_be_sought() -> None:
+def test_the_address_of_a_server_below_its_own_cut_is_not_looked_up() -> None:
     asking = exchange(PUBLIC)
     first = take(asking)
     asking.receive(first, refer(first, "12345.ark.arpa.", "ns.12345.ark.arpa."))
@@ -212,7 +212,7 @@ def test_a_server_below_the_very_cut_cannot_be_sought() -> None:
     assert "no usable address of ns.12345.ark.arpa." in asking.answer.note
 
 
-def test_a_search_has_no_more_time_than_its_question() -> None:
+def test_an_address_lookup_ends_with_its_question() -> None:
     asking = exchange(PUBLIC)
     first = take(asking)
     asking.receive(first, refer(first, "12345.ark.arpa.", "ns.nma.example."))
@@ -245,7 +245,7 @@ def test_no_server_and_no_time() -> None:
     assert late.answer.outcome is Outcome.TIMEOUT
 
 
-def test_ad_is_asked_for_only_where_it_is_trusted() -> None:
+def test_the_ad_bit_is_requested_only_with_trust_ad() -> None:
     for trust_ad in (False, True):
         asking = exchange(ONE, trust_ad=trust_ad)
         attempt = take(asking)
@@ -268,7 +268,7 @@ def without_glue(*servers: str, addresses: tuple[str, ...] = ()) -> Referral:
     return Referral(CUT, tuple(map(names.parse, servers)), addresses)
 
 
-def test_a_public_server_sends_nobody_to_a_local_address() -> None:
+def test_local_addresses_in_referrals_of_public_servers_are_ignored() -> None:
     told = ("127.0.0.1", "192.0.2.9", "10.0.0.1", "fe80::1", "8.8.4.4", "2001:4860:0:0:0:0:0:7")
     public = usable_servers(Server("8.8.8.8", 5300), told)
     assert [server.address for server in public] == ["8.8.4.4", "2001:4860:0:0:0:0:0:7"]
@@ -276,13 +276,13 @@ def test_a_public_server_sends_nobody_to_a_local_address() -> None:
     assert [server.address for server in usable_servers(Server("127.0.0.1"), told)] == list(told)
 
 
-def test_addresses_are_sought_where_none_is_told_and_they_can_be_found() -> None:
+def test_addresses_are_looked_up_for_a_referral_without_glue() -> None:
     found = address_questions(without_glue("ns.nma.example.", "ns.12345.ark.arpa."), frozenset())
     assert found == [(names.parse("ns.nma.example."), A), (names.parse("ns.nma.example."), AAAA)]
     assert address_questions(without_glue("ns.nma.example.", addresses=("8.8.4.4",)), frozenset()) == []
 
 
-def test_what_is_sought_already_is_not_sought_for_its_own_sake() -> None:
+def test_an_address_lookup_does_not_need_itself() -> None:
     seeking = frozenset({names.parse("ns.nma.example.")})
     assert address_questions(without_glue("NS.nma.Example."), seeking) == []
     assert {name for name, _ in address_questions(without_glue("NS.nma.Example.", "ns.example."), seeking)} == {
@@ -290,7 +290,7 @@ def test_what_is_sought_already_is_not_sought_for_its_own_sake() -> None:
     }
 
 
-def test_searches_are_bounded_in_breadth_and_depth() -> None:
+def test_address_lookups_are_bounded_in_number_and_depth() -> None:
     many = without_glue(*(f"ns{number}.example." for number in range(9)))
     assert len({name for name, _ in address_questions(many, frozenset())}) == MAX_ADDRESS_LOOKUPS
     deep = frozenset(names.parse(f"x{number}.example.") for number in range(MAX_LOOKUP_DEPTH))

@@ -109,7 +109,7 @@ def reasons(discovery: Discovery) -> str:
 Ask = Callable[..., Discovery]
 
 
-def test_an_honest_server_for_contrast(ask: Ask) -> None:
+def test_an_honest_server(ask: Ask) -> None:
     assert ask(GOOD).urls() == ["https://h.example/ark:12345/x1"]
 
 
@@ -163,7 +163,7 @@ def _longer(rdata: bytes, number: bytes, name: bytes) -> bytes:
     return head + bytes((len(label) + len(name),)) + label + name + rest
 
 
-def test_rrsets_that_fill_a_message(ask: Ask) -> None:
+def test_rrsets_of_maximum_size(ask: Ask) -> None:
     rdatas = [naptr(f"h{i:05}.example.", order=i) for i in range(1650)]
     whole = hosts({ROOT: rdatas})
     size = len(whole(b"\0" * 12 + b"\x0512345\x03ark\x04arpa\0\0\x23\0\1", "tcp")[0])
@@ -198,7 +198,7 @@ def test_a_lame_server_that_refers_up(ask: Ask) -> None:
     assert "lame" in found.trace[0].note
 
 
-def test_a_server_told_without_an_address_is_looked_up(ask: Ask) -> None:
+def test_a_server_named_without_glue_is_looked_up(ask: Ask) -> None:
     """At the server that was asked, which has the address among its zones."""
 
     def parent(query: bytes, transport: str) -> list[bytes]:
@@ -213,7 +213,7 @@ def test_a_server_told_without_an_address_is_looked_up(ask: Ask) -> None:
     assert found.trace[0].server == f"127.0.0.2#{one.port}"
 
 
-def test_the_next_server_is_asked_where_one_fails() -> None:
+def test_the_next_server_is_asked_after_a_failure() -> None:
     silent: Script = lambda query, transport: []  # noqa: E731
     refusing: Script = lambda query, transport: [reply(query, rcode=5)]  # noqa: E731
     with hostile(refusing) as one, hostile(GOOD) as two:
@@ -225,14 +225,14 @@ def test_the_next_server_is_asked_where_one_fails() -> None:
         assert discover(ARK, nameservers=[one.name, two.name]).trace[0].server == two.name
 
 
-def test_a_server_without_edns_is_asked_without(ask: Ask) -> None:
+def test_a_server_without_edns_is_queried_without_edns(ask: Ask) -> None:
     def old(query: bytes, transport: str) -> list[bytes]:
         return [reply(query, rcode=1)] if query[11] else GOOD(query, transport)
 
     assert ask(old)
 
 
-def test_a_version_of_edns_that_is_not_known(ask: Ask) -> None:
+def test_badvers_is_answered_without_edns(ask: Ask) -> None:
     def newer(query: bytes, transport: str) -> list[bytes]:
         opt = b"\0" + struct.pack("!HHIH", 41, 1232, 1 << 24, 0)
         return [reply(query, additional=[opt])] if query[11] else GOOD(query, transport)
@@ -259,7 +259,7 @@ def spoofed(query: bytes) -> dict[str, bytes]:
     }
 
 
-def test_replies_to_another_question_are_as_if_they_had_not_come(ask: Ask) -> None:
+def test_responses_to_another_question_are_ignored(ask: Ask) -> None:
     with hostile(lambda query, transport: [*spoofed(query).values(), *GOOD(query, transport)]) as server:
         found = ask(server)
         assert found.urls() == ["https://h.example/ark:12345/x1"]
@@ -267,7 +267,7 @@ def test_replies_to_another_question_are_as_if_they_had_not_come(ask: Ask) -> No
     assert outcomes(ask(lambda query, transport: list(spoofed(query).values()))) == [Outcome.TIMEOUT]
 
 
-def test_a_reply_from_another_port_is_not_heard(ask: Ask) -> None:
+def test_a_response_from_another_port_is_ignored(ask: Ask) -> None:
     heard = threading.Event()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as x:
         udp.bind(("127.0.0.1", 0))
@@ -288,7 +288,7 @@ def test_a_reply_from_another_port_is_not_heard(ask: Ask) -> None:
     assert outcomes(found) == [Outcome.TIMEOUT]
 
 
-def test_records_of_other_names_types_and_classes_do_not_count(ask: Ask) -> None:
+def test_records_of_other_names_types_and_classes_are_ignored(ask: Ask) -> None:
     evil = naptr("evil.example.")
     records = [
         record("54321.ark.arpa.", NAPTR, evil),
@@ -299,7 +299,7 @@ def test_records_of_other_names_types_and_classes_do_not_count(ask: Ask) -> None
     assert outcomes(found) == [Outcome.NODATA]
 
 
-def test_garbage_behind_the_right_question(ask: Ask) -> None:
+def test_garbage_after_the_right_question_is_malformed(ask: Ask) -> None:
     good = record(None, NAPTR, naptr("h.example."))
     loop = b"\xc0" + bytes((12 + 20,))
     for packet in (
@@ -314,13 +314,13 @@ def test_garbage_behind_the_right_question(ask: Ask) -> None:
         assert outcomes(found) == [Outcome.MALFORMED], found.trace
 
 
-def test_tc_on_tcp(ask: Ask) -> None:
+def test_a_truncated_response_over_tcp_is_malformed(ask: Ask) -> None:
     found = ask(lambda query, transport: [reply(query, flags=AA | TC)])
     assert outcomes(found) == [Outcome.MALFORMED]
     assert "truncated over TCP" in found.trace[0].note
 
 
-def test_tcp_that_ends_or_stalls(ask: Ask) -> None:
+def test_a_tcp_connection_that_ends_early(ask: Ask) -> None:
     def cut(query: bytes, transport: str) -> list[bytes]:
         return [] if transport == "tcp" else [reply(query, flags=AA | TC)]
 
@@ -342,7 +342,7 @@ def test_a_cname_at_the_owner_name_and_a_loop_of_them(ask: Ask) -> None:
     assert outcomes(ask(lambda query, transport: [reply(query, loop)])) == [Outcome.MALFORMED]
 
 
-def test_a_cname_that_the_server_leaves_is_asked_for(ask: Ask) -> None:
+def test_the_target_of_a_cname_is_queried(ask: Ask) -> None:
     target = hosts({"c.example.": [naptr("h.example.")]})
 
     def leave(query: bytes, transport: str) -> list[bytes]:
@@ -356,7 +356,7 @@ def test_a_cname_that_the_server_leaves_is_asked_for(ask: Ask) -> None:
     assert found.ttl == 7
 
 
-def test_a_chain_of_cnames_without_end(ask: Ask) -> None:
+def test_an_endless_chain_of_cnames_ends_at_a_limit(ask: Ask) -> None:
     def onward(query: bytes, transport: str) -> list[bytes]:
         first = question(query)[0][0]
         number = int(first[1:]) if first.startswith(b"c") else 0
@@ -368,7 +368,7 @@ def test_a_chain_of_cnames_without_end(ask: Ask) -> None:
         assert len(server.queries) < 20
 
 
-def test_labels_with_dots_and_nuls_are_no_host(ask: Ask) -> None:
+def test_labels_with_dots_and_nuls_are_not_hosts(ask: Ask) -> None:
     found = ask(hosts({ROOT: [naptr("a\\046b.example."), naptr("a\\000b.example.")]}))
     assert not found
     assert found.complete
@@ -411,7 +411,7 @@ def test_targets_that_may_not_be_followed(target: str, because: str, monkeypatch
     assert because in reasons(found)
 
 
-def test_a_homograph_is_shown_as_a_labels(ask: Ask) -> None:
+def test_a_homograph_is_shown_as_a_label(ask: Ask) -> None:
     assert ask(hosts({ROOT: [naptr("xn--80aa0cbo.example.")]})).urls() == ["https://xn--80aa0cbo.example/ark:12345/x1"]
 
 
@@ -442,7 +442,7 @@ def test_a_referral_to_servers_below_is_followed(ask: Ask) -> None:
     assert found.urls() == ["https://h.example/ark:12345/x1"]
 
 
-def test_referrals_that_lead_nowhere(ask: Ask) -> None:
+def test_referrals_that_cannot_be_followed(ask: Ask) -> None:
     def refer(cut: str, glue: bool) -> Script:
         ns = record(cut, NS, b"\2ns\7example\0")
         extra = [record("ns.example.", A, bytes((127, 0, 0, 1)))] if glue else []
@@ -457,7 +457,7 @@ def test_referrals_that_lead_nowhere(ask: Ask) -> None:
 # ---- the questions we send
 
 
-def test_questions_are_hard_to_guess() -> None:
+def test_ids_ports_and_case_are_hard_to_guess() -> None:
     with hostile(GOOD) as server:
         for _ in range(60):
             discover(ARK, nameservers=[server.name])
@@ -472,14 +472,14 @@ def test_questions_are_hard_to_guess() -> None:
         assert len({query[:2] for query, _ in server.queries}) > 450
 
 
-def test_no_packet_is_sent_when_the_time_is_over(ask: Ask) -> None:
+def test_no_packet_is_sent_after_the_lifetime(ask: Ask) -> None:
     with hostile(lambda query, transport: []) as server:
         assert outcomes(ask(server, 0.3)) == [Outcome.TIMEOUT]
         time.sleep(0.2)  # for a packet too many to be seen
         assert len(server.queries) == 1
 
 
-def test_a_silent_server_is_asked_last_from_then_on() -> None:
+def test_a_silent_server_is_asked_last_afterwards() -> None:
     with hostile(lambda query, transport: []) as silent, hostile(GOOD) as good:
         stub = Stub([silent.name, good.name])
         assert discover(ARK, resolver=stub)

@@ -1,4 +1,4 @@
-"""``lifetime`` bounds the whole walk: by every driver alike, alone and where many walks share their questions."""
+"""``lifetime`` bounds the whole walk, for every driver, also if walks share questions."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_chain_of_late_answers_ends_when_the_time_is_over(ask: Ask) -> None:
         found.raise_for_none()
 
 
-def test_a_question_without_answer_ends_with_the_walk_that_keeps_what_it_heard() -> None:
+def test_a_walk_that_times_out_keeps_its_answers() -> None:
     honest = hosts({"1.ark.arpa.": [naptr("h.example."), naptr("2.ark.arpa.", flags=b"", order=1)]})
     with hostile(lambda query, transport: [] if question(query)[0][0] == b"2" else honest(query, transport)) as server:
         alone: Discovery | None = None
@@ -118,7 +118,7 @@ def test_a_question_without_answer_ends_with_the_walk_that_keeps_what_it_heard()
 
 
 class Rig:
-    """Walks without I/O, on a clock of their own; ``dropped`` are the further questions that were given up."""
+    """A scheduler without I/O, on a clock of its own; ``dropped`` are the questions that it dropped."""
 
     def __init__(self, lifetime: float = 5.0) -> None:
         self.now = 100.0
@@ -171,7 +171,7 @@ def test_each_leaves_a_shared_question_when_its_own_time_is_over() -> None:
     assert (rig.many.open, rig.dropped) == (0, [])
 
 
-def test_a_question_that_nobody_waits_for_is_dropped_and_its_end_not_kept() -> None:
+def test_a_question_without_waiting_walks_is_dropped_and_not_cached() -> None:
     rig = Rig()
     rig.start("1")
     rig.redirect("1", "s.example.", 4.0)
@@ -187,7 +187,7 @@ def test_a_question_that_nobody_waits_for_is_dropped_and_its_end_not_kept() -> N
     assert rig.done()["2"].complete
 
 
-def test_a_walk_without_time_asks_no_more() -> None:
+def test_a_walk_whose_time_is_over_asks_nothing() -> None:
     rig = Rig()
     rig.start("1")
     rig.redirect("1", "s.example.", 5.0)
@@ -197,7 +197,7 @@ def test_a_walk_without_time_asks_no_more() -> None:
     assert outcomes(rig.done()["1"])[1] == (Outcome.TIMEOUT, TIME_OVER)
 
 
-def test_a_first_question_goes_on_where_a_walk_that_was_led_there_leaves() -> None:
+def test_a_root_question_continues_after_a_redirected_walk_ends() -> None:
     rig = Rig()
     rig.start("1")
     rig.start("2")
@@ -211,7 +211,7 @@ def test_a_first_question_goes_on_where_a_walk_that_was_led_there_leaves() -> No
     assert rig.done()["2"].complete
 
 
-def test_an_ark_whose_name_a_redirect_asks_has_a_time_of_its_own() -> None:
+def test_an_ark_at_a_redirect_target_has_a_lifetime_of_its_own() -> None:
     rig = Rig()
     rig.start("1")
     rig.many.take()
@@ -228,7 +228,7 @@ def test_an_ark_whose_name_a_redirect_asks_has_a_time_of_its_own() -> None:
     assert rig.dropped == ["2.ark.arpa."]
 
 
-def test_walks_that_ended_are_not_kept_until_their_time_is_over() -> None:
+def test_ended_walks_are_freed_before_their_deadline() -> None:
     rig = Rig()
     for number in range(1000):
         rig.start(f"{number}")
@@ -278,7 +278,7 @@ def test_further_questions_are_outstanding_within_the_same_limit() -> None:
     assert [note for _, note in outcomes(found)] == ["", f"{server.name}: no reply"] + [TIME_OVER] * 5
 
 
-def test_a_server_that_another_walk_found_silent_gives_no_time_back() -> None:
+def test_time_spent_on_a_silent_server_counts_for_every_walk() -> None:
     with hostile(lambda query, transport: []) as one, hostile(lambda query, transport: []) as other:
         arks = [f"ark:{i}/x" for i in range(9)]
         found = list(discover_many(arks, nameservers=[one.name, other.name], lifetime=0.5))
@@ -286,8 +286,8 @@ def test_a_server_that_another_walk_found_silent_gives_no_time_back() -> None:
         assert (len(one.queries), len(other.queries)) == (9, 0)
 
 
-def test_a_reply_that_comes_after_the_deadline_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each large reply takes its time: those that come when the walk's time is over are not read any more."""
+def test_a_large_response_after_the_deadline_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading a large response takes time, so one that comes after the deadline is ignored."""
     read = 0
     clock = time.monotonic
     passed = 0.0

@@ -1,4 +1,4 @@
-"""Messages of the stub held to dnspython: what it reads, we read alike; what it refuses, we do not believe."""
+"""The client's messages compared with dnspython: both read the same, and what dnspython refuses is not accepted."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def query(**options: bool) -> Query:
     return wire.make_query(NAME, random.Random(1).randbytes(80), **options)
 
 
-def test_a_question_as_dnspython_reads_it() -> None:
+def test_dnspython_reads_the_query() -> None:
     message = dns.message.from_wire(query().packet)
     assert message.question[0].name == QNAME
     assert message.question[0].name.to_text() != QNAME.to_text()  # 0x20
@@ -76,7 +76,7 @@ def test_a_question_as_dnspython_reads_it() -> None:
     ra=st.booleans(),
     rcode=st.sampled_from([dns.rcode.NOERROR, dns.rcode.NOERROR, dns.rcode.NXDOMAIN, dns.rcode.SERVFAIL]),
 )
-def test_a_reply_means_what_dnspython_makes_of_it(
+def test_a_response_is_read_as_dnspython_reads_it(
     answer: list[tuple[tuple[str, str, str], int]],
     authority: list[tuple[tuple[str, str, str], int]],
     additional: list[tuple[tuple[str, str, str], int]],
@@ -129,7 +129,7 @@ def test_a_reply_means_what_dnspython_makes_of_it(
 
 
 @given(st.binary(max_size=200))
-def test_any_octets_are_read_or_refused(tail: bytes) -> None:
+def test_any_bytes_are_read_or_a_value_error(tail: bytes) -> None:
     asked = query()
     for packet in (
         tail,
@@ -141,7 +141,7 @@ def test_any_octets_are_read_or_refused(tail: bytes) -> None:
                 read_response(asked, packet)
 
 
-def test_bogus_is_told_by_extended_errors() -> None:
+def test_extended_errors_mark_a_response_as_bogus() -> None:
     asked = query()
     message = dns.message.make_response(dns.message.from_wire(asked.packet))
     message.use_edns(0, 0, 1232, options=[dns.edns.EDEOption(dns.edns.EDECode.DNSSEC_BOGUS)])

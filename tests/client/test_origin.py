@@ -1,4 +1,4 @@
-"""NXDOMAIN says that there is no mapping authority only where the origin exists (DESIGN: none and unknown differ)."""
+"""NXDOMAIN means that there is no mapping authority only if the origin exists; otherwise the result is unknown."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def server() -> Iterator[Hostile]:
 
 
 @pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.__name__)
-def test_nxdomain_of_the_origin_or_of_a_zone_below_it_is_none(
+def test_nxdomain_of_the_origin_or_of_a_zone_below_it_is_no_mapping_authority(
     driver: Callable[[Hostile], Discovery], server: Hostile
 ) -> None:
     for owner in ("ark.arpa.", "ARK.arpa.", "12345.ark.arpa."):
@@ -174,7 +174,7 @@ def test_an_alias_that_leads_to_no_name_stands_below_the_origin(
     assert driver(server).complete
 
 
-def test_where_the_origin_is_not_said_it_is_not_known(server: Hostile) -> None:
+def test_without_an_answer_for_the_origin_the_result_is_unknown(server: Hostile) -> None:
     server.script = serving(nxdomain(soa("arpa.")), lambda query: reply(query, rcode=2))
     with pytest.raises(DiscoveryFailed, match="SOA: server failure"):
         of_stub(server)
@@ -269,7 +269,7 @@ def test_the_origin_is_asked_once_in_a_run(run: Callable[[Hostile], list[Discove
         assert sum(is_wanted(query) for query, _ in server.queries) == 1
 
 
-def test_a_call_that_is_cancelled_leaves_the_question_to_the_others(server: Hostile) -> None:
+def test_a_cancelled_call_leaves_its_question_to_the_others(server: Hostile) -> None:
     async def run() -> list[Discovery]:
         stub = Stub([server.name])
         first, *others = [
@@ -287,7 +287,7 @@ def test_a_call_that_is_cancelled_leaves_the_question_to_the_others(server: Host
     assert [one.complete for one in asyncio.run(run())] == [True, True]
 
 
-def test_what_nobody_judged_is_no_validated_answer_for_the_origin(server: Hostile) -> None:
+def test_cached_origins_are_kept_apart_by_trust(server: Hostile) -> None:
     server.script = serving(nxdomain(soa("arpa.")), nodata)
     server.queries.clear()
     resolver = resolver_of(server, dns.resolver.Resolver)
@@ -298,7 +298,7 @@ def test_what_nobody_judged_is_no_validated_answer_for_the_origin(server: Hostil
 
 
 @pytest.mark.parametrize("command", ["url", "discover"])
-def test_the_command_says_what_to_do_once(command: str, server: Hostile) -> None:
+def test_the_command_prints_its_advice_once(command: str, server: Hostile) -> None:
     server.script = serving(nxdomain(soa("arpa.")), nxdomain(soa(".")))
     server.queries.clear()
     done = CliRunner().invoke(main, [command, "ark:12345/x", "ark:12346/x", "ark:12347/x", f"@{server.name}"])
@@ -308,7 +308,7 @@ def test_the_command_says_what_to_do_once(command: str, server: Hostile) -> None
     assert sum(is_wanted(query) for query, _ in server.queries) == 1
 
 
-def test_the_advice_names_the_origin_that_was_asked_for(server: Hostile) -> None:
+def test_the_advice_names_the_configured_origin(server: Hostile) -> None:
     server.script = lambda query, transport: [reply(query, rcode=3, authority=[soa(".")])]
     done = CliRunner().invoke(main, ["url", "--origin", "naans.example", "ark:12345/x", f"@{server.name}"])
     assert done.exit_code == 9
@@ -316,7 +316,7 @@ def test_the_advice_names_the_origin_that_was_asked_for(server: Hostile) -> None
     assert "ark.arpa" not in done.stderr
 
 
-def test_bulk_says_what_to_do_once_and_in_no_row(server: Hostile) -> None:
+def test_bulk_prints_its_advice_once_and_not_in_rows(server: Hostile) -> None:
     server.script = serving(nxdomain(soa("arpa.")), nxdomain(soa(".")))
     done = CliRunner().invoke(main, ["bulk", f"@{server.name}"], input="ark:12345/x\nark:12346/x\n")
     assert done.exit_code == 9

@@ -61,7 +61,7 @@ arks = texts.map(Ark.parse) | st.sampled_from([Ark("b", "x1"), Ark("B", "x1"), A
 
 
 @given(graphs, st.lists(arks, max_size=12), st.integers(1, 12), st.sampled_from([100_000, 3]), st.randoms())
-def test_shared_walks_are_those_of_each_alone(
+def test_shared_walks_find_what_each_finds_alone(
     zone: dict[Labels, list[Naptr]], asked: list[Ark], at_once: int, max_kept: int, rng: random.Random
 ) -> None:
     check_shared(zone, asked, at_once, max_kept, rng)
@@ -112,7 +112,7 @@ def check_shared(
         assert (found.ttl, found.expiration, found.urls()) == (alone.ttl, alone.expiration, alone.urls())
 
 
-def test_answers_are_kept_within_bounds() -> None:
+def test_cached_answers_are_bounded() -> None:
     many: Scheduler[int] = Scheduler(DEFAULTS, lifetime=5.0, clock=lambda: 0.0, max_kept=10)
     for i in range(50):
         many.start(i, Ark.parse(f"ark:{i}/x"))
@@ -145,7 +145,7 @@ def test_the_walks_of_a_naan_share_one_budget_for_regexps() -> None:
     assert spent > 0.9 * len(reasons)
 
 
-def test_walks_of_one_answer_give_way_to_the_sockets() -> None:
+def test_walks_of_one_answer_are_computed_in_slices() -> None:
     """On a clock that each walk moves on: a slice, and then it is the driver's turn."""
     now = 0.0
 

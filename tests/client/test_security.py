@@ -1,4 +1,4 @@
-"""What a discovery says of its security where redirects lead into other zones: the least of all its parts.
+"""The security of a discovery whose redirects lead into other zones: that of its weakest part.
 
 A signed zone with a trust anchor redirects to another island, to a child that is not signed, to one that is forged, to
 where no anchor is above, and to several of them. The verdicts on single answers are held to Unbound's in
@@ -177,7 +177,9 @@ DRIVERS = (by_discover, by_async, by_bulk, by_async_bulk, by_dnspython, by_async
 
 
 @pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.__name__)
-def test_the_least_of_all_parts(driver: Callable[[str, Hostile, Validator], Discovery], tree: Tree) -> None:
+def test_security_is_that_of_the_weakest_part(
+    driver: Callable[[str, Hostile, Validator], Discovery], tree: Tree
+) -> None:
     validator = Validator(tree.anchors)
     for naan, case in CASES.items():
         found = found_by(partial(driver, f"ark:{naan}/x", tree.server, validator))
@@ -189,7 +191,7 @@ def test_the_least_of_all_parts(driver: Callable[[str, Hostile, Validator], Disc
 
 
 @pytest.mark.parametrize("naan", CASES)
-def test_secure_is_required_of_every_part(naan: str, tree: Tree) -> None:
+def test_require_secure_applies_to_every_part(naan: str, tree: Tree) -> None:
     case = CASES[naan]
 
     def ask() -> Discovery:
@@ -248,7 +250,7 @@ def by_word(server: str) -> list[Discovery]:
 
 
 @pytest.mark.parametrize(("word", "security"), [(AD, "secure"), (0, "insecure"), (None, "bogus")])
-def test_the_least_that_a_resolver_says(word: int | None, security: str) -> None:
+def test_security_by_ad_is_that_of_the_weakest_answer(word: int | None, security: str) -> None:
     bogus = b"\0" + bytes.fromhex("0029 04d0 00000000 0006 000f 0002 0006".replace(" ", ""))  # EDE 6 (RFC 8914)
 
     def answer(query: bytes, transport: str) -> list[bytes]:
@@ -264,7 +266,7 @@ def test_the_least_that_a_resolver_says(word: int | None, security: str) -> None
             assert [step.security for step in found.trace] == ["secure", security]
 
 
-def test_a_server_that_nobody_named_is_not_believed() -> None:
+def test_the_ad_bit_of_a_referred_server_is_ignored() -> None:
     """AD set by whom a referral leads to, which may be anybody."""
 
     def refer(query: bytes, transport: str) -> list[bytes]:
@@ -277,7 +279,7 @@ def test_a_server_that_nobody_named_is_not_believed() -> None:
 
 
 @pytest.mark.parametrize(("alias", "security"), [(AD, "secure"), (0, "insecure")])
-def test_an_alias_counts_too(alias: int, security: str) -> None:
+def test_an_alias_without_ad_is_insecure(alias: int, security: str) -> None:
     def leave(query: bytes, transport: str) -> list[bytes]:
         if question(query)[0][0] == b"12345":
             return [reply(query, [record(None, CNAME, b"\1c\7example\0")], flags=AA | alias)]

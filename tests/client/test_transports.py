@@ -177,7 +177,7 @@ def test_dns_over_https_that_fails(bind: Https, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("text", ["https://", "https://u:p@h/q", "tls://", "tls://h#0", "http://h/q", "quic://h"])
-def test_urls_that_are_no_server(text: str) -> None:
+def test_urls_that_are_not_servers(text: str) -> None:
     with pytest.raises(ConfigError, match="nameservers"):
         discover(ARK, nameservers=text)
 

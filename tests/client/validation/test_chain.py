@@ -1,4 +1,4 @@
-"""Own validation, without a network: anchors, the chain, hostile signatures, tampering, what is kept and what is told.
+"""Validation without a network: anchors, the chain, hostile signatures, tampering, caches and the trace.
 
 That it says what a real validator says is held in ``tests/interop/test_validation.py``; proofs of absence are in
 ``test_validation_proofs.py``.
@@ -166,7 +166,7 @@ def test_what_a_signed_tree_says(name: str, outcome: Outcome, security: str) -> 
     assert {link.security for link in answer.links} <= {"secure", security}
 
 
-def test_nothing_is_known_where_no_anchor_is_above() -> None:
+def test_without_an_anchor_above_security_is_indeterminate() -> None:
     """RFC 4033 5: indeterminate, which leaves the answer as it is."""
     answer = settle("1.ark.arpa.", by=Validator({"other.": CHILD_KEYS}, clock=lambda: NOW))
     assert (answer.outcome, answer.security, len(answer.records)) == (Outcome.ANSWER, "indeterminate", 2)
@@ -214,7 +214,7 @@ def test_a_link_without_signature_breaks_the_chain(name: str, rdtype: str) -> No
     assert name in answer.note
 
 
-def test_what_is_wrong_is_said() -> None:
+def test_the_note_of_a_bogus_answer_is_the_reason() -> None:
     stripped = settle("1.ark.arpa.", changed("1.ark.arpa.", "NAPTR", drop_signatures))
     assert stripped.note == "1.ark.arpa. is in the signed zone ark.arpa., but without signature or proof"
 
@@ -231,7 +231,7 @@ def test_what_is_wrong_is_said() -> None:
 
 @pytest.mark.parametrize(("name", "rdtype"), [("arpa.", "DNSKEY"), ("ark.arpa.", "DS"), ("ark.arpa.", "DNSKEY")])
 @pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.REFUSED])
-def test_a_link_that_nobody_answers_for_is_not_known(name: str, rdtype: str, outcome: Outcome) -> None:
+def test_a_failed_lookup_of_keys_is_indeterminate(name: str, rdtype: str, outcome: Outcome) -> None:
     def ask(lookup: Lookup) -> LookupResult:
         if (lookup.name.to_text(), dns.rdatatype.to_text(lookup.rdtype)) == (name, rdtype):
             return LookupResult(outcome, None, "nobody there")
@@ -242,7 +242,7 @@ def test_a_link_that_nobody_answers_for_is_not_known(name: str, rdtype: str, out
     assert answer.note == f"{name} {rdtype}: {outcome.value} (nobody there)"
 
 
-def test_an_answer_that_cannot_be_validated_is_none() -> None:
+def test_an_answer_without_message_is_a_failure() -> None:
     answer = settle("1.ark.arpa.", lambda lookup: LookupResult(Outcome.NXDOMAIN, None, "said by nobody"))
     assert answer.outcome is Outcome.SERVFAIL
 
@@ -256,8 +256,8 @@ def test_the_wrong_rcode_is_bogus() -> None:
     assert settle("1.ark.arpa.", with_records).outcome is Outcome.BOGUS
 
 
-def test_a_ds_of_unknown_algorithms_alone_is_insecure() -> None:
-    """RFC 4035 5.2, RFC 6840 5.2; where one is known, it has to lead to a key."""
+def test_only_ds_of_unknown_algorithms_are_insecure() -> None:
+    """RFC 4035 5.2, RFC 6840 5.2; a DS with known algorithms has to match a key."""
     for rdatas, outcome in (([DS.replace(algorithm=251)], "insecure"), ([DS.replace(digest_type=77)], "insecure")):
         zone, keys = sign(PARENT, PARENT_TEXT + "".join(f"ark 3600 DS {rdata}\n" for rdata in rdatas))
         snapshot = Snapshot.from_zones([zone, CHILD_ZONE])
@@ -270,7 +270,7 @@ def test_a_ds_of_unknown_algorithms_alone_is_insecure() -> None:
         assert answer.security == outcome
 
 
-def test_a_ds_that_is_left_out_is_bogus() -> None:
+def test_a_missing_ds_is_bogus() -> None:
     """RFC 4035 5.2: the parent's own NSEC says that there is one."""
 
     def no_ds(message: dns.message.Message) -> None:
@@ -321,7 +321,7 @@ def test_proofs_of_two_zones_in_one_reply() -> None:
 
 
 def test_sha1_does_not_count_beside_a_better_digest() -> None:
-    """RFC 4509 3: or whoever breaks SHA-1 has the zone."""
+    """RFC 4509 3: otherwise an attack on SHA-1 breaks the zone."""
     sha1 = dns.dnssec.make_ds(CHILD, CHILD_KEYS[0], "SHA1", policy=dns.dnssec.allow_all_policy)
     assert settle("1.ark.arpa.", by=Validator({CHILD: [sha1]}, clock=lambda: NOW)).security == "secure"
     both = Validator({CHILD: [sha1, DS.replace(digest=bytes(32))]}, clock=lambda: NOW)
@@ -405,13 +405,13 @@ def test_validated_keys_serve_the_next_question_until_their_time_is_over() -> No
     assert asked == ["NAPTR", "DNSKEY", "DS", "DNSKEY"]
 
 
-def test_what_is_bogus_is_not_kept() -> None:
+def test_a_bogus_zone_is_looked_up_again() -> None:
     keeping = validator()
     assert settle("1.ark.arpa.", changed("ark.arpa.", "DNSKEY", drop_signatures), keeping).outcome is Outcome.BOGUS
     assert settle("1.ark.arpa.", by=keeping).security == "secure"
 
 
-def test_what_is_bogus_again_is_not_asked_for_until_some_seconds_later() -> None:
+def test_a_zone_bogus_twice_is_not_looked_up_for_some_seconds() -> None:
     now = [float(NOW)]
     asked: list[str] = []
     broken = changed("ark.arpa.", "DNSKEY", drop_signatures)
@@ -429,7 +429,7 @@ def test_what_is_bogus_again_is_not_asked_for_until_some_seconds_later() -> None
     assert settle("3.ark.arpa.", ask, keeping).security == "secure"  # its keys are known
 
 
-def test_what_was_found_while_the_clock_was_wrong_is_forgotten_when_it_is_put_right() -> None:
+def test_caches_are_dropped_after_the_clock_is_set_back() -> None:
     now = [float(NOW)]
     asked: list[str] = []
     ask = noted(asked)
@@ -445,7 +445,7 @@ def test_what_was_found_while_the_clock_was_wrong_is_forgotten_when_it_is_put_ri
     assert "DNSKEY" in asked, "keys are kept for a day, not until the clock is there again"
 
 
-def test_a_question_that_costs_too_much_makes_no_zone_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spent_budget_marks_no_zone_as_bogus(monkeypatch: pytest.MonkeyPatch) -> None:
     # Or a CNAME from a costly zone into another would make that one bogus for everybody.
     keeping = validator()
     with monkeypatch.context() as patch:
@@ -455,7 +455,7 @@ def test_a_question_that_costs_too_much_makes_no_zone_bad(monkeypatch: pytest.Mo
     assert settle("1.ark.arpa.", by=keeping).security == "secure"
 
 
-def test_what_is_known_to_be_bad_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_bogus_zones_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chain, "MAX_BAD", 3)
     keeping = validator()
     found = [dns.name.from_text(f"{number}.arpa.") for number in range(10)]
@@ -466,7 +466,7 @@ def test_what_is_known_to_be_bad_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         assert sum(keeping.trust.is_bad(other) is not None for other in found) <= 3
 
 
-def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chain, "MAX_KEPT", 3)
     keeping = validator()
     for number in range(10):
@@ -480,7 +480,7 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def many(count: int, collide: bool) -> Iterator[tuple[dns.rrset.RRset, dns.rrset.RRset, Keys]]:
-    """KeyTrap: so many keys of one tag, and so many signatures that name it and verify by none of them."""
+    """KeyTrap: many keys with one tag, and many signatures with that tag that do not verify."""
     zone = dns.name.from_text(CHILD)
     rrset = dns.rrset.from_text("1.ark.arpa.", 300, "IN", "NAPTR", '0 0 "h" "ark" "" evil.example.')
     good = CHILD_ZONE.find_rdataset("1.ark.arpa.", "RRSIG", "NAPTR")[0]
@@ -618,7 +618,7 @@ def essence(answer: Answer) -> tuple[object, ...]:
     where=st.floats(0, 1, exclude_max=True),
     flip=st.integers(1, 255),
 )
-def test_no_octet_can_be_changed_and_another_answer_be_secure(name: str, which: int, where: float, flip: int) -> None:
+def test_no_changed_byte_gives_another_secure_answer(name: str, which: int, where: float, flip: int) -> None:
     """Some octets mean nothing (the ID, a TTL that was signed, letters in names): then the answer is the same."""
     target = NEEDS[name][which]
 
@@ -705,7 +705,7 @@ def test_files_of_anchors(text: str, zones: set[str], tmp_path: Path) -> None:
         ('trust-anchors { . static-key 257 3 13 "A"; };', "cannot be read"),
     ],
 )
-def test_files_of_anchors_that_are_none(text: str, reason: str) -> None:
+def test_invalid_files_of_anchors(text: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason) as caught:
         anchors.read(text, "anchors.txt")
     assert str(caught.value).startswith("anchors.txt")
