@@ -1,4 +1,4 @@
-"""Closing caches and disks, and how caches are shown."""
+"""Closing a cache, and its repr."""
 
 from __future__ import annotations
 
