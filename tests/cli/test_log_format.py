@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from maptr.cli import logstream
-from tests.server.test_daemon import Start, start, zone_file
+from tests.support.server_process import Start, start, zone_file
 
 __all__ = ["start", "zone_file"]  # fixtures
 
@@ -20,7 +20,7 @@ STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
 @pytest.mark.parametrize("level", ["info", "warning"])
 def test_text_has_time_and_level(level: str, start: Start, zone_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.server.test_daemon.STAMP", re.compile("$^"))
+    monkeypatch.setattr("tests.support.server_process.STAMP", re.compile("$^"))
     monkeypatch.setenv("MAPTR_SERVE_USER", "")
     options = ["--zone", f"ark.arpa={zone_file}", "--listen", "127.0.0.1:0", "--log-level", level]
     server = start(*options, "--query-log", "1")

@@ -29,9 +29,9 @@ from maptr.cli.up import SAMPLE, find_registry
 from maptr.protocol.numbers import SERVER_PORT as PORT
 from maptr.registry.followed_file import pull_file
 from maptr.registry.pull import OFFICIAL
-from tests.server.test_daemon import PATIENCE
 from tests.support.http_server import http_server, sends
 from tests.support.registries import natab
+from tests.support.server_process import PATIENCE
 
 ARK = "ark:12025/x1"
 

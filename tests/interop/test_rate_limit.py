@@ -14,9 +14,9 @@ from maptr.answer.rate_limit import RrlSettings
 from maptr.protocol.address import Address
 from maptr.server.daemon import Daemon
 from maptr.server.responder import Responder
-from tests.server.test_listeners import SNAPSHOT, WIRE
 from tests.support.peers import find, require
 from tests.support.running import answering, served
+from tests.support.streams import SNAPSHOT, WIRE
 
 FLOOD = 300
 RATE = 2

@@ -16,10 +16,10 @@ from maptr.cli.group import main
 from maptr.discovery import NoMappingAuthority
 from maptr.registry.table import Table
 from tests.interop.test_secondaries import serial_at
-from tests.server.test_daemon import Server
 from tests.support.http_server import http_server, sends
 from tests.support.peers import HOST, free_port, require
 from tests.support.secondaries import SECRET, KnotSecondary, NsdSecondary, Secondary
+from tests.support.server_process import Server
 
 SAMPLE = Path(__file__).resolve().parent.parent.parent / "zones" / "sample.json"
 PATIENCE = 60.0  # seconds until what should come about never will; NSD takes one or two for each change

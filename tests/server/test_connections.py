@@ -27,7 +27,9 @@ from maptr.server.counters import Counters
 from maptr.server.daemon import Daemon
 from maptr.server.sockets import open_tcp
 from maptr.server.stream import TcpLimits
-from tests.server.test_listeners import (
+from tests.support.certificates import write_certificate
+from tests.support.running import PATIENCE, Running, answering, served
+from tests.support.streams import (
     BIG,
     BIG_FRAME,
     FRAME,
@@ -43,8 +45,6 @@ from tests.server.test_listeners import (
     wait_for,
     wait_until_cut_off,
 )
-from tests.support.certificates import write_certificate
-from tests.support.running import PATIENCE, Running, answering, served
 
 T = TypeVar("T")
 

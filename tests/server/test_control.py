@@ -5,88 +5,30 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import stat
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dns.edns
-import dns.exception
 import dns.flags
 import dns.message
 import dns.query
 import dns.rcode
 import dns.rrset
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from maptr import places
 from maptr.cli.group import main
 from maptr.cli.serve import serve
 from maptr.errors import ConfigError
 from maptr.server import control, request_server, systemd
-from tests.server.test_daemon import PATIENCE, Server, address_of, zone_text
 from tests.support.load import Load
 from tests.support.running import converse
-
-
-class Site:
-    """A directory with a configuration and zones, and the server that has it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.config = directory / "maptr.toml"
-        self.socket = directory / "run" / "maptr.sock"
-        self.server: Server | None = None
-        self.servers: list[Server] = []
-        self.write_zone("a.test", zone_text(1))
-        self.write_zone("b.test", zone_text(1))
-        self.configure()
-
-    def configure(self, extra: str = "", *, zones: tuple[str, ...] = ("a.test", "b.test"), serve: str = "") -> None:
-        tables = "".join(f'[[zone]]\nname = "{name}"\nfile = "{name}.zone"\n' for name in zones)
-        self.config.write_text(f'[serve]\nlisten = ["127.0.0.1:0"]\n{serve}\n{tables}{extra}')
-
-    def write_zone(self, name: str, text: str) -> None:
-        beside = self.directory / "new"
-        beside.write_text(text)
-        beside.replace(self.directory / f"{name}.zone")
-
-    def start(self, *arguments: str) -> int:
-        """Run the server and give its port."""
-        self.server = Server("--config", str(self.config), *arguments)
-        self.servers.append(self.server)
-        return self.server.ready()
-
-    def run(self, *arguments: str) -> Result:
-        return CliRunner().invoke(main, [arguments[0], "--config", str(self.config), *arguments[1:]])
-
-    def status(self) -> dict[str, Any]:
-        result = self.run("status", "--json")
-        assert result.exit_code == 0, result.output
-        document: dict[str, Any] = json.loads(result.stdout)
-        return document
-
-    def zone(self, name: str) -> dict[str, object]:
-        zones = self.status()["zones"]
-        assert isinstance(zones, list)
-        found: dict[str, object] = next(zone for zone in zones if zone["zone"] == name)
-        return found
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    directory = Path(tempfile.mkdtemp(prefix="maptr-"))  # short enough for a socket
-    found = Site(directory)
-    yield found
-    for server in found.servers:
-        server.end()
-    shutil.rmtree(directory)
+from tests.support.server_process import PATIENCE, Server, Site, address_of, zone_text
 
 
 def test_reload_and_status(site: Site) -> None:

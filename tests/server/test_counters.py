@@ -14,7 +14,7 @@ from maptr.server.counters import Counters, total
 from maptr.server.responder import Responder, State
 from maptr.server.stream import TcpLimits
 from maptr.transfer.session import Access
-from tests.server.test_listeners import SNAPSHOT
+from tests.support.streams import SNAPSHOT
 
 
 def query(name: str, rdtype: str = "NAPTR", edns: int = 0, **options: object) -> bytes:

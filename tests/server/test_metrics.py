@@ -29,12 +29,10 @@ from maptr.server.counters import GROUPS
 from maptr.server.sockets import open_tcp
 from maptr.server.status import describe_left_out
 from maptr.zone.lint import publishable
-from tests.server.test_control import Site
-from tests.server.test_control import site as site
-from tests.server.test_daemon import PATIENCE, address_of, zone_text
-from tests.server.test_listeners import is_closed, wait_until_cut_off
 from tests.support.peers import find
 from tests.support.running import Running, converse
+from tests.support.server_process import PATIENCE, Site, address_of, zone_text
+from tests.support.streams import is_closed, wait_until_cut_off
 
 parser = pytest.importorskip("prometheus_client.parser", reason="metrics need maptr[metrics]")
 

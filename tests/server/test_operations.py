@@ -22,11 +22,9 @@ import tomli
 from maptr.config import Config, parse
 from maptr.config.model import all_keys
 from maptr.dnssec.keys import Algorithm, Role, State, add_key
-from tests.server.test_control import Site
-from tests.server.test_control import site as site
-from tests.server.test_daemon import PATIENCE, address_of, zone_text
 from tests.support.load import Load
 from tests.support.peers import Maptr, find
+from tests.support.server_process import PATIENCE, Site, address_of, zone_text
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIGURATION = (REPOSITORY / "docs" / "configuration.md").read_text("utf-8")

@@ -20,9 +20,7 @@ import pytest
 from maptr import config as configuration
 from maptr.errors import ConfigError
 from maptr.server import privileges
-from tests.server.test_daemon import Server, Start, start, zone_text
-
-__all__ = ["start"]  # a fixture
+from tests.support.server_process import Server, Start, zone_text
 
 NOBODY = "nobody"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

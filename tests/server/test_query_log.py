@@ -14,9 +14,7 @@ import pytest
 
 from maptr.answer.context import Transport
 from maptr.server.query_log import QueryLog
-from tests.server.test_daemon import PATIENCE, Start, start, zone_file
-
-__all__ = ["start", "zone_file"]  # fixtures
+from tests.support.server_process import PATIENCE, Start
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 

@@ -23,8 +23,7 @@ from maptr.server.zone_file import read_zone
 from maptr.zone.snapshot import Snapshot, ZoneView
 from tests.answer import test_respond_oracle as generator
 from tests.server.test_batch import PATIENCE, ask, numbered
-from tests.server.test_control import Site
-from tests.server.test_control import site as site
+from tests.support.server_process import Site
 
 pytestmark = pytest.mark.skipif(batch.why_not() is not None, reason=f"no batches here: {batch.why_not()}")
 

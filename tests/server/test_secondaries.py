@@ -13,7 +13,6 @@ import dns.opcode
 import dns.rcode
 import dns.rdatatype
 import dns.rrset
-import dns.tsig
 import pytest
 
 from maptr.errors import ConfigError

@@ -13,7 +13,6 @@ import dns.message
 import dns.name
 import dns.query
 import dns.rcode
-import dns.rdatatype
 import dns.tsig
 import dns.tsigkeyring
 import dns.zone
@@ -23,10 +22,8 @@ from maptr.config import Config, parse
 from maptr.errors import ConfigError
 from maptr.server import settings
 from maptr.server.settings import Overrides
-from tests.server.test_control import Site
-from tests.server.test_control import site as site
-from tests.server.test_daemon import PATIENCE, address_of, zone_text
 from tests.support.peers import require
+from tests.support.server_process import PATIENCE, Site, address_of, zone_text
 
 KEY = '[[key]]\nname = "xfr"\nsecret_file = "xfr.key"\n'
 
