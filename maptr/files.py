@@ -51,26 +51,22 @@ def write_atomically(path: Path, content: bytes) -> None:
     file is then unchanged and nothing is left beside it.
     """
     with _naming(path):
-        _write_atomically(path, content)
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    if path.exists() and not path.is_file() and not path.is_dir():
-        path.write_bytes(content)
-        return
-    path = Path(os.path.realpath(path))
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        mode = path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~_umask()
-        Path(name).chmod(mode)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        if path.exists() and not path.is_file() and not path.is_dir():
+            path.write_bytes(content)
+            return
+        target = Path(os.path.realpath(path))
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
+            Path(name).chmod(mode)
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
 
 
 def keep(path: Path, *parts: bytes, sync: bool = True) -> None:
@@ -79,26 +75,21 @@ def keep(path: Path, *parts: bytes, sync: bool = True) -> None:
     The temporary file always has the same name, so that a crash leaves one such file at most, which the next write
     removes. ``sync`` flushes to disk. Raises OSError; nothing is then left beside the file.
     """
+    temporary = path.with_name(f".{path.name}.new")
     with _naming(path):
-        _keep(path, parts, sync)
-
-
-def _keep(path: Path, parts: tuple[bytes, ...], sync: bool) -> None:
-    half = path.with_name(f".{path.name}.new")
-    try:
-        half.unlink(missing_ok=True)
-        handle = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-        with os.fdopen(handle, "wb") as file:
-            for part in parts:
-                file.write(part)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        half.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            half.unlink(missing_ok=True)
-        raise
+        try:
+            temporary.unlink(missing_ok=True)
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+            with os.fdopen(handle, "wb") as file:
+                file.writelines(parts)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
 
 
 def name_for(origin: Labels) -> str:

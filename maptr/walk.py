@@ -34,7 +34,7 @@ MAX_RECORDS = 2048  # in one walk; one response has room for about that many, an
 
 TIME_OVER = "the walk's time was over"  # the note of a question that was not sent in time
 
-Path = tuple[tuple[int, int], ...]
+RulePath = tuple[tuple[int, int], ...]
 """Order and preference of each record on the way."""
 
 
@@ -71,7 +71,7 @@ class Question(NamedTuple):
     question whether the origin exists."""
 
     name: Labels
-    path: Path = ()
+    path: RulePath = ()
     ttl: int = MAX_TTL
     rdtype: int = NAPTR
 
@@ -156,7 +156,7 @@ class Walk:
         self._budget = budget or Budget(settings.regexp_steps)
         self._records_left = settings.max_records
         self._origin_known = origin_known
-        self._too_long: list[Path] = []  # of records whose URL is too long
+        self._too_long: list[RulePath] = []  # of records whose URL is too long
 
     def next(self) -> list[Question]:
         """New questions, best path first. They may be sent together.
@@ -388,13 +388,13 @@ class _Found(NamedTuple):
         return _padded(path, depth), self.naptr.canonical(), self.nth, len(path), self.candidate.owner.lower()
 
 
-def _padded(path: Path, depth: int) -> Path:
+def _padded(path: RulePath, depth: int) -> RulePath:
     # A shorter path is padded with zeros: the draft sets order and preference to 0, and then the number of redirects
     # must not matter.
     return path + ((0, 0),) * (depth - len(path))
 
 
-def _rank(found: Sequence[_Found], ark: Ark, scheme: str, unknown: Sequence[Path]) -> tuple[Candidate, ...]:
+def _rank(found: Sequence[_Found], ark: Ark, scheme: str, unknown: Sequence[RulePath]) -> tuple[Candidate, ...]:
     """Candidates by (order, preference) along their path, then by rdata in canonical order; each URL once.
 
     URLs that differ only in the slash after ``ark:`` count as one. ``unknown`` are the paths of records for this ARK

@@ -13,7 +13,7 @@ from maptr.errors import ZoneError
 from maptr.protocol.names import Labels, to_text
 from maptr.text import nearest
 
-Mistakes = Iterator[tuple[lines.Path, str]]
+Mistakes = Iterator[tuple[lines.KeyPath, str]]
 """The path of each wrong key or table, and the reason."""
 
 
@@ -39,7 +39,7 @@ def check(config: Config, document: Mapping[str, Any]) -> Mistakes:
 def _check_keys(config: Config) -> Mistakes:
     seen: set[Labels] = set()
     for index, key in enumerate(config.keys):
-        path: lines.Path = ("key", index)
+        path: lines.KeyPath = ("key", index)
         if key.name in seen:
             yield (*path, "name"), f"the key {_shown(key.name)} is given twice"
         seen.add(key.name)
@@ -96,7 +96,7 @@ def _check_table(config: Config) -> Mistakes:
         yield ("table", "every"), "must be more than 0"
 
 
-def _check_servers(path: lines.Path, servers: Sequence[str]) -> Mistakes:
+def _check_servers(path: lines.KeyPath, servers: Sequence[str]) -> Mistakes:
     if not servers:
         return
     from maptr.client.servers import check_server  # here, because sockets and TLS delay the start of a command
@@ -119,7 +119,7 @@ def _unusable(source: str) -> str:
     return ""
 
 
-def _check_signing(config: Config, zone: model.ZoneConfig, path: lines.Path) -> Mistakes:
+def _check_signing(config: Config, zone: model.ZoneConfig, path: lines.KeyPath) -> Mistakes:
     signing = zone.signing
     if zone.keys is None:
         if signing != model.SigningConfig():
@@ -133,9 +133,9 @@ def _check_signing(config: Config, zone: model.ZoneConfig, path: lines.Path) -> 
         yield (*path, "signing"), reason
 
 
-def _key_names(config: Config) -> Iterator[tuple[lines.Path, Labels]]:
+def _key_names(config: Config) -> Iterator[tuple[lines.KeyPath, Labels]]:
     """Each reference to a key: its path, and the name of the key."""
-    tables: list[tuple[lines.Path, Any]] = [(("serve", "catalog"), config.serve.catalog)]
+    tables: list[tuple[lines.KeyPath, Any]] = [(("serve", "catalog"), config.serve.catalog)]
     tables += [(("zone", index), zone) for index, zone in enumerate(config.zones)]
     for path, table in tables:
         for key in ("transfer", "notify"):

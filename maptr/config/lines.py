@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """Keys from the root, with an index after each array of tables: ``("zone", 0, "name")``."""
 
 _BLANK = " \t\r\n"
 _QUOTES = ('"""', "'''", '"', "'")  # the longer first: three quotes are not an empty string and a quote
 
 
-def key_lines(text: str) -> dict[Path, int]:
+def key_lines(text: str) -> dict[KeyPath, int]:
     """The line, from 1, of every table, key and array element."""
     return _Scanner(text).lines
 
@@ -23,10 +23,10 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
-        self.lines: dict[Path, int] = {}
-        self._tables: Counter[Path] = Counter()  # the tables of each array so far
+        self.lines: dict[KeyPath, int] = {}
+        self._tables: Counter[KeyPath] = Counter()  # the tables of each array so far
         self._counted = (0, 1)  # an offset and its line, from which to count on
-        table: Path = ()
+        table: KeyPath = ()
         while self._next():
             if self.text[self.at] == "[":
                 table = self._header()
@@ -45,17 +45,17 @@ class _Scanner:
                 return True
         return False
 
-    def _mark(self, path: Path) -> None:
+    def _mark(self, path: KeyPath) -> None:
         offset, line = self._counted
         line += self.text.count("\n", offset, self.at)
         self._counted = (self.at, line)
         self.lines.setdefault(path, line)
 
-    def _header(self) -> Path:
+    def _header(self) -> KeyPath:
         is_array = self.text.startswith("[[", self.at)
         start = self.at + 1 + is_array
         *above, last = self._key(start, "]")
-        path: Path = ()
+        path: KeyPath = ()
         for part in above:
             path = self._current((*path, part))
         path = (*path, last)
@@ -67,7 +67,7 @@ class _Scanner:
         self.at += 1 + is_array
         return path
 
-    def _current(self, path: Path) -> Path:
+    def _current(self, path: KeyPath) -> KeyPath:
         """The name of an array in a header stands for the last table of the array."""
         return (*path, self._tables[path] - 1) if path in self._tables else path
 
@@ -85,7 +85,7 @@ class _Scanner:
             parts.append(part)
         return parts
 
-    def _pair(self, table: Path) -> None:
+    def _pair(self, table: KeyPath) -> None:
         start = self.at
         parts = self._key(start, "=")
         self.at = start
@@ -95,7 +95,7 @@ class _Scanner:
         self.at += 1
         self._value((*table, *parts))
 
-    def _value(self, path: Path) -> None:
+    def _value(self, path: KeyPath) -> None:
         self._next()
         if self.text[self.at] == "[":
             self.at += 1

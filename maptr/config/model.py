@@ -18,7 +18,7 @@ from maptr.answer.context import MAX_PAYLOAD, MIN_PAYLOAD
 from maptr.cache import DNS_FIRST, PATIENCE, POLICIES, STALE_LIMIT
 from maptr.choose import CHOOSERS
 from maptr.config import values
-from maptr.config.values import Kind, Secret
+from maptr.config.values import Secret, ValueType
 from maptr.dnssec.policy import INCEPTION_OFFSET, LIFETIME, REFRESH
 from maptr.errors import ConfigError
 from maptr.protocol.address import Address, Network, read_network
@@ -28,9 +28,9 @@ from maptr.registry.plan import REMOVAL_LIMIT
 from maptr.transfer.acl import NotifyTarget, Rule
 
 
-def setting(kind: Kind[Any], default: Any = MISSING) -> Any:
-    """A key with a value of this kind. Without a default it must be given."""
-    return field(default=default, metadata={"kind": kind})
+def setting(value_type: ValueType[Any], default: Any = MISSING) -> Any:
+    """A key with a value of this type. Without a default it must be given."""
+    return field(default=default, metadata={"type": value_type})
 
 
 def section(table: type[Any]) -> Any:

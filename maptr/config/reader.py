@@ -146,8 +146,8 @@ def _from_environment(environment: Mapping[str, str], errors: list[ConfigError])
     found: dict[str, tuple[object, str]] = {}
     for variable, text in environment.items():
         if variable in known:
-            kind = fields[known[variable]].metadata["kind"]
-            found[known[variable]] = kind.from_text(text), variable
+            value_type = fields[known[variable]].metadata["type"]
+            found[known[variable]] = value_type.from_text(text), variable
         elif variable.startswith(ENVIRONMENT_OURS):
             errors.append(ConfigError(f"no such setting; the nearest is {nearest(variable, known)}", key=variable))
     return found
@@ -164,7 +164,7 @@ class _Reading:
     """
 
     def __init__(
-        self, document: dict[str, Any], filename: str, found: Mapping[lines.Path, int], directory: Path | None
+        self, document: dict[str, Any], filename: str, found: Mapping[lines.KeyPath, int], directory: Path | None
     ) -> None:
         self.document = document
         self.filename = filename
@@ -173,8 +173,8 @@ class _Reading:
         self.places: dict[str, tuple[str, int]] = {}
         self.errors: list[ConfigError] = []
         self.lost = False
-        self._wrong: set[lines.Path] = set()  # keys without a value, because it is wrong or the key is misspelled
-        self._outside: dict[lines.Path, str] = {}  # keys that are not from the file, with their variable or option
+        self._wrong: set[lines.KeyPath] = set()  # keys without a value, because it is wrong or the key is misspelled
+        self._outside: dict[lines.KeyPath, str] = {}  # keys that are not from the file, with their variable or option
 
     def overlay(self, given: Mapping[str, tuple[object, str]]) -> None:
         """Replace values of the file by values from the environment or the command line."""
@@ -188,7 +188,7 @@ class _Reading:
             table[last] = value
             self._outside[tuple(key.split("."))] = source
 
-    def table(self, kind: type[Any], document: object, path: lines.Path) -> Any:
+    def table(self, kind: type[Any], document: object, path: lines.KeyPath) -> Any:
         """A table as an object of its class. A wrong value gets its default; without a default, the table is WRONG."""
         if not isinstance(document, dict):
             return self._refuse(path, "must be a table")
@@ -218,7 +218,7 @@ class _Reading:
             return WRONG
         return kind(**found)
 
-    def _value(self, field: dataclasses.Field[Any], value: object, path: lines.Path) -> object:
+    def _value(self, field: dataclasses.Field[Any], value: object, path: lines.KeyPath) -> object:
         if below := field.metadata.get("table"):
             return self.table(below, value, path)
         if below := field.metadata.get("array"):
@@ -228,7 +228,7 @@ class _Reading:
             self.lost = self.lost or WRONG in tables
             return tuple(table for table in tables if table is not WRONG)
         try:
-            return self._settle(field.metadata["kind"].read(value), path)
+            return self._settle(field.metadata["type"].read(value), path)
         except ElementError as error:
             for index, reason in error.wrong:
                 self._refuse((*path, index), reason)
@@ -237,12 +237,12 @@ class _Reading:
         except ValueError as error:
             return self._refuse(path, str(error))
 
-    def _refuse(self, path: lines.Path, message: str) -> object:
+    def _refuse(self, path: lines.KeyPath, message: str) -> object:
         self._wrong.add(path)
         self.errors.append(self.error(path, message))
         return WRONG
 
-    def follows(self, path: lines.Path, message: str) -> bool:
+    def follows(self, path: lines.KeyPath, message: str) -> bool:
         """Whether a mistake may only be the consequence of a key that was refused."""
         words = {word.strip(".") for word in re.findall(r"[a-z_.0-9]+", message)}
         return any(
@@ -251,7 +251,7 @@ class _Reading:
             if wrong
         )
 
-    def _settle(self, value: object, path: lines.Path) -> object:
+    def _settle(self, value: object, path: lines.KeyPath) -> object:
         """Make a relative path of the file start from the file's folder; one of a flag stays as it is."""
         if path in self._outside or self.directory is None:
             return value
@@ -259,18 +259,18 @@ class _Reading:
             return tuple(self._settle(one, path) for one in value)
         return self.directory / value if isinstance(value, Path) else value
 
-    def _place(self, path: lines.Path) -> tuple[str, int]:
+    def _place(self, path: lines.KeyPath) -> tuple[str, int]:
         parts = [path[:end] for end in range(len(path), 0, -1)]
         for part in parts:  # first, because the file may have the key too
             if part in self._outside:
                 return self._outside[part], 0
         return self.filename, next((self.lines[part] for part in parts if part in self.lines), 0)
 
-    def error(self, path: lines.Path, message: str) -> ConfigError:
+    def error(self, path: lines.KeyPath, message: str) -> ConfigError:
         filename, line = self._place(path)
         return ConfigError(message, filename=filename, line=line, key=_dotted(path))
 
-    def _nearest(self, path: lines.Path, key: str, known: Iterable[str]) -> str:
+    def _nearest(self, path: lines.KeyPath, key: str, known: Iterable[str]) -> str:
         """The nearest valid key: the same one in another table, a similar one here, or a similar one anywhere."""
         here = f"{_dotted(path)}." if path else ""
         everywhere = [*model.all_keys(), *model.keys_of(Config)]
@@ -281,12 +281,12 @@ class _Reading:
         return nearest(here + key, everywhere)
 
 
-def _dotted(path: lines.Path) -> str:
+def _dotted(path: lines.KeyPath) -> str:
     """``zone.file``, without the index of the zone."""
     return ".".join(part for part in path if isinstance(part, str))
 
 
-def _indexed(path: lines.Path) -> str:
+def _indexed(path: lines.KeyPath) -> str:
     """``zone[0].file``, with the index of the zone."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 

@@ -1,4 +1,4 @@
-"""The kinds of values in a configuration: how each is read from TOML, or from the text of an environment variable.
+"""The types of values in a configuration: how each is read from TOML, or from the text of an environment variable.
 
 A reader raises ValueError with the reason, which never contains a secret. The caller adds file and line.
 """
@@ -36,15 +36,15 @@ class ElementError(ValueError):
         self.wrong = wrong
 
 
-class Kind(NamedTuple, Generic[T]):
+class ValueType(NamedTuple, Generic[T]):
     """How a value is read: ``read`` takes a TOML value; ``from_text`` makes one from an environment variable."""
 
     read: Callable[[Any], T]
     from_text: Callable[[str], object] = lambda text: text
 
-    def then(self, further: Callable[[T], Any]) -> Kind[Any]:
-        """The same kind with a further step."""
-        return Kind(lambda value: further(self.read(value)), self.from_text)
+    def then(self, further: Callable[[T], Any]) -> ValueType[Any]:
+        """The same type with a further step."""
+        return ValueType(lambda value: further(self.read(value)), self.from_text)
 
 
 class Secret:
@@ -137,24 +137,24 @@ def _number_from_text(text: str) -> object:
     return text  # which ``read`` refuses
 
 
-def integer(low: int, high: int) -> Kind[int]:
-    return Kind(lambda value: _bounded(_of_type(value, int), low, high), _number_from_text)
+def integer(low: int, high: int) -> ValueType[int]:
+    return ValueType(lambda value: _bounded(_of_type(value, int), low, high), _number_from_text)
 
 
-def number(low: float, high: float) -> Kind[float]:
-    return Kind(lambda value: _bounded(_of_type(value, float), low, high), _number_from_text)
+def number(low: float, high: float) -> ValueType[float]:
+    return ValueType(lambda value: _bounded(_of_type(value, float), low, high), _number_from_text)
 
 
-def choice(*words: str) -> Kind[str]:
+def choice(*words: str) -> ValueType[str]:
     def read(value: object) -> str:
         if _of_type(value, str) not in words:
             raise ValueError(f"must be one of {', '.join(words)}, not {value!r}")
         return str(value)
 
-    return Kind(read)
+    return ValueType(read)
 
 
-def list_of(element: Kind[T]) -> Kind[tuple[T, ...]]:
+def list_of(element: ValueType[T]) -> ValueType[tuple[T, ...]]:
     """An array; an environment variable separates its elements with commas. ``read`` raises ElementError."""
 
     def read(value: object) -> tuple[T, ...]:
@@ -168,7 +168,7 @@ def list_of(element: Kind[T]) -> Kind[tuple[T, ...]]:
             raise ElementError(wrong)
         return tuple(found)
 
-    return Kind(read, lambda text: [element.from_text(part.strip()) for part in text.split(",") if part.strip()])
+    return ValueType(read, lambda text: [element.from_text(part.strip()) for part in text.split(",") if part.strip()])
 
 
 def _short(text: str) -> str:
@@ -208,11 +208,13 @@ def _sha256(text: str) -> str:
     return text.lower()
 
 
-BOOLEAN = Kind(lambda value: _of_type(value, bool), lambda text: {"true": True, "false": False}.get(text.lower(), text))
-TEXT = Kind(lambda value: _of_type(value, str))
+BOOLEAN = ValueType(
+    lambda value: _of_type(value, bool), lambda text: {"true": True, "false": False}.get(text.lower(), text)
+)
+TEXT = ValueType(lambda value: _of_type(value, str))
 SHORT_TEXT = TEXT.then(_short)
 PATH = TEXT.then(_path)  # "" is None; the reader resolves relative paths
 FILE = TEXT.then(_file)
-DURATION = Kind(_duration)
+DURATION = ValueType(_duration)
 SHA256 = TEXT.then(_sha256)
 NAME = TEXT.then(read_name)

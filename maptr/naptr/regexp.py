@@ -104,7 +104,7 @@ def escape(text: str) -> str:
     return "".join(f"[{c}]" if c in ".*+?(){}|$[" else f"\\{c}" if c in "^\\" else c for c in text)
 
 
-_OCTET = re.compile(rb"\\.?|[^\\]", re.DOTALL)  # one byte, or a backslash and the byte that it escapes
+_UNIT = re.compile(rb"\\.?|[^\\]", re.DOTALL)  # one byte, or a backslash and the byte that it escapes
 _RUN = re.compile(rb"([^\\]+)|\\(.)", re.DOTALL)  # unescaped bytes, or one escaped byte
 
 
@@ -117,7 +117,7 @@ def _split(field: bytes) -> tuple[bytes, tuple[bytes | int, ...], bytes]:
     delimiter = field[0]
     if delimiter in b"0123456789\\i":
         raise RegexpError(f"{chr(delimiter)!r} cannot delimit")
-    octets = _OCTET.findall(field, 1)
+    octets = _UNIT.findall(field, 1)
     try:
         first = octets.index(field[:1])
         second = octets.index(field[:1], first + 1)
