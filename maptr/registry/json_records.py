@@ -145,14 +145,12 @@ def read_record(record: Any) -> Entry:
     """The entry of one record. Raises ValueError with the reason if the record is bad."""
     if not isinstance(record, dict):
         raise ValueError("not an object")
-    target = record.get("target")
-    needed = {key: record[key] for key in (*_NEEDED, *(() if _has_target(record) else ("where",))) if key in record}
-    if isinstance(target, dict):
-        needed["target"] = {"url": target.get("url")}  # its other members only inform
-    if reason := flaw(needed) or _repeated(record, needed) or _repeated(target, ("url",)):
-        raise ValueError(reason)
-    naan, shoulder = _key(record)
-    whole = record if flaw(record) is None else kept(record)  # the flaw is in a member that only informs
+    whole = record
+    if flaw(record) is not None:
+        if reason := _flaw_of_needed(record):
+            raise ValueError(reason)
+        whole = kept(record)
+    naan, shoulder = _key(whole)
     who, policy = (_part(whole, part) for part in ("who", "na_policy"))
     when = whole.get("when" if whole.get("when") is not None else "date_created")
     return Entry(
@@ -209,6 +207,15 @@ def write_record(entry: Entry) -> dict[str, Any]:
     if len(entry.nmas) > 1 or any(nma.acronym for nma in entry.nmas):
         found["nmas"] = [{"where": nma.where, "target": _target(nma), "acronym": nma.acronym} for nma in entry.nmas]
     return found | extra | {"rtype": rtype} | ({"more": more} if more else {})
+
+
+def _flaw_of_needed(record: Mapping[str, Any]) -> str | None:
+    """The flaw in the members that are needed to resolve an ARK."""
+    target = record.get("target")
+    needed = {key: record[key] for key in (*_NEEDED, *(() if _has_target(record) else ("where",))) if key in record}
+    if isinstance(target, dict):
+        needed["target"] = {"url": target.get("url")}  # its other members only inform
+    return flaw(needed) or _repeated(record, needed) or _repeated(target, ("url",))
 
 
 def _repeated(value: Any, needed: Iterable[str]) -> str | None:

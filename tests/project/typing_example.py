@@ -63,12 +63,12 @@ def choosing() -> list[Discovery]:
     def last(discovery: Discovery) -> Candidate:
         return discovery[-1]
 
-    def told(step: Step) -> None:
+    def on_step(step: Step) -> None:
         pass
 
     rng = random.Random(1)
     choosers = (first, sticky, at_random(rng), weighted(rng), Reachable(probe=info()), last)
-    return [discover("ark:12345/x1", chooser=chooser, on_step=told) for chooser in choosers]
+    return [discover("ark:12345/x1", chooser=chooser, on_step=on_step) for chooser in choosers]
 
 
 def validating(key: dns.rdata.Rdata) -> tuple[str, ...]:
@@ -123,6 +123,6 @@ def many_over_tls() -> list[AsyncIterator[Discovery]]:
 
 
 def described() -> str | None:
-    told: Description = describe("ark:12345/x1", nameservers=["192.0.2.1"])
-    record: Segment | None = told.segment()
+    description: Description = describe("ark:12345/x1", nameservers=["192.0.2.1"])
+    record: Segment | None = description.segment()
     return record.get("who") if record else None

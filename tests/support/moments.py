@@ -88,19 +88,19 @@ class Follower:
         self.ixfr += self._take(before, self._query("IXFR", before))
         return change
 
-    def axfr_octets(self) -> int:
+    def axfr_size(self) -> int:
         """The bytes that an AXFR takes now."""
         return sum(map(len, self._asked(self._query("AXFR"))))
 
     def _take(self, serial: int | None, query: dns.message.Message) -> int:
         rdtype = dns.rdatatype.AXFR if serial is None else dns.rdatatype.IXFR
-        octets = 0
+        size = 0
         with dns.xfr.Inbound(self.zone, rdtype, serial) as inbound:
             for wire in self._asked(query):
-                octets += len(wire)
+                size += len(wire)
                 done = inbound.process_message(dns.message.from_wire(wire, xfr=True, one_rr_per_rrset=True))
         assert done
-        return octets
+        return size
 
     def _asked(self, query: dns.message.Message) -> Iterator[bytes]:
         access = Access(keyring([]), {self.view.origin: Secondaries(Acl.of([HERE]))}, {self.view.origin: self.journal})

@@ -424,9 +424,9 @@ class PowerDns(Peer):
 
 
 class Unbound(Peer):
-    """NLnet Labs Unbound, a validating resolver: it asks other servers of the test, and trusts what it is told to.
+    """NLnet Labs Unbound, a validating resolver of the test's own servers and trust anchors.
 
-    ``stubs`` are the servers by zone, ``anchors`` DS or DNSKEY records in presentation format. It asks nobody else.
+    ``stubs`` are the servers by zone, ``anchors`` DS or DNSKEY records in presentation format. It queries no other.
     """
 
     name = "unbound"

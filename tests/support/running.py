@@ -56,10 +56,10 @@ def answering(daemon: Daemon) -> Iterator[Running]:
         running.close()
 
 
-def converse(sock: socket.socket, octets: bytes, *, shut: bool = False) -> bytes:
+def converse(sock: socket.socket, content: bytes, *, shut: bool = False) -> bytes:
     """Send some bytes, shut down the sending side if ``shut``, and return all bytes until the server closes."""
     with sock:
-        sock.sendall(octets)
+        sock.sendall(content)
         if shut:
             sock.shutdown(socket.SHUT_WR)
         received = b""

@@ -27,7 +27,7 @@ from tests.support.peers import (
 )
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "transfers.md"
-SECRET = "dGhpcyBpcyBhIHRlc3Qga2V5LCBrbm93biB0byBhbGwhISE="  # 32 octets
+SECRET = "dGhpcyBpcyBhIHRlc3Qga2V5LCBrbm93biB0byBhbGwhISE="  # 32 bytes
 ORIGIN = "ark.arpa."
 CATALOG = "catalog.invalid."
 
@@ -99,7 +99,7 @@ class KnotSecondary(Secondary):
 
 
 class KnotCatalogSecondary(KnotSecondary):
-    """It is told of the catalog alone, and finds the zone in it."""
+    """Configured with the catalog zone only, in which it finds the zone."""
 
     snippets = ("knot-catalog",)
 
@@ -122,7 +122,7 @@ class BindSecondary(Secondary):
 
 
 class BindCatalogSecondary(BindSecondary):
-    """It is told of the catalog alone, and finds the zone in it."""
+    """Configured with the catalog zone only, in which it finds the zone."""
 
     snippets = ("bind-catalog",)
 
