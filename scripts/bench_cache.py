@@ -194,7 +194,7 @@ def moments(data: Path) -> None:
         touched = {entry.naan for entry in (*plan.added, *plan.removed, *(new for _, new in plan.changed))}
         part = Table(entry for entry in following.values() if entry.naan in touched)
         if follower.publish(with_part(follower.view, view_of(part, count + 1), touched)) is not None:
-            whole += follower.axfr_octets()
+            whole += follower.axfr_size()
         table = following
     print(f"{f'IXFR of the registry, {count} moments':<58} {follower.ixfr:>9} octets")
     print(f"{'AXFR of the same':<58} {whole:>9} octets")

@@ -45,18 +45,12 @@ class Plan:
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)
 
-    @property
-    def removal(self) -> float:
-        """The fraction of the old table that is removed, 0.0 to 1.0."""
-        return len(self.removed) / self.size if self.size else 0.0
-
     def check(self, limit: float = REMOVAL_LIMIT) -> None:
         """Raise UnsafePlan if the plan removes more than this fraction of the old table."""
-        if self.removal > limit:
-            raise UnsafePlan(
-                f"the plan removes {len(self.removed)} of {self.size} records"
-                f" ({self.removal:.0%}, the limit is {limit:.0%})"
-            )
+        share = len(self.removed) / self.size if self.size else 0.0
+        if share > limit:
+            counts = f"{len(self.removed)} of {self.size} records"
+            raise UnsafePlan(f"the plan removes {counts} ({share:.0%}, the limit is {limit:.0%})")
 
     def to_text(self) -> str:
         """A line for each record, sorted by key: ``+`` added, ``~`` changed, ``-`` removed, ``!`` kept."""
