@@ -198,7 +198,7 @@ def parse_name(option: str, text: str) -> Labels:
     try:
         return names.parse(text)
     except ValueError as error:
-        raise click.UsageError(f"{option}: {text} is not a domain name: {error}") from None
+        raise click.UsageError(f"{option}: {text} is not a valid domain name: {error}") from None
 
 
 def find_table(file: str | None, config: Config | None) -> str:

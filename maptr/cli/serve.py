@@ -88,7 +88,7 @@ def _origin(text: str) -> str:
     try:
         return to_text(fold(parse(text)))
     except ValueError as error:
-        raise ValueError(f"{text!r} is not a domain name: {error}") from None
+        raise ValueError(f"{text!r} is not a valid domain name: {error}") from None
 
 
 def _folder(text: str) -> str:

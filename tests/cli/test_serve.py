@@ -49,7 +49,7 @@ def test_all_options_for_secondaries_together(zone_file: Path, tmp_path: Path) -
         (("--notify", "::1 key:xfr"), 1, "there is no key xfr."),
         (("--notify", "example.org"), 2, "is not HOST:PORT"),
         (("--catalog", "example"), 1, "the catalog example. is one of the zones"),
-        (("--catalog", "a..b"), 2, "is not a domain name: empty label"),
+        (("--catalog", "a..b"), 2, "is not a valid domain name: empty label"),
         (("--catalog", ".".join(["x" * 40] * 6)), 1, "name of"),
         (("--state", "/none"), 2, "does not exist"),
         (("--query-log", "-1"), 2, "--query-log"),
