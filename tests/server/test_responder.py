@@ -1,6 +1,6 @@
 """Random zones through a server that runs, in batches and by ready responses: the octets of the general path.
 
-That those are right is for ``test_answer_oracle.py``, and for NSD and Knot (``scripts/differential``), to say.
+``test_respond_oracle.py`` checks the general path, and ``scripts/differential`` compares it with NSD and Knot.
 """
 
 from __future__ import annotations

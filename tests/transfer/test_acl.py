@@ -1,4 +1,4 @@
-"""Keys, access rules and targets of NOTIFY: what is read, what it means, and what is refused with a reason."""
+"""TSIG keys, access control lists and NOTIFY targets: what is read, what it allows, and the errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_rfc8945_6_algorithms(algorithm: str, digest: str, size: int) -> None:
         ("k", "hmac-sha256", "abc", "not base64"),
     ],
 )
-def test_a_key_that_is_none_says_why_and_never_its_secret(name: str, algorithm: str, secret: str, why: str) -> None:
+def test_an_invalid_key_has_a_reason_without_its_secret(name: str, algorithm: str, secret: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
         Key.of(name, algorithm, secret)
     assert not secret or secret not in str(caught.value)
@@ -54,7 +54,7 @@ def test_a_key_does_not_show_its_secret() -> None:
         assert "b'secret'" not in text
 
 
-def test_a_key_given_twice() -> None:
+def test_two_keys_with_one_name() -> None:
     key = Key.of("k", "hmac-sha256", SECRET)
     with pytest.raises(ValueError, match=r"key k\. is given twice"):
         keyring([key, Key.of("K.", "hmac-sha512", SECRET)])
@@ -84,18 +84,18 @@ def test_a_key_given_twice() -> None:
         ("0.0.0.0/0", "no address", None, False),
     ],
 )
-def test_who_is_let_in(rule: str, client: str, key: str | None, allowed: bool) -> None:
+def test_which_clients_a_rule_allows(rule: str, client: str, key: str | None, allowed: bool) -> None:
     name = None if key is None else (key.encode(),)
     assert Acl.of([rule]).allows(client, name) is allowed
     assert Acl.of(["203.0.113.77", rule]).allows(client, name) is allowed
 
 
-def test_without_rules_nobody_is_let_in() -> None:
+def test_without_rules_no_client_is_allowed() -> None:
     assert not Acl().allows("127.0.0.1", (b"xfr",))
 
 
 @pytest.mark.parametrize("rule", ["", " ", "xfr", "key:", "192.0.2.1/24", "192.0.2.1 192.0.2.2", "key:a key:b", "::1]"])
-def test_a_rule_that_is_none(rule: str) -> None:
+def test_an_invalid_rule(rule: str) -> None:
     with pytest.raises(ValueError):
         Acl.of([rule])
 
@@ -116,12 +116,12 @@ def test_targets_of_notify(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "host:53", "127.0.0.1:0", "127.0.0.1:x", "127.0.0.1 xfr", "::1 key:a key:b", "key:a"]
 )
-def test_a_target_that_is_none(text: str) -> None:
+def test_an_invalid_target(text: str) -> None:
     with pytest.raises(ValueError):
         NotifyTarget.from_text(text)
 
 
-def test_keys_that_are_named_must_be_there() -> None:
+def test_each_key_in_a_rule_or_target_must_exist() -> None:
     keys = keyring([Key.of("k", "hmac-sha256", SECRET)])
     Secondaries(Acl.of(["key:k"]), (NotifyTarget.from_text("::1 key:k"),)).check(keys)
     for missing in (Secondaries(Acl.of(["key:no"])), Secondaries(notify=(NotifyTarget.from_text("::1 key:no"),))):

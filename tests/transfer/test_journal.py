@@ -1,7 +1,8 @@
-"""The journal: chains, bounds, octets; its file set aside when it cannot be used, and never half written."""
+"""Journals: chains of differences, limits, and files, which are set aside if damaged and written atomically."""
 
 from __future__ import annotations
 
+import hashlib
 import random
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from maptr.errors import JournalError, ZoneError
 from maptr.protocol.names import parse
 from maptr.protocol.serial import is_newer
 from maptr.server.primary import journal_path, read_journal, write_journal
-from maptr.transfer import journal as journals
 from maptr.transfer.journal import Journal, PackedDifference, decode, encode
 from maptr.zone.diff import difference, digest
 from maptr.zone.snapshot import view_zone
@@ -37,7 +37,7 @@ def test_rfc1982_3_2_serials(serial: int, than: int, newer: bool) -> None:
     assert is_newer(serial, than) is newer
 
 
-def test_the_same_zone_in_another_order_is_no_difference() -> None:
+def test_another_order_of_records_is_not_a_difference() -> None:
     one, two = view_of(1, "a 60 TXT x\na 60 TXT y\nb 60 TXT z\n"), view_of(1, "b 60 TXT z\na 60 TXT y\na 60 TXT x\n")
     assert difference(one, two) is None
     assert digest(one) == digest(two)
@@ -46,7 +46,7 @@ def test_the_same_zone_in_another_order_is_no_difference() -> None:
 
 
 @pytest.mark.parametrize("other", ["a 61 TXT x\n", "A 60 TXT x\n", "a 60 TXT X\n", "a 60 SPF x\n", ""])
-def test_whatever_changes_is_a_difference(other: str) -> None:
+def test_every_change_is_a_difference(other: str) -> None:
     one, two = view_of(1, "a 60 TXT x\n"), view_of(2, other)
     change = difference(one, two)
     assert change is not None
@@ -55,21 +55,21 @@ def test_whatever_changes_is_a_difference(other: str) -> None:
     assert digest(one) != digest(two)
 
 
-def test_a_new_serial_alone_is_a_difference_of_nothing() -> None:
+def test_a_new_serial_alone_is_a_difference_without_records() -> None:
     change = difference(view_of(1), view_of(2))
     assert change is not None
     assert (change.from_serial, change.to_serial, change.removed, change.added) == (1, 2, (), ())
 
 
 @pytest.mark.parametrize("serial", [5, 4, 5 + 2**31])
-def test_a_serial_that_does_not_go_forward_starts_anew(serial: int) -> None:
+def test_a_serial_that_did_not_increase_starts_a_new_journal(serial: int) -> None:
     journal = journal_of(view_of(4, "z 60 TXT x\n"), view_of(5))
     after = journal.extend(view_of(5), view_of(serial, "a 60 TXT x\n"))
     assert after.differences == ()
     assert after.serial == serial
 
 
-def test_the_number_of_differences_is_bounded_and_the_oldest_go() -> None:
+def test_the_oldest_differences_beyond_the_limit_are_dropped() -> None:
     journal = Journal.start(view_of(0))
     for serial in range(20):
         journal = journal.extend(view_of(serial), view_of(serial + 1), max_differences=7)
@@ -78,7 +78,7 @@ def test_the_number_of_differences_is_bounded_and_the_oldest_go() -> None:
     assert journal.since(13) is not None
 
 
-def test_the_octets_are_bounded_too() -> None:
+def test_the_bytes_of_a_journal_are_bounded() -> None:
     journal = Journal.start(view_of(0))
     for serial in range(20):
         old, new = (view_of(n, f"a 60 TXT {'x' * 200} {n}\n") for n in (serial, serial + 1))
@@ -91,7 +91,7 @@ def test_the_octets_are_bounded_too() -> None:
 
 @given(st.integers(0, 2**32), st.integers(0, 4))
 @settings(max_examples=50)
-def test_octets_give_the_journal_back(seed: int, steps: int) -> None:
+def test_encode_and_decode_round_trip(seed: int, steps: int) -> None:
     rng = random.Random(seed)
     texts = [zone_text(random_zone(rng)).replace(" 1 7200", f" {number} 7200") for number in range(steps + 1)]
     views = [view_zone(zone_of(text)) for text in texts]
@@ -101,7 +101,7 @@ def test_octets_give_the_journal_back(seed: int, steps: int) -> None:
     assert len(journal.differences) == steps
 
 
-def test_any_octet_damaged_is_found() -> None:
+def test_a_change_of_any_byte_is_found() -> None:
     octets = encode(journal_of(view_of(1), view_of(2, "a 60 TXT x\n")))
     for place in range(len(octets)):
         with pytest.raises(JournalError):
@@ -113,10 +113,9 @@ def test_any_octet_damaged_is_found() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_octets_with_a_good_checksum_and_nothing_else_good(body: bytes) -> None:
-    import hashlib
-
-    whole = journals._MAGIC + body
+def test_any_bytes_with_a_valid_checksum_are_refused(body: bytes) -> None:
+    magic = encode(Journal.start(view_of(1))).partition(b"\n")[0] + b"\n"
+    whole = magic + body
     with pytest.raises(JournalError):
         decode(whole + hashlib.sha256(whole).digest())
 
@@ -140,7 +139,7 @@ def test_a_file_is_read_back(tmp_path: Path) -> None:
         (encode(Journal.start(view_of(2, "other 60 TXT x\n"))), "not to this zone"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_set_aside_with_a_reason(
+def test_an_unusable_file_is_set_aside_with_a_reason(
     octets: bytes, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "z.journal"
@@ -153,15 +152,13 @@ def test_a_file_that_cannot_be_used_is_set_aside_with_a_reason(
     assert not path.exists()
 
 
-def test_no_file_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_file_starts_a_new_journal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     view = view_of(2)
     assert read_journal(tmp_path / "none", view) == Journal.start(view)
     assert not caplog.records
 
 
-def test_what_cannot_be_read_or_written_is_told_and_harms_no_one(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_errors_of_reading_and_writing_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     view = view_of(2)
     path = tmp_path / "z.journal"
     path.mkdir()
@@ -173,7 +170,7 @@ def test_what_cannot_be_read_or_written_is_told_and_harms_no_one(
     assert [file.name for file in tmp_path.iterdir()] == ["z.journal"], "nothing is left beside it"
 
 
-def test_where_journals_are() -> None:
+def test_paths_of_journals() -> None:
     zone_file = Path("zones/ark.arpa.zone")
     assert journal_path(zone_file, parse("ark.arpa."), None) == Path("zones/ark.arpa.zone.journal")
     assert journal_path(zone_file, parse("ark.arpa."), Path("state")) == Path("state/ark.arpa.journal")
@@ -181,7 +178,7 @@ def test_where_journals_are() -> None:
     assert journal_path(zone_file, (b"a/b", b"..", b"x"), Path("s")).parent == Path("s")
 
 
-def test_what_a_crash_left_half_written_is_replaced(tmp_path: Path) -> None:
+def test_a_partial_file_of_a_crash_is_replaced(tmp_path: Path) -> None:
     (tmp_path / ".z.journal.new").write_bytes(b"half")
     view = view_of(2)
     for _ in range(2):
@@ -190,7 +187,7 @@ def test_what_a_crash_left_half_written_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "z.journal").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_reload_packs_what_changed_and_nothing_else() -> None:
+def test_a_reload_packs_only_the_changes() -> None:
     views = [view_of(serial, "".join(f"n{i} 60 TXT {serial}\n" for i in range(50))) for serial in range(20)]
     journal = journal_of(*views)
     after = journal.extend(views[-1], view_of(20, "".join(f"n{i} 60 TXT 19\n" for i in range(50)) + "one 60 TXT x\n"))
@@ -198,7 +195,7 @@ def test_a_reload_packs_what_changed_and_nothing_else() -> None:
     assert after.differences[-1].count == 3, "both SOAs and the record"
 
 
-def test_octets_that_are_no_records_end_a_transfer() -> None:
+def test_bytes_that_are_not_records_end_a_transfer() -> None:
     change = PackedDifference(1, 2, 3, b"\1a")
     with pytest.raises(ZoneError, match="the journal is damaged"):
         list(change)

@@ -1,4 +1,4 @@
-"""TSIG: our octets against dnspython's, every error of RFC 8945 5.2, and replies signed or not as 5.3 says."""
+"""TSIG: messages compared with dnspython's, each error of RFC 8945 5.2, and signed responses (RFC 8945 5.3)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def signed(their: dns.tsig.Key, *, at: int = NOW, fudge: int = 300) -> tuple[byt
 
 
 def resign(ident: int, start: bytes, their: dns.tsig.Key, at: int, fudge: int) -> tuple[bytes, bytes]:
-    """dnspython signs with its own clock only, so its parts are put together here."""
+    """Sign as dnspython does, with a time of the test: ``use_tsig`` takes the time from the clock."""
     stripped = start[:10] + b"\0\0" + start[12:]
     rdata = dns.rdata.from_text(
         dns.rdataclass.ANY, dns.rdatatype.TSIG, f"{their.algorithm} {at} {fudge} 32 {'A' * 43}= {ident} 0 0"
@@ -92,7 +92,7 @@ def verify(reply: bytes, their: dns.tsig.Key, request_mac: bytes, at: int = NOW)
     record = tsig.find(reply)
     assert record is not None
     rdata = dns.rdata.from_wire(dns.rdataclass.ANY, dns.rdatatype.TSIG, reply, *_rdata_place(reply, record.start))
-    # Its error is for us to look at; dnspython would raise for that first.
+    # dnspython's own check would raise for the TSIG error before it checks the MAC.
     wire = reply[:10] + struct.pack("!H", int.from_bytes(reply[10:12], "big") - 1) + reply[12 : record.start]
     context = dns.tsig._digest(wire, their, rdata, None, request_mac)  # type: ignore[no-untyped-call]
     assert context.sign()[: len(record.mac)] == record.mac
@@ -116,7 +116,7 @@ def test_rfc8945_6_a_signed_query_gets_a_signed_answer(algorithm: str) -> None:
     assert dns.message.from_wire(reply, keyring=False).answer
 
 
-def test_rfc8945_5_3_over_udp_too_and_within_its_limit() -> None:
+def test_rfc8945_5_3_a_signed_response_fits_the_limit_of_udp() -> None:
     query = dns.message.make_query("big.example.", "TXT", use_edns=0, payload=1232)
     wire, signer = tsig.sign_query(query.to_wire(), key(), NOW)
     (reply,) = ask(wire, [key()], Transport.UDP)
@@ -134,7 +134,7 @@ def test_rfc8945_5_3_over_udp_too_and_within_its_limit() -> None:
         assert tsig.check_reply(reply, signer, NOW)
 
 
-def test_rfc8945_names_of_keys_and_algorithms_have_no_case() -> None:
+def test_rfc8945_names_of_keys_and_algorithms_are_case_insensitive() -> None:
     query, mac = signed(theirs("HMAC-SHA256", "XfR."))
     (reply,) = ask(query, [key()])
     verify(reply, theirs(), mac)
@@ -149,7 +149,7 @@ def test_rfc8945_5_2_1_an_unknown_key_is_badkey_unsigned() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["hmac-sha512", "hmac-sha256-128"])
-def test_rfc8945_5_2_1_another_algorithm_than_the_keys_is_badkey(algorithm: str) -> None:
+def test_rfc8945_5_2_1_another_algorithm_than_that_of_the_key_is_badkey(algorithm: str) -> None:
     query, _ = signed(theirs(algorithm))
     (reply,) = ask(query, [key("hmac-sha256")])
     assert error_of(reply) == (9, tsig.BADKEY, b"", b"")
@@ -162,7 +162,7 @@ def test_rfc8945_5_2_2_a_wrong_mac_is_badsig_unsigned() -> None:
 
 
 def test_rfc8945_5_2_2_any_bit_changed_is_found() -> None:
-    """But in the ID, which the original one stands for, and in the case of names."""
+    """Except in the ID, because the record has the original ID, and in the case of names."""
     query, _ = signed(theirs())
     start = len(dns.message.make_query("example.", "SOA").to_wire())
     for place in range(2, len(query)):
@@ -178,7 +178,7 @@ def test_rfc8945_5_2_2_any_bit_changed_is_found() -> None:
                 assert hidden or not int.from_bytes(reply[6:8], "big"), f"octet {place} bit {bit}"
 
 
-def test_what_does_not_hold_is_noted() -> None:
+def test_invalid_signatures_are_logged() -> None:
     notes: list[str] = []
     good, _ = signed(theirs())
     for query in (
@@ -186,7 +186,7 @@ def test_what_does_not_hold_is_noted() -> None:
         signed(theirs(secret=b"another secret"))[0],
         signed(theirs(), at=NOW - 1000)[0],
         cut(good, 16),
-        cut(good, 12),  # malformed, whoever signed it
+        cut(good, 12),  # malformed
         good,
         dns.message.make_query("example.", "SOA").to_wire(),
     ):
@@ -213,7 +213,7 @@ def test_rfc8945_5_2_3_a_wrong_clock_is_badtime_signed_with_both_times(skew: int
 
 
 @pytest.mark.parametrize("skew", [-300, 300])
-def test_rfc8945_5_2_3_the_fudge_is_allowed(skew: int) -> None:
+def test_rfc8945_5_2_3_a_difference_within_the_fudge_is_allowed(skew: int) -> None:
     query, mac = signed(theirs(), at=NOW + skew)
     (reply,) = ask(query, [key()])
     assert error_of(reply)[:2] == (0, 0)
@@ -229,16 +229,16 @@ def cut(query: bytes, length: int) -> bytes:
 
 
 @pytest.mark.parametrize("length", [16, 20, 32])
-def test_rfc8945_5_2_2_1_a_cut_mac_is_taken_where_the_key_allows_it(length: int) -> None:
+def test_rfc8945_5_2_2_1_a_truncated_mac_is_accepted_if_the_key_allows_it(length: int) -> None:
     query, mac = signed(theirs())
     (reply,) = ask(cut(query, length), [key("hmac-sha256-128")])
     assert error_of(reply)[:2] == (0, 0)
-    assert len(error_of(reply)[2]) == length, "what the client sends, it takes"
+    assert len(error_of(reply)[2]) == length, "the response has a MAC of the same size"
     verify(reply, theirs(), mac[:length])
 
 
 @pytest.mark.parametrize("length", [16, 31])
-def test_rfc8945_5_2_4_a_mac_cut_too_far_for_the_key_is_badtrunc_signed(length: int) -> None:
+def test_rfc8945_5_2_4_a_mac_shorter_than_the_key_allows_is_badtrunc_signed(length: int) -> None:
     query, mac = signed(theirs())
     (reply,) = ask(cut(query, length), [key("hmac-sha256")])
     assert error_of(reply)[:2] == (9, tsig.BADTRUNC)
@@ -247,7 +247,7 @@ def test_rfc8945_5_2_4_a_mac_cut_too_far_for_the_key_is_badtrunc_signed(length: 
 
 
 @pytest.mark.parametrize("length", [1, 9, 15])
-def test_rfc8945_5_2_2_1_a_mac_shorter_than_any_may_be_is_formerr(length: int) -> None:
+def test_rfc8945_5_2_2_1_a_mac_of_an_impossible_size_is_formerr(length: int) -> None:
     query, _ = signed(theirs())
     (reply,) = ask(cut(query, length), [key("hmac-sha256-128")])
     assert reply[3] & 15 == dns.rcode.FORMERR
@@ -289,7 +289,7 @@ def test_an_unsigned_query_gets_an_unsigned_answer() -> None:
 
 
 def test_rfc8945_errors_of_the_query_itself_are_signed() -> None:
-    """An opcode not known, an EDNS version, a zone not served: the signature is good, so the reply has one."""
+    """An unknown opcode, an EDNS version, a zone that is not served: with a valid signature."""
     for wire in (
         b"\x12\x34\x28\0\0\0\0\0\0\0\0\0",
         dns.message.make_query("example.", "SOA", use_edns=1).to_wire(),
@@ -303,7 +303,7 @@ def test_rfc8945_errors_of_the_query_itself_are_signed() -> None:
         assert tsig.check_reply(reply, signer, NOW)
 
 
-def test_check_reply_takes_no_other_reply() -> None:
+def test_check_reply_accepts_only_the_response_to_its_query() -> None:
     query, signer = tsig.sign_query(dns.message.make_query("example.", "SOA").to_wire(), key(), NOW)
     (reply,) = ask(query, [key()])
     assert tsig.check_reply(reply, signer, NOW)
@@ -317,7 +317,7 @@ def test_check_reply_takes_no_other_reply() -> None:
 
 
 @given(st.binary(max_size=120), st.integers(0, 200), st.integers(0, 255))
-def test_hostile_octets_after_the_question_get_a_reply_or_silence(tail: bytes, place: int, octet: int) -> None:
+def test_hostile_bytes_after_the_question_raise_nothing(tail: bytes, place: int, octet: int) -> None:
     query, _ = signed(theirs())
     record = tsig.find(query)
     assert record is not None

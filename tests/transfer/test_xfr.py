@@ -1,4 +1,4 @@
-"""AXFR and IXFR as a secondary sees them: dnspython's own state machine takes what ``exchange`` gives."""
+"""AXFR and IXFR: dnspython's secondary (``dns.xfr``) reads the messages of ``exchange``."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def ask(
 
 
 def apply(messages: list[bytes], zone: dns.zone.Zone, serial: int | None) -> None:
-    """Hand the messages to dnspython's secondary; raises what it raises."""
+    """Apply the messages as dnspython's secondary, which raises an exception for a wrong one."""
     rdtype = dns.rdatatype.AXFR if serial is None else dns.rdatatype.IXFR
     with dns.xfr.Inbound(zone, rdtype, serial) as inbound:
         done = False
@@ -143,7 +143,7 @@ def test_rfc1995_4_the_order_of_an_incremental_answer() -> None:
 
 
 @pytest.mark.parametrize("serial", [5, 6, 5 + 2**31 - 1])
-def test_rfc1995_2_a_secondary_that_is_not_behind_gets_the_soa_alone(serial: int) -> None:
+def test_rfc1995_2_a_current_secondary_gets_the_soa_alone(serial: int) -> None:
     view = view_of(5)
     assert serials(ask(ixfr_query(serial), view, access_of(Journal.start(view)))) == [5]
 
@@ -163,7 +163,7 @@ def test_differences_larger_than_the_zone_are_not_sent() -> None:
     assert serials(messages) == [3, 3]
 
 
-def test_a_journal_of_another_moment_is_not_used() -> None:
+def test_a_journal_for_another_serial_is_not_used() -> None:
     one, two, three = view_of(1), view_of(2), view_of(3)
     assert serials(ask(ixfr_query(1), three, access_of(journal_of(one, two)))) == [3, 3]
 
@@ -181,7 +181,7 @@ def test_rfc5936_4_2_axfr_over_udp_is_refused() -> None:
 
 
 @pytest.mark.parametrize("rdtype", ["AXFR", "IXFR"])
-def test_nobody_is_let_in_unless_said(rdtype: str) -> None:
+def test_without_access_rules_transfers_are_refused(rdtype: str) -> None:
     query = ixfr_query(1) if rdtype == "IXFR" else dns.message.make_query(ORIGIN, rdtype)
     for access in (Access(), access_of(secondaries=Secondaries()), access_of(secondaries=Secondaries(Acl.of(["::1"])))):
         for transport in Transport:
@@ -208,7 +208,7 @@ def test_rfc1995_3_ixfr_without_the_zones_soa_is_formerr(authority: list[str]) -
 
 
 def test_edns_of_a_transfer() -> None:
-    """OPT in each message (RFC 5936 2.2.5); a version that is not known stops it before it begins."""
+    """Each message has OPT (RFC 5936 2.2.5); an unknown EDNS version is BADVERS."""
     large = view_of(1, "\n".join(f"n{i} 60 TXT {'x' * 200}" for i in range(200)))
     for wire in ask(dns.message.make_query(ORIGIN, "AXFR", use_edns=0), large, access_of()):
         assert dns.message.from_wire(wire).edns == 0
@@ -217,8 +217,8 @@ def test_edns_of_a_transfer() -> None:
     assert rcode_of(ask(dns.message.make_query(ORIGIN, "AXFR", use_edns=1), large, access_of())) == "BADVERS"
 
 
-def test_a_key_lets_in_from_anywhere_and_the_stream_is_signed_throughout() -> None:
-    """RFC 8945 5.3.1, as dnspython checks it: each message covers the one before."""
+def test_a_key_allows_any_address_and_each_message_is_signed() -> None:
+    """RFC 8945 5.3.1: the signature of each message covers the one before."""
     view = view_of(1, "\n".join(f"n{i} 60 TXT {'x' * 200}" for i in range(400)))
     access = access_of(secondaries=Secondaries(Acl.of(["key:XFR."])))
     assert rcode_of(ask(dns.message.make_query(ORIGIN, "AXFR"), view, access)) == "REFUSED"
@@ -240,7 +240,7 @@ def replace_previous(signer: tsig.Signer, previous: bytes, first: bool) -> tsig.
     return replace(signer, previous=previous, first=first, time=NOW)
 
 
-def test_a_signed_transfer_is_what_dnspython_accepts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dnspython_accepts_a_signed_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
     view = view_of(1, "\n".join(f"n{i} 60 TXT {'x' * 200}" for i in range(400)))
     key = dns.tsig.Key("xfr.", KEY.secret, "hmac-sha256")
     zone = dns.zone.Zone(ORIGIN, relativize=False)
@@ -277,7 +277,7 @@ def test_messages_are_bounded_and_made_one_at_a_time() -> None:
     assert all(len(message) <= transfer.MESSAGE_SIZE for message in stream)
 
 
-def test_a_record_larger_than_a_message_has_one_of_its_own() -> None:
+def test_a_record_larger_than_the_usual_message_has_a_message_of_its_own() -> None:
     strings = " ".join(["x" * 250] * 240)
     view = view_of(1, f"a 60 TXT x\nhuge 60 TXT {strings}\nz 60 TXT x\n")
     messages = ask(dns.message.make_query(ORIGIN, "AXFR"), view, access_of())
@@ -287,14 +287,14 @@ def test_a_record_larger_than_a_message_has_one_of_its_own() -> None:
     assert view_zone(zone).nodes.keys() == view.nodes.keys()
 
 
-def test_a_record_that_fits_no_message_ends_the_transfer_with_a_reason() -> None:
+def test_a_record_too_large_for_a_message_ends_the_transfer_with_a_reason() -> None:
     strings = " ".join(["x" * 250] * 261)
     view = view_of(1, f"huge 60 TXT {strings}\n")
     with pytest.raises(ZoneError, match=r"huge\.example\. type 16: 65511 bytes of rdata are too many for a message"):
         ask(dns.message.make_query(ORIGIN, "AXFR"), view, access_of())
 
 
-def test_names_compress_and_none_points_beyond_its_reach() -> None:
+def test_names_are_compressed_and_no_pointer_is_beyond_16383() -> None:
     view = view_of(1, "\n".join(f"host-with-a-long-name-{i:04d} 60 MX 10 mail.of.{i % 7}" for i in range(2000)))
     messages = ask(dns.message.make_query(ORIGIN, "AXFR"), view, access_of())
     assert sum(map(len, messages)) < 2003 * 48
@@ -303,7 +303,7 @@ def test_names_compress_and_none_points_beyond_its_reach() -> None:
     assert len(zone.nodes) == 2002
 
 
-def test_transfers_are_noted_and_so_are_refusals() -> None:
+def test_transfers_and_refusals_are_logged() -> None:
     notes: list[str] = []
     refused: list[str] = []
     one, two = view_of(1), view_of(2)
@@ -336,7 +336,7 @@ def test_transfers_are_noted_and_so_are_refusals() -> None:
     ("snapshot", "why"),
     [(Snapshot.of([]), "not served here"), (Snapshot.of([], broken=[EXAMPLE]), "not loaded")],
 )
-def test_a_zone_that_is_not_there_is_noted(snapshot: Snapshot, why: str) -> None:
+def test_a_refusal_for_a_missing_zone_is_logged(snapshot: Snapshot, why: str) -> None:
     refused: list[str] = []
     query = dns.message.make_query(ORIGIN, "AXFR").to_wire()
     access = access_of(None, OPEN)
@@ -372,7 +372,7 @@ def test_rfc9432_4_the_catalog_lists_the_zones() -> None:
     )
 
 
-def test_rfc9432_7_nobody_else_sees_the_catalog() -> None:
+def test_rfc9432_7_only_its_secondaries_see_the_catalog() -> None:
     for rdtype in ("SOA", "AXFR", "TXT"):
         for name in ("catalog.invalid.", "version.catalog.invalid."):
             query = dns.message.make_query(name, rdtype)
@@ -384,7 +384,7 @@ def test_rfc9432_7_nobody_else_sees_the_catalog() -> None:
     assert dns.message.from_wire(wire).answer
 
 
-def test_rfc1996_a_primary_needs_no_news() -> None:
+def test_rfc1996_a_primary_refuses_notify() -> None:
     for name, expected in ((ORIGIN, "REFUSED"), ("sub." + ORIGIN, "NOTAUTH"), ("other.", "NOTAUTH")):
         notify = dns.message.make_query(name, "SOA")
         notify.set_opcode(dns.opcode.NOTIFY)
@@ -406,7 +406,7 @@ def _hostile(rng: random.Random, wire: bytes) -> Iterator[bytes]:
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=40)
-def test_torn_requests_get_a_reply_or_silence(seed: int) -> None:
+def test_damaged_requests_raise_nothing(seed: int) -> None:
     rng = random.Random(seed)
     one, two = view_of(1), view_of(2, "a 60 A 192.0.2.2\n")
     signed, _ = tsig.sign_query(ixfr_query(1, use_edns=0).to_wire(), KEY, NOW)
