@@ -111,15 +111,17 @@ class Cache:
         ``maptr.discover`` raises; NoMappingAuthority only if a source that may deny an ARK did so. With
         ``require="secure"`` the table is not used, because it has no signatures.
         """
-        if not options and type(ark) is str and (recent := self._recent.get(ark)) and recent[0] > self._clock():
+        text = ark if isinstance(ark, str) and not options else None
+        if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             return recent[1]
         lookup = self._defaults.lookup(ark, options)
         found, until = self._threads.run(self._engine.discover(lookup, self._policy(lookup), self.table))
-        return call.prefer(self._finish(ark if not options else b"", lookup, found, until), lookup.chooser)
+        return call.prefer(self._finish(text, lookup, found, until), lookup.chooser)
 
     async def discover_async(self, ark: Ark | str | bytes, **options: Unpack[Options]) -> Discovery:
         """``discover``, awaited. Cancelling it does not cancel the DNS lookup, which other callers may wait for."""
-        if not options and type(ark) is str and (recent := self._recent.get(ark)) and recent[0] > self._clock():
+        text = ark if isinstance(ark, str) and not options else None
+        if text is not None and (recent := self._recent.get(text)) and recent[0] > self._clock():
             return recent[1]
         import asyncio  # here and in aclose: it doubles the start time of a program that does not await
 
@@ -132,7 +134,7 @@ class Cache:
         if isinstance(self.table, WatchedTable) and not self.table.is_read:
             await asyncio.to_thread(self.table.current)
         found, until = await self._tasks.run(self._engine.discover(lookup, self._policy(lookup), self.table))
-        return await prefer_async(self._finish(ark if not options else b"", lookup, found, until), lookup.chooser)
+        return await prefer_async(self._finish(text, lookup, found, until), lookup.chooser)
 
     def unasked(self, ark: Ark | str | bytes, **options: Unpack[Options]) -> Discovery | None:
         """The discovery from the table if the policy does not need DNS for it, else None.
@@ -219,15 +221,15 @@ class Cache:
     def _policy(self, lookup: ArkLookup) -> Policy:
         return self.policy if lookup.require is None else policies.DnsOnly()
 
-    def _finish(self, text: Ark | str | bytes, lookup: ArkLookup, found: Discovery, until: float) -> Discovery:
-        """Call the hook, raise what ``discover`` raises, and keep the discovery if ``text`` is its ARK as a str."""
+    def _finish(self, text: str | None, lookup: ArkLookup, found: Discovery, until: float) -> Discovery:
+        """Call the hook, raise what ``discover`` raises, and keep the discovery by the text of its ARK, if given."""
         if lookup.on_step is not None:
             for step in found.trace:
                 lookup.on_step(step)
         found.raise_for_security(lookup.require)
         if lookup.raise_on_none or not found.complete:
             found.raise_for_none()
-        if type(text) is str and found.candidates and until > self._clock():
+        if text is not None and found.candidates and until > self._clock():
             self._recent.put(text, (until, found if found.source != "dns" else found.replace(source="memory")))
         return found
 
