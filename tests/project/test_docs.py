@@ -40,7 +40,7 @@ def constant(dotted: str) -> float:
         ("maptr.md", "referrals followed", "maptr.client.exchange.MAX_REFERRALS"),
         ("maptr.md", "seconds of the TTL of a zone's records", "maptr.zone.build.TTL"),
         ("maptr.md", "seconds of the TTL of its negative", "maptr.zone.build.MINIMUM"),
-        ("maptr.md", "records at one name", "maptr.zone.rulecheck.MAX_RRSET"),
+        ("maptr.md", "records at one name", "maptr.zone.check.MAX_RRSET"),
         ("maptr.md", "records of a registry", "maptr.registry.table.MAX_ENTRIES"),
         ("maptr.md", "bytes of a registry", "maptr.registry.table.MAX_TABLE"),
         ("maptr.md", "share of a table", "maptr.registry.plan.REMOVAL_LIMIT"),

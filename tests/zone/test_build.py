@@ -57,20 +57,20 @@ def test_the_whole_text() -> None:
     )
 
 
-def test_names_survive_the_zone_in_utf8() -> None:
+def test_names_are_utf8_in_txt_records() -> None:
     zone = load(build(TABLE, 7).text)
     strings = {b"".join(r.strings).decode() for r in zone.find_rdataset("99999.ark.arpa.", "TXT")}
     assert strings == {'who=Tést "x"; \\ \u0001', "native=テスト", "acronym=TEST"}
 
 
-def test_a_long_name_goes_on_in_a_second_string() -> None:
+def test_a_long_name_is_split_into_strings() -> None:
     zone = load(build(Table([entry("12345", "https://h.example/", Who("é" * 200))]), 1).text)
     (txt,) = zone.find_rdataset("12345.ark.arpa.", "TXT")
     assert len(txt.strings) == 2
     assert b"".join(txt.strings).decode() == "who=" + "é" * 200
 
 
-def test_a_name_that_no_record_has_room_for_is_cut_and_its_naan_published() -> None:
+def test_a_very_long_name_is_cut_and_its_naan_is_published() -> None:
     built = build(Table([entry("12345", "https://h.example/", Who("é" * 66_000))]), 1)
     (txt,) = load(built.text).find_rdataset("12345.ark.arpa.", "TXT")
     assert b"".join(txt.strings).decode() == "who=" + "é" * 508
@@ -115,7 +115,7 @@ def test_servers_and_contact() -> None:
         ("", "no name"),
     ],
 )
-def test_a_server_that_cannot_be(text: str, because: str) -> None:
+def test_bad_name_servers(text: str, because: str) -> None:
     with pytest.raises(ZoneError, match=because):
         NameServer.parse(text)
 
@@ -138,14 +138,14 @@ def test_a_bad_include_names_its_file() -> None:
         build(TABLE, 1, Settings(include=(("extra.zone", "\ufeffextra IN A 192.0.2.1"),)))
 
 
-def test_an_include_of_windows_has_the_line_ends_of_the_zone() -> None:
+def test_windows_line_ends_of_an_include_are_converted() -> None:
     records = 'extra 60 IN TXT "a"\n\nmore 60 IN TXT "b"\n'
     windows = records.replace("\n", "\r\n")
     built, plain = (build(TABLE, 1, Settings(include=(("x.zone", text),))) for text in (windows, records))
     assert built.text == plain.text
 
 
-def test_a_record_that_fits_no_rule_is_left_out_and_the_others_stay() -> None:
+def test_an_entry_that_fits_no_rule_is_left_out() -> None:
     table = Table(
         [*TABLE.values(), entry("12345/y7", "https://y.example/${what}"), entry("13030", "https://x/" + "x" * 300)]
     )
@@ -184,7 +184,7 @@ def test_no_serial(style: str) -> None:
         next_serial(style, DAY)
 
 
-def test_the_serial_of_a_text_of_ours() -> None:
+def test_the_serial_of_a_text_that_build_made() -> None:
     one, two = (serial_of(build(TABLE, serial).text.splitlines()) for serial in (7, 8))
     assert one is not None
     assert two is not None
@@ -193,7 +193,7 @@ def test_the_serial_of_a_text_of_ours() -> None:
     assert serial_of(["$ORIGIN ark.arpa.", "nothing here"]) is None
 
 
-def test_the_sample_of_every_record_is_as_written() -> None:
+def test_the_text_of_a_sample_of_every_record() -> None:
     zone = load(build(TABLE, 7).text)
     kinds = {dns.rdatatype.to_text(kind) for _, kind in ((n, r.rdtype) for n, r in zone.iterate_rdatasets())}
     assert kinds == {"SOA", "NS", "NAPTR", "TXT"}

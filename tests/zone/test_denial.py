@@ -100,7 +100,7 @@ def test_without_edns_nothing_is_added(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["nsec", "nsec3"])
-def test_signatures_are_answered_where_asked_for_and_once(kind: str) -> None:
+def test_rrsig_queries_are_answered_without_duplicates(kind: str) -> None:
     reply = ask(SNAPSHOTS[kind], "ns1.example.", "RRSIG")
     assert shown(reply.answer) == sorted(["ns1.example. RRSIG A"] + ["ns1.example. RRSIG NSEC"] * (kind == "nsec"))
     query = dns.message.make_query("xx.example.", "ANY", use_edns=0, want_dnssec=True)
@@ -109,7 +109,7 @@ def test_signatures_are_answered_where_asked_for_and_once(kind: str) -> None:
     assert "xx.example. RRSIG HINFO" in shown(reply.answer)
 
 
-def test_proofs_along_a_chain_are_given_once() -> None:
+def test_proofs_along_a_cname_chain_are_not_repeated() -> None:
     text = (
         VECTORS["zone"]["nsec"]
         .replace("ai           A ", "c.w CNAME d.w\nai           A ")
@@ -128,7 +128,7 @@ def test_a_proof_that_does_not_fit_sets_tc() -> None:
     assert not ask(SNAPSHOTS["nsec3"], "a.c.x.w.example.", "A").flags & dns.flags.TC
 
 
-def test_additional_records_go_before_anything_is_truncated() -> None:
+def test_additional_records_are_dropped_before_truncation() -> None:
     """RFC 4035 3.1.1: the signature of an additional RRset is no reason for TC."""
     reply = ask(SNAPSHOTS["nsec"], "x.w.example.", "MX", payload=512)
     assert shown(reply.answer) == ["x.w.example. MX", "x.w.example. RRSIG MX"]
@@ -174,14 +174,14 @@ def test_a_chain_that_cannot_be_used_is_refused(text: str) -> None:
         view_zone(load(with_parameters(text)))
 
 
-def test_of_several_parameters_those_with_a_chain_count() -> None:
+def test_the_nsec3_parameters_that_have_a_chain_are_used() -> None:
     zone = load(with_parameters("1 0 0 -", "1 0 12 aabbccdd", "9 0 12 aabbccdd"))
     assert shown(ask(Snapshot.from_zones([zone]), "ns1.example.", "MX").authority) == expected(
         {"authority": ["example. SOA", "2t7b4g4vsa5smi47k61mv5bv1a22bojr.example. NSEC3"]}, "authority"
     )
 
 
-def test_a_chain_with_holes_gives_what_there_is() -> None:
+def test_an_incomplete_chain_gives_incomplete_proofs() -> None:
     """Answers from a broken zone are broken, and never an exception."""
     for kind, text in VECTORS["zone"].items():
         lines = text.splitlines()
@@ -195,7 +195,7 @@ def test_a_chain_with_holes_gives_what_there_is() -> None:
 
 
 @pytest.mark.parametrize("label", ["nohash", "35mthgpgcu1qg68fab165klnsnk3dpvw"], ids=["short", "past-v"])
-def test_an_nsec3_owner_that_is_no_hash_is_refused(label: str) -> None:
+def test_an_nsec3_owner_that_is_not_a_hash_is_refused(label: str) -> None:
     text = VECTORS["zone"]["nsec3"].replace("35mthgpgcu1qg68fab165klnsnk3dpvl NSEC3", f"{label} NSEC3")
     with pytest.raises(ZoneError, match=rf"{label}\.example\. has NSEC3 and is not a hash"):
         view_zone(load(text))

@@ -1,4 +1,4 @@
-"""The guards: which new version of a zone may take the place of the old one, and under which serial."""
+"""The guards of publication: whether a new version replaces the old one, and its serial."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_change_without_a_higher_serial_is_refused() -> None:
     assert decide(view("a A 192.0.2.1", 0xFFFFFFFF), wrapped, Guards()) is wrapped
 
 
-def test_force_publishes_what_may_be_meant() -> None:
+def test_force_allows_what_the_guards_refuse() -> None:
     old, new = view(TEN, 5), view("", 4)
     assert decide(old, new, Guards(), force=True) is new
 
@@ -93,7 +93,7 @@ long_view = cache(partial(view, LONG))  # the same for every example
 
 
 @given(st.integers(4, 300))
-def test_a_file_cut_at_a_line_end_is_refused_once_it_lost_too_much(lines: int) -> None:
+def test_a_file_cut_at_a_line_end_is_refused_if_it_lost_too_much(lines: int) -> None:
     """BIND, NSD, Knot and PowerDNS load all of these."""
     cut = "".join(LONG.splitlines(keepends=True)[: lines - 2])
     try:
@@ -124,13 +124,13 @@ def test_a_file_cut_at_a_line_end_is_refused_once_it_lost_too_much(lines: int) -
         ("unix", 1, 1700000000, False, 1700000001),
     ],
 )
-def test_serials_made(style: str, file_serial: int, published: int, same: bool, expected: int) -> None:
+def test_choosing_a_serial(style: str, file_serial: int, published: int, same: bool, expected: int) -> None:
     old = Published.of(view("a A 192.0.2.1", published))
     new = view("a A 192.0.2.1" if same else "a A 192.0.2.2", file_serial)
     assert choose_serial(new, old, style, 1_700_000_000.0).serial == expected
 
 
-def test_a_serial_that_is_signed_is_not_ours_to_change() -> None:
+def test_a_signed_serial_is_not_changed() -> None:
     digested = zone("a A 192.0.2.2")
     digested.replace_rdataset("ark.arpa.", _zonemd(digested))
     with pytest.raises(ZoneError, match="is signed: the signer"):
@@ -154,7 +154,7 @@ def _zonemd(of: dns.zone.Zone) -> dns.rdataset.Rdataset:
         ("@ ZONEMD 1 1 1 " + "00" * 48 + "\n", "z: its ZONEMD does not verify"),
     ],
 )
-def test_files_that_are_refused(tmp_path: Path, text: str, reason: str) -> None:
+def test_refused_files(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "z").write_text(HEAD.format(serial=1) + text)
     with pytest.raises(ZoneError, match=reason):
         read_checked(ZoneSource(parse("ark.arpa"), tmp_path / "z"))
@@ -162,22 +162,20 @@ def test_files_that_are_refused(tmp_path: Path, text: str, reason: str) -> None:
 
 @pytest.mark.parametrize("lint", ["off", "warn"])
 @pytest.mark.parametrize(("text", "code"), [("a NS b\n", "no-address"), ("a NS b\nb CNAME ns\n", "server-alias")])
-def test_what_nsd_knot_and_powerdns_serve_is_served_with_a_warning(
-    tmp_path: Path, text: str, code: str, lint: str
-) -> None:
+def test_errors_that_other_servers_accept_are_warnings(tmp_path: Path, text: str, code: str, lint: str) -> None:
     (tmp_path / "z").write_text(HEAD.format(serial=1) + text)
     checked = read_checked(ZoneSource(parse("ark.arpa"), tmp_path / "z", guards=Guards(lint=lint)))
     assert checked.view.serial == 1
     assert [code in finding for finding in checked.warnings] == [True]
 
 
-def test_what_is_written_twice_is_said_once(tmp_path: Path) -> None:
+def test_a_repeated_error_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "z").write_text(HEAD.format(serial=1) + "x CNAME ns\nx CNAME ns\n")
     assert read_checked(ZoneSource(parse("ark.arpa"), tmp_path / "z")).view.serial == 1
 
 
 @pytest.mark.parametrize(("lint", "warned"), [("off", 0), ("warn", 1), ("refuse", None)])
-def test_maptrs_own_findings_are_a_choice(tmp_path: Path, lint: str, warned: int | None) -> None:
+def test_the_lint_setting(tmp_path: Path, lint: str, warned: int | None) -> None:
     (tmp_path / "z").write_text(HEAD.format(serial=1) + '12345 NAPTR 1 1 "h" "ark" "USLC" h.example.\n')
     source = ZoneSource(parse("ark.arpa"), tmp_path / "z", guards=Guards(lint=lint))
     if warned is None:
@@ -188,7 +186,7 @@ def test_maptrs_own_findings_are_a_choice(tmp_path: Path, lint: str, warned: int
         assert len(found) == warned
 
 
-def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_during_reading_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "z"
     path.write_text(HEAD.format(serial=1))
     from maptr.server import zone_file
@@ -207,7 +205,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeyp
 # --- the observed serials
 
 
-def test_a_serial_goes_on_over_a_restart(tmp_path: Path) -> None:
+def test_serials_continue_after_a_restart(tmp_path: Path) -> None:
     path, state = tmp_path / "z", tmp_path / "state"
     source = ZoneSource(parse("ark.arpa"), path, Guards(serial="increment"), state)
 
@@ -237,14 +235,14 @@ def test_a_serial_goes_on_over_a_restart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "record", ["", "{", "[]", '{"serial": -1, "digest": ""}', '{"serial": true, "digest": ""}', "\xff"]
 )
-def test_a_record_that_is_none_is_passed_over(tmp_path: Path, record: str) -> None:
+def test_a_damaged_serial_file_is_ignored(tmp_path: Path, record: str) -> None:
     state_folder.write_serial(tmp_path, parse("ark.arpa"), Published(1, "x"))
     (path,) = tmp_path.iterdir()
     path.write_bytes(record.encode("latin-1"))
     assert state_folder.read_serial(tmp_path, parse("ark.arpa")) is None
 
 
-def test_a_zones_record_stays_in_its_directory(tmp_path: Path) -> None:
+def test_the_serial_file_stays_in_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     for name in (b"../x", b"..", b"/etc", b"a/b", b"\0"):
         state_folder.write_serial(folder, (name,), Published(1, "x"))

@@ -1,4 +1,4 @@
-"""The reader of plain zone files: what dnspython reads, or None."""
+"""The reader of zone files: plain lines give the same zone as dnspython, or are left to it."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_plain_lines(line: str) -> None:
         HEAD.replace("$TTL 60\n", ""),
     ],
 )
-def test_what_is_not_plain_is_left_to_dnspython(text: str) -> None:
+def test_other_lines_are_left_to_dnspython(text: str) -> None:
     assert read_plain(text.encode(), EXAMPLE) is None
 
 
@@ -136,7 +136,7 @@ def test_plain_files_are_read_here_and_others_by_dnspython(tmp_path: Path) -> No
         read_zone(ZoneSource(EXAMPLE, path))
 
 
-def test_rfc1035_5_1_octets_that_are_not_ascii_are_octets_of_names_as_every_server_has_them(tmp_path: Path) -> None:
+def test_rfc1035_5_1_bytes_beyond_ascii_stay_bytes_in_names(tmp_path: Path) -> None:
     """And no A-labels, nor what Unicode takes for the same: ``\ufb01`` is not ``fi``, ``\u3002`` no dot."""
     (tmp_path / "caf\u00e9.inc").write_text('f\ufb01 IN TXT "\u00fc"\n', "utf-8")
     path = tmp_path / "z"
@@ -160,11 +160,11 @@ def test_rfc1035_5_1_octets_that_are_not_ascii_are_octets_of_names_as_every_serv
     assert read["f\ufb01".encode()].strings == ("\u00fc".encode(),)
 
 
-# --- blocks: what is kept as text until it is asked for
+# --- blocks
 
 ARK = (b"ark", b"arpa")
 ARK_HEAD = "$ORIGIN ark.arpa.\n$TTL 60\n@ IN SOA ns1 host 1 7200 3600 1209600 300\n@ IN NS ns1\nns1 IN A 192.0.2.1\n"
-# What a block may have, and what is near it and no block, or wrong.
+# For each part of a line: texts that a block may have, and similar ones that are not in a block, or wrong.
 OWNERS = ["12345", "b1", "x" * 63], ["x" * 64, "word", "*", "a.12345", "ns1"]
 HOSTS = (
     ["h.example", "a.b.c.example", "h_.example", "x-ark.arp", f"{'x' * 30}.{'y' * 30}.{'z' * 30}.{'t' * 30}"],
@@ -185,7 +185,7 @@ KINDS = ["h", "u", "txt"], ["redirect", "ns", "a", "upper"]
 
 @st.composite
 def lines(draw: st.DrawFn) -> str:
-    """One line, of the kinds that a block has; one in some has one part that no block has."""
+    """One line of a block; in some lines, one part is not that of a block."""
     odd_part = draw(st.integers(0, 30))
 
     def pick(number: int, choices: tuple[list[str], list[str]]) -> str:
@@ -211,8 +211,8 @@ def lines(draw: st.DrawFn) -> str:
     return f"{owner} IN {'NS ns1' if kind == 'ns' else 'A 192.0.2.1'}"
 
 
-def judged_alike(text: str) -> None:
-    """What is read without dnspython is what it reads, and the same is found in it."""
+def assert_same_as_dnspython(text: str) -> None:
+    """The plain reader gives the same zone as dnspython, with the same findings."""
     plain = read_plain(text.encode(), ARK)
     if plain is None:
         return  # dnspython's to read or refuse
@@ -230,23 +230,25 @@ def judged_alike(text: str) -> None:
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(lines(), max_size=12), st.booleans(), st.integers(0, 3))
-def test_blocks_are_read_as_dnspython_reads_them_and_nothing_is_found_in_them(
+def test_blocks_are_read_as_by_dnspython_and_have_no_findings(
     drawn: list[str], stand_together: bool, repeated: int
 ) -> None:
     if stand_together:
         drawn.sort(key=lambda line: line.partition(" ")[0])
-    judged_alike(ARK_HEAD + "".join(f"{line}\n" for line in drawn + drawn[:repeated] * (repeated == 3)))
+    assert_same_as_dnspython(ARK_HEAD + "".join(f"{line}\n" for line in drawn + drawn[:repeated] * (repeated == 3)))
 
 
 @pytest.mark.parametrize("host", [host for hosts in HOSTS for host in hosts])
-def test_each_host_is_judged_alike(host: str) -> None:
-    # What another record leads to need not be a NAAN.
-    judged_alike(f'{ARK_HEAD}12345 IN NAPTR 1 1 "h" "ark" "" {host}.\nword IN NAPTR 1 1 "h" "ark" "" h.example.\n')
-    judged_alike(f'{ARK_HEAD}12345 IN NAPTR 1 1 "u" "ark" "!^ark:/?12345/(.*)$!https://{host}/\\\\1!" .\n')
+def test_each_host_has_the_same_findings(host: str) -> None:
+    # An owner need not be a NAAN if another record leads to it.
+    assert_same_as_dnspython(
+        f'{ARK_HEAD}12345 IN NAPTR 1 1 "h" "ark" "" {host}.\nword IN NAPTR 1 1 "h" "ark" "" h.example.\n'
+    )
+    assert_same_as_dnspython(f'{ARK_HEAD}12345 IN NAPTR 1 1 "u" "ark" "!^ark:/?12345/(.*)$!https://{host}/\\\\1!" .\n')
 
 
 def texts(nodes: PackedNodes) -> list[bytes]:
-    """The names that nobody asked for yet."""
+    """The names that were not read yet."""
     return [key for key, value in nodes.table.items() if is_text(value)]
 
 
@@ -263,7 +265,7 @@ GOOD = (
 )
 
 
-def test_what_the_zone_writer_writes_is_a_block() -> None:
+def test_lines_of_the_zone_writer_are_a_block() -> None:
     plain = block_zone(*GOOD, GOOD[1].replace("12345", "12346", 1))
     nodes = plain.view.nodes
     assert isinstance(nodes, PackedNodes)
@@ -288,7 +290,7 @@ def test_what_the_zone_writer_writes_is_a_block() -> None:
         ("$ORIGIN 12345.ark.arpa.", "x IN A 192.0.2.1"),
     ],
 )
-def test_a_name_whose_lines_are_not_one_block_is_read_line_by_line(others: tuple[str, ...]) -> None:
+def test_a_name_with_lines_outside_its_block_is_read_line_by_line(others: tuple[str, ...]) -> None:
     text = ARK_HEAD + "\n".join((*GOOD, *others)) + "\n"
     plain = read_plain(text.encode(), ARK)
     if plain is not None:
@@ -298,7 +300,7 @@ def test_a_name_whose_lines_are_not_one_block_is_read_line_by_line(others: tuple
         assert "$TTL 61" in others or GOOD[1] in others  # two TTLs in one RRset; a record twice
 
 
-def test_any_thread_may_be_the_first_to_ask() -> None:
+def test_threads_may_read_a_block_at_once() -> None:
     lines = [f'{naan} IN NAPTR 10 10 "h" "ark" "" h{naan}.example.' for naan in range(10000, 14000)]
     nodes = block_zone(*lines).view.nodes
     assert isinstance(nodes, PackedNodes)

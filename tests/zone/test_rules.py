@@ -32,7 +32,7 @@ def urls(ark: Ark, table: Table) -> list[str]:
     return walk.result().urls()
 
 
-def test_the_records_that_the_design_prints() -> None:
+def test_the_records_of_an_example() -> None:
     assert texts(entry("https://h.example:8443/p/ark:/${content}")) == [
         r'10 10 "u" "ark" "!^ark:/?12345/(.*)$!https://h.example:8443/p/ark:/12345/\\1!" .',
         r'100 10 "h" "ark" "" h.example\0588443.',
@@ -83,7 +83,7 @@ def test_a_shoulder_gets_a_rule_only_where_it_differs_from_what_it_would_inherit
     assert [shoulder.shoulder for shoulder in needed] == ["x66", "x6"]
 
 
-def test_a_suffix_target_means_another_url_under_a_shoulder() -> None:
+def test_a_suffix_target_differs_below_a_shoulder() -> None:
     naan = entry("https://a.example/${suffix}")
     assert needed_shoulders(naan, [entry("https://a.example/${suffix}", "x6")])
     assert not needed_shoulders(naan, [entry("https://a.example/x6${suffix}", "x6")])
@@ -106,7 +106,7 @@ def test_more_lengths_of_shoulder_than_orders_below_ten() -> None:
         ("https://h.example/!#~,;@%&=<", "delimit"),
     ],
 )
-def test_what_fits_no_rule_is_said_with_its_record(target: str, because: str) -> None:
+def test_a_target_that_fits_no_rule_is_an_error_with_its_record(target: str, because: str) -> None:
     with pytest.raises(ZoneError, match="12345/x6") as caught:
         records(Entry("12345"), [entry(target, "x6")])
     assert because in str(caught.value)
@@ -141,7 +141,7 @@ def test_any_naan(naan: str) -> None:
 
 
 @given(targets, shoulders, st.sampled_from(["", "np1/c2.v1", "%7d"]))
-def test_a_short_rule_makes_the_same_of_the_arks_of_its_entry(target: str, shoulder: str, rest: str) -> None:
+def test_a_short_rule_makes_the_same_urls(target: str, shoulder: str, rest: str) -> None:
     for entry_ in (entry(target), entry(target, shoulder)):
         ark = Ark.parse(f"ark:12345/{entry_.shoulder}b{rest}")
         text, nma = ark.resolution.encode(), entry_.nmas[0]

@@ -1,4 +1,4 @@
-"""Snapshot: what it knows of a zone, and what it refuses."""
+"""Snapshots and views of zones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_rfc4592_empty_non_terminals_are_names_without_records() -> None:
     assert () not in view.nodes
 
 
-def test_delegations_are_cuts_and_the_apex_is_none() -> None:
+def test_delegations_are_cuts_and_the_apex_is_not() -> None:
     view = view_zone(zone("sub 60 NS ns.sub\nns.sub 60 A 192.0.2.1"))
     assert view.cuts == {parse("sub.example")}
     assert view.nodes[parse("sub.example")][2].hosts == (parse("ns.sub.example"),)
@@ -85,7 +85,7 @@ def test_a_snapshot_cannot_be_changed() -> None:
         snapshot.depth = 3  # type: ignore[misc]
 
 
-def test_what_is_no_zone_is_refused() -> None:
+def test_zones_that_are_refused() -> None:
     with pytest.raises(ZoneError, match="has no SOA"):
         view_zone(dns.zone.from_text("@ 60 NS ns", "example.", check_origin=False))
     with pytest.raises(ZoneError, match="the zone has no origin"):
