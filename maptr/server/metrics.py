@@ -274,12 +274,12 @@ def _zones(zones: list[Status]) -> Iterator[tuple[str, str, list[str], list[Samp
     yield "zone_signing_due_time_seconds", text, one, each(lambda z: _optional(signing(z).get("due")))
     text = "1 while the server cannot sign the zone; the reason is cut to 200 characters."
     yield "zone_signing_failed", text, ["zone", "reason"], reasons(lambda z: signing(z).get("error", ""))
-    secondaries = [(zone["zone"], told) for zone in zones for told in zone["secondaries"]]
+    secondaries = [(zone["zone"], each) for zone in zones for each in zone["secondaries"]]
     pairs = ["zone", "secondary"]
     text = "1 for the state of the NOTIFY for the last serial."
     notify = [
-        ([zone, told["secondary"], str(state)], float(told["notify"] == state))
-        for zone, told in secondaries
+        ([zone, each["secondary"], str(state)], float(each["notify"] == state))
+        for zone, each in secondaries
         for state in NotifyState
     ]
     yield "zone_notify", text, [*pairs, "state"], notify

@@ -180,19 +180,19 @@ class Stream(asyncio.Protocol):
         """Answer the received queries, up to the limits of a turn, and send the responses in one write."""
         if self._closing or self._writer.is_closing():  # by the client
             return
-        octets, at, replies = self._held, 0, self._replies
+        data, at, replies = self._held, 0, self._replies
         out: list[bytes] = []
         size = count = 0
         more = failed = False
         while not more:
             if replies is None:
                 end = at + 2
-                if len(octets) < end or len(octets) < (end := end + (octets[at] << 8 | octets[at + 1])):
+                if len(data) < end or len(data) < (end := end + (data[at] << 8 | data[at + 1])):
                     break
                 if count == MAX_TURN:
                     more = True
                     break
-                replies = iter(self._answer(octets[at + 2 : end]))
+                replies = iter(self._answer(data[at + 2 : end]))
                 at = end
                 count += 1
                 self._reply_deadline = math.inf
@@ -210,7 +210,7 @@ class Stream(asyncio.Protocol):
             except BaseException:
                 self.abort()
                 raise
-        self._held, self._replies = octets[at:], replies
+        self._held, self._replies = data[at:], replies
         if out:
             self._writer.write(b"".join(out))
         if failed:

@@ -49,11 +49,11 @@ def settle(source: ZoneSource, reading: ZoneSource, *, published: bool) -> None:
 def _build(source: ZoneSource, how: TableBuild, now: float) -> tuple[str | None, LeftOut]:
     """The text of the zone, None if only its serial would differ from the zone's file; and the records it lacks."""
     with how.table.open("rb") as file:
-        octets = file.read(MAX_TABLE + 1)
-    if len(octets) > MAX_TABLE:
+        data = file.read(MAX_TABLE + 1)
+    if len(data) > MAX_TABLE:
         raise ZoneError(f"more than {MAX_TABLE} bytes", filename=str(how.table))
     try:
-        table, unread = sandbox.read(octets, filename=str(how.table), scheme=how.scheme)
+        table, unread = sandbox.read(data, filename=str(how.table), scheme=how.scheme)
     except TableError as error:
         raise ZoneError(error.reason, filename=error.filename, line=error.line) from None
     except ParserFailed as error:

@@ -1,4 +1,4 @@
-"""UDP in batches, on real sockets: the bytes of the general path, whatever comes at once and from whatever client."""
+"""UDP in batches, on real sockets: the responses are those of the general path, byte for byte."""
 
 from __future__ import annotations
 
@@ -560,7 +560,7 @@ def test_without_batches_the_daemon_uses_plain_sockets(monkeypatch: pytest.Monke
 
 
 def wait(condition: Any) -> None:
-    """Until that is so."""
+    """Wait until the condition is true."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""DNS over TLS on real sockets: RFC 7858, its limits, and a certificate replaced under open connections."""
+"""DNS over TLS on real sockets (RFC 7858), its limits, and the replacement of its certificate."""
 
 from __future__ import annotations
 
@@ -383,7 +383,7 @@ def test_a_slow_reader_over_tls_costs_some_messages_and_is_disconnected(director
 def test_idle_connections_are_closed_with_notice(directory: Path) -> None:
     with serving_tls(directory, idle_timeout=0.2) as (port, _, _):
         context = client_context(directory)
-        # Without close_notify (RFC 8446 6.1) this raises: the stream might have been cut by somebody else.
+        # Without close_notify (RFC 8446 6.1) this raises: the stream might have been truncated by an attacker.
         with context.wrap_socket(connect(port), server_hostname="ns1.example", suppress_ragged_eofs=False) as sock:
             assert sock.recv(1) == b""
 

@@ -1,4 +1,4 @@
-"""The configured server as a process: control socket, reload, status, and all that is refused."""
+"""The control socket of a server process: reload, status, and refused requests and zones."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def test_twenty_reloads_lose_no_query(site: Site) -> None:
             site.write_zone("a.test", text if good else text + "nonsense nonsense")
             before = load.asked
             assert site.run("reload", "a.test").exit_code == (0 if good else 1)
-            assert load.asked > before, "nobody was answered during the reload"
+            assert load.asked > before, "no query was answered during the reload"
     assert load.faults == []
     assert load.asked > 200
     assert site.zone("a.test.")["serial"] == 21

@@ -1,4 +1,4 @@
-"""Counters: what each reply counts as, and sums over threads."""
+"""Counters: the RCODE that a response is counted under, sums, and connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``maptr serve`` as a process: ready line, reload, stop, check, and every way to be refused."""
+"""``maptr serve`` as a process: start, reload, stop, ``--check-config``, and its errors."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_a_state_folder_belongs_to_one_server(start: Start, zone_file: Path, tmp
 
 
 def test_a_read_only_state_folder_is_not_locked(tmp_path: Path) -> None:
-    """What is wrong with it is said where something is to be kept; the zones are served."""
+    """The error is logged when a file is to be written; the zones are served."""
     file = tmp_path / "maptr.toml"
     file.write_text('[serve]\nstate = "state"\n')
     config = configuration.load(file, environment={})

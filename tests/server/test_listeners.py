@@ -1,4 +1,4 @@
-"""The drivers on real sockets: UDP and TCP as RFC 7766 wants it, limits, and dnslib's stock server."""
+"""UDP and TCP on real sockets (RFC 7766), their limits, and dnslib's stock server."""
 
 from __future__ import annotations
 

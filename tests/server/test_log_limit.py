@@ -1,4 +1,4 @@
-"""Lines that the network can cause do not come as often as packets do."""
+"""The limit of log lines that remote clients can trigger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics and health: a real scrape, read by Prometheus's own parser; families that agree with status; rude clients."""
+"""Metrics and health: scrapes read by Prometheus's own parser, agreement with the status, and hostile clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages for operators are true: every key, every log line, every fault, and the unit for systemd."""
+"""The operators' pages against the server: every key, log line and fault, and the systemd unit."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def increments(site: Site) -> None:
 
 
 def test_a_full_disk(site: Site) -> None:
-    """No file may grow any more, as on a disk without room; files are read and queries answered."""
+    """No file may grow, as on a full disk; files are read and queries answered."""
     increments(site)
     port = site.start()
     assert site.server is not None

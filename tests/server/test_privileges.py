@@ -1,4 +1,4 @@
-"""``serve.user``: a server that root starts binds its sockets, and is another user when it reads and answers."""
+"""``serve.user``: a server started as root binds its sockets, then reads and answers as another user."""
 
 from __future__ import annotations
 

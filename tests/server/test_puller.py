@@ -450,6 +450,6 @@ def test_a_refused_table_leaves_the_missing_records_of_the_served_one(tmp_path: 
     served, outcome = site.publish(served)
     assert outcome.result == "refused"
     assert served.states[ORIGIN].left_out is known
-    served = site.start()  # from the zone's file, whose table nobody has looked at
+    served = site.start()  # from the zone's file, without reading its table
     assert served.states[ORIGIN].left_out is None
     assert status.describe_zone(served.states[ORIGIN], 0.0)["left_out"] is None

@@ -1,4 +1,4 @@
-"""Random zones through a server that runs, in batches and by ready responses: the octets of the general path.
+"""Random zones in a running server: the responses are those of the general path, byte for byte.
 
 ``test_respond_oracle.py`` checks the general path, and ``scripts/differential`` compares it with NSD and Knot.
 """

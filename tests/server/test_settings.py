@@ -1,4 +1,4 @@
-"""The configuration obeyed: each part of ``[serve]`` as clients and secondaries see it."""
+"""Each part of ``[serve]`` as clients and secondaries see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zones that the server signs itself: when, under which serial, and what goes on when it cannot. The clock is ours."""
+"""Zones that the server signs: when, with which serial, and what is served after a failure."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_a_changed_policy_applies_at_a_reload(site: Site) -> None:
 
 
 def test_records_made_by_signing_come_from_the_keys_alone(site: Site) -> None:
-    """A file that somebody else signed is signed by us."""
+    """A file that was signed elsewhere is signed with the server's keys."""
     other = zonekeys.add_key(site.directory / "other", Role.CSK, Algorithm.ED25519, State.ACTIVE).key
     elsewhere = sign_zone(to_zone(stripped(site.view, 7)), [other], now=NOW, serial=7)
     elsewhere.to_file(str(site.directory / "zone"), relativize=False)
@@ -433,7 +433,7 @@ def test_on_a_full_disk_the_old_zone_stays_until_it_expires(
 
 
 def test_a_reload_retries_a_failed_signing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever gives the command has mended it, or wants to know: neither waits for the next try."""
+    """The operator has removed the cause, or wants to see the error: a reload does not wait for the next try."""
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", "state")
@@ -493,7 +493,7 @@ def test_changes_while_the_server_was_down_are_signed_at_the_start(site: Site) -
 
 
 def test_a_version_stored_but_never_served_is_served(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """kill -9 after it was written, before anybody was answered from it."""
+    """kill -9 after the version was written, before it was served."""
 
     class Killed(BaseException):
         pass

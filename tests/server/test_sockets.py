@@ -217,7 +217,7 @@ def test_forged_queries_start_no_loop(network: Network, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_tcp_segments_are_short_both_ways(host: str) -> None:
-    """Loopback alone would take 65,483 octets."""
+    """Loopback alone would take 65,483 bytes."""
     with sockets.open_tcp(host, 0) as server, socket.create_connection(server.getsockname()[:2]) as client:
         accepted, _ = server.accept()
         with accepted:
@@ -237,7 +237,7 @@ def test_socket_buffers_have_the_wanted_or_the_maximal_size() -> None:
 
 
 def test_a_port_bound_with_so_reuseport_is_in_use() -> None:
-    """Whoever listens with SO_REUSEPORT would have the kernel give half of the queries to either."""
+    """With SO_REUSEPORT on both sockets the kernel would divide the queries between two servers."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         other.bind(("127.0.0.1", 0))

@@ -21,7 +21,7 @@ class Transport(asyncio.Transport):
         super().__init__()
         self.writes: list[bytes] = []
         self.said: list[str] = []
-        self.gone = False  # the client, which is told a moment later
+        self.gone = False  # the client has closed; the stream learns it later
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.writes.append(bytes(data))

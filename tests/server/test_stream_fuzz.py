@@ -1,4 +1,4 @@
-"""The stream reader on any octets in any pieces: each whole message is answered in turn, and nothing escapes."""
+"""Fuzzing of streams: any bytes in any pieces; whole messages are answered in order, and no exception escapes."""
 
 from __future__ import annotations
 

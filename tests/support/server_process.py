@@ -24,7 +24,7 @@ from click.testing import CliRunner, Result
 
 from maptr.cli.group import main
 
-PATIENCE = 20.0  # seconds until a process that should have said or done something has failed
+PATIENCE = 20.0  # seconds until a step of a process counts as failed
 
 
 def zone_text(serial: int, address: str = "192.0.2.1") -> str:

@@ -106,7 +106,7 @@ def is_closed(sock: socket.socket) -> bool:
 
 
 def wait_until_cut_off(sock: socket.socket) -> None:
-    """Until the server has closed, without reading an octet: what is sent then is refused."""
+    """Wait until the server has closed the connection, without reading: data sent then is refused."""
     sock.setblocking(False)
     deadline = time.monotonic() + 10 * PATIENCE
     with contextlib.suppress(ConnectionError):
@@ -138,7 +138,7 @@ ANYBODY = PrimarySettings(secondaries={(b"ark", b"arpa"): Secondaries(Acl.of(["1
 
 @contextlib.contextmanager
 def transferring(tls: TlsSettings | None = None, **timeouts: float) -> Iterator[Daemon]:
-    """A daemon that gives anybody here its zone of a megabyte."""
+    """A daemon that transfers a zone of a megabyte to any client here."""
     limits = TcpLimits(**timeouts)  # type: ignore[arg-type]
     daemon = Daemon(served(large()), [Address("127.0.0.1", 0)], primary=ANYBODY, tcp_limits=limits, tls=tls)
     with answering(daemon):
