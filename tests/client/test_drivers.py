@@ -263,7 +263,7 @@ def test_a_chooser_that_waits_does_not_block_the_event_loop() -> None:
 
 
 def test_a_naan_too_long_for_its_origin() -> None:
-    with pytest.raises(ConfigError, match="octets"):
+    with pytest.raises(ConfigError, match="bytes"):
         discover_at("127.0.0.1", f"ark:{'b' * 63}/x", origin=".".join(["a" * 62] * 4))
 
 
