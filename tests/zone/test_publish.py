@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache, partial
-from pathlib import Path
 
 import dns.rdatatype
 import dns.zone
@@ -14,13 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maptr.errors import ZoneError
-from maptr.protocol.names import Labels, parse
-from maptr.protocol.serial import is_newer
-from maptr.server import publisher, state_folder
-from maptr.server.state import Served, ZoneSource
-from maptr.server.zone_file import read_checked
 from maptr.zone.publish import Guards, Published, choose_serial, decide
-from maptr.zone.reader import ZoneFile, read_zone_file
 from maptr.zone.snapshot import ZoneView, view_zone
 
 HEAD = "$TTL 60\n@ SOA ns host {serial} 7200 3600 1209600 300\n@ NS ns\nns A 192.0.2.1\n"
@@ -36,22 +28,6 @@ def view(text: str = "", serial: int = 1) -> ZoneView:
 
 
 # --- the serial
-
-
-@pytest.mark.parametrize(
-    ("serial", "other", "after"),
-    [
-        (2, 1, True),
-        (1, 1, False),
-        (1, 2, False),
-        (0, 0xFFFFFFFF, True),
-        (0x7FFFFFFF, 0, True),
-        (0x80000000, 0, False),  # RFC 1982 3.2: neither is after the other
-        (0, 0x80000000, False),
-    ],
-)
-def test_rfc1982_serials(serial: int, other: int, after: bool) -> None:
-    assert is_newer(serial, other) is after
 
 
 def test_a_change_without_a_higher_serial_is_refused() -> None:
@@ -139,113 +115,3 @@ def test_a_signed_serial_is_not_changed() -> None:
 
 def _zonemd(of: dns.zone.Zone) -> dns.rdataset.Rdataset:
     return dns.rdataset.from_rdata(60, of.compute_digest(DigestHashAlgorithm.SHA384))
-
-
-# --- reading for the server
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("@ SOA ns host 2 7200 3600 1209600 300\n", r"z:5: a second SOA at ark\.arpa\."),
-        ("x CNAME ns\nx CNAME y\n", r"z:6: a second CNAME at x\.ark\.arpa\."),
-        ("x CNAME ns\nx A 192.0.2.1\n", "z:6: .*CNAME"),
-        ("a DNAME b\nx.a A 192.0.2.1\n", r"z: error: x\.a\.ark\.arpa\.: below-dname: stands below the DNAME"),
-        ("@ ZONEMD 1 1 1 " + "00" * 48 + "\n", "z: its ZONEMD does not verify"),
-    ],
-)
-def test_refused_files(tmp_path: Path, text: str, reason: str) -> None:
-    (tmp_path / "z").write_text(HEAD.format(serial=1) + text)
-    with pytest.raises(ZoneError, match=reason):
-        read_checked(ZoneSource(parse("ark.arpa"), tmp_path / "z"))
-
-
-@pytest.mark.parametrize("lint", ["off", "warn"])
-@pytest.mark.parametrize(("text", "code"), [("a NS b\n", "no-address"), ("a NS b\nb CNAME ns\n", "server-alias")])
-def test_errors_that_other_servers_accept_are_warnings(tmp_path: Path, text: str, code: str, lint: str) -> None:
-    (tmp_path / "z").write_text(HEAD.format(serial=1) + text)
-    checked = read_checked(ZoneSource(parse("ark.arpa"), tmp_path / "z", guards=Guards(lint=lint)))
-    assert checked.view.serial == 1
-    assert [code in finding for finding in checked.warnings] == [True]
-
-
-def test_a_repeated_error_is_reported_once(tmp_path: Path) -> None:
-    (tmp_path / "z").write_text(HEAD.format(serial=1) + "x CNAME ns\nx CNAME ns\n")
-    assert read_checked(ZoneSource(parse("ark.arpa"), tmp_path / "z")).view.serial == 1
-
-
-@pytest.mark.parametrize(("lint", "warned"), [("off", 0), ("warn", 1), ("refuse", None)])
-def test_the_lint_setting(tmp_path: Path, lint: str, warned: int | None) -> None:
-    (tmp_path / "z").write_text(HEAD.format(serial=1) + '12345 NAPTR 1 1 "h" "ark" "USLC" h.example.\n')
-    source = ZoneSource(parse("ark.arpa"), tmp_path / "z", guards=Guards(lint=lint))
-    if warned is None:
-        with pytest.raises(ZoneError, match="regexp-refused"):
-            read_checked(source)
-    else:
-        found = [line for line in read_checked(source).warnings if "regexp-refused" in line]
-        assert len(found) == warned
-
-
-def test_a_file_that_changes_during_reading_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "z"
-    path.write_text(HEAD.format(serial=1))
-    from maptr.server import zone_file
-
-    def slow(data: bytes, origin: Labels, path: Path) -> ZoneFile:
-        read = read_zone_file(data, origin, path)
-        with path.open("a") as file:
-            file.write("late A 192.0.2.1\n")
-        return read
-
-    monkeypatch.setattr(zone_file, "read_zone_file", slow)
-    with pytest.raises(ZoneError, match=re.escape(f"{path}: changed while it was read")):
-        read_checked(ZoneSource(parse("ark.arpa"), path))
-
-
-# --- the observed serials
-
-
-def test_serials_continue_after_a_restart(tmp_path: Path) -> None:
-    path, state = tmp_path / "z", tmp_path / "state"
-    source = ZoneSource(parse("ark.arpa"), path, Guards(serial="increment"), state)
-
-    def start() -> Served:
-        return publisher.start([source], clock=lambda: 0.0)
-
-    def serial(served: Served) -> int:
-        (state,) = served.states.values()
-        assert state.view is not None
-        return state.view.serial
-
-    path.write_text(HEAD.format(serial=7))
-    served = start()
-    for number in (8, 9):
-        path.write_text(HEAD.format(serial=7) + f"a A 192.0.2.{number}\n")
-        served, outcomes = publisher.publish([source], served, clock=lambda: 0.0)
-        assert [outcome.result for outcome in outcomes] == ["reloaded"]
-        assert serial(served) == number
-    served, outcomes = publisher.publish([source], served, clock=lambda: 0.0)
-    assert [outcome.result for outcome in outcomes] == ["unchanged"]
-    assert serial(start()) == 9
-    path.write_text(HEAD.format(serial=7) + "a A 192.0.2.77\n")
-    assert serial(start()) == 10, "changed while nobody served"
-    assert [file.name for file in state.iterdir()] == ["ark.arpa.serial"]
-
-
-@pytest.mark.parametrize(
-    "record", ["", "{", "[]", '{"serial": -1, "digest": ""}', '{"serial": true, "digest": ""}', "\xff"]
-)
-def test_a_damaged_serial_file_is_ignored(tmp_path: Path, record: str) -> None:
-    state_folder.write_serial(tmp_path, parse("ark.arpa"), Published(1, "x"))
-    (path,) = tmp_path.iterdir()
-    path.write_bytes(record.encode("latin-1"))
-    assert state_folder.read_serial(tmp_path, parse("ark.arpa")) is None
-
-
-def test_the_serial_file_stays_in_its_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "state"
-    for name in (b"../x", b"..", b"/etc", b"a/b", b"\0"):
-        state_folder.write_serial(folder, (name,), Published(1, "x"))
-        assert state_folder.read_serial(folder, (name,)) == Published(1, "x")
-    assert list(tmp_path.iterdir()) == [folder]
-    assert len(list(folder.iterdir())) == 5
