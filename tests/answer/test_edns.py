@@ -1,4 +1,4 @@
-"""What the options of a query are answered with, by the vectors; sizes, truncation, and kinds of replies."""
+"""EDNS options by the vectors, sizes, truncation, and the kinds of responses that the rate limit counts."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ def test_the_udp_payload_can_be_configured() -> None:
             Context(udp_payload=payload)
 
 
-def test_what_the_server_says_of_itself_is_bounded() -> None:
+def test_the_identity_of_the_server_is_bounded() -> None:
     Identity(nsid="x" * MAX_IDENTITY)
     for name in ("nsid", "version", "hostname"):
         with pytest.raises(ValueError, match=f"{name} is longer than 255 bytes"):
             Identity(**{name: "é" * 128})
 
 
-# --- kinds: what a rate limit takes for the same reply
+# --- kinds of responses
 
 
 def reply_to(name: str, rdtype: str = "A", **options: Any) -> Reply:
@@ -143,11 +143,11 @@ def reply_to(name: str, rdtype: str = "A", **options: Any) -> Reply:
         (("www.other.", "A"), ("www.else.", "MX"), True),  # both REFUSED
     ],
 )
-def test_replies_that_tell_the_same_are_of_one_kind(one: tuple[str, str], other: tuple[str, str], same: bool) -> None:
+def test_which_responses_are_of_one_kind(one: tuple[str, str], other: tuple[str, str], same: bool) -> None:
     assert (reply_to(*one).kind == reply_to(*other).kind) is same
 
 
-def test_names_under_one_dname_are_of_one_kind_where_it_leads_elsewhere() -> None:
+def test_names_below_a_dname_out_of_the_zone_are_of_one_kind() -> None:
     zone = dns.zone.from_text("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\nd 60 DNAME x.test.", "example.")
     snapshot = Snapshot.from_zones([zone])
     kinds = set()
@@ -158,7 +158,7 @@ def test_names_under_one_dname_are_of_one_kind_where_it_leads_elsewhere() -> Non
     assert len(kinds) == 1
 
 
-def test_rfc9619_two_questions_that_are_none_do_not_ask_for_a_cookie() -> None:
+def test_rfc9619_a_qdcount_of_2_without_questions_is_formerr() -> None:
     query = make_query({"options": [[10, "2464c4abcf10c957"]], "question": False}).to_wire()
     for count, rcode in ((0, dns.rcode.NOERROR), (2, dns.rcode.FORMERR)):
         wire = query[:4] + count.to_bytes(2, "big") + query[6:]
@@ -167,7 +167,7 @@ def test_rfc9619_two_questions_that_are_none_do_not_ask_for_a_cookie() -> None:
         assert dns.message.from_wire(reply).rcode() == rcode
 
 
-def test_a_truncated_reply_has_its_question_and_opt_alone() -> None:
+def test_a_truncated_response_has_only_question_and_opt() -> None:
     cookie = dns.edns.GenericOption(dns.edns.OptionType.COOKIE, bytes(8))
     for name in ("www.example.", "nope.example.", "sub.example."):
         reply = reply_to(name, options=[cookie])
@@ -180,7 +180,7 @@ def test_a_truncated_reply_has_its_question_and_opt_alone() -> None:
     assert dns.message.from_wire(bare.truncated()).edns == -1
 
 
-def test_a_good_cookie_shows_that_the_address_is_not_forged() -> None:
+def test_a_valid_cookie_is_verified() -> None:
     def ask(cookie: bytes) -> Reply:
         return reply_to("www.example.", options=[dns.edns.GenericOption(dns.edns.OptionType.COOKIE, cookie)])
 

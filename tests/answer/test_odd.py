@@ -1,5 +1,5 @@
-"""What an attacker would ask: every kind of ``scripts/benchmark/odd.py`` is answered by the responder, ready or not,
-with the bytes of the general path behind signatures and transfers."""
+"""Unusual and hostile queries, each kind of ``scripts/benchmark/odd.py``: the responder gives the bytes of the general
+path, ready or not, and with signatures and transfers configured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from scripts.benchmark.odd import DO, ERRORS, ODD, QUESTIONS, ask, opt, option, 
 from tests.answer.test_ready import CLIENT, CONTEXT, NOW, SECRETS, Server, snapshot_of
 
 ZONE = snapshot_of((ark_zone(50), "ark.arpa."), ("@ 60 SOA ns1 h 1 2 3 4 5\n@ 60 NS ns1\n", "arpa."))
-# Wildcards, aliases, a delegation, and names in the SOA of several labels.
+# Wildcards, aliases, a delegation, and names of several labels in the SOA record.
 MIXED = snapshot_of(
     (
         "@ 60 SOA a.ns1 x.hostmaster 1 2 3 4 5\n@ 60 NS a.ns1\na.ns1 60 A 192.0.2.1\n*.wild 60 A 192.0.2.1\n"
@@ -47,7 +47,7 @@ def whole(
     access: Access = Access(),  # noqa: B008
     transport: Transport = Transport.UDP,
 ) -> list[bytes]:
-    """All that the server sends back, by the way of signatures and transfers."""
+    """All messages of the response, from the general path behind signatures and transfers."""
 
     def reply(query: bytes, snapshot: Snapshot, *, verified: bool, **others: object) -> bytes | None:
         made = make_reply(query, snapshot, context=context, **others)  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ def whole(
 
 
 class Both:
-    """A responder, which learns, and the general path beside it."""
+    """A responder, which learns responses, beside the general path."""
 
     def __init__(self, snapshot: Snapshot, context: Context) -> None:
         self.responder = Responder(rrl=RrlSettings(responses_per_second=0))
@@ -66,14 +66,14 @@ class Both:
         self.counters = Counters()
 
     def hold(self, query: bytes, transport: Transport = Transport.UDP) -> None:
-        """Hold both to the same responses, when it may be learned and when it may be ready."""
+        """Check that both give the same response, twice: the second may be a ready one."""
         expected = whole(query, self.snapshot, self.context, transport=transport)
         for _ in range(2):
             assert [*self.responder.answers(query, transport, CLIENT, self.counters)] == expected, query.hex()
 
 
 def damaged(query: bytes, rng: random.Random) -> bytes:
-    """The query with some octets changed, left out or put in, where that changes what it means."""
+    """The query with some bytes changed, removed or inserted where they matter."""
     octets = bytearray(query)
     for _ in range(rng.randint(1, 5)):
         place = rng.randrange(len(octets) + 1)
@@ -92,7 +92,7 @@ def damaged(query: bytes, rng: random.Random) -> bytes:
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("context", CONTEXTS, ids=["nobody", "somebody"])
 @pytest.mark.parametrize("snapshot", [ZONE, MIXED], ids=["plain", "mixed"])
-def test_both_ways_give_the_same(kind: str, context: Context, snapshot: Snapshot) -> None:
+def test_both_paths_give_the_same_response(kind: str, context: Context, snapshot: Snapshot) -> None:
     rng = random.Random(kind)
     server = Both(snapshot, context)
     for _ in range(40):
@@ -102,7 +102,7 @@ def test_both_ways_give_the_same(kind: str, context: Context, snapshot: Snapshot
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_what_is_damaged_gets_the_same(kind: str) -> None:
+def test_both_paths_give_the_same_response_to_damaged_queries(kind: str) -> None:
     rng = random.Random(kind)
     servers = [Both(MIXED, context) for context in CONTEXTS]
     for _ in range(150):
@@ -115,8 +115,8 @@ def test_what_is_damaged_gets_the_same(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ORDINARY)
-def test_what_resolvers_ask_now_and_then_is_ready(kind: str) -> None:
-    """Each type of a name that has another one, the DS of an origin, absent names with DO, any payload size."""
+def test_rare_queries_of_resolvers_are_ready(kind: str) -> None:
+    """Any type at a name with another one, DS of an origin, missing names with DO, any payload size."""
     rng = random.Random(kind)
     server = Server(ZONE)
     query = ODD[kind](rng)
@@ -127,7 +127,7 @@ def test_what_resolvers_ask_now_and_then_is_ready(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [*ERRORS, "opcodes", "NOTIFY", "UPDATE", "an unknown key", "no question, a cookie"])
-def test_what_is_no_ordinary_query_is_not_ready(kind: str) -> None:
+def test_queries_that_are_not_ordinary_are_not_ready(kind: str) -> None:
     rng = random.Random(kind)
     server = Server(ZONE)
     for _ in range(20):
@@ -136,15 +136,15 @@ def test_what_is_no_ordinary_query_is_not_ready(kind: str) -> None:
             assert not server.ask(query)
 
 
-def test_a_name_of_class_chaos_that_says_something_is_none_that_does_not() -> None:
+def test_names_of_class_chaos_are_not_mixed_up() -> None:
     server = Both(ZONE, CONTEXTS[1])
     for name in ("other.bind.", "version.bind.", "other.bind.", "id.server.", "version.bind."):
         server.hold(dns.message.make_query(name, "TXT", "CH").to_wire())
 
 
 @pytest.mark.parametrize("learned", ["q.ns1", "q.hostmaster", "q.x", "qq"])
-def test_labels_of_the_soa_are_no_others(learned: str) -> None:
-    """Names as long as one in the SOA, and names below them."""
+def test_names_in_the_soa_record_are_not_mixed_up_with_others(learned: str) -> None:
+    """Names of the length of one in the SOA record, and names below them."""
     names = ("ns1", "x.ns1", "a.ns1", "x.a.ns1", "ns1.ns1", "hostmaster", "y.hostmaster", "x.hostmaster", "x.x", "z.x")
     for name in names:
         server = Server(MIXED)
@@ -153,19 +153,19 @@ def test_labels_of_the_soa_are_no_others(learned: str) -> None:
                 server.ask(dns.message.make_query(f"{label}.ark.arpa.", rdtype).to_wire())
 
 
-def test_a_signature_is_looked_at_before_any_error() -> None:
+def test_a_signature_is_checked_before_other_errors() -> None:
     query = ask((b"x",), 16, b"\0" + b"\0\xfa\0\xff" + bytes(6), rdclass=3)
     Both(ZONE, CONTEXT).hold(query)
-    assert whole(query, ZONE, CONTEXT)[0][3] & 15 == 1  # FORMERR, of the signature
+    assert whole(query, ZONE, CONTEXT)[0][3] & 15 == 1  # FORMERR, for the signature
     rng = random.Random(0)
     twice = ask((b"x",))[12:] * 2 + tsig(rng, b"a-key")
     query = b"\0\1\1\0\0\2\0\0\0\0\0\1" + twice
     Both(ZONE, CONTEXT).hold(query)
-    assert whole(query, ZONE, CONTEXT)[0][10:12] == b"\0\1"  # the error of its signature goes along
+    assert whole(query, ZONE, CONTEXT)[0][10:12] == b"\0\1"  # with the error of the signature
 
 
-def test_what_is_plain_goes_the_same_way_as_all() -> None:
-    """A catalog for nobody changes no reply, but sends every query the long way."""
+def test_a_catalog_without_secondaries_changes_no_response() -> None:
+    """With a catalog, every query takes the path of signatures and transfers."""
     view = next(iter(snapshot_of(("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS invalid.\n", "catalog.test.")).zones.values()))
     access = Access(catalog=Catalog(view, Secondaries()))
     rng = random.Random(0)
@@ -178,7 +178,7 @@ VETERAN = Both(MIXED, CONTEXT)
 
 
 @given(st.sampled_from([*QUESTIONS]), st.binary(max_size=14), st.randoms(use_true_random=False))
-def test_bytes_after_all_that_is_counted_change_nothing(kind: str, tail: bytes, rng: random.Random) -> None:
+def test_bytes_after_the_last_record_change_nothing(kind: str, tail: bytes, rng: random.Random) -> None:
     query = QUESTIONS[kind](rng)
     VETERAN.hold(query)
     VETERAN.hold(query + tail)
@@ -204,13 +204,13 @@ TAILS = st.builds(
 @example(b"10001", opt(option(10, bytes(15) + b"\x08" + bytes(8))))
 @example(b"10001", opt(option(10, bytes(13) + opt())))
 @example(b"10001", opt(option(10, bytes(1) + opt(option(10, bytes(8))))))
-def test_a_cookie_is_what_reading_the_whole_query_finds(label: bytes, tail: bytes) -> None:
-    """Though ready responses find it by its place, and though a cookie may look like an OPT."""
+def test_a_ready_response_finds_the_same_cookie_as_the_general_path(label: bytes, tail: bytes) -> None:
+    """Ready responses find the cookie by its offset, and a cookie may look like an OPT."""
     TAUGHT.hold(ask((label, b"ark", b"arpa"), 35, tail))
 
 
 def taught() -> Both:
-    """A responder that knows replies to some names, with each kind of cookie and without one."""
+    """A responder with responses for some names, with each kind of cookie and without one."""
     server = Both(ZONE, CONTEXT)
     for label in (b"10001", b"10002", b"absent"):
         for options in ((), (option(10, bytes(8)),), (option(10, bytes(24)),)):

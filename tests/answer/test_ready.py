@@ -34,7 +34,7 @@ ADDRESS = packed_address(CLIENT)
 SECRETS = (bytes(range(16)), bytes(16))
 CONTEXT = Context(cookies=CookieSettings(SECRETS), clock=lambda: NOW, identity=Identity("here"))
 TYPES = (*QUERY_TYPES, "HTTPS", "TYPE97", "NAPTR", "DS", "ANY")
-# Options that are answered, that are not, and that are none.
+# Options with a response, unknown ones, and malformed ones.
 OPTIONS = (
     *(b"\0\3\0\0", b"\0\3\0\1x", b"\0\x0b\0\0", b"\0\x0c\0\5" + bytes(5), b"\xfd\xe9\0\0", b"\0\0"),
     bytes.fromhex("0008000700011800c00002"),
@@ -60,7 +60,7 @@ class Server:
         }
 
     def ask(self, query: bytes) -> bool:
-        """Hold the two paths to one response; whether there was a ready one by UDP."""
+        """Check that both paths give the same response. Returns whether there was a ready one over UDP."""
         udp, _ = [self._ask(query, transport) for transport in self.ready]
         return udp
 
@@ -89,7 +89,7 @@ class Server:
 
 
 def make_query(name: str, rdtype: str, rng: random.Random, edns: Sequence[str] = EDNS, flags: bytes = b"\1\0") -> bytes:
-    """A query in lower or mixed case, some with a cookie, old or new, right or wrong."""
+    """A query in lower or mixed case, some with a cookie, old or new, valid or not."""
     query = dns.message.make_query(name, rdtype, use_edns=False).to_wire()
     mixed = rng.random() < 0.3
     body = bytes(octet ^ (rng.choice((0, 0x20)) if mixed and chr(octet).isalpha() else 0) for octet in query[12:-4])
@@ -112,9 +112,9 @@ def plain_query(name: str, rdtype: str, edns: str) -> bytes:
 
 
 def names_around(snapshot: Snapshot, rng: random.Random) -> list[str]:
-    """Names that exist, others beside and below them, and names of no zone."""
+    """Names that exist, names beside and below them, and names outside all zones."""
     there = [dns.name.Name((*key, b"")).to_text() for view in snapshot.zones.values() for key in view.nodes]
-    contact = [f"host.{ORIGIN}", f"else.{ORIGIN}"]  # in the SOA, and a name as long
+    contact = [f"host.{ORIGIN}", f"else.{ORIGIN}"]  # in the SOA record, and a name of the same length
     above = [*there, *contact, *(name.partition(".")[2] or "." for name in there), "test.", "broken.", "a.broken."]
     labels = ("".join(rng.choices("abns*w", k=rng.randint(1, 2))) + "." for _ in itertools.count())
     below = ["".join(itertools.islice(labels, rng.choice((1, 1, 2, 3)))) + name.lstrip(".") for name in above * 2]
@@ -122,7 +122,7 @@ def names_around(snapshot: Snapshot, rng: random.Random) -> list[str]:
 
 
 def ask_around(server: Server, types: Sequence[str], rng: random.Random, rounds: int = 40) -> None:
-    """Ask again and again about few names at a time, so that something is learned and something found."""
+    """Send many queries for few names at a time, so that some are learned and some found."""
     names = names_around(server.snapshot, rng)
     for _ in range(rounds):
         few, kinds, edns = rng.sample(names, 6), rng.sample(types, 2), [rng.choice(EDNS), rng.choice(EDNS)]
@@ -161,7 +161,7 @@ def test_signed_zones(way: str, tmp_path: Path) -> None:
     server = Server(snapshot_of((path.read_text(), ORIGIN)))
     ask_around(server, (*TYPES, "RRSIG", "NSEC", "NSEC3", "DNSKEY"), rng)
     above = [ORIGIN, *names_around(server.snapshot, rng)]
-    for _ in range(60):  # names that do not exist, in few gaps
+    for _ in range(60):  # missing names in few gaps
         name, rdtype, size = rng.choice(above).lstrip("."), rng.choice(TYPES), rng.randint(1, 3)
         edns = [rng.choice(("04d000008000", "020000008000", "030000008000"))]
         for _ in range(48):
@@ -194,7 +194,7 @@ def test_one_proof_answers_for_all_names_of_its_gap() -> None:
     assert ready == [False, True, True, True]
 
 
-def test_the_names_of_a_registry_are_answered_from_the_table() -> None:
+def test_one_answer_learned_is_enough_for_all_names_of_a_registry() -> None:
     zone = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
     zone += "".join(f'{naan} 60 NAPTR 100 10 "h" "ark" "" h{naan}.example.\n' for naan in range(10000, 10100))
     server = Server(snapshot_of((zone, "ark.arpa.")))
@@ -204,7 +204,7 @@ def test_the_names_of_a_registry_are_answered_from_the_table() -> None:
 
 
 @pytest.mark.parametrize("case", PACKETS["case"], ids=lambda case: case["title"])
-def test_packets_of_every_kind(case: dict[str, str]) -> None:
+def test_packet_vectors(case: dict[str, str]) -> None:
     server = Server(SNAPSHOT)
     for _ in range(2):
         server.ask(bytes.fromhex(case["packet"]))
@@ -225,7 +225,7 @@ def test_any_bytes(packet: bytes) -> None:
     st.integers(0, 60),
     st.binary(max_size=16),
 )
-def test_real_queries_changed_cut_and_lengthened(
+def test_changed_truncated_and_extended_queries(
     seed: bytes, changes: list[tuple[int, int]], cut: int, tail: bytes
 ) -> None:
     packet = bytearray(seed)
@@ -235,8 +235,8 @@ def test_real_queries_changed_cut_and_lengthened(
     SERVER.ask(bytes(packet[: len(packet) - cut] if cut < 20 else packet) + tail)
 
 
-def test_types_that_differ_by_32_are_not_one() -> None:
-    # As bytes 65 (HTTPS) and 97 are "A" and "a": only the name may be folded.
+def test_types_are_not_folded() -> None:
+    # Types 65 (HTTPS) and 97 are the bytes "A" and "a".
     server = Server(
         snapshot_of(("@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nx 60 TYPE97 \\# 1 00\ny 60 HTTPS 1 .", "example."))
     )
@@ -245,7 +245,7 @@ def test_types_that_differ_by_32_are_not_one() -> None:
             server.ask(dns.message.make_query(f"{name}.example.", rdtype).to_wire())
 
 
-def test_other_zones_and_zones_that_did_not_load_are_left_to_the_general_path() -> None:
+def test_names_of_other_zones_take_the_general_path() -> None:
     server = Server(SNAPSHOT, [(b"catalog",), (b"sub", b"example")])
     for name in ("x.catalog.", "catalog.", "a.sub.example.") * 3:
         query = dns.message.make_query(name, "SOA").to_wire()
@@ -257,22 +257,22 @@ def test_other_zones_and_zones_that_did_not_load_are_left_to_the_general_path() 
 
 
 @pytest.mark.parametrize("limit", ["MAX_ANSWERS", "MAX_ENCLOSERS", "MAX_FORMS", "MAX_DENIALS"])
-def test_a_full_table_is_emptied(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_table_is_cleared(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shortcut, limit, 5)
     server = Server(SNAPSHOT)
     ask_around(server, TYPES, random.Random(1), rounds=10)
     assert server.found > 20
 
 
-def test_a_full_arena_is_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_arena_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shortcut, "ARENA_SIZE", 4096)
     server = Server(SNAPSHOT)
     ask_around(server, TYPES, random.Random(1), rounds=10)
     assert server.found > 20
 
 
-def test_bytes_after_the_question_are_not_the_limit_of_another_query() -> None:
-    """A response for payload sizes of 513 bytes is kept, and a name is put in front of OPT that looks like that."""
+def test_bytes_after_the_question_are_not_a_size_limit() -> None:
+    """A response for a payload size of 513 bytes is learned; the bytes before an OPT then look like this size."""
     server = Server(snapshot_of((f"@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nx 60 TXT {'y ' * 250}", "example.")))
     server.ask(plain_query("x.example.", "TXT", "020100000000"))
     assert server.ask(plain_query("x.example.", "TXT", "020100000000"))
@@ -281,12 +281,12 @@ def test_bytes_after_the_question_are_not_the_limit_of_another_query() -> None:
     server.ask(query[:-11] + b"\1\2" + query[-11:])
 
 
-def test_whole_queries_are_bounded_though_each_is_for_one_response(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_of_whole_queries_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shortcut, "MAX_ANSWERS", 20)
     server = Server(SNAPSHOT)
     payloads = [f"{payload:04x}00000000" for payload in range(512, 524)]
     asked = [("example.", "NS"), ("example.", "SOA"), ("12345.example.", "NAPTR")]
-    for place, (name, rdtype) in enumerate(asked):  # all there is to learn
+    for place, (name, rdtype) in enumerate(asked):  # learn all responses
         for edns in payloads[: 1 if place else None]:
             server.ask(plain_query(name, rdtype, edns))
     for name, rdtype in asked:
@@ -298,7 +298,7 @@ def test_whole_queries_are_bounded_though_each_is_for_one_response(monkeypatch: 
 
 @pytest.mark.parametrize("proof", ["nsec", "nsec3"])
 def test_names_without_signatures_in_a_signed_zone(proof: str) -> None:
-    """As a zone has them that was signed wrong: each has a denial of its own."""
+    """In a wrongly signed zone each has a denial of its own."""
     text = (FUZZ_ZONES / f"{proof}.zone").read_text()
     text += "".join(f"{label}{label}.example. 60 IN TXT x\n" for label in "abcdefghij")
     server = Server(snapshot_of((text, "example.")))
@@ -308,8 +308,8 @@ def test_names_without_signatures_in_a_signed_zone(proof: str) -> None:
                 server.ask(plain_query(f"{label}{label}.example.", rdtype, "04d000008000"))
 
 
-def test_a_redirection_that_was_cut_is_no_denial() -> None:
-    """With DO it has up to 486 bytes for one target, and too many for 512 with another; then no answer is in it."""
+def test_a_truncated_redirection_is_not_a_denial() -> None:
+    """With DO it has 486 bytes for one target, and more than 512 for another; then it has no answer."""
     text = (FUZZ_ZONES / "nsec.zone").read_text()
     server = Server(snapshot_of((text, "example.")))
     for label in ("aa", "ab", "zz", "ns", "**", "z*", "aa"):

@@ -1,4 +1,4 @@
-"""respond(): conformance vectors by RFC section, and what no vector can say: case, compression, limits."""
+"""respond(): conformance vectors by RFC section, and tests of case, compression and limits."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ def test_packet(case: dict[str, str]) -> None:
     reply = dns.message.from_wire(wire)
     assert dns.rcode.to_text(reply.rcode()) == case["expect"]
     assert reply.id == 0x1234
-    assert wire[2] >> 3 & 15 == packet[2] >> 3 & 15, "the opcode is the query's"
+    assert wire[2] >> 3 & 15 == packet[2] >> 3 & 15, "the opcode is that of the query"
     assert wire[3] & 0xF0 == 0, "RA, Z, AD and CD are clear"
     is_query = packet[2] >> 3 & 15 == 0
-    assert wire[2] & 1 == (packet[2] & 1 if is_query else 0), "RD is copied for QUERY alone"
+    assert wire[2] & 1 == (packet[2] & 1 if is_query else 0), "RD is copied only for QUERY"
     if case["expect"] not in ("NOERROR", "NXDOMAIN"):
         assert not any((reply.answer, reply.authority, reply.additional))
         assert not reply.flags & (dns.flags.AA | dns.flags.TC)
@@ -167,7 +167,7 @@ def test_rfc1035_no_pointer_beyond_16383() -> None:
     assert {str(rrset.name) for rrset in reply.additional} == {str(rdata.exchange) for rdata in reply.answer[0]}
 
 
-def test_what_is_cut_from_a_buffer_is_pointed_to_no_more() -> None:
+def test_no_pointer_points_to_removed_bytes() -> None:
     buffer = MessageBuffer()
     buffer.encode_name((b"a",))
     buffer.encode_name((b"b", b"a"))
@@ -202,7 +202,7 @@ def test_rfc1035_an_rrset_beyond_65535_octets_is_truncated_over_tcp() -> None:
     assert reply.edns == 0
 
 
-def test_rfc2181_addresses_that_only_help_go_before_tc() -> None:
+def test_rfc2181_additional_addresses_are_left_out_without_tc() -> None:
     hosts = "\n".join(f"@ 60 NS ns{i}.addresses\nns{i}.addresses 60 AAAA 2001:db8::{i}" for i in range(13))
     snapshot = snapshot_of(f"@ 60 SOA ns0.addresses h 1 2 3 4 5\n{hosts}")
     reply = ask("example.", "NS", snapshot)
@@ -211,7 +211,7 @@ def test_rfc2181_addresses_that_only_help_go_before_tc() -> None:
     assert 0 < len(reply.additional) < 13
 
 
-def test_rfc4592_a_host_named_by_another_record_may_be_a_wildcards() -> None:
+def test_rfc4592_the_address_of_a_host_may_come_from_a_wildcard() -> None:
     apex = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n"
     wild = "*.w 60 A 192.0.2.2\nx.b.w 60 TXT x\nsub.w 60 NS ns\n*.sub.w 60 A 192.0.2.3\n"
     hosts = "m 60 MX 10 host.w\nm 60 MX 20 b.w\nm 60 MX 30 host.sub.w\nm 60 MX 40 host.none"
@@ -219,13 +219,13 @@ def test_rfc4592_a_host_named_by_another_record_may_be_a_wildcards() -> None:
     assert records(reply.additional) == ["host.w.example. 60 IN A 192.0.2.2"]
 
 
-def test_rfc6672_a_name_made_too_long_is_yxdomain() -> None:
+def test_rfc6672_a_target_that_is_too_long_is_yxdomain() -> None:
     reply = ask("x" * 50 + ".long.example.", "A")
     assert reply.rcode() == dns.rcode.YXDOMAIN
     assert [rrset.rdtype for rrset in reply.answer] == [dns.rdatatype.DNAME]
 
 
-def test_rfc6672_a_dname_used_twice_stands_once_and_one_below_itself_ends() -> None:
+def test_rfc6672_a_dname_is_added_once_and_one_below_itself_ends() -> None:
     text = "@ 60 SOA ns h 1 2 3 4 5\n@ 60 NS ns\nc.c 60 DNAME c\nself 60 DNAME x.self\n"
     reply = ask("a.c.c.c.example.", "A", snapshot_of(text))
     assert reply.rcode() == dns.rcode.NXDOMAIN
@@ -272,7 +272,7 @@ def test_dnslib_and_dnspython_read_the_same_records() -> None:
             ]
 
 
-# --- what a forged address must not draw
+# --- amplification
 
 
 SIGNATURES = "\n".join(
@@ -304,11 +304,11 @@ def test_large_answers_at_the_apex_and_to_rrsig_need_a_cookie_or_tcp(name: str, 
     whole = ask(name, rdtype, LARGE, payload=1232, transport=Transport.TCP)
     assert len(whole.to_wire()) > 512
     first = ask_with_cookie(name, rdtype, bytes(8))
-    assert flags_of(first) == "AA TC", "a client's cookie alone shows nothing"
+    assert flags_of(first) == "AA TC", "a cookie without a server part proves nothing"
     second = ask_with_cookie(name, rdtype, bytes(first.options[0].to_wire()))
     assert (flags_of(second), second.answer) == ("AA", whole.answer)
 
 
 @pytest.mark.parametrize(("name", "rdtype"), [("www.example.", "TXT"), ("example.", "SOA"), ("ns.example.", "RRSIG")])
-def test_other_answers_need_none(name: str, rdtype: str) -> None:
+def test_other_answers_need_no_cookie(name: str, rdtype: str) -> None:
     assert flags_of(ask(name, rdtype, LARGE, payload=1232)) == "AA"

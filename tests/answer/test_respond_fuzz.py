@@ -1,4 +1,4 @@
-"""respond() on arbitrary octets: a reply or silence, never an exception, and every reply is a DNS message."""
+"""respond() on any bytes: a response or none, never an exception, and each response is a DNS message."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ octets = st.integers(0, 255)
 
 
 @given(st.binary(max_size=600), transports)
-def test_any_octets(packet: bytes, transport: Transport) -> None:
+def test_any_bytes(packet: bytes, transport: Transport) -> None:
     check_respond(packet, transport)
 
 
 @given(st.lists(st.integers(0, 3), min_size=4, max_size=4), st.binary(max_size=300), octets, transports)
-def test_any_octets_after_a_header_of_small_counts(
+def test_any_bytes_after_a_header_of_small_counts(
     counts: list[int], body: bytes, flags: int, transport: Transport
 ) -> None:
     check_respond(struct.pack("!6H", 7, flags & 0x7F00, *counts) + body, transport)
@@ -56,7 +56,7 @@ def test_any_octets_after_a_header_of_small_counts(
     transports,
     contexts,
 )
-def test_real_queries_changed_cut_and_lengthened(
+def test_changed_truncated_and_extended_queries(
     seed: bytes, changes: list[tuple[int, int]], cut: int, tail: bytes, transport: Transport, context: Context
 ) -> None:
     packet = bytearray(seed)
@@ -67,7 +67,7 @@ def test_real_queries_changed_cut_and_lengthened(
 
 @settings(max_examples=400)
 @given(
-    # RFC 1035 2.3.4: no more than 255 octets
+    # RFC 1035 2.3.4: no more than 255 bytes
     st.lists(st.sampled_from(LABELS), max_size=4).filter(lambda labels: len(".".join([*labels, "example."])) < 255),
     st.one_of(st.sampled_from([1, 2, 6, 16, 39, 43, 46, 47, 48, 50, 51, 255]), st.integers(0, 65535)),
     st.booleans(),
@@ -78,22 +78,22 @@ def test_real_queries_changed_cut_and_lengthened(
 def test_names_of_signed_zones(
     labels: list[str], rdtype: int, do: bool, place: int, transport: Transport, context: Context
 ) -> None:
-    """What exists, what does not, and what is between; NSEC and NSEC3."""
+    """Names that exist and names that do not, with NSEC and NSEC3."""
     name = ".".join([*labels, "example."])
     query = dns.message.make_query(name, dns.rdatatype.RdataType.make(rdtype), use_edns=0, want_dnssec=do)
     check_signed(query.to_wire(), transport, context, SIGNED[place])
 
 
 @given(st.binary(max_size=600))
-def test_reading_a_message_raises_dnslibs_error_alone(packet: bytes) -> None:
+def test_reading_a_message_raises_only_dnserror(packet: bytes) -> None:
     try:
         Message.parse(packet)
     except DNSError:
         return
 
 
-def test_a_packet_made_of_pointers_costs_little() -> None:
-    # Records whose names are chains of pointers, each one step back: the worst that 64 kB can do.
+def test_a_packet_of_pointers_is_answered() -> None:
+    # Records whose names are chains of pointers, each one step back: the worst case of 64 kB.
     chain = b"\0" + b"".join((0xC000 | max(12, 11 + 2 * i)).to_bytes(2, "big") for i in range(8000))
     packet = struct.pack("!6H", 1, 0, 1, 5000, 5000, 5000) + chain[:60000]
     check_respond(packet, Transport.TCP)

@@ -1,6 +1,6 @@
-"""Random zones against an oracle that knows no tree: it decides each question by looking at every record.
+"""Random zones against an oracle that reads every record for each question, without a tree of names.
 
-The generator is made for collisions: few labels, with wildcards, delegations, aliases and DNAMEs among them.
+The generator has few labels, so that wildcards, delegations, aliases and DNAMEs often collide.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def random_name(rng: random.Random, depth: int = 3) -> str:
 
 
 def random_zone(rng: random.Random) -> list[Record]:
-    """Records of a zone that real servers load: no data beside CNAME, none but glue below a cut or DNAME."""
+    """Records of a zone that servers load: no other data at a CNAME, and only glue below a cut or DNAME."""
     records = [
         Record(ORIGIN, "SOA", f"ns.{ORIGIN} host.{ORIGIN} 1 7200 3600 1209600 300"),
         Record(ORIGIN, "NS", f"ns.{ORIGIN}"),
@@ -64,7 +64,7 @@ def random_zone(rng: random.Random) -> list[Record]:
 
 
 def tidy(records: list[Record]) -> list[Record]:
-    """Drop whatever contradicts an earlier record."""
+    """Remove records that contradict an earlier one."""
     kept: list[Record] = []
     for record in records:
         types = {other.rdtype for other in kept if other.owner == record.owner}
@@ -109,7 +109,7 @@ class Verdict:
 
 
 def decide(records: list[Record], name: str, rdtype: str) -> Verdict:
-    """RFC 1034 4.3.2, RFC 4592 and RFC 6672 said as plainly as can be."""
+    """RFC 1034 4.3.2, RFC 4592 and RFC 6672."""
     verdict = Verdict()
     asked: set[str] = set()
     used_dnames: set[str] = set()
@@ -163,7 +163,7 @@ def questions(rng: random.Random, records: list[Record]) -> list[tuple[str, str]
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_replies_are_what_the_records_say(seed: int) -> None:
+def test_responses_agree_with_the_oracle(seed: int) -> None:
     rng = random.Random(seed)
     records = random_zone(rng)
     zone = dns.zone.from_text(zone_text(records), ORIGIN, relativize=False)
@@ -193,13 +193,13 @@ def test_replies_are_what_the_records_say(seed: int) -> None:
                 kind, text = dns.rdatatype.to_text(rrset.rdtype), rdata.to_text()
                 owners = {r.owner for r in records if (r.rdtype, r.rdata) == (kind, text)}
                 assert any(o == str(rrset.name) or o.startswith("*.") for o in owners), context
-        # What dnslib's classes say of the reply is what dnspython says.
+        # dnslib's classes read as many records as dnspython.
         ours = Message.parse(wire, 65535)
         counts = [sum(map(len, section)) for section in (reply.answer, reply.authority, reply.additional)]
         assert [len(ours.rr), len(ours.auth), len(ours.ar)] == counts, context
 
 
-def test_the_oracle_is_no_yes_man() -> None:
+def test_the_oracle_itself() -> None:
     records = [Record(ORIGIN, "SOA", ""), Record("a.b." + ORIGIN, "A", "192.0.2.1")]
     assert decide(records, "a.b." + ORIGIN, "A").answer == {records[1]}
     assert decide(records, "b." + ORIGIN, "A").rcode == "NOERROR"

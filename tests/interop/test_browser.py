@@ -1,4 +1,4 @@
-"""The page of ``maptr table drift --html`` in a real browser: what is drawn, where its links lead, what it asks for."""
+"""The page of ``maptr table drift --html`` in a real browser: its content, its links and its requests."""
 
 from __future__ import annotations
 

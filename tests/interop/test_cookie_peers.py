@@ -1,4 +1,4 @@
-"""RFC 9018 1: servers of different make behind one address know each other's cookies, maptr among them."""
+"""RFC 9018 1: maptr and other servers behind one address accept each other's cookies."""
 
 from __future__ import annotations
 

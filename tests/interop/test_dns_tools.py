@@ -1,4 +1,4 @@
-"""dig, kdig, drill and OpenSSL ask maptr over UDP, TCP and TLS, with each option they know to send."""
+"""dig, kdig, drill and OpenSSL query maptr over UDP, TCP and TLS, with each option they support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The draft's own records, its mistakes kept, served by NSD: our client finds what the draft means."""
+"""The records of the draft with their mistakes, served by NSD: the client finds the intended result."""
 
 from __future__ import annotations
 

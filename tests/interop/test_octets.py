@@ -1,4 +1,4 @@
-"""RFC 1035 5.1: what is not ASCII in a zone file is octets, in names too. Knot and PowerDNS refuse such a zone."""
+"""RFC 1035 5.1: non-ASCII text in a zone file is read as bytes, in names too. Knot and PowerDNS refuse such a zone."""
 
 from __future__ import annotations
 

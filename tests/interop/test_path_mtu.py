@@ -1,4 +1,4 @@
-"""RFC 9715: replies do not leave in fragments because somebody said that a path is narrow."""
+"""RFC 9715: responses are not fragmented after a forged ICMP message about a small path MTU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proves the harness of ``tests.support.peers``: before real servers judge maptr, they are judged here."""
+"""Tests of ``tests.support.peers``, with which other tests run real servers."""
 
 from __future__ import annotations
 

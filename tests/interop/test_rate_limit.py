@@ -1,4 +1,4 @@
-"""A flood from one network, and what is left for those who are really there: dig by TCP, and dig with a cookie."""
+"""During a flood from one network, its genuine clients get responses: dig over TCP, and dig with a cookie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our verdict on regexps against BIND's own: we refuse what it refuses, and say so of nothing that it takes."""
+"""maptr refuses the regexps that BIND refuses, and accepts those that BIND accepts."""
 
 from __future__ import annotations
 

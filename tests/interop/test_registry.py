@@ -1,4 +1,4 @@
-"""The main job on real input: the registry becomes a zone, real servers serve it, and every ARK finds its URL."""
+"""The real registry becomes a zone, real servers serve it, and every ARK finds its URL."""
 
 from __future__ import annotations
 

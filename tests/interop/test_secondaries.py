@@ -1,4 +1,4 @@
-"""BIND, NSD, Knot and PowerDNS follow maptr: AXFR, IXFR, NOTIFY and TSIG, as docs/transfers.md configures them."""
+"""BIND, NSD, Knot and PowerDNS as secondaries of maptr: AXFR, IXFR, NOTIFY and TSIG, as in docs/transfers.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server signs itself, judged by others: verifiers, a validating Unbound, and secondaries that follow."""
+"""Zones that the server signs, checked by verifiers, a validating Unbound, and secondaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One TOML file: the registry pulled, the zone published, the secondary told, the drift reported; over real HTTP."""
+"""One TOML file: pull the registry over HTTP, publish the zone, notify the secondary, report the drift."""
 
 from __future__ import annotations
 

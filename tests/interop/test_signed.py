@@ -1,4 +1,4 @@
-"""Signed zones of other signers, served by us, NSD and Knot: the same answers to the same questions with DO.
+"""Zones signed by other signers and served by maptr, NSD and Knot: the same responses to the same queries with DO.
 
 Random zones from the generator of ``tests.answer.test_respond_oracle``, signed with NSEC, NSEC3 and NSEC3 with opt-out.
 """

@@ -1,6 +1,6 @@
-"""What we sign, judged by others: ldns, BIND, Knot and NSD read it, Unbound validates what we answer from it.
+"""Zones signed by maptr: ldns, BIND, Knot and NSD read them, and Unbound validates the responses of maptr.
 
-A rollover is walked step by step as docs/dnssec.md gives it, and Unbound has to be content at every step.
+A key rollover follows the steps of docs/dnssec.md, and Unbound validates at every step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a transfer, a NOTIFY or a key that cannot be had gets: the same from maptr as from BIND and from Knot."""
+"""Errors for refused transfers, NOTIFY messages and keys: maptr, BIND and Knot respond the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""discover() through Unbound, caching and validating, to a signed zone; and what a forged one comes to."""
+"""discover() through a caching, validating Unbound to a signed zone, and to a forged one."""
 
 from __future__ import annotations
 
