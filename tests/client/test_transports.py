@@ -194,7 +194,7 @@ def test_drift_over_https_and_tls_and_bulk_over_neither(bind: Https, tmp_path: P
         assert (asked.exit_code, asked.stdout) == (plain.exit_code, plain.stdout)
         refused = run(main, ["bulk", f"@{url}"], input="ark:12345/x1")
         assert refused.exit_code == 2
-        assert "plain servers only" in refused.stderr
+        assert "plain DNS servers only" in refused.stderr
     silent = run(main, [*table[:-1], "--timeout", "0.5", f"@https://{HOST}:{free_port()}/dns-query"])
     assert (silent.exit_code, silent.stdout.split(":")[0]) == (9, "unknown 12025")
     gc.collect()
