@@ -297,7 +297,7 @@ def test_an_unreadable_file_is_8(tmp_path: Path) -> None:
         ([], "--zone"),
         (["--zone", "ark.arpa"], "is not ORIGIN=FILE"),
         (["--zone", "=x"], "is not ORIGIN=FILE"),
-        (["--zone", "a..b=x"], "is no domain name: empty label"),
+        (["--zone", "a..b=x"], "is not a valid domain name: empty label"),
         (["--zone", "a=x", "--listen", "localhost:53"], "must be an IP address"),
         (["--zone", "a=x", "--listen", "127.0.0.1"], "is not HOST:PORT"),
         (["--zone", "a=x", "--tls-listen", "127.0.0.1:853"], "--tls-listen: needs serve.tls.certificate too"),
@@ -381,8 +381,7 @@ def test_generated_records_within_the_limit_are_served(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["the zone", "an included file"])
 @pytest.mark.parametrize("what", ["a pipe", "a device"])
 def test_endless_zone_files_are_refused(how: str, what: str, tmp_path: Path) -> None:
-    """Whoever may write a zone file kept all zones from being reloaded with a pipe, and killed the server with a link
-    to /dev/zero."""
+    """Otherwise a pipe would block every reload, and a link to /dev/zero would exhaust the memory of the server."""
     endless = tmp_path / "endless"
     if what == "a pipe":
         os.mkfifo(endless)
