@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ne
 # The kernel takes the MTU of a route for what ICMP told of it. Prints how many fragments a datagram became.
 SEND = """
 import socket
-from maptr.server import udp
+from maptr.server import sockets
 
 host, family, size, counters, name = {host!r}, {family}, {size}, {counters!r}, {name!r}
 
